@@ -1,0 +1,661 @@
+"""Data sets as tensors in memory.
+
+`load` gives any known set as uint8 images and int64 labels, with the mean, standard deviation and
+augmentation that the papers' code uses. `digits` comes with scikit-learn. The others are read from their
+official files, from a tree of images or from zip files of such a tree, checked against the published sizes,
+and kept decoded in a cache. `data/README.md` describes the layouts.
+"""
+
+from __future__ import annotations
+
+import difflib
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import sys
+import uuid
+import zipfile
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from tqdm import tqdm
+
+ROOT = Path(__file__).resolve().parents[1]  # the repository
+_SPLITS = ("train", "test", "val")
+_SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+
+
+class DataError(Exception):
+    """What is wrong with the data and what to do about it, in one sentence for people."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to training images; the default changes nothing.
+
+    Attributes
+    ----------
+    pad : int
+        Pixels added on each side before a random crop to the original size.
+    pad_mode : str
+        "constant" (zeros) or "reflect".
+    flip : bool
+        Mirror left to right with probability 1/2.
+    rotation : float
+        Rotate by an angle drawn uniformly from [-rotation, rotation], in degrees.
+    """
+
+    pad: int = 0
+    pad_mode: str = "constant"
+    flip: bool = False
+    rotation: float = 0.0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """A data set with its test split.
+
+    Attributes
+    ----------
+    name : str
+        One of `NAMES`.
+    images, test_images : Tensor, uint8 [N, C, H, W]
+        Pixel values 0..255.
+    labels, test_labels : Tensor, int64 [N]
+        Class numbers, positions in `classes`.
+    classes : tuple of str
+        Class names.
+    mean, std : tuple of float, length C
+        Per channel, of pixel values scaled to [0, 1]; the constants of the papers' code.
+    augmentation : Augmentation
+        What the papers' code does to training images.
+    fingerprint : str
+        16 hex digits, see `fingerprint`.
+    source : str
+        "embedded", "official files", "image tree" or "zip files"; never a path.
+    note : str
+        What is not the published set, e.g. "subset: 4,000 of 100,000 training images"; empty if nothing.
+        Records and tables that use the data show it.
+    train_groups, test_groups : Tensor, int64 [N], optional
+        Domain or writer of each image, a position in `group_names`.
+    """
+
+    name: str
+    images: Tensor
+    labels: Tensor
+    test_images: Tensor
+    test_labels: Tensor
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation
+    fingerprint: str
+    source: str
+    note: str = ""
+    train_groups: Tensor | None = None
+    test_groups: Tensor | None = None
+    group_names: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes."""
+        return len(self.classes)
+
+    def __repr__(self) -> str:
+        """Say in one line what it holds."""
+        size = "x".join(str(n) for n in self.images.shape[1:])
+        text = (
+            f"{self.name}: {len(self.images):,} training and {len(self.test_images):,} test images, {size}, "
+            f"{self.num_classes} classes, fingerprint {self.fingerprint}, source: {self.source}"
+        )
+        return f"{text} ({self.note})" if self.note else text
+
+
+@dataclass(frozen=True)
+class _Facts:
+    """What is published about a set. `files` are the official ones, inside one of `folders`."""
+
+    title: str
+    shape: tuple[int, int, int]  # C, H, W
+    sizes: tuple[int, int]  # training and test images
+    num_classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation = Augmentation()
+    folders: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
+    classes: tuple[str, ...] = ()  # where a tree must use the official names
+    test_split: str = "test"  # taken where a tree has both `test` and `val`
+    fingerprint: str = ""  # of the complete set, where known
+    page: str = ""  # for people who download by hand
+
+
+_FACTS = {
+    "digits": _Facts("digits", (1, 8, 8), (1438, 359), 10, (0.3058,), (0.3764,)),
+    "mnist": _Facts(
+        "MNIST",
+        (1, 28, 28),
+        (60_000, 10_000),
+        10,
+        mean=(0.1307,),
+        std=(0.3081,),
+        folders=("MNIST/raw", "mnist/MNIST/raw", "mnist"),
+        files=(
+            "train-images-idx3-ubyte",
+            "train-labels-idx1-ubyte",
+            "t10k-images-idx3-ubyte",
+            "t10k-labels-idx1-ubyte",
+        ),
+        classes=tuple("0123456789"),
+        fingerprint="7d3a935cd638b597",
+        page="https://ossci-datasets.s3.amazonaws.com/mnist/",
+    ),
+    "cifar10": _Facts(
+        "CIFAR-10",
+        (3, 32, 32),
+        (50_000, 10_000),
+        10,
+        mean=(125.3 / 255, 123.0 / 255, 113.9 / 255),
+        std=(63.0 / 255, 62.1 / 255, 66.7 / 255),
+        augmentation=Augmentation(pad=4, pad_mode="reflect", flip=True),
+        folders=("cifar-10-batches-py", "cifar10/cifar-10-batches-py"),
+        files=(*(f"data_batch_{i}" for i in range(1, 6)), "test_batch"),
+        classes=tuple("airplane automobile bird cat deer dog frog horse ship truck".split()),
+        fingerprint="1a328eb2a9b73749",
+        page="https://www.cs.toronto.edu/~kriz/cifar.html",
+    ),
+    "cifar100": _Facts(
+        "CIFAR-100",
+        (3, 32, 32),
+        (50_000, 10_000),
+        100,
+        mean=(0.50708, 0.48655, 0.44092),
+        std=(0.26733, 0.25644, 0.27615),
+        augmentation=Augmentation(pad=4, flip=True, rotation=15.0),
+        folders=("cifar-100-python", "cifar100/cifar-100-python"),
+        files=("train", "test", "meta"),
+        page="https://www.cs.toronto.edu/~kriz/cifar.html",
+    ),
+    "tiny_imagenet": _Facts(
+        "Tiny-ImageNet",
+        (3, 64, 64),
+        (100_000, 10_000),
+        200,
+        mean=(0.5, 0.5, 0.5),
+        std=(0.5, 0.5, 0.5),
+        folders=("tiny-imagenet-200", "tiny_imagenet/tiny-imagenet-200"),
+        files=("val/val_annotations.txt",),  # and all images, see _find
+        test_split="val",  # the published test split has no labels
+        page="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
+    ),
+}
+
+NAMES = tuple(_FACTS)
+
+
+class _Source(NamedTuple):
+    """Where a set was found: its kind, its own folder, and all files that count."""
+
+    kind: str
+    folder: Path
+    files: list[Path]
+
+
+class _Entry(NamedTuple):
+    """One image file: `place` is its path, or its name in the zip file `archive`."""
+
+    split: str
+    label: str
+    file: str
+    place: str
+    archive: Path | None = None
+
+
+class _Content(NamedTuple):
+    """What the cache keeps. Images are uint8 [N, C, H, W], labels int64 [N]."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    classes: tuple[str, ...]
+    jpeg: bool = False  # some images were JPEG files
+    fingerprint: str = ""
+
+
+def load(name: str, root: Path | str | None = None) -> Dataset:
+    """Load a data set.
+
+    Parameters
+    ----------
+    name : str
+        One of `NAMES`.
+    root : path, optional
+        Folder that holds the sets; $FEDNB_DATA if not given, or else `data/` of the repository.
+
+    Raises
+    ------
+    DataError
+        If the set is unknown, missing, damaged, or not of the published size.
+    """
+    facts = _facts(name)
+    if name == "digits":
+        content, kind = _digits(), "embedded"
+    else:
+        folder = _root(root)
+        try:
+            source = _find(name, folder)
+            cache = _cache_file(name, source, folder)
+        except OSError as error:  # no permission, or a link that leads nowhere
+            raise _broken(name, error.filename, folder, f"cannot be read ({_reason(error)})") from error
+        content, kind = _read_cache(cache), source.kind
+        if content is None:
+            content = _check(_read(name, source, folder), facts)
+            _write_cache(cache, content)
+    return Dataset(
+        name,
+        *(torch.from_numpy(array) for array in content[:4]),
+        classes=content.classes,
+        mean=facts.mean,
+        std=facts.std,
+        augmentation=facts.augmentation,
+        fingerprint=content.fingerprint,
+        source=kind,
+        note=_note(content, facts),
+    )
+
+
+def download(name: str, root: Path | str | None = None) -> None:
+    """Fetch the official files of a set into `root` (see `load`), unless the complete set is already there.
+
+    Raises
+    ------
+    DataError
+        If the download fails; the message says how to do it by hand.
+    """
+    facts = _facts(name)
+    if name == "digits":
+        print("digits comes with scikit-learn; nothing to download.")
+        return
+    folder = _root(root)
+    try:
+        found = load(name, folder)
+    except DataError:  # missing or damaged: fetch it
+        found = None
+    if found is None or found.note:
+        # torchvision takes long to import and nothing else here needs it.
+        from torchvision import datasets
+        from torchvision.datasets.utils import download_and_extract_archive
+
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            if name == "tiny_imagenet":
+                md5 = "90528d7ca1a48142e341f4ef8d21d0de"
+                download_and_extract_archive(facts.page, str(folder), md5=md5, remove_finished=True)
+            else:
+                {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name](
+                    str(folder), download=True
+                )
+        except Exception as error:  # network, disk, archive: torchvision lets many kinds through
+            raise DataError(
+                f"{facts.title} could not be downloaded ({_reason(error)}): try again later, or fetch it by "
+                f"hand from {facts.page} and unpack it so that {folder / facts.folders[0]} exists."
+            ) from error
+        found = load(name, folder)
+    print(found)
+
+
+def fingerprint(
+    images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray
+) -> str:
+    """Hash of the images with their split and label, 16 hex digits.
+
+    It does not depend on the order of the images, so official files and a lossless tree of them agree.
+
+    Parameters
+    ----------
+    images, test_images : uint8 [N, C, H, W]
+    labels, test_labels : int64 [N]
+    """
+    digests = []
+    for split, x, y in ((b"train", images, labels), (b"test", test_images, test_labels)):
+        for image, label in zip(np.ascontiguousarray(x), y.tolist(), strict=True):
+            digest = hashlib.blake2b(b"%s %d " % (split, label), digest_size=16)
+            digest.update(image)
+            digests.append(digest.digest())
+    total = hashlib.blake2b(str(images.shape[1:]).encode(), digest_size=8)
+    total.update(b"".join(sorted(digests)))
+    return total.hexdigest()
+
+
+# Names, folders, messages
+
+
+def _facts(name: str) -> _Facts:
+    if name not in _FACTS:
+        close = difflib.get_close_matches(str(name).lower(), NAMES, n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise DataError(f"{name!r} is not a known data set; known are {', '.join(NAMES)}.{hint}")
+    return _FACTS[name]
+
+
+def _root(root: Path | str | None) -> Path:
+    return Path(root or os.environ.get("FEDNB_DATA") or ROOT / "data").expanduser().absolute()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror  # without the path
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(".") if lines else type(error).__name__
+
+
+def _broken(name: str, path: Path | str, root: Path, reason: str, fix: str = "") -> DataError:
+    """Name the file, what is wrong with it, and the way out.
+
+    The command helps for every layout: it fetches the official files, and these come first in the search.
+    """
+    shown = str(path).removeprefix(f"{root}{os.sep}")
+    fix = fix or "put a good copy in its place, or delete it and run"
+    return DataError(f"{_FACTS[name].title}: {shown} {reason}; {fix} `python -m fednb data {name}`.")
+
+
+# Finding
+
+
+def _find(name: str, root: Path) -> _Source:
+    """Search the layouts in order: official files, image tree, zip files."""
+    facts = _FACTS[name]
+    for folder in (root / place for place in facts.folders):
+        # idx files may lie in mnist/ itself, which may as well be the folder of a tree or of zip files.
+        if folder.is_dir() and (folder != root / name or _official_file(folder, facts.files[0])):
+            files = [_official_file(folder, file) for file in facts.files]
+            if None in files:
+                lost = folder / facts.files[files.index(None)]
+                raise _broken(name, lost, root, "is missing", "copy it there, or run")
+            if name == "tiny_imagenet":
+                inner = [folder / "val" / "images", *(f / "images" for f in _children(folder / "train"))]
+                files += [file for f in inner for file in _children(f)]
+            return _Source("official files", folder, files)
+
+    folder = root / name
+    labels = [label for split in _SPLITS for label in _children(folder / split)]
+    files = [file for label in labels for file in _children(label) if file.suffix.lower() in _SUFFIXES]
+    if files:
+        return _Source("image tree", folder, files)
+
+    # A letter or digit after the name makes another set: cifar100.zip is not cifar10.
+    mine = re.compile(rf"{name}([^a-z0-9].*)?\.zip", re.IGNORECASE)
+    files = [file for file in _children(root) if mine.fullmatch(file.name)]
+    files += [file for file in _children(folder) if file.suffix.lower() == ".zip"]
+    if files:
+        return _Source("zip files", root, files)
+    raise DataError(
+        f"{facts.title} was not found: looked for {facts.folders[0]}/, {name}/train/CLASS/*.png, "
+        f"{name}/*.zip and {name}*.zip in {root}; get it with `python -m fednb data {name}`, "
+        "or set FEDNB_DATA to the folder that holds it."
+    )
+
+
+def _children(folder: Path) -> list[Path]:
+    """List what a folder holds, without hidden files, sorted by name; nothing if it is no folder."""
+    if not folder.is_dir():
+        return []
+    return [folder / name for name in sorted(os.listdir(folder)) if not name.startswith(".")]
+
+
+def _official_file(folder: Path, name: str) -> Path | None:
+    return next((p for p in (folder / name, folder / f"{name}.gz") if p.is_file()), None)
+
+
+# Reading
+
+
+def _read(name: str, source: _Source, root: Path) -> _Content:
+    if source.kind == "image tree":
+        return _decode(name, sorted(_Entry(*p.parts[-3:], str(p)) for p in source.files), root)
+    if source.kind == "zip files":
+        return _decode(name, sorted(_zip_entries(name, source.files, root)), root)
+    if name == "tiny_imagenet":
+        return _decode(name, _tiny_entries(source, root), root)
+    facts = _FACTS[name]
+    key = "fine_labels" if name == "cifar100" else "labels"
+    classes, parts = facts.classes, []  # images, labels, images, labels, ...
+    for file in source.files:
+        # A broken file can raise nearly anything, and all of it means the same.
+        try:
+            data = file.read_bytes()
+            data = gzip.decompress(data) if file.suffix == ".gz" else data
+            if name == "mnist":
+                parts.append(_idx(data))
+                continue
+            batch = _Batch(io.BytesIO(data), encoding="latin1").load()
+            if file.name == "meta":
+                classes = tuple(batch["fine_label_names"])
+            else:
+                parts += [np.asarray(batch["data"]), np.asarray(batch[key])]
+        except Exception as error:
+            raise _broken(name, file, root, f"cannot be read ({_reason(error)})") from error
+
+    images, labels = parts[::2], parts[1::2]
+    for i, file in enumerate(source.files[::2] if name == "mnist" else source.files[: len(images)]):
+        if labels[i].ndim != 1 or images[i].dtype != np.uint8:
+            raise _broken(name, file, root, "does not hold images with labels")
+        if images[i].size != len(labels[i]) * np.prod(facts.shape):
+            size = f"{facts.shape[1]}x{facts.shape[2]}"
+            raise _broken(name, file, root, f"does not hold one image of {size} pixels per label")
+        if not np.isin(labels[i], np.arange(len(classes))).all():
+            raise _broken(name, file, root, f"has labels outside of 0..{len(classes) - 1}")
+        images[i] = images[i].reshape(-1, *facts.shape)
+        labels[i] = labels[i].astype(np.int64)
+    test = np.array(images[-1])  # a copy: arrays out of frombuffer cannot be written to
+    return _Content(np.concatenate(images[:-1]), np.concatenate(labels[:-1]), test, labels[-1], classes)
+
+
+def _idx(data: bytes) -> np.ndarray:
+    """Read MNIST's format: 0, 0, 8 (for uint8), number of axes, axis lengths (big-endian), values."""
+    if data[:3] != b"\0\0\x08":
+        raise ValueError("not an idx file")
+    shape = np.frombuffer(data, ">u4", count=data[3], offset=4)
+    return np.frombuffer(data, np.uint8, offset=4 + 4 * data[3]).reshape(shape)
+
+
+class _Batch(pickle.Unpickler):
+    """Reads CIFAR's pickles. A pickle can run any code, so only what an array needs is let through."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if name == "_reconstruct" and module in ("numpy.core.multiarray", "numpy._core.multiarray"):
+            return np.empty(0).__reduce__()[0]
+        if module == "numpy" and name in ("ndarray", "dtype"):
+            return getattr(np, name)
+        if (module, name) == ("_codecs", "encode"):
+            return super().find_class(module, name)
+        raise pickle.UnpicklingError(f"{module}.{name} has no place in this file")
+
+
+def _tiny_entries(source: _Source, root: Path) -> list[_Entry]:
+    """List train/CLASS/images/FILE, and val/images/FILE with the class that the annotations give."""
+    train = [_Entry("train", p.parts[-3], p.name, str(p)) for p in source.files[1:] if p.parts[-4] == "train"]
+    test = []
+    for line in source.files[0].read_text(errors="replace").splitlines():
+        fields = line.split("\t")
+        if len(fields) < 2:
+            raise _broken("tiny_imagenet", source.files[0], root, "has a line without file name and class")
+        test.append(_Entry("val", fields[1], fields[0], str(source.folder / "val" / "images" / fields[0])))
+    return train + test
+
+
+def _zip_entries(name: str, archives: list[Path], root: Path) -> list[_Entry]:
+    """Images in all zip files: SPLIT/CLASS/FILE, with at most one folder before SPLIT."""
+    entries: dict[tuple[str, ...], _Entry] = {}
+    for archive in archives:
+        before = len(entries)
+        try:
+            with zipfile.ZipFile(archive) as opened:
+                members = opened.namelist()
+        except (OSError, zipfile.BadZipFile) as error:
+            raise _broken(name, archive, root, f"cannot be read ({_reason(error)})") from error
+        for member in members:
+            path = PurePosixPath(member)
+            key = path.parts[-3:]
+            fits = len(path.parts) in (3, 4) and path.suffix.lower() in _SUFFIXES and key[0] in _SPLITS
+            if not fits or path.parts[0] == "__MACOSX" or path.name.startswith("."):
+                continue
+            if key in entries:
+                raise _broken(name, archive, root, f"holds {member}, which was already seen in a zip file")
+            entries[key] = _Entry(*key, member, archive)
+        if len(entries) == before:
+            raise _broken(name, archive, root, "holds no images as train/CLASS/FILE or test/CLASS/FILE")
+    return list(entries.values())
+
+
+def _decode(name: str, entries: list[_Entry], root: Path) -> _Content:
+    """Decode image files, in the order given, into arrays of the set's published shape."""
+    facts = _FACTS[name]
+    splits = {entry.split for entry in entries}
+    test_split = facts.test_split if {"test", "val"} <= splits else next(iter(splits - {"train"}), "")
+    train = [entry for entry in entries if entry.split == "train"]
+    test = [entry for entry in entries if entry.split == test_split]
+    classes = tuple(sorted({entry.label for entry in train}))
+    for split, part in (("training", train), ("test", test)):
+        if not part:
+            raise DataError(f"{facts.title} has no {split} images; see data/README.md for the layout.")
+    for label in sorted(set(classes) ^ {entry.label for entry in test}):
+        raise DataError(f"{facts.title}: class {label} is only in one split; it must be in both or in none.")
+    for label in sorted(set(classes) - set(facts.classes or classes)):
+        raise DataError(f"{facts.title} has no class {label}; its classes are {', '.join(facts.classes)}.")
+
+    channels, height, width = facts.shape
+    chosen = train + test
+    images = np.empty((len(chosen), *facts.shape), np.uint8)
+    with ExitStack() as stack:
+        zips = {a: stack.enter_context(zipfile.ZipFile(a)) for a in {e.archive for e in chosen} - {None}}
+        bar = tqdm(chosen, desc=f"decoding {facts.title}", unit=" images", leave=False, disable=None)
+        for i, entry in enumerate(bar):
+            # A broken image can raise OSError, SyntaxError, zlib.error, BadZipFile (wrong CRC) and more.
+            try:
+                read = zips[entry.archive].read if entry.archive else lambda place: Path(place).read_bytes()
+                with Image.open(io.BytesIO(read(entry.place)), formats=("PNG", "JPEG", "WEBP")) as image:
+                    size = image.size
+                    if size == (width, height):
+                        pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
+                        images[i] = pixels.reshape(height, width, channels).transpose(2, 0, 1)
+            except Exception as error:
+                reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else _reason(error)
+                raise _broken(name, _where(entry), root, f"cannot be read ({reason})") from error
+            if size != (width, height):
+                reason = f"is {size[0]}x{size[1]} pixels instead of {width}x{height}"
+                raise _broken(name, _where(entry), root, reason)
+    number = {label: i for i, label in enumerate(classes)}
+    labels = np.array([number[entry.label] for entry in chosen], np.int64)
+    n = len(train)
+    jpeg = any(entry.file.lower().endswith((".jpg", ".jpeg")) for entry in chosen)
+    return _Content(images[:n], labels[:n], images[n:], labels[n:], classes, jpeg)
+
+
+def _where(entry: _Entry) -> str:
+    return f"{entry.archive} ({entry.place})" if entry.archive else entry.place
+
+
+def _digits() -> _Content:
+    """scikit-learn's 8x8 digits (values 0..16, here 0..255), four fifths of each class for training."""
+    from sklearn.datasets import load_digits  # slow to import, and only needed here
+
+    bunch = load_digits()
+    images = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None]
+    labels = bunch.target.astype(np.int64)
+    train, test = _digits_split(labels)
+    content = _Content(images[train], labels[train], images[test], labels[test], tuple("0123456789"))
+    return content._replace(fingerprint=fingerprint(*content[:4]))
+
+
+def _digits_split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of the training and of the test images, both int64 and increasing."""
+    rng = np.random.RandomState(0)  # its stream never changes, that of default_rng may
+    test = np.zeros(len(labels), bool)
+    for k in range(10):
+        members = rng.permutation(np.flatnonzero(labels == k))
+        test[members[: round(len(members) / 5)]] = True
+    return np.flatnonzero(~test), np.flatnonzero(test)
+
+
+# Checking
+
+
+def _counts(content: _Content, facts: _Facts) -> list[tuple[int, int, str]]:
+    """List what was found, what was published, and of what."""
+    found = (len(content.labels), len(content.test_labels), len(content.classes))
+    names = ("training images", "test images", "classes")
+    return list(zip(found, (*facts.sizes, facts.num_classes), names, strict=True))
+
+
+def _check(content: _Content, facts: _Facts) -> _Content:
+    """Refuse more than was published; add the fingerprint."""
+    for found, published, what in _counts(content, facts):
+        if found > published:
+            raise DataError(
+                f"{facts.title} has {published:,} {what}, but {found:,} were found; remove the others."
+            )
+    return content._replace(fingerprint=fingerprint(*content[:4]))
+
+
+def _note(content: _Content, facts: _Facts) -> str:
+    """Say what is not as published; empty if nothing is."""
+    parts = [f"{n:,} of {m:,} {what}" for n, m, what in _counts(content, facts) if n < m]
+    notes = [f"subset: {', '.join(parts)}"] if parts else []
+    if content.jpeg and facts.title != "Tiny-ImageNet":  # only Tiny-ImageNet was published as JPEG
+        notes.append("re-encoded as JPEG")
+    elif not parts and facts.fingerprint not in ("", content.fingerprint):
+        notes.append("images or labels differ from the published ones")
+    return "; ".join(notes)
+
+
+# Cache
+
+
+def _cache_file(name: str, source: _Source, root: Path) -> Path:
+    """Name it so that it changes with the name, size or time of any source file."""
+    key = hashlib.blake2b(f"1 {source.kind}".encode(), digest_size=8)  # raise the 1 when the content changes
+    for file in source.files:
+        stat = file.stat()
+        key.update(f"{str(file).removeprefix(str(root))} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+    folder = Path(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache").expanduser()
+    return folder / f"{name}-{key.hexdigest()}.npz"
+
+
+def _read_cache(path: Path) -> _Content | None:
+    """None if there is no cache or it is damaged in whatever way (zipfile checks the sums)."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            meta = json.loads(str(file["meta"]))
+            arrays = [file[key] for key in _Content._fields[:4]]
+        return _Content(*arrays, tuple(meta["classes"]), meta["jpeg"], meta["fingerprint"])
+    except Exception:
+        return None
+
+
+def _write_cache(path: Path, content: _Content) -> None:
+    """Write under another name, then rename, so that nobody reads half a file. Failing is no error."""
+    arrays = dict(zip(_Content._fields[:4], content[:4], strict=True))
+    meta = json.dumps({"classes": content.classes, "jpeg": content.jpeg, "fingerprint": content.fingerprint})
+    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with open(part, "wb") as file:
+                np.savez(file, **arrays, meta=np.array(meta))
+            os.replace(part, path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        print(f"fednb: no cache written in {path.parent} ({_reason(error)})", file=sys.stderr)

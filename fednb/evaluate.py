@@ -1,0 +1,108 @@
+"""Accuracy of global and personal models, and what is read off a curve of accuracies."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor
+
+from fednb import augment
+
+if TYPE_CHECKING:
+    from fednb.federation import Client, Federation
+
+
+@torch.no_grad()
+def correct(federation: Federation, client: Client, index: Tensor, batch: int = 250) -> dict[str, Tensor]:
+    """Which test images a client gets right, as if it had just received the next broadcast (which is not counted).
+
+    Returns one boolean tensor [len(index)] per read-out of the method's ``predict``.
+    """
+    method, t = federation.method, federation.rounds_done
+    client = copy.copy(client)  # several threads may borrow the same client
+    received = method.broadcast(federation.server, client.id)
+    hits: dict[str, list[Tensor]] = {}
+    with federation.hand_model(client):
+        client.load(received)
+        client.model.eval()
+        given = method.prepare(client, received, t)
+        client.model.eval()
+        for part in index.split(batch):
+            x = augment.normalise(federation.test_images[part], *federation.constants)
+            for name, scores in method.predict(client.model, x, given).items():
+                hits.setdefault(name, []).append(scores.argmax(1) == federation.test_labels[part])
+    return {name: torch.cat(parts) for name, parts in hits.items()}
+
+
+def evaluate(federation: Federation) -> dict[str, Any]:
+    """Test accuracy in percent: of the global model, or of each client's own.
+
+    Returns
+    -------
+    dict
+        ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets
+        it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list. With test
+        groups (domains) it is the mean over groups and comes with ``groups``.
+    """
+    dataset, clients = federation.dataset, federation.clients
+    everything = torch.arange(len(federation.test_labels), device=federation.test_labels.device)
+    parts = federation.test_parts
+    own = [everything if parts is None else torch.as_tensor(p, device=everything.device) for p in parts or clients]
+    if federation.method.personal:
+        per_client = federation.map(lambda c: correct(federation, c, own[c.id]), clients)
+    else:  # one model for all: evaluated once
+        pieces = everything.tensor_split(federation.workers)
+        found = federation.map(lambda piece: correct(federation, clients[0], piece), pieces)
+        hits = {name: torch.cat([f[name] for f in found]) for name in found[0]}
+        per_client = [{name: h[index] for name, h in hits.items()} for index in own] if parts is not None else [hits]
+    result: dict[str, Any] = {}
+    for i, name in enumerate(per_client[0]):
+        accuracies = [100 * float(hits[name].float().mean()) for hits in per_client]
+        suffix = "" if i == 0 else f"/{name}"
+        result[f"accuracy{suffix}"] = float(np.mean(accuracies))
+        if len(accuracies) > 1:
+            result[f"accuracy_std{suffix}"] = float(np.std(accuracies))
+            result[f"clients{suffix}"] = accuracies
+        elif dataset.test_groups is not None:
+            groups = dataset.test_groups.to(everything.device)
+            by_group = {
+                group: 100 * float(per_client[0][name][groups == g].float().mean())
+                for g, group in enumerate(dataset.group_names)
+            }
+            result[f"groups{suffix}"] = by_group
+            result[f"accuracy{suffix}"] = float(np.mean(list(by_group.values())))
+    return result
+
+
+def last(accuracies: Sequence[float]) -> float:
+    """Accuracy after the last round: what the tables report."""
+    return float(accuracies[-1])
+
+
+def best(accuracies: Sequence[float]) -> float:
+    """Best accuracy of any round. Chosen on the test set, so an upper bound rather than a result."""
+    return float(max(accuracies))
+
+
+def mean_of_last(accuracies: Sequence[float], n: int = 5) -> float:
+    """Mean of the last ``n`` rounds: less noise than the last one."""
+    return float(np.mean(accuracies[-n:]))
+
+
+def rounds_to(accuracies: Sequence[float], target: float) -> int | None:
+    """First round (from 1) whose accuracy reaches ``target`` percent, or None."""
+    reached = np.flatnonzero(np.asarray(accuracies) >= target)
+    return int(reached[0]) + 1 if len(reached) else None
+
+
+def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
+    """Student's t interval for the mean over seeds: (mean, half width); the half width of one value is NaN."""
+    mean = float(np.mean(values))
+    if len(values) < 2:
+        return mean, float("nan")
+    return mean, float(stats.t.ppf((1 + level) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))

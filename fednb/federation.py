@@ -1,0 +1,466 @@
+"""FedAvg, the base of all methods, and the federation that runs a method.
+
+A method is what differs from FedAvg: it overrides some of the answers below, and the federation does the rest
+(sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from fednb import augment, evaluate, seeds
+from fednb.data import Dataset
+from fednb.models import Net
+
+State = dict[str, Tensor]  # a model's parameters and buffers by name
+Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
+Server = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Training:
+    """How clients train; the same for every method."""
+
+    num_rounds: int
+    local_epochs: int
+    batch_size: int
+    lr: float
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts."""
+
+    epochs: int
+    trains: Callable[[str], bool] = lambda name: True
+
+
+class Client:
+    """One client: its data and its memory, which outlive a round, and the model that it has while it works.
+
+    Attributes
+    ----------
+    id, indices
+        Number of the client; its training images, int64 [n].
+    architecture
+        Clients of equal architecture have networks of the same shape.
+    memory
+        What the client keeps for itself. Written by `FedAvg.upload` alone.
+    model
+        The network in the hands of the client while it works; otherwise None.
+    steps
+        SGD steps of this round so far.
+    """
+
+    def __init__(self, id: int, indices: Tensor, architecture: Hashable, federation: Federation) -> None:
+        self.id = id
+        self.indices = indices
+        self.architecture = architecture
+        self.memory: dict[str, Any] = {}
+        self.model: Net | None = None
+        self.steps = 0
+        self.losses: dict[str, Tensor] = {}
+        self._federation = federation
+
+    @property
+    def num_samples(self) -> int:
+        return len(self.indices)
+
+    @property
+    def training(self) -> Training:
+        return self._federation.training
+
+    def load(self, received: Message) -> None:
+        """Put weights into the model: the common initial ones, over them the client's own, over them the received."""
+        initial = self._federation.initial(self.architecture)
+        self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
+
+    def state(self) -> State:
+        """A copy of the model's parameters and buffers."""
+        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    @torch.no_grad()
+    def representations(self) -> tuple[Tensor, Tensor]:
+        """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""
+        self.model.eval()
+        z = [self.model(x).representation for x in self._federation.plain_batches(self.indices)]
+        return torch.cat(z), self._federation.labels[self.indices]
+
+
+def flat(model: nn.Module, buffers: bool = False) -> Tensor:
+    """All parameters of a model as one vector w, [P]; with ``buffers`` also its floating-point buffers."""
+    tensors = list(model.parameters())
+    if buffers:
+        tensors += [b for b in model.buffers() if b.is_floating_point()]
+    return torch.cat([t.reshape(-1) for t in tensors])
+
+
+def average(states: Sequence[State], weights: Sequence[float]) -> State:
+    """Weighted mean of model states, entry by entry, BatchNorm buffers included; weights are divided by their sum."""
+    total = float(sum(weights))
+    shares = [float(w) / total for w in weights]
+    mean: State = {}
+    for name, first in states[0].items():
+        if first.is_floating_point():
+            mean[name] = first * shares[0]
+            for state, share in zip(states[1:], shares[1:], strict=True):
+                mean[name].add_(state[name], alpha=share)
+        else:  # counters such as BatchNorm's num_batches_tracked
+            exact = sum(state[name].double() * share for state, share in zip(states, shares, strict=True))
+            mean[name] = exact.round().to(first.dtype)
+    return mean
+
+
+@dataclass
+class FedAvg:
+    """Federated averaging (McMahan et al. 2017), and the default answers of every other method.
+
+    A subclass is a dataclass whose fields are its hyperparameters. `loss` and `predict` are pure functions of
+    tensors, with no branch on data, so that they run eagerly, compiled, batched over clients, or in a CUDA graph.
+    """
+
+    # True if clients end with models of their own, which are then evaluated one by one
+    personal: ClassVar[bool] = False
+
+    def start(self, model: Net, num_clients: int) -> Server:
+        """The server's first state."""
+        return {"model": {n: v.detach().clone() for n, v in model.state_dict().items() if self.shared(n)}}
+
+    def shared(self, name: str) -> bool:
+        """Does this entry of the model travel?"""
+        return True
+
+    def broadcast(self, server: Server, client_id: int) -> Message:
+        """What the server sends to a client. Pure; draws nothing."""
+        return {"model": server["model"]}
+
+    def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
+        """Once per round: everything that `loss` and `predict` may read. The model is loaded; memory is only read."""
+        return {}
+
+    def plan(self, client: Client, t: int) -> list[Phase]:
+        """The local phases of round ``t``."""
+        return [Phase(client.training.local_epochs)]
+
+    def optimizer(self, client: Client, parameters: list[nn.Parameter], given: dict[str, Any]) -> torch.optim.Optimizer:
+        """A new optimiser for each client, round and phase, as in the papers' code."""
+        s = client.training
+        return torch.optim.SGD(parameters, s.lr, momentum=s.momentum, weight_decay=s.weight_decay, fused=True)
+
+    def loss(self, model: Net, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
+        """Named scalar terms on a batch x [B, C, H, W], y [B]; their sum is minimised, each is logged."""
+        return {"cross_entropy": F.cross_entropy(model(x).logits, y)}
+
+    def upload(self, client: Client, given: dict[str, Any]) -> Message:
+        """What the client sends back after training. The only place that writes the client's memory."""
+        state = client.state()
+        kept = {n: v for n, v in state.items() if not self.shared(n)}
+        if kept:
+            client.memory["model"] = kept
+        return {
+            "model": {n: v for n, v in state.items() if self.shared(n)},
+            "num_samples": torch.tensor(client.num_samples),
+        }
+
+    def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
+        """The server's next state. All of the server's random draws happen here."""
+        weights = [int(u["num_samples"]) for u in uploads]
+        return {**server, "model": average([u["model"] for u in uploads], weights)}
+
+    def predict(self, model: Net, x: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
+        """Named read-outs, each [B, K]: the class with the largest value is the prediction. The first one is reported."""
+        return {"classifier": model(x).logits}
+
+    def round(self, federation: Federation, server: Server, clients: list[Client], t: int) -> Server:
+        """One communication round."""
+        return self.aggregate(server, federation.exchange(server, clients, t), t)
+
+
+def message_size(message: Message) -> dict[str, tuple[int, int]]:
+    """Numbers and bytes of each entry of a message."""
+
+    def size(value: Any) -> tuple[int, int]:
+        if isinstance(value, Tensor):
+            return value.numel(), value.numel() * value.element_size()
+        if isinstance(value, Mapping):
+            return tuple(map(sum, zip((0, 0), *map(size, value.values()), strict=True)))  # type: ignore[return-value]
+        raise TypeError(f"A message holds tensors and dicts of tensors, not {type(value).__name__}.")
+
+    return {name: size(value) for name, value in message.items()}
+
+
+@dataclass
+class Federation:
+    """A simulated federation: clients, data on a device, and the way across between client and server.
+
+    Parameters
+    ----------
+    method
+        What differs from FedAvg.
+    dataset, parts
+        The images, and the training images of each client.
+    build_model
+        Builds a network, with the same initial weights each time.
+    training
+        Rounds, epochs and SGD settings.
+    seed
+        First of the four keys of every random draw.
+    participation
+        Fraction of the clients that is sampled in each round.
+    test_parts
+        Test images of each client; None: all clients share the whole test set.
+    architectures
+        For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
+    device
+        ``"cpu"`` or ``"cuda"``.
+    workers
+        How many clients train side by side on a CPU, one thread each. Results do not depend on it.
+    """
+
+    method: FedAvg
+    dataset: Dataset
+    parts: Sequence[np.ndarray]
+    build_model: Callable[..., Net]
+    training: Training
+    seed: int = 0
+    participation: float = 1.0
+    test_parts: Sequence[np.ndarray] | None = None
+    architectures: Sequence[Hashable] | None = None
+    device: str = "cpu"
+    workers: int | None = None
+    traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        d, dev = self.dataset, self.device
+        self.images = augment.store(d.images, d.augmentation).to(dev)
+        self.labels = d.labels.to(dev)
+        self.test_images = d.test_images.permute(0, 2, 3, 1).contiguous().to(dev)
+        self.test_labels = d.test_labels.to(dev)
+        self.constants = augment.constants(d.mean, d.std, dev)
+        keys = self.architectures or [None] * len(self.parts)
+        self.clients = [
+            Client(i, torch.from_numpy(np.asarray(part)).to(dev), key, self)
+            for i, (part, key) in enumerate(zip(self.parts, keys, strict=True))
+        ]
+        if self.workers is None:
+            self.workers = int(os.environ.get("FEDNB_WORKERS", os.cpu_count() or 1))
+        if dev != "cpu":
+            self.workers = 1
+        # clients take turns to use a few networks, so that memory does not grow with their number
+        self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
+        self._initial: dict[Hashable, State] = {}
+        for key in dict.fromkeys(keys):
+            self._free[key] = queue.LifoQueue()
+            for _ in range(self.workers):
+                model = self.build_model() if key is None else self.build_model(key)
+                self._free[key].put(model.to(dev, memory_format=torch.channels_last))
+            self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
+        with self.hand_model(self.clients[0]):
+            self.server = self.method.start(self.clients[0].model, len(self.clients))
+        self.rounds_done = 0
+        self.history: list[dict[str, Any]] = []
+
+    def initial(self, architecture: Hashable = None) -> State:
+        """The common initial weights of all networks of one architecture."""
+        return self._initial[architecture]
+
+    @contextmanager
+    def hand_model(self, client: Client) -> Iterator[None]:
+        """Hand one of the networks to a client for the length of a block."""
+        client.model = self._free[client.architecture].get()
+        try:
+            yield
+        finally:
+            self._free[client.architecture].put(client.model)
+            client.model = None
+
+    # --- the way across -------------------------------------------------------------------------------------------
+
+    def exchange(
+        self,
+        server: Server,
+        clients: Sequence[Client],
+        t: int,
+        work: Callable[[Client, Message, int], Message] | None = None,
+    ) -> list[Message]:
+        """Send each client its broadcast, let it work, and return the uploads in the order of the clients' numbers.
+
+        This is the only way across, and everything that crosses is counted in ``traffic``.
+        """
+        work = work or self.local_update
+
+        def one(client: Client) -> tuple[Message, Message]:
+            received = self.method.broadcast(server, client.id)
+            with self.hand_model(client):
+                return received, work(client, received, t)
+
+        # the largest first, so that no worker is left alone with a late giant
+        order = sorted(clients, key=lambda c: (-c.num_samples, c.id))
+        pairs = dict(zip([c.id for c in order], self.map(one, order), strict=True))
+        for down, up in pairs.values():
+            self._count("down", down)
+            self._count("up", up)
+        return [pairs[i][1] for i in sorted(pairs)]
+
+    def local_update(self, client: Client, received: Message, t: int) -> Message:
+        """What a client does by default: load, prepare, train phase by phase, upload."""
+        client.load(received)
+        given = self.method.prepare(client, received, t)
+        client.steps, client.losses = 0, {}
+        rng = seeds.generator(self.seed, "batches", t, client.id)
+        for phase in self.method.plan(client, t):
+            self._train(client, phase, given, rng)
+        return self.method.upload(client, given)
+
+    def map(self, function: Callable, items: Sequence) -> list:
+        """Apply a function to each item, ``workers`` at a time; one intra-op thread each on a CPU."""
+        threads = torch.get_num_threads()
+        if self.device == "cpu":
+            torch.set_num_threads(1)
+        try:
+            if self.workers == 1 or len(items) == 1:
+                return [function(item) for item in items]
+            with ThreadPoolExecutor(self.workers) as pool:
+                return list(pool.map(function, items))
+        finally:
+            torch.set_num_threads(threads)
+
+    def _count(self, direction: str, message: Message) -> None:
+        sums = self.traffic.setdefault(direction, {})
+        for name, (numbers, bytes_) in message_size(message).items():
+            old = sums.get(name, (0, 0))
+            sums[name] = (old[0] + numbers, old[1] + bytes_)
+
+    # --- local training -------------------------------------------------------------------------------------------
+
+    def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch over a client's images: shuffled, augmented, normalised; the last incomplete batch is dropped.
+
+        A client with less than one batch keeps the one it has: it would otherwise never train.
+        """
+        n, size = len(indices), self.training.batch_size
+        order = torch.from_numpy(rng.permutation(n)[: max(n - n % size, min(n, size))])
+        draws = augment.draw(len(order), self.dataset.augmentation, rng).to(self.device)
+        index = indices[order.to(self.device)]
+        pixels = augment.gather(self.images, index, draws, self.dataset.augmentation)
+        labels = self.labels[index]
+        for x, y in zip(pixels.split(size), labels.split(size), strict=True):
+            yield augment.normalise(x, *self.constants), y
+
+    def plain_batches(self, indices: Tensor, size: int = 500) -> Iterator[Tensor]:
+        """Training images as they are, normalised, in order."""
+        for part in indices.split(size):
+            pixels = augment.gather(self.images, part, None, self.dataset.augmentation)
+            yield augment.normalise(pixels, *self.constants)
+
+    def _train(self, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator) -> None:
+        model = client.model
+        parameters = []
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(phase.trains(name))
+            if parameter.requires_grad:
+                parameters.append(parameter)
+        model.train()
+        for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
+            own = list(module.parameters(recurse=False))
+            if own and not any(p.requires_grad for p in own):
+                module.eval()
+        optimizer = self.method.optimizer(client, parameters, given)
+        loss, losses = self.method.loss, client.losses
+        for _ in range(phase.epochs):
+            for x, y in self.batches(client.indices, rng):
+                terms = loss(model, x, y, given)
+                optimizer.zero_grad()
+                sum(terms.values()).backward()
+                optimizer.step()
+                client.steps += 1
+                for name, value in terms.items():  # sums stay on the device until the round ends
+                    losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+
+    # --- rounds ---------------------------------------------------------------------------------------------------
+
+    def sample(self, t: int) -> list[Client]:
+        """The clients of round ``t``."""
+        n = len(self.clients)
+        k = max(1, round(self.participation * n))
+        if k == n:
+            return list(self.clients)
+        chosen = seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
+        return [self.clients[i] for i in sorted(chosen)]
+
+    def run_round(self) -> dict[str, Any]:
+        """Run one round, evaluate, and return (and append to ``history``) its entry.
+
+        The entry holds ``round`` (from 1), ``accuracy`` in percent, mean loss terms, ``seconds`` of training and
+        aggregation, ``evaluation_seconds``, and ``finite``: False once a loss or the server holds NaN or Inf.
+        """
+        t = self.rounds_done
+        begin = time.perf_counter()
+        clients = self.sample(t)
+        self.traffic = {}
+        self.server = self.method.round(self, self.server, clients, t)
+        losses = _mean_losses(clients)
+        finite = all(map(math.isfinite, losses.values())) and _is_finite(self.server)
+        trained = time.perf_counter()
+        entry: dict[str, Any] = {"round": t + 1, "finite": finite}
+        if finite:
+            entry |= evaluate.evaluate(self)
+        entry |= {f"loss/{name}": value for name, value in losses.items()}
+        for direction, names in self.traffic.items():
+            entry[f"{direction}_numbers"] = sum(n for n, _ in names.values())
+            entry[f"{direction}_bytes"] = sum(b for _, b in names.values())
+        entry |= {"seconds": trained - begin, "evaluation_seconds": time.perf_counter() - trained}
+        self.rounds_done = t + 1
+        self.history.append(entry)
+        return entry
+
+    def checkpoint(self) -> dict[str, Any]:
+        """Everything that the rounds to come depend on; as every draw is keyed, no generator state is in it."""
+        return {
+            "rounds_done": self.rounds_done,
+            "server": self.server,
+            "memories": [client.memory for client in self.clients],
+            "history": self.history,
+            "traffic": self.traffic,
+        }
+
+    def restore(self, checkpoint: dict[str, Any]) -> None:
+        """Go back to where `checkpoint` was taken."""
+        self.rounds_done = checkpoint["rounds_done"]
+        self.server = checkpoint["server"]
+        self.history = checkpoint["history"]
+        self.traffic = checkpoint["traffic"]
+        for client, memory in zip(self.clients, checkpoint["memories"], strict=True):
+            client.memory = memory
+
+
+def _mean_losses(clients: Sequence[Client]) -> dict[str, float]:
+    """Mean of each loss term over the SGD steps of a round."""
+    steps = sum(client.steps for client in clients)
+    names = {name: None for client in clients for name in client.losses}
+    return {n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1) for n in names}
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, Tensor):
+        return not value.is_floating_point() or bool(value.isfinite().all())
+    if isinstance(value, Mapping):
+        return all(map(_is_finite, value.values()))
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_finite, value))
+    return True

@@ -1,0 +1,90 @@
+"""The methods, imported from the notebooks that derive them.
+
+``from fednb.papers.foundations import FedProx`` executes the cells of ``notebooks/00_foundations.ipynb`` that
+are tagged ``export``, and only those, as an ordinary module: tracebacks and ``inspect.getsource`` show the
+notebook's own lines. The environment variable ``FEDNB_NOTEBOOKS`` names another folder of notebooks.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType
+
+import nbformat
+
+from fednb.data import ROOT
+
+
+class NotebookError(ImportError):
+    """A notebook that cannot be found or read; the message says which and where."""
+
+
+def folder() -> Path:
+    """Where the notebooks are."""
+    return Path(os.environ.get("FEDNB_NOTEBOOKS", ROOT / "notebooks"))
+
+
+def path(name: str) -> Path:
+    """The notebook called ``name``: ``01_moon``, ``moon`` or a path."""
+    stem = Path(name).name.removesuffix(".ipynb")
+    found = sorted(p for p in folder().glob("*.ipynb") if re.sub(r"^\d+_", "", p.stem) == stem or p.stem == stem)
+    if Path(name).suffix == ".ipynb" and Path(name).exists():
+        return Path(name)
+    if not found:
+        known = ", ".join(sorted(p.stem for p in folder().glob("[0-9]*.ipynb"))) or "none"
+        raise NotebookError(f"There is no notebook {name!r} in {folder()}; there are: {known}.")
+    return found[0]
+
+
+def load(name: str) -> ModuleType:
+    """The module made of a notebook's ``export`` cells."""
+    return importlib.import_module(f"fednb.papers.{re.sub(r'^[0-9]+_', '', path(name).stem)}")
+
+
+class _Loader(importlib.abc.InspectLoader):
+    def __init__(self, notebook: Path) -> None:
+        self.notebook = notebook
+
+    def get_source(self, fullname: str) -> str:
+        try:
+            nb = nbformat.read(self.notebook, as_version=4)
+        except Exception as error:
+            raise NotebookError(f"{self.notebook} cannot be read as a notebook: {error}") from error
+        return "\n\n".join(
+            cell.source
+            for cell in nb.cells
+            if cell.cell_type == "code" and "export" in cell.metadata.get("tags", [])
+        )
+
+    def get_code(self, fullname: str):  # noqa: ANN201 - a code object
+        return self.source_to_code(self.get_source(fullname), str(self.notebook))
+
+    def is_package(self, fullname: str) -> bool:
+        return False
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(
+        self, fullname: str, path_: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        package, _, name = fullname.rpartition(".")
+        if package != __name__ or name.startswith("_"):
+            return None
+        try:
+            notebook = path(name)
+        except NotebookError:
+            return None
+        spec = importlib.util.spec_from_loader(fullname, _Loader(notebook), origin=str(notebook))
+        spec.has_location = True  # sets __file__, by which tracebacks and inspect find the source
+        return spec
+
+
+sys.meta_path.append(_Finder())

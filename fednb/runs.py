@@ -1,0 +1,363 @@
+"""The run record, its key, and the ledger: one small JSON file per run.
+
+A run is known by its recipe (method, settings, seed, data), not by the notebook that asked for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+import torchvision
+from tqdm.auto import tqdm
+
+from fednb import data, evaluate, models, partition
+from fednb.data import ROOT, Dataset
+from fednb.federation import FedAvg, Federation
+from fednb.settings import Settings, SettingsError, departures
+
+# Raise when numerics change on purpose: records of an older version are then stale, and are run again.
+RESULTS_VERSION = 1
+
+
+class RunError(RuntimeError):
+    """A results folder or record that cannot be used; the message says which, why, and what to do."""
+
+
+def runs_folder() -> Path:
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``."""
+    return Path(os.environ.get("FEDNB_RUNS", ROOT / "results" / "runs"))
+
+
+def key(settings: Settings, fingerprint: str, version: int = RESULTS_VERSION) -> str:
+    """Twelve hex digits that name a recipe."""
+    recipe = {"version": version, "data": fingerprint, **settings.flat()}
+    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def record_path(settings: Settings, fingerprint: str, folder: Path | None = None) -> Path:
+    """The file of a run: readable in a listing, unique by its key."""
+    name = f"{settings.method}-{settings.dataset}-seed{settings.seed}-{key(settings, fingerprint)}.json"
+    return (folder or runs_folder()) / name
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Read a record."""
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+        missing = {"key", "status", "settings", "metrics"} - record.keys()
+    except (OSError, ValueError, AttributeError) as error:
+        raise RunError(
+            f"{path.name} in {path.parent} is not a readable run record ({error}): "
+            "restore it (for instance with `git checkout`) or delete it, and the run is made again."
+        ) from error
+    if missing:
+        raise RunError(f"{path.name} in {path.parent} lacks {', '.join(sorted(missing))}: restore or delete it.")
+    return record
+
+
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Write by renaming a finished temporary file, so that nobody ever sees half a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(part, 0o644)
+        os.replace(part, path)
+    except BaseException:
+        Path(part).unlink(missing_ok=True)
+        raise
+
+
+def load(folder: Path | None = None) -> pd.DataFrame:
+    """The ledger: one row per record.
+
+    Columns are the settings, ``accuracy`` (last round), ``best``, ``mean_of_last_5``, ``rounds``, ``status``, ``stale``
+    (made by an older results version), ``note`` (what is not the published data), ``departures``, ``seconds_per_round``, ``path``,
+    and ``record``, the whole.
+    """
+    rows = []
+    for path in sorted((folder or runs_folder()).glob("*.json")):
+        record = read(path)
+        rows.append(
+            record["settings"]
+            | record.get("final", {})
+            | {name: record.get(name) for name in ("key", "status", "departures", "seconds_per_round", "commit")}
+            | {
+                "rounds": len(record["metrics"].get("round", [])),
+                "note": record["dataset"]["note"],
+                "stale": record["results_version"] < RESULTS_VERSION,
+                "path": path,
+                "record": record,
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+@functools.lru_cache(maxsize=2)
+def _dataset(name: str, root: str | None) -> Dataset:
+    return data.load(name)
+
+
+def load_dataset(name: str) -> Dataset:
+    """`fednb.data.load`, kept in memory."""
+    return _dataset(name, os.environ.get("FEDNB_DATA"))
+
+
+def make_parts(settings: Settings, labels: torch.Tensor) -> partition.Parts:
+    """The training images of each client, drawn with the run's seed as MOON's code does."""
+    rng = np.random.RandomState(settings.seed)
+    if settings.partition == "iid":
+        return partition.iid(labels.numpy(), settings.num_clients, rng)
+    return partition.dirichlet(labels.numpy(), settings.num_clients, settings.beta, rng)
+
+
+def federation(
+    settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
+) -> Federation:
+    """Build the federation that the settings describe, ready for its first round."""
+    dataset = load_dataset(settings.dataset)
+    _, channels, side, _ = dataset.images.shape
+
+    def build_model() -> models.Net:
+        return models.build(
+            settings.model,
+            dataset.num_classes,
+            channels=channels,
+            side=side,
+            projection_head=settings.projection_head,
+            seed=settings.seed,
+        )
+
+    try:
+        return Federation(
+            method=methods[settings.method](**settings.hyperparameters),
+            dataset=dataset,
+            parts=make_parts(settings, dataset.labels),
+            build_model=build_model,
+            training=settings.training,
+            seed=settings.seed,
+            participation=settings.participation,
+            device=device or os.environ.get("FEDNB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"),
+            workers=workers,
+        )
+    except ValueError as error:  # an impossible partition, a network that does not fit the images
+        raise SettingsError(str(error)) from error
+
+
+def run(
+    settings: Settings,
+    methods: Mapping[str, type[FedAvg]],
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    checkpoint_seconds: float = 20.0,
+) -> dict[str, Any]:
+    """Make a run and record it, or return its record if there is one.
+
+    A run that was killed goes on from its last checkpoint, and ends as if it had not been killed: bit by bit on a CPU.
+    Of two processes that ask for the same run, the second waits for the first.
+
+    Returns
+    -------
+    dict
+        The record. ``status`` is ``finished``, or ``diverged`` if a loss or weight became NaN or Inf.
+    """
+    fingerprint = load_dataset(settings.dataset).fingerprint
+    path = record_path(settings, fingerprint)
+    checkpoints = path.parent.parent / "checkpoints"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        checkpoints.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path.parent):
+            pass
+    except OSError as error:
+        raise RunError(
+            f"Runs cannot be recorded in {path.parent} ({error.strerror}): make it writable, or set FEDNB_RUNS to another folder."
+        ) from error
+    with _locked(checkpoints / f"{path.stem}.lock"):
+        if path.exists():
+            record = read(path)
+            if record["status"] != "failed":
+                return record
+        try:
+            record = _run(settings, methods, device, workers, checkpoints / f"{path.stem}.pt", checkpoint_seconds)
+        except SettingsError:
+            raise
+        except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
+            failed = _head(settings, load_dataset(settings.dataset)) | {"status": "failed", "metrics": {}}
+            _write(path, failed | {"error": f"{type(error).__name__}: {error}"})
+            raise
+        _write(path, record)
+        (checkpoints / f"{path.stem}.pt").unlink(missing_ok=True)
+    return record
+
+
+def _run(
+    settings: Settings,
+    methods: Mapping[str, type[FedAvg]],
+    device: str | None,
+    workers: int | None,
+    checkpoint: Path,
+    checkpoint_seconds: float,
+) -> dict[str, Any]:
+    fed = federation(settings, methods, device=device, workers=workers)
+    if checkpoint.exists():
+        try:
+            fed.restore(torch.load(checkpoint, map_location=fed.device, weights_only=True))
+        except Exception as error:
+            print(f"fednb: {checkpoint.name} cannot be read ({error}); the run starts anew.", file=sys.stderr)
+    status, unsaved = "finished", 0.0
+    for entry in _progress(fed, settings):
+        if not entry["finite"]:
+            status = "diverged"
+            break
+        unsaved += entry["seconds"] + entry["evaluation_seconds"]
+        if unsaved >= checkpoint_seconds and fed.rounds_done < settings.num_rounds:
+            _save(fed.checkpoint(), checkpoint)
+            unsaved = 0.0
+    history = pd.DataFrame(fed.history).drop(columns="finite")
+    accuracies = [a for a in history.get("accuracy", pd.Series(dtype=float)).tolist() if a == a]
+    final: dict[str, Any] = {}
+    if accuracies and status == "finished":
+        final = {name: value for name, value in fed.history[-1].items() if name.startswith(("accuracy", "clients", "groups"))}
+        final |= {"best": evaluate.best(accuracies), "mean_of_last_5": evaluate.mean_of_last(accuracies)}
+    seconds = history["seconds"]
+    return _head(settings, fed.dataset) | {
+        "status": status,
+        "final": final,
+        "partition": {"hash": partition.digest(fed.parts), "sizes": [len(p) for p in fed.parts]},
+        "model_parameters": models.num_parameters(fed.build_model()),
+        "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
+        "seconds_per_round": round(float(seconds.mean()), 3),
+        "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
+        "device": torch.cuda.get_device_name() if fed.device == "cuda" else (platform.processor() or platform.machine()),
+        "threads_per_client": 1 if fed.device == "cpu" else None,
+        "workers": fed.workers,
+        "metrics": {name: [_plain(v) for v in history[name]] for name in history},
+    }
+
+
+def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    packages = {"python": platform.python_version(), "numpy": np.__version__}
+    return {
+        "key": key(settings, dataset.fingerprint),
+        "results_version": RESULTS_VERSION,
+        "method": settings.method,
+        "settings": settings.flat(),
+        "departures": departures(settings),
+        "dataset": {
+            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note")},
+            "training_images": len(dataset.labels),
+            "test_images": len(dataset.test_labels),
+        },
+        "versions": packages | {"torch": torch.__version__, "torchvision": torchvision.__version__},
+        "commit": commit(),
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _write(path: Path, record: dict[str, Any]) -> None:
+    # one line per metric: small, and a difference between two records can be read
+    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items() if name != "metrics"]
+    metrics = [f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in record["metrics"].items()]
+    lines.append('  "metrics": {\n' + ",\n".join(metrics) + "\n  }")
+    write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def _save(checkpoint: dict[str, Any], path: Path) -> None:
+    part = path.with_suffix(".part")
+    torch.save(checkpoint, part)
+    os.replace(part, path)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value
+
+
+def _progress(fed: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
+    """Run the rounds that are left, with a bar (``FEDNB_PROGRESS=bar``, the default), a line each (``log``), or nothing (``off``)."""
+    kind = os.environ.get("FEDNB_PROGRESS", "bar")
+    todo = range(fed.rounds_done, settings.num_rounds)
+    bar = tqdm(
+        todo,
+        initial=fed.rounds_done,
+        total=settings.num_rounds,
+        desc=f"{settings.method} on {settings.dataset}",
+        unit="round",
+        leave=False,
+        disable=kind != "bar",
+    )
+    for t in bar:
+        entry = fed.run_round()
+        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "diverged"
+        bar.set_postfix_str(text)
+        if kind == "log":
+            left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"])
+            print(f"round {t + 1}/{settings.num_rounds}  {text}  {entry['seconds']:.1f} s, about {left / 60:.1f} min left", flush=True)
+        yield entry
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that goes away with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system: two equal runs then both train, and record the same
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@functools.lru_cache(maxsize=1)
+def commit() -> str | None:
+    """The commit of the code, with ``+changes`` if code differs from it; None outside a git checkout."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", "fednb", "notebooks")
+        return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def repeat_command(record: dict[str, Any], notebook: str) -> str:
+    """The one line that makes a run again."""
+    settings = record["settings"]
+    names = [f.name for f in dataclasses.fields(Settings)]
+    paper = {n: v for n, v in settings.items() if n in ("method", "dataset", "seed")}
+    changed = {d.split(" ")[0] for d in record["departures"]} | {n for n in settings if n not in names}
+    chosen = paper | {n: settings[n] for n in settings if n in changed}
+    return f"python -m fednb run {notebook} " + " ".join(f"{n}={v}" for n, v in chosen.items())

@@ -1,0 +1,37 @@
+"""Random draws that depend on four keys and on nothing else."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
+    """Return the generator that belongs to (seed, purpose, round, client).
+
+    Every draw of a run (sampling, batches, augmentation, initial weights) comes from such a generator,
+    so that neither the order of execution, nor the number of jobs, nor other code can change a result.
+
+    Parameters
+    ----------
+    seed, round, client
+        Non-negative integers.
+    purpose
+        A word such as ``"batches"``; two purposes give independent streams.
+    """
+    return np.random.default_rng([seed, zlib.crc32(purpose.encode()), round, client])
+
+
+@contextmanager
+def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> Iterator[None]:
+    """Seed torch's global CPU generator inside the block and restore it afterwards.
+
+    Only for code that cannot take a generator, such as the weight initialisation of ``torch.nn``.
+    """
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(int(generator(seed, purpose, round, client).integers(2**63)))
+        yield

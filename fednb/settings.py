@@ -1,0 +1,188 @@
+"""The papers' settings per data set, and the check of what a reader, a sweep or a command line asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fednb.federation import FedAvg, Training
+from fednb.models import MODELS
+
+
+class SettingsError(ValueError):
+    """A parameter with an unknown name or a bad value; the message says what is allowed."""
+
+
+# MOON, section 4.1; FedProc and FedSSC follow it. What is not in the paper is in its code.
+_MOON = {
+    "partition": "dirichlet",
+    "beta": 0.5,
+    "num_clients": 10,
+    "participation": 1.0,
+    "num_rounds": 100,
+    "local_epochs": 10,
+    "batch_size": 64,
+    "lr": 0.01,
+    "momentum": 0.9,
+    "weight_decay": 1e-5,
+    "projection_head": True,
+}
+
+# Settings per data set: the paper's where the paper has them; small ones of our own for the embedded digits.
+DATASETS: dict[str, dict[str, Any]] = {
+    "digits": _MOON | {"model": "digits-cnn", "num_rounds": 10, "local_epochs": 5, "batch_size": 16},
+    "mnist": _MOON | {"model": "simple-cnn", "num_rounds": 20},
+    "cifar10": _MOON | {"model": "simple-cnn"},
+    "cifar100": _MOON | {"model": "resnet-50"},
+    "tiny_imagenet": _MOON | {"model": "resnet-50", "num_rounds": 20},
+}
+
+# Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
+METHODS: dict[str, dict[str, dict[str, Any]]] = {
+    "FedProx": {"": {"mu": 0.01}, "cifar100": {"mu": 0.001}, "tiny_imagenet": {"mu": 0.001}},
+    "SOLO": {"": {"num_rounds": 1, "local_epochs": 300}, "digits": {"num_rounds": 1, "local_epochs": 50}},
+}
+
+PARTITIONS = ("dirichlet", "iid")
+
+
+def _positive(value: Any) -> bool:
+    return value > 0
+
+
+def _whole(value: Any) -> bool:
+    return isinstance(value, int) and value >= 1
+
+
+# name: (types, test, what is allowed in words)
+_RULES: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
+    "partition": ((str,), lambda v: v in PARTITIONS, f"one of {', '.join(PARTITIONS)}"),
+    "beta": ((int, float), _positive, "a positive number"),
+    "num_clients": ((int,), _whole, "a whole number from 1"),
+    "participation": ((int, float), lambda v: 0 < v <= 1, "a fraction in (0, 1]"),
+    "num_rounds": ((int,), _whole, "a whole number from 1"),
+    "local_epochs": ((int,), _whole, "a whole number from 1"),
+    "batch_size": ((int,), _whole, "a whole number from 1"),
+    "lr": ((int, float), _positive, "a positive number"),
+    "momentum": ((int, float), lambda v: 0 <= v < 1, "a number in [0, 1)"),
+    "weight_decay": ((int, float), lambda v: v >= 0, "a number from 0"),
+    "model": ((str,), lambda v: v in MODELS, f"one of {', '.join(MODELS)}"),
+    "projection_head": ((bool,), lambda v: True, "True or False"),
+    "seed": ((int,), lambda v: v >= 0, "a whole number from 0"),
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A run in full: nothing is left open, and nothing that does not matter is in it."""
+
+    method: str
+    hyperparameters: dict[str, Any]
+    dataset: str
+    partition: str
+    beta: float | None
+    num_clients: int
+    participation: float
+    num_rounds: int
+    local_epochs: int
+    batch_size: int
+    lr: float
+    momentum: float
+    weight_decay: float
+    model: str
+    projection_head: bool
+    seed: int
+
+    @property
+    def training(self) -> Training:
+        names = [f.name for f in dataclasses.fields(Training)]
+        return Training(**{name: getattr(self, name) for name in names})
+
+    def flat(self) -> dict[str, Any]:
+        """All settings in one level; a hyperparameter is called by its own name."""
+        values = dataclasses.asdict(self)
+        return values | values.pop("hyperparameters")
+
+    def __str__(self) -> str:
+        return "\n".join(f"{name:>16}  {value}" for name, value in self.flat().items())
+
+
+def defaults(method: str, dataset: str) -> dict[str, Any]:
+    """The paper's settings of a method on a data set."""
+    own = METHODS.get(method, {})
+    return DATASETS[dataset] | own.get("", {}) | own.get(dataset, {})
+
+
+def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, seed: int = 0, **given: Any) -> Settings:
+    """Fill what is None with the paper's setting for the data set, and check every value.
+
+    Parameters
+    ----------
+    methods
+        Known methods by name.
+    given
+        Settings, and hyperparameters of any of the methods. One that the chosen method does not have must be
+        None: a parameter that would not be read is an error.
+
+    Raises
+    ------
+    SettingsError
+        For an unknown name, a bad value, or a parameter that this run would not read.
+    """
+    _known("method", method, methods)
+    _known("dataset", dataset, DATASETS)
+    given = {name: value for name, value in given.items() if value is not None}
+    fields = {f.name: f for f in dataclasses.fields(methods[method])}
+    owners: dict[str, list[str]] = {}
+    for other, cls in methods.items():
+        for f in dataclasses.fields(cls):
+            owners.setdefault(f.name, []).append(other)
+    for name in given:
+        if name not in _RULES and name not in fields:
+            if name in owners:
+                raise SettingsError(f"{method} has no parameter {name!r} ({', '.join(owners[name])}: yes); leave it at None.")
+            _known("parameter", name, [*_RULES, *fields])
+    values = defaults(method, dataset) | given | {"seed": seed}
+    if values["partition"] == "iid":
+        if "beta" in given:
+            raise SettingsError("beta is the concentration of partition 'dirichlet'; with 'iid' leave it at None.")
+        values["beta"] = None
+    for name, (types, test, words) in _RULES.items():
+        value = values[name]
+        if value is None and name == "beta":
+            continue
+        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types) or not test(value):
+            raise SettingsError(f"{name} is {value!r}; it must be {words}.")
+        if float in types:
+            values[name] = float(value)
+    hyper = {}
+    for name, f in fields.items():
+        value = values[name] if name in values else f.default
+        hyper[name] = float(value) if isinstance(f.default, float) and isinstance(value, int) else value
+    try:
+        methods[method](**hyper)  # a method checks its own hyperparameters
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"{method}: {error}") from error
+    own = {f.name: values[f.name] for f in dataclasses.fields(Settings) if f.name in values}
+    return Settings(**own | {"method": method, "dataset": dataset, "hyperparameters": hyper})
+
+
+def departures(settings: Settings) -> list[str]:
+    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``. Seeds do not count."""
+    paper = defaults(settings.method, settings.dataset)
+    return [
+        f"{name} {value} instead of {paper[name]}"
+        for name, value in settings.flat().items()
+        if name in paper and value != paper[name]
+    ]
+
+
+def _known(what: str, name: Any, names: Any) -> None:
+    if name not in names:
+        close = difflib.get_close_matches(str(name), list(names), 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise SettingsError(f"Unknown {what} {name!r}: known are {', '.join(names)}{hint}")
+

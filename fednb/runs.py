@@ -47,7 +47,9 @@ def runs_folder() -> Path:
 
 def key(settings: Settings, fingerprint: str, version: int = RESULTS_VERSION) -> str:
     """Twelve hex digits that name a recipe."""
-    recipe = {"version": version, "data": fingerprint, **settings.flat()}
+    # what is None does not apply, so that a setting added later leaves the keys of older runs as they are
+    recipe = {name: value for name, value in settings.flat().items() if value is not None}
+    recipe |= {"version": version, "data": fingerprint}
     return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -182,6 +184,7 @@ def run(
     dict
         The record. ``status`` is ``finished``, or ``diverged`` if a loss or weight became NaN or Inf.
     """
+    commit()  # now: the code on disk may change while the run goes on
     fingerprint = load_dataset(settings.dataset).fingerprint
     path = record_path(settings, fingerprint)
     checkpoints = path.parent.parent / "checkpoints"
@@ -250,7 +253,7 @@ def _run(
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
         "seconds_per_round": round(float(seconds.mean()), 3),
         "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
-        "device": torch.cuda.get_device_name() if fed.device == "cuda" else (platform.processor() or platform.machine()),
+        "device": torch.cuda.get_device_name() if fed.device == "cuda" else _cpu_name(),
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
         "metrics": {name: [_plain(v) for v in history[name]] for name in history},
@@ -274,6 +277,14 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
         "commit": commit(),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def _cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import linecache
 import os
 import re
 import sys
@@ -64,8 +65,11 @@ class _Loader(importlib.abc.InspectLoader):
             if cell.cell_type == "code" and "export" in cell.metadata.get("tags", [])
         )
 
-    def get_code(self, fullname: str):  # noqa: ANN201 - a code object
-        return self.source_to_code(self.get_source(fullname), str(self.notebook))
+    def exec_module(self, module: ModuleType) -> None:
+        source, file = self.get_source(module.__name__), str(self.notebook)
+        # without a time, linecache keeps these lines instead of reading the notebook's JSON as if it were Python
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        exec(compile(source, file, "exec"), module.__dict__)
 
     def is_package(self, fullname: str) -> bool:
         return False

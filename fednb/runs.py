@@ -25,7 +25,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torchvision
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from fednb import data, evaluate, models, partition
 from fednb.data import ROOT, Dataset

@@ -1,0 +1,52 @@
+# Two commands: `make run` executes every notebook on embedded data, `make test` tests package and notebooks.
+# Both make the environment in .venv first if it is missing.
+
+PYTHON ?= python3
+BIN := .venv/bin
+NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb))
+BUILD := $(CURDIR)/build
+
+.PHONY: run test lint bench report notebooks clean
+
+.venv/ready: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	touch $@
+
+# Runs go to a folder of their own, so that the committed records stay as they are.
+run: .venv/ready
+	rm -rf $(BUILD)/run && mkdir -p $(BUILD)/run/notebooks
+	cd notebooks && for notebook in $(notdir $(NOTEBOOKS)); do \
+	  echo "== $$notebook"; \
+	  FEDNB_PROGRESS=off FEDNB_RUNS=$(BUILD)/run/runs ../$(BIN)/papermill --no-progress-bar --log-level ERROR -k python3 \
+	    $$notebook $(BUILD)/run/notebooks/$$notebook || exit 1; \
+	done
+	$(BIN)/python -m fednb report
+
+test: .venv/ready
+	$(BIN)/python -m pytest tests
+	FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest --nbval-lax --nbval-current-env \
+	  --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+
+lint: .venv/ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+bench: .venv/ready
+	$(BIN)/python -m fednb.bench
+
+report: .venv/ready
+	$(BIN)/python -m fednb report
+
+# Execute the notebooks in place, to commit their outputs.
+notebooks: .venv/ready
+	cd notebooks && for notebook in $(notdir $(NOTEBOOKS)); do \
+	  FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs ../$(BIN)/jupyter nbconvert --to notebook --inplace --execute \
+	    --ClearMetadataPreprocessor.enabled=True --ClearMetadataPreprocessor.clear_notebook_metadata=False \
+	    --ClearMetadataPreprocessor.preserve_cell_metadata_mask=tags --ClearMetadataPreprocessor.preserve_cell_metadata_mask=nbgrader \
+	    $$notebook || exit 1; \
+	done
+
+clean:
+	rm -rf build .venv

@@ -1,0 +1,171 @@
+"""The command line: ``python -m fednb sweep | run | list | report | data``."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+# what needs torch is imported by the commands: help and usage errors come at once
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def _assignment(text: str) -> tuple[str, Any]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=value")
+    words = {"true": True, "false": False, "null": None, "none": None}
+    if value.lower() in words:
+        return name, words[value.lower()]
+    try:
+        return name, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return name, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m fednb", description=__doc__.partition(":")[0] + " of FedNB.")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    sweep = commands.add_parser("sweep", help="make the runs of a paper's tables that are not recorded yet")
+    sweep.add_argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
+    sweep.add_argument("--table", action="append", metavar="NAME", help="only this table; may be given again")
+    sweep.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    sweep.add_argument("--dry-run", action="store_true", help="say what would be run")
+    sweep.set_defaults(command=_sweep)
+
+    run = commands.add_parser("run", help="make one run of a notebook")
+    run.add_argument("notebook", metavar="NOTEBOOK", help="for instance 00_foundations or foundations")
+    run.add_argument("parameters", nargs="*", type=_assignment, metavar="name=value")
+    run.set_defaults(command=_run)
+
+    listing = commands.add_parser("list", help="notebooks, tables, and how many of their runs are recorded")
+    listing.set_defaults(command=_list)
+
+    report = commands.add_parser("report", help="write the papers' tables and figures with the measured values")
+    report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
+    report.set_defaults(command=_report)
+
+    data = commands.add_parser("data", help="download a data set")
+    data.add_argument("name", metavar="NAME", help="for instance cifar10")
+    data.set_defaults(command=_data)
+    return parser
+
+
+def _sweep(args: argparse.Namespace) -> int:
+    from fednb import runs, sweep
+
+    tables = sweep.read(args.path)
+    for name in args.table or ():
+        if name not in tables:
+            close = difflib.get_close_matches(name, tables, 1)
+            hint = f"; did you mean {close[0]!r}?" if close else "."
+            raise sweep.SweepError(f"There is no table {name!r} in {args.path}: known are {', '.join(tables)}{hint}")
+    chosen = [table for table in tables.values() if not args.table or table.name in args.table]
+    recorded, todo = sweep.plan(chosen)
+    print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
+    if args.dry_run:
+        for job in todo:
+            print(f"{job.table}: {job.notebook} " + " ".join(f"{name}={value}" for name, value in job.parameters.items()))
+        return 0
+    summary = sweep.run(chosen, jobs=args.jobs)
+    for job in summary.diverged:
+        print(f"diverged: {job.path.stem}")
+    for job, error in summary.failed:
+        print(f"failed: {job.path.stem}: {error}\n        log: {sweep.log_path(job)}")
+    if todo:
+        print(f"{len(summary.done)} runs made, {len(summary.failed)} failed; records are in {runs.runs_folder()}.")
+    return 1 if summary.failed else 0
+
+
+def _run(args: argparse.Namespace) -> int:
+    from fednb import runs, sweep
+
+    job = sweep.job(args.notebook, dict(args.parameters))
+    print(job.settings, flush=True)
+    if job.recorded:
+        print("This run is recorded already.")
+    else:
+        sweep.prepare([job])
+        error = sweep.execute(job, sweep.logs_folder(), sweep.environment(), echo=_show_round)
+        if error is not None:
+            print(f"fednb: the run failed: {error}\n       log: {sweep.log_path(job)}", file=sys.stderr)
+            return 1
+    record = runs.read(job.path)
+    accuracy = record.get("final", {}).get("accuracy")
+    print("no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %", f"({record['status']})")
+    print(f"record: {job.path}")
+    return 0
+
+
+def _show_round(line: str) -> None:
+    if line.startswith("round "):
+        print(line, flush=True)
+
+
+def _list(args: argparse.Namespace) -> int:
+    from fednb import papers, sweep
+
+    for notebook in sorted(papers.folder().glob("[0-9]*.ipynb")):
+        print(notebook.stem)
+    sweeps = papers.folder() / "sweeps"
+    for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
+        recorded, todo = sweep.plan([table])
+        count = f"{len(recorded)}/{len(recorded) + len(todo)}"
+        print(f"{table.file.name}  {table.name:<24} {count:>7} recorded  {table.tier:<11}  {table.title}")
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    if args.runs:
+        os.environ["FEDNB_RUNS"] = str(args.runs.absolute())
+    from fednb import papers, report, runs
+
+    for path in report.write_all(papers.folder() / "sweeps", runs.runs_folder().parent):
+        print(path)
+    return 0
+
+
+def _data(args: argparse.Namespace) -> int:
+    from fednb import data
+
+    data.download(args.name)
+    return 0
+
+
+def _errors() -> tuple[type[Exception], ...]:
+    """The errors whose message is all that a person needs."""
+    from fednb.data import DataError
+    from fednb.papers import NotebookError
+    from fednb.partition import PartitionError
+    from fednb.runs import RunError
+    from fednb.settings import SettingsError
+    from fednb.sweep import SweepError
+
+    return DataError, NotebookError, PartitionError, RunError, SettingsError, SweepError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run a command and return the exit status: 0, 1 if a run failed, 2 for a wrong request, 130 after Ctrl-C."""
+    args = _parser().parse_args(arguments)
+    try:
+        return args.command(args)
+    except KeyboardInterrupt:
+        print("\nfednb: stopped; the same command goes on where this one ended.", file=sys.stderr)
+        return 130
+    except _errors() as error:
+        print(f"fednb: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""``make bench``: what the federation costs over a bare loop of the same SGD steps.
+
+The bare loop trains one model on tensors in memory: foreach SGD, no augmentation, no averaging, no evaluation, all cores for
+each step. The federated round does all of that and the same number of steps on batches of the same size. The two alternate,
+so that a busy machine disturbs both.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fednb import models, partition
+from fednb.data import Augmentation, Dataset
+from fednb.federation import FedAvg, Federation, Training
+
+# name: (model, channels, side, images, batch size, augmentation)
+CASES = {
+    "simple CNN, batch 64": ("simple-cnn", 3, 32, 10_000, 64, Augmentation(pad=4, pad_mode="reflect", flip=True)),
+    "small net, batch 8": ("digits-cnn", 1, 8, 4_000, 8, Augmentation()),
+}
+
+
+def made_up(channels: int, side: int, images: int, augmentation: Augmentation) -> Dataset:
+    """Random images with ten classes, 2,000 of them for testing: the time of a step does not depend on what they show."""
+    rng = np.random.default_rng(0)
+    pixels = torch.from_numpy(rng.integers(0, 256, (images + 2000, channels, side, side), dtype=np.uint8))
+    labels = torch.from_numpy(rng.integers(0, 10, images + 2000))
+    return Dataset(
+        name="made up",
+        images=pixels[:images],
+        labels=labels[:images],
+        test_images=pixels[images:],
+        test_labels=labels[images:],
+        classes=tuple("0123456789"),
+        mean=(0.5,) * channels,
+        std=(0.25,) * channels,
+        augmentation=augmentation,
+        fingerprint="",
+        source="made up",
+    )
+
+
+def bare_loop(model: models.Net, x: torch.Tensor, y: torch.Tensor, batch_size: int, steps: int) -> float:
+    """Seconds per step of plain PyTorch."""
+    model.train()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True)
+    begin = time.perf_counter()
+    for step in range(steps):
+        start = step * batch_size % (len(x) - batch_size + 1)
+        batch = slice(start, start + batch_size)
+        sgd.zero_grad()
+        F.cross_entropy(model(x[batch]).logits, y[batch]).backward()
+        sgd.step()
+    return (time.perf_counter() - begin) / steps
+
+
+def federated(federation: Federation) -> tuple[float, int]:
+    """Seconds per SGD step of a whole round, evaluation included; and the number of steps."""
+    begin = time.perf_counter()
+    federation.run_round()
+    steps = sum(client.steps for client in federation.clients)
+    return (time.perf_counter() - begin) / steps, steps
+
+
+def compare(bare: Callable[[int], float], federation: Federation, alternations: int) -> np.ndarray:
+    """Seconds per step, [alternations, 2]: bare loop, federated round."""
+    _, steps = federated(federation)  # warm up, and learn the number of steps
+    bare(steps)
+    return np.array([(bare(steps), federated(federation)[0]) for _ in range(alternations)])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--alternations", type=int, default=9)
+    alternations = parser.parse_args().alternations
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; one federated round of ten clients, one epoch each")
+    for name, (model, channels, side, images, batch_size, augmentation) in CASES.items():
+        dataset = made_up(channels, side, images, augmentation)
+        build = partial(models.build, model, 10, channels=channels, side=side)
+        parts = partition.dirichlet(dataset.labels.numpy(), 10, 0.5, np.random.RandomState(0))
+        federation = Federation(FedAvg(), dataset, parts, build, Training(1, 1, batch_size, 0.01, 0.9, 1e-5), device="cpu")
+        x = (dataset.images.float() / 255 - 0.5) / 0.25
+        bare = partial(bare_loop, build(), x, dataset.labels, batch_size)
+        seconds = compare(bare, federation, alternations)
+        ratios = seconds[:, 1] / seconds[:, 0]
+        print(
+            f"{name}: bare {median(seconds[:, 0]) * 1e3:.2f} ms, federated {median(seconds[:, 1]) * 1e3:.2f} ms per step; "
+            f"ratio of medians {median(seconds[:, 1]) / median(seconds[:, 0]):.2f}, "
+            f"of minima {seconds[:, 1].min() / seconds[:, 0].min():.2f}, "
+            f"single ratios {ratios.min():.2f} to {ratios.max():.2f} over {alternations} alternations"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,584 @@
+"""Sweeps: a table of a paper as a grid of notebook parameters; what is not recorded yet is run, several runs at once.
+
+A sweep file names a notebook and its tables. A run is one papermill execution of the notebook's cells that are tagged
+``setup``, ``parameters``, ``export`` or ``run``, in a process of its own; its result is the record that the run cell writes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import difflib
+import functools
+import itertools
+import json
+import os
+import queue
+import re
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import torch
+import yaml
+from nbformat import NotebookNode
+from tqdm import tqdm
+
+from fednb import data, papers, runs, settings
+from fednb.data import ROOT, DataError
+from fednb.settings import Settings, SettingsError
+
+TAGS = ("setup", "parameters", "export", "run")
+TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
+_REQUIRED, _OPTIONAL = ("title", "rows", "columns", "tier"), ("printed", "measure", "parameters", "grid", "runs")
+
+
+class SweepError(Exception):
+    """A sweep file, notebook or parameter that cannot be used; the message says which, and why."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run of a table.
+
+    Attributes
+    ----------
+    notebook
+        The notebook's name without ``.ipynb``.
+    parameters
+        What differs from the notebook's own parameters.
+    path
+        Of the run's record, whether it exists or not.
+    """
+
+    notebook: str
+    table: str
+    parameters: dict[str, Any]
+    settings: Settings
+    path: Path
+
+    @property
+    def status(self) -> str | None:
+        """``finished``, ``diverged``, ``failed``, or None if there is no record."""
+        return runs.read(self.path)["status"] if self.path.exists() else None
+
+    @property
+    def recorded(self) -> bool:
+        """Whether the run need not be made; one that diverged is a result, one that failed is not."""
+        return self.status in ("finished", "diverged")
+
+
+@dataclass(frozen=True)
+class Axis:
+    """The parameter whose values make the rows or columns of a table, and what a value is called there."""
+
+    parameter: str
+    labels: dict[Any, str]
+
+    def label(self, value: Any) -> str:
+        """The name of a value in the table."""
+        return self.labels.get(value, str(value))
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of a sweep file; ``printed`` is its original, as named in ``data/reported.json``."""
+
+    name: str
+    notebook: str
+    title: str
+    printed: str | None
+    rows: Axis
+    columns: Axis
+    measure: str
+    tier: str
+    jobs: tuple[Job, ...]
+    file: Path
+
+
+@dataclass
+class Summary:
+    """What a sweep did: runs that were recorded before, runs that ended, and with the reason those that did not."""
+
+    recorded: list[Job] = field(default_factory=list)
+    done: list[Job] = field(default_factory=list)
+    failed: list[tuple[Job, str]] = field(default_factory=list)
+
+    @property
+    def diverged(self) -> list[Job]:
+        return [job for job in self.recorded + self.done if job.status == "diverged"]
+
+
+# --- sweep files ------------------------------------------------------------------------------------------------------
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML in which 1e-05 is a number and a key that is given twice is an error."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        keys = [self.construct_object(key, deep=True) for key, _ in node.value]
+        for key in keys:
+            if keys.count(key) > 1:
+                raise yaml.constructor.ConstructorError(None, None, f"{key!r} is given twice", node.start_mark)
+        return super().construct_mapping(node, deep)
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read(path: Path | str) -> dict[str, Table]:
+    """Read the tables of a sweep file, or of all in a folder, and check every run in them.
+
+    Raises
+    ------
+    SweepError
+        If anything in the files is wrong; the message names the file and the table.
+    """
+    path = Path(path)
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    if not files:
+        raise SweepError(f"There is no sweep file (*.yaml) in {path}.")
+    tables: dict[str, Table] = {}
+    for file in files:
+        for table in _read_file(file):
+            if table.name in tables:
+                raise SweepError(f"{file.name}: there is a table {table.name!r} in {tables[table.name].file.name} already.")
+            tables[table.name] = table
+    return tables
+
+
+def _read_file(file: Path) -> list[Table]:
+    try:
+        content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise SweepError(f"{file} cannot be read ({error.strerror}).") from error
+    except (yaml.YAMLError, UnicodeError) as error:
+        raise SweepError(f"{file} is not valid YAML: {' '.join(str(error).split())}.") from error
+    where = file.name
+    _check_keys(where, content, ("notebook", "tables"))
+    if not isinstance(content["tables"], dict) or not content["tables"]:
+        raise SweepError(f"{where}: tables must map names to tables.")
+    tables = []
+    for name, entry in content["tables"].items():
+        where = f"{file.name}, table {name}"
+        try:
+            tables.append(_read_table(file, where, str(name), str(content["notebook"]), entry))
+        except SweepError as error:
+            raise error if str(error).startswith(where) else SweepError(f"{where}: {error}") from error
+        except (SettingsError, papers.NotebookError) as error:
+            raise SweepError(f"{where}: {error}") from error
+    return tables
+
+
+def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) -> Table:
+    _check_keys(where, entry, _REQUIRED, _OPTIONAL)
+    entry = {key: value for key, value in entry.items() if value is not None}
+    fixed, grid, single = entry.get("parameters", {}), entry.get("grid", {}), entry.get("runs", [])
+    if not isinstance(fixed, dict):
+        raise SweepError("parameters must map names to values.")
+    if not isinstance(grid, dict) or not all(isinstance(values, list) and values for values in grid.values()):
+        raise SweepError("grid must map names to lists of values.")
+    if not isinstance(single, list) or not all(isinstance(run, dict) for run in single):
+        raise SweepError("runs must be a list of parameter mappings.")
+    if not grid and not single:
+        raise SweepError("it has neither a grid nor runs.")
+    if entry["tier"] not in TIERS:
+        raise SweepError(f"tier is {entry['tier']!r}; it must be one of {', '.join(TIERS)}.")
+    product = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
+    jobs = tuple(job(notebook, fixed | chosen, name) for chosen in product + single)
+    printed = entry.get("printed")
+    if printed is not None and printed not in _printed_tables():
+        raise SweepError(f"data/reported.json has no table {printed!r}.")
+    return Table(
+        name=name,
+        notebook=jobs[0].notebook,
+        title=str(entry["title"]),
+        printed=printed,
+        rows=_axis("rows", entry["rows"], jobs),
+        columns=_axis("columns", entry["columns"], jobs),
+        measure=str(entry.get("measure", "accuracy")),
+        tier=entry["tier"],
+        jobs=jobs,
+        file=file,
+    )
+
+
+def _axis(what: str, entry: Any, jobs: tuple[Job, ...]) -> Axis:
+    if isinstance(entry, str):
+        entry = {"parameter": entry}
+    _check_keys(what, entry, ("parameter",), ("labels",))
+    parameter, labels = entry["parameter"], entry.get("labels") or {}
+    _check_name(parameter, defaults(jobs[0].notebook), f"the notebook {jobs[0].notebook}")
+    if not isinstance(labels, dict):
+        raise SweepError(f"the labels of {what} must map values to names.")
+    values = [job.settings.flat().get(parameter) for job in jobs]
+    if unused := [value for value in labels if value not in values]:
+        raise SweepError(f"{what} has a label for {parameter} {unused[0]!r}, which no run of the table has.")
+    return Axis(parameter, {value: str(label) for value, label in labels.items()})
+
+
+def _check_keys(where: str, entry: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
+    if not isinstance(entry, dict):
+        raise SweepError(f"{where}: there must be a mapping with {', '.join(required)}.")
+    for key in required:
+        if entry.get(key) is None:
+            raise SweepError(f"{where}: {key} is missing.")
+    for key in entry:
+        _check_name(key, required + optional, where, "key")
+
+
+def _check_name(name: Any, known: Iterable[str], owner: str, what: str = "parameter") -> None:
+    if name not in known:
+        close = difflib.get_close_matches(str(name), list(known), 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise SweepError(f"{owner} has no {what} {name!r}: known are {', '.join(known)}{hint}")
+
+
+@functools.cache
+def _printed_tables() -> frozenset[str]:
+    reported = json.loads((ROOT / "data" / "reported.json").read_text(encoding="utf-8"))
+    return frozenset(f"{paper} {table}" for paper, content in reported["papers"].items() for table in content["tables"])
+
+
+# --- notebooks --------------------------------------------------------------------------------------------------------
+
+
+def _read_notebook(notebook: str) -> NotebookNode:
+    path = papers.path(notebook)
+    try:
+        return nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat lets many kinds through
+        raise SweepError(f"{path} cannot be read as a notebook: {error}") from error
+
+
+def _tagged(nb: NotebookNode, *tags: str) -> list[NotebookNode]:
+    return [cell for cell in nb.cells if cell.cell_type == "code" and set(tags) & set(cell.metadata.get("tags", []))]
+
+
+def defaults(notebook: str) -> dict[str, Any]:
+    """The names and values in the notebook's cell that is tagged ``parameters``, read without executing it."""
+    path = papers.path(notebook)
+    return dict(_defaults(notebook, str(path), path.stat().st_mtime_ns))
+
+
+@functools.lru_cache  # a table asks once per run
+def _defaults(notebook: str, path: str, time_ns: int) -> dict[str, Any]:
+    cells = _tagged(_read_notebook(notebook), "parameters")
+    if len(cells) != 1:
+        raise SweepError(f"The notebook {notebook} has {len(cells)} code cells tagged 'parameters'; it must have one.")
+    values = {}
+    try:
+        for node in ast.parse(cells[0].source).body:
+            targets = (
+                node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+            )
+            if len(targets) != 1 or not isinstance(targets[0], ast.Name):
+                raise ValueError(f"line {node.lineno} is not of the form name = value")
+            values[targets[0].id] = ast.literal_eval(node.value)
+    except (SyntaxError, TypeError, ValueError) as error:
+        raise SweepError(f"The parameters cell of the notebook {notebook} cannot be read: {error}.") from error
+    return values
+
+
+def resolve(notebook: str, parameters: Mapping[str, Any]) -> Settings:
+    """The settings of a run of a notebook with these parameters.
+
+    Raises
+    ------
+    SweepError
+        For a name that the notebook's parameters cell does not have, or a value that is not a scalar.
+    SettingsError
+        For a value that the settings refuse.
+    """
+    values = defaults(notebook)
+    for name, value in parameters.items():
+        _check_name(name, values, f"the notebook {papers.path(notebook).stem}")
+        if not isinstance(value, str | int | float | None):
+            raise SweepError(f"{name} is {value!r}; it must be a number, a string, true, false or null.")
+    methods = getattr(papers.load(notebook), "METHODS", None)
+    if methods is None or not {"method", "dataset"} <= values.keys():
+        raise SweepError(
+            f"The notebook {notebook} cannot be swept: it must export METHODS and have parameters method and dataset."
+        )
+    return settings.resolve(methods, **values | dict(parameters))
+
+
+def reduced(notebook: str, parameters: Mapping[str, Any] | None = None) -> NotebookNode:
+    """What a sweep executes of a notebook: its code cells tagged setup, parameters, export or run, without outputs.
+
+    With ``parameters``, their values are put in as papermill does.
+    """
+    nb = _read_notebook(notebook)
+    nb.cells = _tagged(nb, *TAGS)
+    if not _tagged(nb, "run"):
+        raise SweepError(f"The notebook {notebook} has no code cell tagged 'run'.")
+    for cell in nb.cells:
+        cell.outputs, cell.execution_count = [], None
+    if parameters:
+        import papermill  # slow to import
+
+        nb = papermill.execute_notebook(nb, None, dict(parameters), kernel_name="python3", prepare_only=True)
+    return nb
+
+
+def job(notebook: str, parameters: Mapping[str, Any], table: str = "") -> Job:
+    """A run of a notebook, checked."""
+    chosen = resolve(notebook, parameters)
+    return Job(papers.path(notebook).stem, table, dict(parameters), chosen, _record_path(chosen))
+
+
+@functools.cache
+def _fingerprint(dataset: str, root: str | None) -> str | DataError:
+    try:
+        return data.load(dataset).fingerprint  # the images are not kept
+    except DataError as error:
+        return error
+
+
+def _find_data(dataset: str) -> str | DataError:
+    return _fingerprint(dataset, os.environ.get("FEDNB_DATA"))
+
+
+def _record_path(chosen: Settings) -> Path:
+    found = _find_data(chosen.dataset)
+    if isinstance(found, str):
+        return runs.record_path(chosen, found)
+    # who does not have the data can still see what is recorded
+    for path in sorted(runs.runs_folder().glob(f"{chosen.method}-{chosen.dataset}-seed{chosen.seed}-*.json")):
+        if runs.record_path(chosen, runs.read(path).get("dataset", {}).get("fingerprint", "")) == path:
+            return path
+    return runs.record_path(chosen, "unknown")
+
+
+# --- running ----------------------------------------------------------------------------------------------------------
+
+# The process of a run. It needs nothing of this package, so that torch is imported once, in the kernel. Its standard input
+# stays open as long as the sweep lives: however the sweep ends, the run and its kernel end too.
+_CHILD = """
+import json, os, sys, threading, traceback
+import nbformat, papermill, psutil
+from jupyter_client.kernelspec import KernelSpecManager
+from jupyter_client.manager import AsyncKernelManager
+from traitlets import default
+
+class Kernel(AsyncKernelManager):
+    @default("kernel_spec_manager")
+    def _native(self):
+        return KernelSpecManager(kernel_dirs=[])  # this interpreter, whatever kernel the user has called python3
+
+def end_with_the_sweep():
+    os.read(0, 1)  # not sys.stdin.read(), whose lock would be in the way at exit
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    os._exit(1)
+
+job = json.loads(sys.stdin.readline())
+threading.Thread(target=end_with_the_sweep, daemon=True).start()
+try:
+    papermill.execute_notebook(
+        nbformat.from_dict(job["notebook"]), job["output"], job["parameters"], kernel_name="python3", cwd=job["folder"],
+        progress_bar=False, stdout_file=sys.stdout, stderr_file=sys.stdout, kernel_manager_class=Kernel,
+        shutdown_kernel="immediate",
+    )
+except papermill.PapermillExecutionError as error:
+    print(error)
+    sys.exit(" ".join(f"{error.ename}: {error.evalue}".split()))
+except Exception as error:
+    traceback.print_exc()
+    sys.exit(" ".join(f"{type(error).__name__}: {error}".split()))
+"""
+
+
+def logs_folder() -> Path:
+    """Where the output notebook and the log of each run go."""
+    return runs.runs_folder().absolute().parent / "logs"
+
+
+def log_path(job: Job) -> Path:
+    """The log of a run."""
+    return logs_folder() / f"{job.path.stem}.log"
+
+
+def environment(slot: int = 0, jobs: int = 1) -> dict[str, str]:
+    """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
+    env = dict(os.environ)
+    for name in ("FEDNB_RUNS", "FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
+        if env.get(name):
+            env[name] = str(Path(env[name]).expanduser().absolute())
+    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env["FEDNB_PROGRESS"] = "log"
+    env["FEDNB_WORKERS"] = str(max(1, (os.cpu_count() or 1) // jobs))
+    if count := torch.cuda.device_count():
+        listed = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
+        devices = listed[:count] or [str(i) for i in range(count)]
+        env["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    return env
+
+
+def execute(
+    job: Job,
+    logs: Path,
+    env: Mapping[str, str],
+    *,
+    stop: threading.Event | None = None,
+    echo: Callable[[str], None] | None = None,
+    append: bool = False,
+) -> str | None:
+    """Make one run in a process of its own.
+
+    Parameters
+    ----------
+    logs
+        Folder for the executed notebook and the log.
+    env
+        The process's environment.
+    stop
+        Ends the run when set.
+    echo
+        Called with each line of the log as it is written.
+    append
+        Keep what an earlier try has logged.
+
+    Returns
+    -------
+    str or None
+        None if the run is recorded; else what went wrong, in one line.
+    """
+    log = logs / f"{job.path.stem}.log"
+    order = {
+        "notebook": reduced(job.notebook),
+        "parameters": job.parameters,
+        "output": str(log.with_suffix(".ipynb").absolute()),
+        "folder": str(papers.path(job.notebook).absolute().parent),
+    }
+    with log.open("ab" if append else "wb") as out, log.open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(0, os.SEEK_END)
+        process = subprocess.Popen(
+            [sys.executable, "-c", _CHILD],
+            stdin=subprocess.PIPE,
+            stdout=out,
+            stderr=subprocess.STDOUT,
+            env=env,
+            start_new_session=True,  # Ctrl-C in a terminal is for the sweep, which ends its runs itself
+        )
+        try:
+            with contextlib.suppress(BrokenPipeError):  # it ended at once: the log says why
+                process.stdin.write(f"{json.dumps(order)}\n".encode())
+                process.stdin.flush()
+            running = True
+            while running and not (stop and stop.is_set()):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.2)
+                    running = False
+                for line in lines if echo else ():
+                    echo(line.rstrip("\n"))
+        finally:
+            _end(process)
+    if process.returncode == 0:
+        return None if job.recorded else f"the notebook {job.notebook} ended without the record {job.path.name}."
+    last = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    return last[-1].strip() if last else f"its process ended with status {process.returncode}."
+
+
+def _end(process: subprocess.Popen) -> None:
+    with contextlib.suppress(OSError):
+        process.stdin.close()
+    try:
+        process.wait(timeout=10)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def plan(tables: Iterable[Table]) -> tuple[list[Job], list[Job]]:
+    """The runs of the tables, each once: those that are recorded, and those to do."""
+    recorded, todo = [], []
+    for one in {job.path: job for table in tables for job in table.jobs}.values():
+        (recorded if one.recorded else todo).append(one)
+    return recorded, todo
+
+
+def prepare(todo: Iterable[Job]) -> None:
+    """Check what runs need besides good settings, so that nothing starts in vain: data, notebooks, a place for the logs."""
+    for chosen in {job.settings.dataset: job.settings for job in todo}.values():
+        if isinstance(found := _find_data(chosen.dataset), DataError):
+            raise found
+    for notebook in {job.notebook for job in todo}:
+        reduced(notebook)
+    try:
+        logs_folder().mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SweepError(f"Logs cannot be written in {logs_folder()} ({error.strerror}).") from error
+
+
+def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2) -> Summary:
+    """Make the runs that are not recorded.
+
+    Parameters
+    ----------
+    jobs
+        How many at once. With GPUs, each takes its turn.
+    attempts
+        How often a run that fails is tried. The other runs go on in any case.
+
+    Returns
+    -------
+    Summary
+        Runs that failed are in it with the reason; they are not raised.
+    """
+    recorded, todo = plan(tables)
+    prepare(todo)
+    summary, stop, slots = Summary(recorded), threading.Event(), queue.SimpleQueue()
+    for slot in range(jobs):
+        slots.put(slot)
+
+    def one(job: Job) -> str | None:
+        slot, error = slots.get(), None
+        try:
+            for attempt in range(attempts):
+                error = execute(job, logs_folder(), environment(slot, jobs), stop=stop, append=attempt > 0)
+                if error is None or stop.is_set():
+                    break
+            return error
+        finally:
+            slots.put(slot)
+
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        _follow({pool.submit(one, job): job for job in todo}, summary)
+    except BaseException:  # Ctrl-C above all
+        stop.set()
+        raise
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return summary
+
+
+def _follow(futures: dict[Future[str | None], Job], summary: Summary) -> None:
+    """Fill the summary as runs end: a live line in a terminal, else a line per run."""
+    begin, live, pending = time.monotonic(), sys.stderr.isatty(), set(futures)
+    # smoothing 0: the time left from all finished runs, as short and long ones alternate
+    with tqdm(total=len(futures), unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
+        while pending:
+            ended, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+            for future in ended:
+                job, error = futures[future], future.result()
+                summary.done.append(job) if error is None else summary.failed.append((job, error))
+                bar.update()
+                bar.set_postfix(failed=len(summary.failed), refresh=False)
+                if not live:
+                    count = len(summary.done) + len(summary.failed)
+                    left = (time.monotonic() - begin) / count * (len(futures) - count)
+                    text = job.status if error is None else f"failed: {error}"
+                    rest = f"; about {tqdm.format_interval(left)} left" if left else ""
+                    print(f"{count}/{len(futures)}  {job.path.stem}  {text}{rest}", file=sys.stderr, flush=True)
+            bar.refresh()

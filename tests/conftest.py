@@ -1,0 +1,151 @@
+"""Fixtures that several test files share: an isolated ledger, tiny data sets, tiny networks, federations made of them."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from fednb import seeds
+from fednb.data import Augmentation, Dataset
+from fednb.federation import FedAvg, Federation, Training
+from fednb.models import Net, Output
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path, monkeypatch):
+    """Keep tests away from the committed ledger, from a GPU, and from what the user has set."""
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "results" / "runs"))
+    monkeypatch.setenv("FEDNB_PROGRESS", "off")
+    monkeypatch.setenv("FEDNB_DEVICE", "cpu")
+    for name in ("FEDNB_WORKERS", "FEDNB_NOTEBOOKS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def make_dataset():
+    """Make a small data set of random pixels."""
+
+    def make(images=60, tests=40, shape=(1, 8, 8), num_classes=3, *, augmentation=None, mean=0.5, std=0.25, **more):
+        rng = np.random.default_rng(0)
+        pixels = torch.from_numpy(rng.integers(0, 256, (images + tests, *shape), np.uint8))
+        labels = torch.from_numpy(rng.integers(0, num_classes, images + tests))
+        values = {
+            "name": "noise",
+            "images": pixels[:images],
+            "labels": labels[:images],
+            "test_images": pixels[images:],
+            "test_labels": labels[images:],
+            "classes": tuple(map(str, range(num_classes))),
+            "mean": (mean,) * shape[0],
+            "std": (std,) * shape[0],
+            "augmentation": augmentation or Augmentation(),
+            "fingerprint": "0" * 16,
+            "source": "made up",
+        }
+        return Dataset(**values | more)
+
+    return make
+
+
+class BatchNormNet(Net):
+    """A network with BatchNorm on 8x8 images, small enough to count its values by hand."""
+
+    def __init__(self, num_classes=3, width=3, seed=0):
+        with seeds.torch_seed(seed, "initial weights"):
+            encoder = nn.Sequential(
+                nn.Conv2d(1, width, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), nn.Linear(36 * width, 4)
+            )
+            super().__init__(encoder, 4, num_classes, None)
+
+
+@pytest.fixture
+def batch_norm_net():
+    return BatchNormNet
+
+
+@pytest.fixture
+def federate(make_dataset):
+    """Make a federation; by default of four unequal clients and a network with BatchNorm."""
+
+    def make(method=None, *, sizes=(20, 9, 17, 14), build_model=BatchNormNet, dataset=None, **given):
+        names = Training.__dataclass_fields__
+        training = {"num_rounds": 2, "local_epochs": 2, "batch_size": 4, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
+        training |= {name: given.pop(name) for name in list(given) if name in names}
+        ends = list(itertools.accumulate(sizes))
+        parts = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+        dataset = dataset or make_dataset(images=sum(sizes))
+        options = {"workers": 1} | given
+        return Federation(method or FedAvg(), dataset, parts, build_model, Training(**training), **options)
+
+    return make
+
+
+@pytest.fixture
+def rounds():
+    """Run rounds and return the server's model."""
+
+    def run(federation, number=1):
+        for _ in range(number):
+            federation.run_round()
+        return federation.server["model"]
+
+    return run
+
+
+@pytest.fixture
+def identical():
+    """Are two nested structures of tensors and numbers equal bit for bit?"""
+
+    def compare(a, b):
+        if isinstance(a, torch.Tensor):
+            return isinstance(b, torch.Tensor) and a.dtype == b.dtype and torch.equal(a, b)
+        if isinstance(a, dict):
+            return a.keys() == b.keys() and all(compare(a[k], b[k]) for k in a)
+        if isinstance(a, list | tuple):
+            return len(a) == len(b) and all(map(compare, a, b))
+        return a == b
+
+    return compare
+
+
+class Point(Net):
+    """Two numbers w, whatever the image."""
+
+    def __init__(self):
+        nn.Module.__init__(self)
+        self.w = nn.Parameter(torch.tensor([1.0, -1.0]))
+
+    def forward(self, x):
+        w = self.w.expand(len(x), 2)
+        return Output(w, w)
+
+
+class Quadratic(FedAvg):
+    """FedAvg on the loss a/2 (w - b)² summed over two coordinates; the pixels of a client's images hold a and b."""
+
+    def loss(self, model, x, y, given):
+        a, b = x.flatten(1).split(2, 1)
+        return {"quadratic": (a * (model(x).representation - b).square() / 2).sum(1).mean()}
+
+
+@pytest.fixture
+def quadratics(federate, make_dataset):
+    """Make a federation of heterogeneous quadratics, one image per client, and return it with a and b, [clients, 2] each."""
+
+    def make(method, num_clients=10, steps=20, **given):
+        dataset = make_dataset(images=num_clients, shape=(4, 1, 1), num_classes=2, mean=0.0, std=0.25)
+        cls = type("OnQuadratics", (type(method), Quadratic), {})
+        fed = federate(
+            cls(**vars(method)),
+            dataset=dataset,
+            sizes=[1] * num_clients,
+            build_model=Point,
+            local_epochs=steps,
+            **{"weight_decay": 0.0} | given,
+        )
+        values = dataset.images.flatten(1).double().numpy() / 255 * 4
+        return fed, values[:, :2], values[:, 2:]
+
+    return make

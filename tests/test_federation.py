@@ -1,0 +1,407 @@
+"""The federation: local SGD, averaging, seeding, counting and evaluation."""
+
+import copy
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fednb import augment, federation, seeds
+from fednb.data import Augmentation
+from fednb.evaluate import evaluate
+from fednb.federation import FedAvg, Phase, average, message_size
+from fednb.papers.foundations import SCAFFOLD, SOLO
+
+
+@dataclass
+class OnlyClassifier(FedAvg):
+    """Trains the output layer and nothing else."""
+
+    def plan(self, client, t):
+        return [Phase(2, lambda name: name.startswith("classifier"))]
+
+
+@dataclass
+class HeadThenBody(FedAvg):
+    """Two phases, in the order of FedRep."""
+
+    def plan(self, client, t):
+        return [Phase(1, lambda n: n.startswith("classifier")), Phase(2, lambda n: not n.startswith("classifier"))]
+
+
+@dataclass
+class Own(FedAvg):
+    """Nothing travels: networks may differ."""
+
+    personal: ClassVar[bool] = True
+
+    def shared(self, name):
+        return False
+
+
+def state_of(fed):
+    return copy.deepcopy({"server": fed.server, "memories": [c.memory for c in fed.clients], "traffic": fed.traffic})
+
+
+# --- local training
+
+
+@pytest.mark.parametrize("augmentation", [Augmentation(), Augmentation(pad=1, flip=True)])
+def test_one_client_is_central_sgd_bit_for_bit(federate, make_dataset, rounds, identical, augmentation):
+    fed = federate(sizes=(23,), dataset=make_dataset(images=23, augmentation=augmentation))
+    model = fed.build_model().to(memory_format=torch.channels_last).train()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    for t in range(3):
+        rng = seeds.generator(0, "batches", t, 0)
+        sgd = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9, weight_decay=1e-3, fused=True)
+        for _ in range(2):
+            order = torch.from_numpy(rng.permutation(23)[:20])
+            draws = augment.draw(20, augmentation, rng)
+            pixels = augment.gather(fed.images, order, draws, augmentation)
+            for i in range(0, 20, 4):
+                x = augment.normalise(pixels[i : i + 4], *fed.constants)
+                loss = F.cross_entropy(model(x).logits, fed.labels[order[i : i + 4]])
+                sgd.zero_grad()
+                loss.backward()
+                sgd.step()
+    torch.set_num_threads(threads)
+    assert identical(rounds(fed, 3), dict(model.state_dict()))
+
+
+def test_an_epoch_is_a_new_shuffle_whose_labels_belong_to_the_images(federate):
+    fed = federate(sizes=(20, 20))
+    indices, rng = fed.clients[1].indices, np.random.default_rng(0)
+    plain = torch.cat(list(fed.plain_batches(indices)))
+    epochs = [list(fed.batches(indices, rng)) for _ in range(2)]
+    orders = []
+    for epoch in epochs:
+        x, y = (torch.cat(parts) for parts in zip(*epoch, strict=True))
+        order = [next(i for i, p in enumerate(plain) if torch.equal(p, image)) for image in x]
+        assert sorted(order) == list(range(20))
+        assert torch.equal(fed.labels[indices[order]], y)
+        orders.append(order)
+    assert orders[0] != orders[1]
+
+
+def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(federate):
+    fed = federate(sizes=(20, 9, 3, 4))
+    rng = np.random.default_rng(0)
+    assert [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients] == [[4] * 5, [4] * 2, [3], [4]]
+    fed.run_round()
+    assert [c.steps for c in fed.clients] == [10, 4, 2, 2]
+
+
+def test_rounds_and_clients_have_different_batches(federate):
+    fed = federate(sizes=(8, 8), lr=1e-9, momentum=0.0)
+    seen = []
+    fed.method.loss = lambda model, x, y, given: seen.append(x.sum().item()) or {"c": F.cross_entropy(model(x).logits, y)}
+    for _ in range(2):
+        fed.run_round()
+    assert len(set(seen)) == len(seen) == 16
+
+
+@pytest.mark.parametrize("sampled", [False, True])
+def test_neither_workers_nor_the_order_of_clients_matter(federate, identical, rounds, monkeypatch, sampled):
+    def run(workers):
+        fed = federate(SCAFFOLD(), workers=workers, participation=0.5 if sampled else 1.0)
+        rounds(fed, 3)
+        return fed.checkpoint() | {"history": [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]}
+
+    first = run(1)
+    assert identical(first, run(2))
+    assert identical(first, run(3))
+    plain = federation.Federation.map
+    monkeypatch.setattr(federation.Federation, "map", lambda fed, f, items: plain(fed, f, list(items)[::-1])[::-1])
+    assert identical(first, run(1))
+
+
+def test_uploads_come_in_the_order_of_the_clients_numbers(federate):
+    fed = federate(sizes=(4, 9, 7))
+    uploads = fed.exchange(fed.server, fed.clients[::-1], 0)
+    assert [int(u["num_samples"]) for u in uploads] == [4, 9, 7]
+
+
+def test_the_global_generators_are_neither_read_nor_moved(federate, identical, rounds):
+    def run(seed):
+        random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+        model = rounds(federate(participation=0.5), 2)
+        drawn = random.random(), np.random.rand(), torch.rand(1).item()
+        random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+        assert drawn == (random.random(), np.random.rand(), torch.rand(1).item())
+        return model
+
+    assert identical(run(1), run(2))
+
+
+def test_the_number_of_threads_is_put_back(federate):
+    before = torch.get_num_threads()
+    federate(workers=2).run_round()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize("method", [OnlyClassifier(), HeadThenBody()])
+def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(federate, method, monkeypatch):
+    fed = federate(method)
+    states = [fed.initial()]
+    plain = federation.Federation._train
+
+    def train(self, client, phase, given, rng):
+        plain(self, client, phase, given, rng)
+        states.append(client.state())
+
+    monkeypatch.setattr(federation.Federation, "_train", train)
+    fed.exchange(fed.server, fed.clients[:1], 0)
+    for before, after, frozen in zip(states, states[1:], ("encoder", "classifier"), strict=False):
+        for name in before:
+            assert torch.equal(before[name], after[name]) == name.startswith(frozen), name
+
+
+# --- averaging
+
+
+def test_average_by_hand():
+    a = {"w": torch.tensor([1.0, 2.0]), "counter": torch.tensor(3)}
+    b = {"w": torch.tensor([5.0, -2.0]), "counter": torch.tensor(10)}
+    mean = average([a, b], [1, 3])
+    assert mean["w"].tolist() == [4.0, -1.0]
+    assert mean["counter"].item() == 8  # 8.25 rounded
+    assert mean["counter"].dtype == torch.int64
+    assert average([a, b], [3, 1])["counter"].item() == 5  # 4.75 rounded
+    assert a["w"].tolist() == [1.0, 2.0]  # what was averaged is as before
+
+
+def test_batch_norm_buffers_are_averaged_with_sample_weights(federate):
+    fed = federate(sizes=(20, 10, 10))
+    uploads = fed.exchange(fed.server, fed.clients, 0)
+    mean = fed.method.aggregate(fed.server, uploads, 0)["model"]
+    for name in ("encoder.1.running_mean", "encoder.1.running_var", "encoder.4.weight"):
+        a, b, c = (u["model"][name].double() for u in uploads)
+        torch.testing.assert_close(mean[name].double(), a / 2 + b / 4 + c / 4, rtol=1e-6, atol=1e-7)
+        assert not torch.equal(mean[name], fed.initial()[name])
+    assert mean["encoder.1.num_batches_tracked"] == 6  # 10, 4 and 4 steps: 7 in the weighted mean; see below
+
+
+# --- sampling
+
+
+def test_participation_samples_that_many_and_others_each_round(federate):
+    fed = federate(sizes=(4,) * 10, participation=0.3)
+    rounds = [[c.id for c in fed.sample(t)] for t in range(50)]
+    assert all(len(set(ids)) == 3 and ids == sorted(ids) for ids in rounds)
+    assert len(set(map(tuple, rounds))) > 20
+    assert {i for ids in rounds for i in ids} == set(range(10))
+    assert rounds == [[c.id for c in fed.sample(t)] for t in range(50)]
+    assert rounds != [[c.id for c in federate(sizes=(4,) * 10, participation=0.3, seed=1).sample(t)] for t in range(50)]
+
+
+def test_at_least_one_client_is_sampled(federate):
+    assert len(federate(participation=0.01).sample(0)) == 1
+
+
+def test_only_sampled_clients_work_and_memories_survive(federate, identical):
+    fed = federate(SCAFFOLD(), sizes=(8,) * 6, participation=0.34)
+    for t in range(4):
+        before = copy.deepcopy([c.memory for c in fed.clients])
+        sampled = {c.id for c in fed.sample(t)}
+        fed.run_round()
+        assert {c.id for c in fed.clients if not identical(c.memory, before[c.id])} == sampled
+
+
+# --- what crosses
+
+
+def test_traffic_is_the_models_size_counted_by_hand(federate):
+    numbers = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)  # convolution, BatchNorm and its buffers, two linear layers
+    fed = federate(sizes=(8,) * 4, participation=0.5)
+    entry = fed.run_round()
+    assert fed.traffic == {
+        "down": {"model": (2 * numbers, 2 * (4 * numbers + 4))},  # the counter has 8 bytes
+        "up": {"model": (2 * numbers, 2 * (4 * numbers + 4)), "num_samples": (2, 16)},
+    }
+    assert entry["down_numbers"] == 2 * numbers
+    assert entry["up_numbers"] == 2 * numbers + 2
+    assert entry["up_bytes"] == 2 * (4 * numbers + 4) + 16
+    assert fed.run_round()["down_numbers"] == 2 * numbers  # each round counts anew
+
+
+def test_message_size_counts_nested_tensors():
+    message = {"a": torch.zeros(2, 3), "b": {"c": torch.zeros(4, dtype=torch.int64), "d": {"e": torch.tensor(1.0)}}, "f": {}}
+    assert message_size(message) == {"a": (6, 24), "b": (5, 36), "f": (0, 0)}
+
+
+@pytest.mark.parametrize("value", [1, 1.5, "text", None, [torch.zeros(2)], np.zeros(2)])
+def test_a_message_of_anything_but_tensors_is_refused(value):
+    with pytest.raises(TypeError, match=f"tensors and dicts of tensors, not {type(value).__name__}"):
+        message_size({"a": {"b": value}})
+
+
+# --- networks of the clients' own
+
+
+def test_clients_with_different_networks_run_together(federate, batch_norm_net):
+    fed = federate(Own(), architectures=["small", "large", "small", "large"], build_model=lambda k: batch_norm_net(width=len(k)))
+    widths = [5, 5, 5, 5]
+    fed = federate(
+        Own(), architectures=[3, 6, 3, 6], build_model=lambda width: batch_norm_net(width=width), workers=2
+    )
+    widths = [3, 6, 3, 6]
+    entries = [fed.run_round() for _ in range(2)]
+    assert [c.memory["model"]["encoder.0.weight"].shape[0] for c in fed.clients] == widths
+    assert len(entries[-1]["clients"]) == 4
+    assert entries[1]["loss/cross_entropy"] < entries[0]["loss/cross_entropy"]
+    assert entries[1]["up_numbers"] == 4
+
+
+def test_all_clients_begin_with_the_same_weights(federate, identical):
+    fed = federate(Own())
+    begun = []
+    fed.exchange(fed.server, fed.clients, 0, lambda c, received, t: (c.load(received), begun.append(c.state()))[0] or {})
+    assert len(begun) == 4
+    assert all(identical(b, fed.initial()) for b in begun)
+
+
+# --- evaluation
+
+
+def hits(model_state, net, fed):
+    """Which test images a network gets right, computed plainly."""
+    net.load_state_dict(model_state)
+    x = (fed.dataset.test_images.float() / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        return net.eval()(x).logits.argmax(1) == fed.dataset.test_labels
+
+
+def test_a_global_model_is_evaluated_once_on_all_test_images(federate, batch_norm_net):
+    fed = federate(workers=3)
+    entry = fed.run_round()
+    assert entry["accuracy"] == pytest.approx(100 * hits(fed.server["model"], batch_norm_net(), fed).float().mean().item())
+    assert "clients" not in entry
+
+
+def test_personal_models_are_evaluated_one_by_one(federate, batch_norm_net):
+    fed = federate(SOLO())
+    entry = fed.run_round()
+    by_hand = [100 * hits(c.memory["model"], batch_norm_net(), fed).float().mean().item() for c in fed.clients]
+    assert entry["clients"] == pytest.approx(by_hand)
+    assert len(set(by_hand)) > 1
+    assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
+    assert entry["accuracy_std"] == pytest.approx(np.std(by_hand))
+
+
+@pytest.mark.parametrize("method", [FedAvg(), SOLO()])
+def test_test_parts_give_each_client_its_own_test_images(federate, batch_norm_net, method):
+    parts = [np.arange(10), np.arange(5, 30), np.arange(30, 40), np.array([7])]
+    fed = federate(method, test_parts=parts)
+    entry = fed.run_round()
+    states = [c.memory["model"] if method.personal else fed.server["model"] for c in fed.clients]
+    by_hand = [100 * hits(s, batch_norm_net(), fed)[p].float().mean().item() for s, p in zip(states, parts, strict=True)]
+    assert entry["clients"] == pytest.approx(by_hand)
+    assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
+
+
+def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_net):
+    groups = torch.tensor([0] * 33 + [1] * 7)
+    fed = federate(dataset=make_dataset(test_groups=groups, group_names=("big", "small")))
+    entry = fed.run_round()
+    right = hits(fed.server["model"], batch_norm_net(), fed).float()
+    by_hand = {"big": 100 * right[:33].mean().item(), "small": 100 * right[33:].mean().item()}
+    assert entry["groups"] == pytest.approx(by_hand)
+    assert entry["accuracy"] == pytest.approx(sum(by_hand.values()) / 2)
+
+
+def test_further_read_outs_have_a_name(federate):
+    class Two(FedAvg):
+        def predict(self, model, x, given):
+            logits = model(x).logits
+            return {"classifier": logits, "opposite": -logits}
+
+    entry = federate(Two()).run_round()
+    assert {"accuracy", "accuracy/opposite"} <= entry.keys()
+    assert entry["accuracy"] != entry["accuracy/opposite"]
+
+
+@pytest.mark.parametrize("method", [FedAvg(), SOLO(), SCAFFOLD(niid_bench=True)])
+def test_evaluation_changes_nothing(federate, identical, method):
+    fed, undisturbed = federate(method), federate(method)
+    for _ in range(2):
+        fed.run_round(), undisturbed.run_round()
+        before = state_of(fed)
+        first = evaluate(fed)
+        assert identical(first, evaluate(fed))
+        assert identical(state_of(fed), before)
+    assert identical(state_of(fed), state_of(undisturbed))
+
+
+def test_evaluation_works_with_more_workers_than_test_images(federate, make_dataset):
+    entry = federate(dataset=make_dataset(tests=2), workers=4).run_round()
+    assert entry["accuracy"] in (0, 50, 100)
+
+
+def test_evaluation_is_in_the_round_of_the_next_broadcast(federate):
+    class Noting(FedAvg):
+        def prepare(self, client, received, t):
+            noted.append(t)
+            return {}
+
+    noted = []
+    fed = federate(Noting(), sizes=(4,))
+    fed.run_round()
+    assert noted == [0, 1]
+    evaluate(fed)
+    assert noted == [0, 1, 1]
+
+
+# --- what a round reports
+
+
+def test_loss_terms_are_means_over_all_steps_of_the_round(federate):
+    class Numbered(FedAvg):
+        def prepare(self, client, received, t):
+            return {"id": torch.tensor(float(client.id)), "t": torch.tensor(float(t))}
+
+        def loss(self, model, x, y, given):
+            return super().loss(model, x, y, given) | {"id": given["id"], "t": given["t"]}
+
+    fed = federate(Numbered(), sizes=(20, 8, 4))
+    entries = [fed.run_round() for _ in range(2)]
+    assert [c.steps for c in fed.clients] == [10, 4, 2]
+    assert [e["loss/id"] for e in entries] == pytest.approx([(4 * 1 + 2 * 2) / 16] * 2)
+    assert [e["loss/t"] for e in entries] == [0, 1]
+
+
+def test_the_loss_is_that_of_the_batches_before_the_step(federate):
+    fed = federate(lr=1e-30, local_epochs=1, sizes=(8, 8), momentum=0.0, weight_decay=0.0, batch_size=8)
+    net = fed.build_model().train()
+    x = (fed.dataset.images.float() / 255 - 0.5) / 0.25
+    by_hand = [F.cross_entropy(net(x[i : i + 8]).logits, fed.labels[i : i + 8]).item() for i in (0, 8)]
+    assert fed.run_round()["loss/cross_entropy"] == pytest.approx(np.mean(by_hand), rel=1e-5)
+
+
+def test_divergence_is_seen(federate):
+    fed = federate(lr=1e30)
+    entry = fed.run_round()
+    assert entry["finite"] is False
+    assert "accuracy" not in entry
+    assert federate().run_round()["finite"] is True
+
+
+def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, rounds, tmp_path):
+    def options():
+        return {"method": SCAFFOLD(), "participation": 0.5}
+
+    whole = federate(**options())
+    rounds(whole, 4)
+    first = federate(**options())
+    rounds(first, 2)
+    torch.save(first.checkpoint(), tmp_path / "checkpoint")
+    second = federate(**options())
+    second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
+    rounds(second, 2)
+    assert identical(state_of(whole), state_of(second))
+    assert [e["accuracy"] for e in whole.history] == [e["accuracy"] for e in second.history]
+    assert second.rounds_done == 4

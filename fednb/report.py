@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import matplotlib.pyplot as plt
+import nbformat
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -23,6 +25,8 @@ from fednb.settings import departures
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
+
+REPORTED = ROOT / "data" / "reported.json"
 
 # The rule of `verdict`, in percentage points where it is about accuracy.
 MIN_SEEDS = 3
@@ -133,48 +137,64 @@ def committed() -> pd.DataFrame:
 
 
 def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
-    """The cells of a table, row by row.
+    """The cells of a table, row by row. Runs that share a cell but differ in more than the seed get rows of their own.
 
     Parameters
     ----------
     ledger
-        From `runs.load`; by default of `runs.runs_folder`. A job's record is found in it by its file name.
+        From `runs.load`; by default of `runs.runs_folder`. A job's record is found in it by its settings, so that a
+        table does not depend on which data this machine has: of records on other data, one on the published set counts.
 
     Raises
     ------
     ReportError
-        If the printed table, row or column does not exist, or if one cell mixes runs that differ in more than the seed.
+        If the printed table, row or column does not exist, or the measure is unknown.
     """
     if table.measure not in MEASURES:
         raise ReportError(f"{table.name}: unknown measure {table.measure!r}; there are {', '.join(MEASURES)}.")
     ledger = runs.load() if ledger is None else ledger
-    entries = {entry["path"].name: entry for entry in ledger.to_dict("records")}
-    stale = Counter(_recipe(entry["record"]["settings"]) for entry in entries.values() if entry["stale"])
-    groups: dict[tuple[str, str], dict[str, sweep.Job]] = {}
+    records: dict[str, dict[str, Any]] = {}
+    stale: Counter[str] = Counter()
+    for entry in sorted(ledger.to_dict("records"), key=lambda e: (bool(e["note"]), e["path"].name)):
+        if entry["stale"]:
+            stale[_recipe(entry["record"]["settings"])] += 1
+        else:
+            records.setdefault(_recipe(entry["record"]["settings"]), entry)
+    places: dict[tuple[str, str], list[sweep.Job]] = {}
     for job in table.jobs:
         place = table.rows.label(_value(job, table.rows)), table.columns.label(_value(job, table.columns))
-        groups.setdefault(place, {})[job.path.name] = job
-    rows = dict.fromkeys(row for row, _ in groups)
+        places.setdefault(place, []).append(job)
+    rows = dict.fromkeys(row for row, _ in places)
+    ordered = [(place, jobs) for row in rows for place, jobs in places.items() if place[0] == row]
     return [
-        _cell(table, place, list(jobs.values()), entries, stale)
-        for row in rows
-        for place, jobs in groups.items()
-        if place[0] == row
+        _cell(table, place, name, variant, records, stale)
+        for place, jobs in ordered
+        for name, variant in _variants(place[0], jobs).items()
     ]
+
+
+def _variants(row: str, jobs: list[sweep.Job]) -> dict[str, dict[str, sweep.Job]]:
+    """Split the runs of a cell into runs that differ in the seed alone: recipe to job, by the name of the row."""
+    settings = [job.settings.flat() for job in jobs]
+    differ = [name for name in settings[0] if name != "seed" and len({str(s.get(name)) for s in settings}) > 1]
+    variants: dict[str, dict[str, sweep.Job]] = {}
+    for job, s in zip(jobs, settings, strict=True):
+        name = ", ".join([row, *(f"{name.replace('_', ' ')} {s.get(name)}" for name in differ)])
+        variants.setdefault(name, {})[_recipe(s)] = job
+    return variants
 
 
 def _cell(
     table: sweep.Table,
     place: tuple[str, str],
-    jobs: list[sweep.Job],
-    entries: dict[str, dict[str, Any]],
+    name: str,
+    jobs: dict[str, sweep.Job],
+    records: dict[str, dict[str, Any]],
     stale: Counter[str],
 ) -> Cell:
-    settings = [job.settings.flat() for job in jobs]
-    if mixed := {name for s in settings for name in s.keys() - {"seed"} if s[name] != settings[0].get(name)}:
-        raise ReportError(f"{table.name}: the runs of one cell ({', '.join(place)}) differ in {', '.join(sorted(mixed))}.")
-    printed, printed_std, given = _printed(table, place, jobs[0])
-    found = [entries[job.path.name] for job in jobs if job.path.name in entries and not entries[job.path.name]["stale"]]
+    first = next(iter(jobs.values()))
+    printed, printed_std, given = _printed(table, place, first)
+    found = [records[recipe] for recipe in jobs if recipe in records]
     finished = [entry for entry in found if entry["status"] == "finished"]
     values = tuple(float(entry[table.measure]) for entry in finished)
     over_clients = [float(entry["accuracy_std"]) for entry in finished if pd.notna(entry.get("accuracy_std"))]
@@ -182,21 +202,22 @@ def _cell(
     if len(values) == 1 and over_clients and table.measure == "accuracy":
         std, std_over = over_clients[0], "clients"
     return Cell(
-        *place,
+        row=name,
+        column=place[1],
         printed=printed,
         printed_std=printed_std,
         values=values,
         expected=len(jobs),
         std=std,
         std_over=std_over,
-        departures=[text for text in departures(jobs[0].settings) if text.split(" ")[0] not in given],
+        departures=[text for text in departures(first.settings) if text.split(" ")[0] not in given],
         note="; ".join(dict.fromkeys(entry["note"] for entry in found if entry["note"])),
         statuses=tuple(entry["status"] for entry in found),
         paths=tuple(entry["path"] for entry in found),
         seeds=tuple(int(entry["seed"]) for entry in found),
         partitions=tuple(entry["record"].get("partition", {}).get("hash") for entry in found),
         personal=bool(over_clients),
-        stale=sum(stale[_recipe(s)] for s in settings),
+        stale=sum(stale[recipe] for recipe in jobs),
         measure=table.measure,
     )
 
@@ -214,7 +235,8 @@ def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> tupl
     if table.printed is None:
         return None, None, set()
     printed, settings, value = _printed_table(table), job.settings.flat(), _value(job, table.rows)
-    by_label = [r for r in printed["rows"] if r["method"] == place[0] or _same(r.get(table.rows.parameter), value)]
+    by_label = [r for r in printed["rows"] if r["method"] == place[0]]
+    by_label = by_label or [r for r in printed["rows"] if _same(r.get(table.rows.parameter), value)]
     known = ", ".join(dict.fromkeys(r["method"] for r in printed["rows"]))
     fields = {name for r in by_label for name in r.keys() & settings.keys() if name != "method"}
     rows = [r for r in by_label if all(_same(r[name], settings[name]) for name in fields & r.keys())]
@@ -232,7 +254,7 @@ def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> tupl
 
 def _printed_table(table: sweep.Table) -> dict[str, Any]:
     paper, _, number = str(table.printed).partition(" ")
-    known = json.loads((ROOT / "data" / "reported.json").read_text(encoding="utf-8"))["papers"]
+    known = json.loads(REPORTED.read_text(encoding="utf-8"))["papers"]
     if paper not in known:
         raise ReportError(f"{table.name}: there are no printed numbers of a paper {paper!r}; there are {', '.join(known)}.")
     if number not in known[paper]["tables"]:
@@ -245,7 +267,7 @@ def _same(printed: Any, ours: Any) -> bool:
     if isinstance(ours, bool):
         return printed == ("with" if ours else "without")
     plain = ["".join(c for c in str(x).lower() if c.isalnum()) for x in (printed, ours)]
-    return ours is not None and printed == ours or (isinstance(ours, str) and plain[0] == plain[1])
+    return (ours is not None and printed == ours) or (isinstance(ours, str) and plain[0] == plain[1])
 
 
 def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -311,8 +333,8 @@ def _notes(table: sweep.Table, found: list[Cell]) -> list[str]:
     )
     if any(cell.printed_std is not None for cell in found):
         notes.append(f"The paper's ±: {_printed_table(table).get('std_is', 'not stated')}.")
-    if any(not cell.statuses for cell in found):
-        notes += _by_cell(found, lambda cell: "" if cell.statuses else f"not run (tier {table.tier})")
+    missing = _by_cell(found, lambda cell: "" if cell.statuses else f"not run (tier {table.tier})")
+    notes += [note.replace("All runs: not", "Not") for note in missing]
     if stale := sum(cell.stale for cell in found):
         notes.append(f"Stale records, of an older results version, which do not count: {stale}.")
     return notes
@@ -354,6 +376,21 @@ def _table(name: str) -> sweep.Table:
     return tables[name]
 
 
+def cells_of(name: str) -> list[Cell]:
+    """The cells of table ``name`` of the sweep files, from the committed ledger."""
+    return cells(_table(name), committed())
+
+
+def printed(name: str) -> dict[str, dict[str, float | None]]:
+    """The printed numbers of ``"MOON Table 6"``, say: row, column, value."""
+    paper, _, number = name.partition(" ")
+    tables = json.loads(REPORTED.read_text(encoding="utf-8"))["papers"].get(paper, {"tables": {}})["tables"]
+    if number not in tables:
+        raise ReportError(f"There are no printed numbers of {name!r}; of {paper} there are {', '.join(tables) or 'none'}.")
+    rows = tables[number]["rows"]
+    return {row["method"]: {column: cell["value"] for column, cell in row["cells"].items()} for row in rows}
+
+
 def show(name: str) -> Markdown:
     """Table ``name`` of the sweep files for a notebook, from the committed ledger, so that a test run prints the same."""
     from IPython.display import Markdown
@@ -380,7 +417,7 @@ def curves(
     ax = ax or plt.figure(layout="constrained").subplots()
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     if points.empty:
-        ax.text(0.5, 0.5, "not run", ha="center", va="center", transform=ax.transAxes)
+        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
         return ax
     length = points.groupby(["row", "line"], sort=False)["round"].transform("max")
     curved, flat = points[length > 1], points[length == 1]
@@ -416,7 +453,7 @@ def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame
 
 
 def paired(
-    table: sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None
+    table: str | sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None
 ) -> tuple[float, float, int]:
     """By how much row ``a`` beats row ``b``, judged by differences over the seeds that both have.
 
@@ -431,6 +468,8 @@ def paired(
     ReportError
         For an unknown row or column, without a shared seed, or if a seed splits the data differently in ``a`` and ``b``.
     """
+    if isinstance(table, str):
+        table, ledger = _table(table), committed() if ledger is None else ledger
     found = {(cell.row, cell.column): cell for cell in cells(table, ledger)}
     columns = list(dict.fromkeys(c for _, c in found))
     if column is None and len(columns) > 1:
@@ -449,6 +488,14 @@ def paired(
         raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
     mean, half = evaluate.interval([sides[0][seed][0] - sides[1][seed][0] for seed in shared], LEVEL)
     return mean, half, len(shared)
+
+
+def text(table: sweep.Table, ledger: pd.DataFrame | None = None) -> str:
+    """The table for a terminal."""
+    shown = frame(table, ledger)[["row", "column", "printed", "mean", "std", "seeds", "verdict"]]
+    shown = shown.assign(seeds=[len(str(seeds).split("; ")) if seeds else 0 for seeds in shown["seeds"]])
+    shown = shown.rename(columns={"printed": "paper", "mean": "here"}).dropna(axis=1, how="all")
+    return f"{table.title}\n" + shown.to_string(index=False, float_format="{:.1f}".format, na_rep="")
 
 
 def write_all(sweeps: Path, out: Path) -> list[Path]:
@@ -473,17 +520,42 @@ def write_all(sweeps: Path, out: Path) -> list[Path]:
         else:
             figure.unlink(missing_ok=True)  # of records that are gone
         found = cells(table, ledger)
-        verdicts = Counter(cell.verdict.split(" by ")[0] for cell in found if cell.verdict)
-        summary = ", ".join(f"{n} {kind}" for kind, n in verdicts.items())
-        if not any(cell.statuses for cell in found):
-            summary = f"not run (tier {table.tier})"
         recorded = f"{sum(len(cell.paths) for cell in found)} of {sum(cell.expected for cell in found)}"
         picture = f"[curves](../figures/{name}.svg)" if figure in files else ""
-        index.append(f"| [{name}]({name}.md) | {table.title} | {recorded} | {summary} | {picture} |")
+        index.append(f"| [{name}]({name}.md) | {table.title} | {recorded} | {_summary(table, found)} | {picture} |")
+    index += ["", *(f"- {meaning}" for meaning in _MEANING.values())]
     files[out / "tables" / "README.md"] = "\n".join(index) + "\n"
     for path, content in files.items():
         runs.write_atomically(path, content)
     return list(files)
+
+
+def _summary(table: sweep.Table, found: list[Cell]) -> str:
+    """``3 reproduced, 1 off``; what is recorded if there is nothing to judge."""
+    if not any(cell.statuses for cell in found):
+        return f"not run (tier {table.tier})"
+    verdicts = Counter(cell.verdict.split(" by ")[0] for cell in found if cell.verdict)
+    return ", ".join(f"{n} {kind}" for kind, n in verdicts.items()) or "recorded"
+
+
+def readme(text: str, sweeps: Path, ledger: pd.DataFrame) -> str:
+    """The project's README with its list of notebooks, claims and verdicts written anew between the two marks."""
+    tables = sweep.read(sweeps).values()
+    lines = ["| notebook | claim | tables and verdicts |", "| :-- | :-- | :-- |"]
+    for path in sorted(papers.folder().glob("[0-9]*.ipynb")):
+        prose = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
+        claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", prose)
+        verdicts = [
+            f"[{table.name}](results/tables/{table.name}.md): {_summary(table, cells(table, ledger))}"
+            for table in tables
+            if table.notebook == path.stem
+        ]
+        lines.append(f"| [{path.stem}](notebooks/{path.name}) | {claim[1] if claim else ''} | {'<br>'.join(verdicts)} |")
+    begin, end = "<!-- notebooks: written by `python -m fednb report` -->\n", "<!-- end -->"
+    if begin not in text or end not in text:
+        raise ReportError(f"README.md lacks the marks {begin.strip()} and {end}, between which the notebooks are listed.")
+    before, rest = text.split(begin, 1)
+    return before + begin + "\n" + "\n".join(lines) + "\n\n" + end + rest.split(end, 1)[1]
 
 
 def _svg(table: sweep.Table, ledger: pd.DataFrame) -> bytes:

@@ -326,7 +326,9 @@ def reduced(notebook: str, parameters: Mapping[str, Any] | None = None) -> Noteb
     if parameters:
         import papermill  # slow to import
 
-        nb = papermill.execute_notebook(nb, None, dict(parameters), kernel_name="python3", prepare_only=True)
+        nb = papermill.execute_notebook(
+            nb, None, dict(parameters), kernel_name="python3", language="python", prepare_only=True
+        )
     return nb
 
 
@@ -365,6 +367,7 @@ def _record_path(chosen: Settings) -> Path:
 # stays open as long as the sweep lives: however the sweep ends, the run and its kernel end too.
 _CHILD = """
 import json, os, sys, threading, traceback
+sys.modules["rfc3987_syntax"] = None  # jsonschema's check of IRIs: notebooks have none, and its import takes a second
 import nbformat, papermill, psutil
 from jupyter_client.kernelspec import KernelSpecManager
 from jupyter_client.manager import AsyncKernelManager
@@ -385,8 +388,8 @@ job = json.loads(sys.stdin.readline())
 threading.Thread(target=end_with_the_sweep, daemon=True).start()
 try:
     papermill.execute_notebook(
-        nbformat.from_dict(job["notebook"]), job["output"], job["parameters"], kernel_name="python3", cwd=job["folder"],
-        progress_bar=False, stdout_file=sys.stdout, stderr_file=sys.stdout, kernel_manager_class=Kernel,
+        nbformat.from_dict(job["notebook"]), job["output"], job["parameters"], kernel_name="python3", language="python",
+        cwd=job["folder"], progress_bar=False, stdout_file=sys.stdout, stderr_file=sys.stdout, kernel_manager_class=Kernel,
         shutdown_kernel="immediate",
     )
 except papermill.PapermillExecutionError as error:

@@ -136,9 +136,9 @@ def quadratics(federate, make_dataset):
 
     def make(method, num_clients=10, steps=20, **given):
         dataset = make_dataset(images=num_clients, shape=(4, 1, 1), num_classes=2, mean=0.0, std=0.25)
-        cls = type("OnQuadratics", (type(method), Quadratic), {})
+        bases = (Quadratic,) if type(method) is FedAvg else (type(method), Quadratic)
         fed = federate(
-            cls(**vars(method)),
+            type("OnQuadratics", bases, {})(**vars(method)),
             dataset=dataset,
             sizes=[1] * num_clients,
             build_model=Point,

@@ -39,7 +39,9 @@ def batched(images, index, draws, augmentation):
     return augment.gather(augment.store(images, augmentation), index, draws, augmentation).permute(0, 3, 1, 2)
 
 
-@pytest.mark.parametrize("augmentation", [CIFAR10, Augmentation(pad=4, flip=True), Augmentation(pad=2), Augmentation(flip=True)])
+@pytest.mark.parametrize(
+    "augmentation", [CIFAR10, Augmentation(pad=4, flip=True), Augmentation(pad=2), Augmentation(flip=True)]
+)
 def test_crop_and_flip_equal_torchvision_exactly(images, rng, augmentation):
     index = torch.from_numpy(rng.permutation(50))
     draws = augment.draw(50, augmentation, rng)

@@ -134,6 +134,8 @@ def test_class_counts_and_digest_by_hand():
     labels = np.array([0, 1, 1, 2])
     parts = [np.array([0, 1]), np.array([2, 3])]
     assert partition.class_counts(parts, labels, 4).tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
-    digests = {partition.digest(p) for p in (parts, parts[::-1], [np.array([1, 0]), parts[1]], [np.array([0, 1, 2]), parts[1][1:]])}
+    digests = {
+        partition.digest(p) for p in (parts, parts[::-1], [np.array([1, 0]), parts[1]], [np.array([0, 1, 2]), parts[1][1:]])
+    }
     assert len(digests) == 4
     assert all(len(d) == 16 for d in digests)

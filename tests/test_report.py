@@ -9,6 +9,7 @@ import pytest
 from fednb.papers.foundations import METHODS
 
 from fednb import papers, report, runs, settings, sweep
+from fednb.data import ROOT
 
 FULL = {"dataset": "cifar10"}
 SHORT = {"dataset": "cifar10", "num_rounds": 20}
@@ -79,7 +80,8 @@ def cell(*values, printed=66.3, **more):
 @pytest.mark.parametrize(
     ("cell", "expected"),
     [
-        (cell(67.2, 67.3, 67.4), "reproduced"),  # exactly one point
+        (cell(67.2, 67.3, 67.4), "reproduced"),  # one point
+        (cell(21.6, 21.6, 21.6, printed=20.6), "reproduced"),
         (cell(67.3, 67.4, 67.5), "off by +1.1"),  # half width 0.248
         (cell(64.7, 64.8, 64.9), "off by -1.5"),
         (cell(67.5, 68.5, 69.5), "reproduced"),  # 2.2 away, half width 2.484
@@ -170,6 +172,19 @@ def test_what_the_paper_varies_in_a_table_is_no_departure():
     assert only(with_head).printed == 66.3
 
 
+def test_runs_that_differ_in_more_than_the_seed_are_not_averaged():
+    jobs = [job("FedAvgM", seed, server_momentum=m) for m in (0.1, 0.9) for seed in (0, 1)]
+    for one, accuracy in zip(jobs, (60.0, 62.0, 70.0, 72.0), strict=True):
+        record(one, accuracy)
+    found = report.cells(table(*jobs, printed=None))
+    assert [(c.row, c.mean) for c in found] == [
+        ("FedAvgM, server momentum 0.1", 61.0),
+        ("FedAvgM, server momentum 0.9", 71.0),
+    ]
+    found = report.cells(table(job(), job(lr=0.1)))
+    assert [(c.row, c.printed) for c in found] == [("FedAvg, lr 0.01", 66.3), ("FedAvg, lr 0.1", 66.3)]
+
+
 def test_fractions_become_percent():
     t = table(job(), printed="FedSSC Table I", labels={"cifar10": "TOP-1 ACCURACY"})
     assert only(t).printed == pytest.approx(65.8)
@@ -182,11 +197,10 @@ def test_fractions_become_percent():
         ({"printed": "MOON Table 99"}, r"MOON has no printed 'Table 99'; it has Table 1,"),
         ({"labels": {}}, r"MOON Table 1 has no column 'cifar10'; it has CIFAR-10, CIFAR-100"),
         (
-            {"rows": sweep.Axis("method", {"FedAvg": "FedAverage"})},
-            r"MOON Table 1 has no row 'FedAverage'; its rows: MOON, FedAvg",
+            {"jobs": (job("FedAvgM"),)},
+            r"MOON Table 1 has no row 'FedAvgM'; its rows: MOON, FedAvg",
         ),
         ({"printed": "FedProto Table 2", "labels": {"cifar10": "n=3"}}, r"no row 'FedAvg', dataset cifar10"),
-        ({"jobs": (job(), job(seed=1, lr=0.1))}, r"runs of one cell \(FedAvg, CIFAR-10\) differ in lr"),
     ],
 )
 def test_descriptions_that_do_not_fit(changes, message):
@@ -219,6 +233,17 @@ def test_stale_records_do_not_count():
     assert "Stale records, of an older results version, which do not count: 1." in report.markdown(t)
     record(one, 66.3, version=runs.RESULTS_VERSION - 1)  # even under the file name of today
     assert (only(t).verdict, only(t).stale) == ("not run", 2)
+
+
+def test_records_are_found_whatever_data_this_machine_has():
+    one = job()
+    path = record(one, 66.3)
+    unknown = replace(one, path=one.path.with_name("FedAvg-cifar10-seed0-000000000000.json"))  # as without the data
+    assert only(table(unknown)).paths == (path,)
+    record(unknown, 50.0, note="subset")
+    assert only(table(unknown)).paths == only(table(one)).paths == (path,)
+    path.unlink()
+    assert only(table(one)).values == (50.0,)
 
 
 def test_corrupt_record():
@@ -256,7 +281,7 @@ def test_markdown_of_several_columns_without_printed_numbers():
 def test_a_table_without_records():
     text = report.markdown(table(job()))
     assert "| FedAvg | 66.3 ± 0.5 | 0 of 1 | not run |" in text
-    assert "All runs: not run (tier gpu)." in text
+    assert "- Not run (tier gpu)." in text
 
 
 def test_frame_is_in_full_precision():
@@ -331,8 +356,15 @@ def test_curves():
     assert set(level.get_ydata()) == {46.0}
     assert {t.get_text() for t in ax.get_legend().get_texts()} == {"FedAvg", "SOLO (one round)"}
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("communication round", "test accuracy (%)")
-    empty = report.curves(table(job(seed=9)), ledger=runs.load())
-    assert empty.texts[0].get_text() == "not run"
+    record(job("FedProx"), curve=[None], status="diverged")
+    for nothing in (job("FedProx", seed=9), job("FedProx")):
+        assert report.curves(table(nothing), ledger=runs.load()).texts[0].get_text() == "nothing recorded"
+
+
+def test_the_sweep_files_of_the_project_fit_the_printed_tables(tmp_path):
+    sweeps = ROOT / "notebooks" / "sweeps"
+    written = {path.name for path in report.write_all(sweeps, tmp_path)}
+    assert written == {"README.md"} | {f"{name}.{kind}" for name in sweep.read(sweeps) for kind in ("md", "csv")}
 
 
 def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
@@ -360,20 +392,14 @@ def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
     assert [path.read_bytes() for path in written] == before
     assert str(tmp_path).encode() not in b"".join(before)
     index = (tmp_path / "tables" / "README.md").read_text()
-    assert (
-        "| [moon-1](moon-1.md) | MOON, Table 1: CIFAR-10 | 4 of 4 | 1 reproduced, 1 indicative | [curves](../figures/moon-1.svg) |"
-        in index
-    )
+    assert "| [moon-1](moon-1.md) | MOON, Table 1: CIFAR-10 | 4 of 4 | 1 reproduced, 1 indicative |" in index
+    assert "| [curves](../figures/moon-1.svg) |" in index
     assert "| [later](later.md) | Later | 0 of 1 | not run (tier gpu) |  |" in index
 
-    record(t.jobs[0], 50.0)
+    record(t.jobs[0], 50.0, status="diverged")
     report.write_all(tmp_path / "sweeps", tmp_path)
     changed = [path.name for path, old in zip(written, before, strict=True) if path.read_bytes() != old]
-    assert changed == ["moon-1.md", "moon-1.csv", "moon-1.svg", "README.md"] or changed == [
-        "moon-1.md",
-        "moon-1.csv",
-        "moon-1.svg",
-    ]
+    assert changed == ["moon-1.md", "moon-1.csv", "moon-1.svg", "README.md"]  # the verdict changes, too
     for path in (tmp_path / "runs").glob("*.json"):
         path.unlink()
     assert not any(p.suffix == ".svg" for p in report.write_all(tmp_path / "sweeps", tmp_path))

@@ -1,0 +1,134 @@
+"""Importing the methods from the notebooks that derive them."""
+
+import importlib
+import inspect
+import re
+import sys
+import traceback
+
+import nbformat
+import pytest
+
+from fednb import papers
+from fednb.federation import FedAvg
+from fednb.papers import NotebookError
+
+SOURCE = '''from dataclasses import dataclass
+
+from fednb.federation import FedAvg
+
+
+@dataclass
+class Fragile(FedAvg):
+    """A method of a student."""
+
+    def loss(self, model, x, y, given):
+        return {"nothing": 1 / given["zero"]}  # the line that fails'''
+
+
+@pytest.fixture
+def notebooks(tmp_path, monkeypatch):
+    """Write notebooks into a folder of their own; modules made of them are forgotten afterwards."""
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
+    before = set(sys.modules)
+
+    def write(name, *cells):
+        """Write cells, pairs of tags and source."""
+        nb = nbformat.v4.new_notebook()
+        nb.cells = [nbformat.v4.new_code_cell(source, metadata={"tags": tags} if tags else {}) for tags, source in cells]
+        nb.cells.insert(0, nbformat.v4.new_markdown_cell("export", metadata={"tags": ["export"]}))
+        nbformat.write(nb, tmp_path / f"{name}.ipynb")
+        return tmp_path / f"{name}.ipynb"
+
+    yield write
+    for name in set(sys.modules) - before:
+        if name.startswith("fednb.papers."):
+            del sys.modules[name]
+
+
+def test_only_export_cells_are_run(notebooks):
+    notebooks(
+        "07_study",
+        (["export"], "a = 1"),
+        ([], "raise RuntimeError('not for import')"),
+        (["parameters"], "%matplotlib inline"),
+        (["other", "export"], "b = a + 1"),
+    )
+    from fednb.papers import study
+
+    assert (study.a, study.b) == (1, 2)
+    assert study.__name__ == "fednb.papers.study"
+
+
+@pytest.mark.parametrize("name", ["study", "07_study", "07_study.ipynb"])
+def test_a_notebook_is_found_with_and_without_its_number(notebooks, name):
+    file = notebooks("07_study", (["export"], "a = 1"))
+    assert papers.path(name) == file
+    assert papers.load(name).a == 1
+    assert papers.load(name) is importlib.import_module("fednb.papers.study")
+
+
+def test_the_projects_own_notebooks_are_the_default():
+    assert papers.path("foundations").name == "00_foundations.ipynb"
+    assert issubclass(papers.load("00_foundations").FedProx, FedAvg)
+
+
+def test_a_path_loads_the_notebook_at_that_path(notebooks, tmp_path):
+    notebooks("07_study", (["export"], "a = 1"))
+    elsewhere = tmp_path / "elsewhere" / "07_study.ipynb"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(notebooks("08_other", (["export"], "a = 2")).read_text())
+    assert papers.path(str(elsewhere)) == elsewhere
+    assert papers.load(str(elsewhere)).a == 2
+
+
+def test_getsource_shows_the_notebooks_lines(notebooks):
+    notebooks("07_study", (["export"], "first = 1"), ([], "1 / 0"), (["export"], SOURCE))
+    cls = papers.load("study").Fragile
+    assert inspect.getsource(cls).rstrip() == SOURCE.partition("\n\n\n")[2]
+    assert "the line that fails" in inspect.getsource(cls.loss)
+
+
+def test_a_traceback_shows_the_notebooks_line(notebooks):
+    notebooks("07_study", (["export"], SOURCE))
+    with pytest.raises(ZeroDivisionError) as caught:
+        papers.load("study").Fragile().loss(None, None, None, {"zero": 0})
+    text = "".join(traceback.format_exception(caught.value))
+    assert "07_study.ipynb" in text
+    assert 'return {"nothing": 1 / given["zero"]}  # the line that fails' in text
+
+
+def test_another_folder_takes_the_place_of_the_projects(notebooks):
+    notebooks("00_foundations2", (["export"], "a = 1"))
+    assert papers.path("foundations2").stem == "00_foundations2"
+    with pytest.raises(NotebookError, match=r"no notebook 'foundations' in .*; there are: 00_foundations2"):
+        papers.path("foundations")
+
+
+@pytest.mark.parametrize("name", ["nothing", "07_nothing"])
+def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, name, tmp_path):
+    notebooks("07_study", (["export"], "a = 1"))
+    with pytest.raises(NotebookError, match=rf"no notebook '{name}' in {re.escape(str(tmp_path))}; there are: 07_study"):
+        papers.load(name)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("fednb.papers.nothing")
+
+
+def test_a_missing_folder_has_no_notebooks(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
+    with pytest.raises(NotebookError, match="there are: none"):
+        papers.load("moon")
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": 1}', "\x00\xff"])
+def test_a_corrupt_notebook_is_an_error_that_names_it(notebooks, tmp_path, content):
+    (tmp_path / "07_study.ipynb").write_text(content)
+    with pytest.raises(NotebookError, match=r"07_study\.ipynb cannot be read as a notebook"):
+        papers.load("study")
+    assert "fednb.papers.study" not in sys.modules
+
+
+def test_an_error_in_an_export_cell_is_not_hidden(notebooks):
+    notebooks("07_study", (["export"], "import no_such_module"))
+    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
+        papers.load("study")

@@ -1,0 +1,152 @@
+"""What a newcomer would trip over: dependency lists, notebooks, files that should not be committed."""
+
+import ast
+import json
+import re
+import shutil
+import subprocess
+import tomllib
+
+import nbformat
+import pytest
+import yaml
+
+from fednb import data, papers, report, runs, settings, sweep
+from fednb.data import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def cells_with(nb, tag):
+    return [c for c in nb.cells if tag in c.metadata.get("tags", [])]
+
+
+def test_conda_and_pip_users_get_the_same_dependencies():
+    conda = yaml.safe_load((ROOT / "environment.yml").read_text())["dependencies"]
+    from_pip = next(d["pip"] for d in conda if isinstance(d, dict))
+    assert sorted(from_pip) == sorted([*PROJECT["dependencies"], "-e ."])
+    assert f"python{PROJECT['requires-python']}" in conda
+
+
+def test_versions_agree():
+    import fednb
+
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    assert fednb.__version__ == PROJECT["version"] == citation["version"]
+    assert len(citation["references"]) == 5
+
+
+def test_every_data_set_has_settings():
+    assert set(settings.DATASETS) == set(data.NAMES)
+
+
+def test_committed_files_hold_no_machine_path():
+    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert len(files) > 20
+    path = re.compile(r"(?<![\w.:/])/(home|root|work|tmp|Users|content)/[\w.]")
+    for name in files:
+        if (ROOT / name).suffix in {".py", ".md", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".csv", ".svg"}:
+            found = path.search((ROOT / name).read_text(encoding="utf-8"))
+            assert not found, f"{name}: {found[0]}"
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+class TestNotebook:
+    def test_is_small_executed_and_free_of_errors_and_warnings(self, path):
+        assert path.stat().st_size < 1_000_000
+        nb = nbformat.read(path, 4)
+        for cell in nb.cells:
+            if cell.cell_type == "code":
+                assert cell.execution_count is not None, f"not executed: {cell.source[:60]}"
+                assert cell.source.count("\n") <= 45, f"too long: {cell.source[:60]}"
+                kinds = [(o.output_type, o.get("name")) for o in cell.outputs]
+                assert ("error", None) not in kinds
+                assert ("stream", "stderr") not in kinds, cell.outputs
+
+    def test_has_one_parameters_cell_and_every_default_has_a_comment(self, path):
+        (cell,) = cells_with(nbformat.read(path, 4), "parameters")
+        for line in cell.source.splitlines():
+            assert re.fullmatch(r"\w+ = .+  # .+", line), line
+
+    def test_export_cells_are_plain_python(self, path):
+        exported = cells_with(nbformat.read(path, 4), "export")
+        assert exported
+        for cell in exported:
+            ast.parse(cell.source)
+
+    def test_has_a_run_cell_and_ids_are_unique(self, path):
+        nb = nbformat.read(path, 4)
+        assert cells_with(nb, "run")
+        assert len({c.id for c in nb.cells}) == len(nb.cells)
+
+    def test_outputs_rendered_from_the_ledger_are_compared(self, path):
+        for cell in nbformat.read(path, 4).cells:
+            if cell.cell_type == "code" and re.search(r"report\.(show|cells_of|paired)", cell.source):
+                assert "nbval-check-output" in cell.metadata.get("tags", []), cell.source[:60]
+
+    def test_sections_are_numbered_in_order(self, path):
+        text = "\n".join(c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown")
+        numbers = [int(n) for n in re.findall(r"(?m)^## (\d+) ·", text)]
+        assert numbers
+        assert numbers == list(range(1, len(numbers) + 1))
+        titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)
+        for title in ("Status", "Set-up", "Parameters", "Reproduction", "Deviations", "Exercises", "Summary", "References"):
+            assert title in titles, f"no section {title!r}: {titles}"
+        order = [titles.index(t) for t in ("Status", "Parameters", "Reproduction", "Deviations", "Exercises", "References")]
+        assert order == sorted(order)
+
+    def test_every_parameter_reaches_the_settings(self, path):
+        """A parameter that the notebook does not hand on would be silently ignored."""
+        tree = ast.parse("\n".join(c.source for c in cells_with(nbformat.read(path, 4), "setup")))
+        handed = {
+            k.value.id
+            for call in ast.walk(tree)
+            if isinstance(call, ast.Call)
+            for k in call.keywords
+            if isinstance(k.value, ast.Name) and k.arg == k.value.id
+        }
+        assert handed == set(sweep.defaults(path.stem))
+
+    def test_defaults_resolve_on_embedded_data(self, path):
+        resolved = sweep.resolve(path.stem, {})
+        assert resolved.dataset == "digits"
+        assert set(papers.load(path.stem).METHODS) >= {resolved.method}
+
+
+def test_sweep_files_expand():
+    tables = sweep.read(ROOT / "notebooks" / "sweeps")
+    assert tables
+    assert all(table.jobs for table in tables.values())
+
+
+def test_reported_numbers_cover_five_papers():
+    printed = json.loads((ROOT / "data" / "reported.json").read_text())
+    assert set(printed["papers"]) == {"MOON", "FedProc", "FedSSC", "FedProto", "FedPLCC"}
+
+
+def test_committed_tables_and_readme_are_those_that_the_records_make(tmp_path):
+    shutil.copytree(ROOT / "results" / "runs", tmp_path / "runs")
+    for path in report.write_all(ROOT / "notebooks" / "sweeps", tmp_path):
+        committed = ROOT / "results" / path.relative_to(tmp_path)
+        assert committed.exists(), f"run `make report` and commit {committed.name}"
+        if path.suffix != ".svg":  # its bytes depend on matplotlib's version
+            assert committed.read_bytes() == path.read_bytes(), f"{committed.name} is stale: run `make report`"
+    text = (ROOT / "README.md").read_text()
+    assert report.readme(text, ROOT / "notebooks" / "sweeps", report.committed()) == text
+
+
+def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():
+    for path in (ROOT / "results" / "runs").glob("*.json"):
+        record = runs.read(path)
+        assert path.stem.endswith(record["key"])
+        assert record["commit"], path.name
+        assert not record["commit"].endswith("+changes"), path.name
+
+
+def test_code_in_the_readme_runs(monkeypatch, capsys):
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    resolve = settings.resolve
+    monkeypatch.setattr(settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1}))
+    exec(code, {"__name__": "readme"})
+    assert 0 <= float(capsys.readouterr().out) <= 100

@@ -1,0 +1,385 @@
+"""The ledger: every run is recorded once, and a run that is killed ends as if it had not been."""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import shlex
+import signal
+from pathlib import Path
+
+import pytest
+import torch
+from fednb.papers.foundations import METHODS
+
+from fednb import runs, settings
+from fednb.federation import FedAvg, Federation
+from fednb.runs import RunError
+
+FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
+
+
+def quick(method="SCAFFOLD", **given):
+    small = {"num_clients": 4, "num_rounds": 4, "local_epochs": 1, "participation": 0.5, "lr": 0.05}
+    return settings.resolve(METHODS, method=method, dataset="digits", **small | given)
+
+
+def lasting(record):
+    """What of a record depends on the recipe alone."""
+    metrics = {n: v for n, v in record["metrics"].items() if "seconds" not in n}
+    same = (
+        "key",
+        "status",
+        "final",
+        "settings",
+        "partition",
+        "model_parameters",
+        "messages_per_round",
+        "departures",
+        "dataset",
+    )
+    return metrics, {n: record[n] for n in same}
+
+
+def records():
+    return sorted(runs.runs_folder().glob("*.json"))
+
+
+def checkpoint_of(s):
+    return runs.runs_folder().parent / "checkpoints" / f"{runs.record_path(s, FINGERPRINT).stem}.pt"
+
+
+@contextlib.contextmanager
+def trainings(monkeypatch):
+    """Count the rounds that are trained."""
+    rounds = []
+    plain = Federation.run_round
+
+    def run_round(fed):
+        rounds.append(fed.rounds_done + 1)
+        return plain(fed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "run_round", run_round)
+        yield rounds
+
+
+# --- child processes, forked from a server that has the package imported already
+
+
+@pytest.fixture(scope="module")
+def processes():
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["fednb.runs", "fednb.papers.foundations", "pytest"])
+    return context
+
+
+def child(environment, s, die_in_round, log, barrier):
+    """Make a run, and die by SIGKILL in the middle of a round if so wished."""
+    os.environ.update(environment)
+    torch.set_num_threads(1)
+    plain = FedAvg.aggregate
+
+    def aggregate(self, server, uploads, t):
+        if die_in_round == t + 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        with Path(log).open("a") as file:
+            file.write(f"{t + 1}\n")
+        return plain(self, server, uploads, t)
+
+    FedAvg.aggregate = aggregate
+    if barrier is not None:
+        barrier.wait(60)
+    runs.run(s, METHODS, workers=1, checkpoint_seconds=0)
+
+
+@pytest.fixture
+def start(processes, tmp_path):
+    """Start a child process that makes a run."""
+    environment = {n: v for n, v in os.environ.items() if n.startswith("FEDNB_")}
+    started = []
+
+    def begin(s, die_in_round=None, barrier=None):
+        process = processes.Process(target=child, args=(environment, s, die_in_round, str(tmp_path / "log"), barrier))
+        process.start()
+        started.append(process)
+        return process
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.join()
+
+
+@pytest.mark.parametrize("method", ["SCAFFOLD", "SOLO"])  # memory on both sides; models that stay with the clients
+def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(start, monkeypatch, tmp_path, method):
+    s = quick(method, num_rounds=4)
+    for die_in_round in (1, 2, 3, 4):
+        process = start(s, die_in_round)
+        process.join(100)
+        assert process.exitcode == -signal.SIGKILL
+        assert not records()
+        assert checkpoint_of(s).exists() == (die_in_round > 1)
+    assert (tmp_path / "log").read_text().split() == ["1", "2", "3"]  # each round was trained once
+    with trainings(monkeypatch) as rounds:
+        resumed = runs.run(s, METHODS, workers=2)
+    assert rounds == [4]
+    assert len(records()) == 1
+    assert not checkpoint_of(s).exists()
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
+    assert lasting(resumed) == lasting(runs.run(s, METHODS))
+
+
+def test_two_processes_that_ask_for_the_same_run_train_it_once(start, processes, tmp_path):
+    s, barrier = quick(num_rounds=6), processes.Barrier(2)
+    both = [start(s, barrier=barrier) for _ in range(2)]
+    for process in both:
+        process.join(100)
+    assert [p.exitcode for p in both] == [0, 0]
+    assert (tmp_path / "log").read_text().split() == list("123456")
+    assert len(records()) == 1
+
+
+# --- records
+
+
+def test_a_run_is_recorded_once_and_not_trained_again(monkeypatch):
+    with trainings(monkeypatch) as rounds:
+        first = runs.run(quick(), METHODS)
+        second = runs.run(quick(), METHODS)
+    assert rounds == [1, 2, 3, 4]
+    assert first == second == json.loads(records()[0].read_text())
+    assert len(records()) == 1
+    assert records()[0].name == f"SCAFFOLD-digits-seed0-{first['key']}.json"
+
+
+def test_a_record_says_what_was_run_and_what_came_out():
+    s = quick(num_rounds=2)
+    record = runs.run(s, METHODS, workers=1)
+    assert record["status"] == "finished"
+    assert record["settings"] == s.flat()
+    assert "num_rounds 2 instead of 10" in record["departures"]
+    assert record["dataset"]["fingerprint"] == FINGERPRINT
+    assert record["dataset"]["training_images"] == 1438
+    assert sum(record["partition"]["sizes"]) == 1438
+    assert record["model_parameters"] == 22_026
+    assert record["messages_per_round"]["down"]["control"] == [2 * 22_026, 8 * 22_026]
+    metrics = record["metrics"]
+    assert metrics["round"] == [1, 2]
+    assert record["final"]["accuracy"] == pytest.approx(metrics["accuracy"][-1])
+    assert record["final"]["best"] == pytest.approx(max(metrics["accuracy"]))
+    assert record["final"]["mean_of_last_5"] == pytest.approx(sum(metrics["accuracy"]) / 2)
+    assert {"torch", "numpy", "python", "torchvision"} == record["versions"].keys()
+    assert record["device"]
+    assert record["workers"] == record["threads_per_client"] == 1
+
+
+def test_a_diverged_run_says_so_and_is_not_made_again(monkeypatch):
+    s = quick("FedAvg", lr=1e6)
+    with trainings(monkeypatch) as rounds:
+        record = runs.run(s, METHODS)
+        assert runs.run(s, METHODS) == record
+    assert record["status"] == "diverged"
+    assert record["final"] == {}
+    assert len(rounds) == len(record["metrics"]["round"]) < 4
+    assert record["metrics"]["loss/cross_entropy"][-1] is None
+    assert "NaN" not in records()[0].read_text()
+
+
+def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
+    def broken(*_):
+        raise RuntimeError("the cable is loose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FedAvg, "aggregate", broken)
+        with pytest.raises(RuntimeError, match="the cable"):
+            runs.run(quick(), METHODS)
+    record = runs.read(records()[0])
+    assert record["status"] == "failed"
+    assert record["error"] == "RuntimeError: the cable is loose"
+    assert runs.load().status.tolist() == ["failed"]
+    assert runs.run(quick(), METHODS)["status"] == "finished"
+    assert runs.load().status.tolist() == ["finished"]
+
+
+def test_impossible_settings_are_no_failed_run():
+    with pytest.raises(settings.SettingsError):
+        runs.run(quick(num_clients=200), METHODS)
+    assert not records()
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"key": "x", "status": "finished"}', "\x00"])
+def test_a_corrupt_record_is_an_error_that_names_it(content):
+    path = runs.record_path(quick(), FINGERPRINT)
+    path.parent.mkdir(parents=True)
+    path.write_text(content)
+    for action in (lambda: runs.run(quick(), METHODS), runs.load):
+        with pytest.raises(RunError, match=f"^{path.name} in .*(restore|delete)"):
+            action()
+    assert path.read_text() == content
+
+
+def test_a_record_without_its_head_is_an_error_of_the_ledger_too():
+    path = runs.record_path(quick(), FINGERPRINT)
+    runs.write_atomically(path, json.dumps({"key": "x", "status": "finished", "settings": {}, "metrics": {}}))
+    with pytest.raises(RunError, match=path.name):
+        runs.load()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda content: content[: len(content) // 2], id="half"),
+        pytest.param(lambda _: b"", id="empty"),
+        pytest.param(lambda _: b"no checkpoint", id="other"),
+    ],
+)
+def test_a_corrupt_checkpoint_starts_the_run_anew(monkeypatch, capsys, damage):
+    s = quick()
+    interrupt(s, monkeypatch)
+    checkpoint_of(s).write_bytes(damage(checkpoint_of(s).read_bytes()))
+    with trainings(monkeypatch) as rounds:
+        runs.run(s, METHODS)
+    assert rounds == [1, 2, 3, 4]
+    assert "cannot be read" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(lambda c: c.pop("server"), id="no server"),
+        pytest.param(lambda c: c.pop("traffic"), id="no traffic"),
+        pytest.param(lambda c: c["memories"].pop(), id="one client too few"),
+    ],
+)
+def test_a_checkpoint_that_lacks_something_starts_the_run_anew(monkeypatch, change):
+    s = quick()
+    interrupt(s, monkeypatch)
+    checkpoint = torch.load(checkpoint_of(s), weights_only=True)
+    change(checkpoint)
+    torch.save(checkpoint, checkpoint_of(s))
+    with trainings(monkeypatch) as rounds:
+        record = runs.run(s, METHODS)
+    assert rounds == [1, 2, 3, 4]
+    assert record["metrics"]["round"] == [1, 2, 3, 4]
+
+
+def interrupt(s, monkeypatch):
+    """Stop a run in its third round, as Ctrl-C does."""
+    plain = Federation.run_round
+
+    def run_round(fed):
+        if fed.rounds_done == 2:
+            raise KeyboardInterrupt
+        return plain(fed)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Federation, "run_round", run_round)
+        with pytest.raises(KeyboardInterrupt):
+            runs.run(s, METHODS, checkpoint_seconds=0)
+    assert checkpoint_of(s).exists()
+
+
+def test_an_interrupted_run_is_not_recorded_and_goes_on(monkeypatch):
+    interrupt(quick(), monkeypatch)
+    assert not records()
+    with trainings(monkeypatch) as rounds:
+        runs.run(quick(), METHODS)
+    assert rounds == [3, 4]
+
+
+def test_a_folder_that_cannot_be_written_is_an_error_before_training(monkeypatch, tmp_path):
+    (tmp_path / "file").write_text("no folder")
+    with trainings(monkeypatch) as rounds:
+        for place in ("file/runs", "file"):
+            monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / place))
+            with pytest.raises(RunError, match=r"cannot be recorded in .* make it writable, or set FEDNB_RUNS"):
+                runs.run(quick(), METHODS)
+    assert not rounds
+
+
+def test_writing_replaces_the_whole_file_or_nothing(monkeypatch, tmp_path):
+    path = tmp_path / "folder" / "record.json"
+    runs.write_atomically(path, "old")
+    assert path.read_text() == "old"
+    assert path.stat().st_mode & 0o777 == 0o644
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    for step in ("fsync", "replace"):
+        with monkeypatch.context() as patch:
+            patch.setattr(os, step, full)
+            with pytest.raises(OSError, match="No space"):
+                runs.write_atomically(path, "new and longer")
+        assert path.read_text() == "old"
+        assert os.listdir(path.parent) == ["record.json"]
+    runs.write_atomically(path, b"new")
+    assert path.read_text() == "new"
+
+
+# --- the ledger
+
+
+def test_the_ledger_has_a_row_per_run():
+    assert runs.load().empty
+    for seed in (0, 1):
+        runs.run(quick("FedProx", num_rounds=2, seed=seed), METHODS)
+    runs.run(quick("SOLO", num_rounds=1), METHODS)
+    table = runs.load().set_index(["method", "seed"])
+    assert sorted(table.index) == [("FedProx", 0), ("FedProx", 1), ("SOLO", 0)]
+    assert table.loc[("FedProx", 1), "rounds"] == 2
+    assert table.loc[("FedProx", 1), "mu"] == 0.01
+    for index, record in table.record.items():
+        assert table.loc[index, "accuracy"] == pytest.approx(record["metrics"]["accuracy"][-1])
+        assert table.loc[index, "note"] == ""
+    assert not table.stale.any()
+
+
+def test_a_record_of_an_older_version_is_stale_and_is_run_again(monkeypatch):
+    first = runs.run(quick(num_rounds=1), METHODS)
+    monkeypatch.setattr(runs, "RESULTS_VERSION", runs.RESULTS_VERSION + 1)
+    assert runs.load().stale.tolist() == [True]
+    assert runs.key(quick(num_rounds=1), FINGERPRINT, runs.RESULTS_VERSION) != first["key"]
+
+
+def test_keys_differ_by_settings_data_and_version_and_not_by_what_is_none():
+    s = quick(partition="iid")
+    key = runs.key(s, FINGERPRINT)
+    assert key == runs.key(quick(partition="iid"), FINGERPRINT)
+    assert len(key) == 12
+    assert key != runs.key(s, "f" * 16)
+    assert key != runs.key(s, FINGERPRINT, runs.RESULTS_VERSION + 1)
+    extended = type("Extended", (), {"flat": lambda self: s.flat() | {"added_later": None}})()
+    assert runs.key(extended, FINGERPRINT) == key
+    assert runs.key(type("Set", (), {"flat": lambda self: s.flat() | {"added_later": 1}})(), FINGERPRINT) != key
+
+
+def test_keys_are_what_they_were():
+    """A key that changes by accident would orphan every committed record."""
+    assert runs.key(settings.resolve(METHODS, method="FedAvg", dataset="digits"), FINGERPRINT, 1) == "35600bc66e60"
+
+
+@pytest.mark.parametrize("given", [{}, {"partition": "iid"}, {"momentum_factor": False, "seed": 2, "beta": 5}])
+def test_the_command_that_repeats_a_run_has_its_settings(given):
+    s = quick(num_rounds=1, **given)
+    words = shlex.split(runs.repeat_command(runs.run(s, METHODS), "00_foundations"))
+    assert words[:5] == ["python", "-m", "fednb", "run", "00_foundations"]
+    chosen = dict(word.split("=") for word in words[5:])
+    literals = {"True": True, "False": False, "None": None}
+
+    def value(text):
+        for convert in (int, float):
+            with contextlib.suppress(ValueError):
+                return convert(text)
+        return literals.get(text, text)
+
+    assert settings.resolve(METHODS, **{n: value(v) for n, v in chosen.items()}) == s
+
+
+def test_progress_is_a_line_per_round_if_asked_for(monkeypatch, capsys):
+    monkeypatch.setenv("FEDNB_PROGRESS", "log")
+    runs.run(quick(num_rounds=2), METHODS)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["round 1/2", "round 2/2"]
+    assert all(" %" in line for line in lines)

@@ -1,0 +1,182 @@
+"""Settings: the papers' values, and an error that says what is allowed for everything else."""
+
+import dataclasses
+import re
+
+import pytest
+from fednb.papers.foundations import METHODS
+
+from fednb import runs, settings
+from fednb.settings import SettingsError, departures
+
+
+def resolve(method="FedAvg", dataset="digits", **given):
+    return settings.resolve(METHODS, method=method, dataset=dataset, **given)
+
+
+def refused(message, **given):
+    with pytest.raises(SettingsError, match=message):
+        resolve(**given)
+
+
+def test_cifar10_has_the_papers_values():
+    assert resolve(dataset="cifar10").flat() == {
+        "method": "FedAvg",
+        "dataset": "cifar10",
+        "partition": "dirichlet",
+        "beta": 0.5,
+        "num_clients": 10,
+        "participation": 1.0,
+        "num_rounds": 100,
+        "local_epochs": 10,
+        "batch_size": 64,
+        "lr": 0.01,
+        "momentum": 0.9,
+        "weight_decay": 1e-5,
+        "model": "simple-cnn",
+        "projection_head": True,
+        "seed": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("method", "dataset", "name", "value"),
+    [
+        ("FedAvg", "cifar100", "model", "resnet-50"),
+        ("FedAvg", "cifar100", "num_rounds", 100),
+        ("FedAvg", "tiny_imagenet", "num_rounds", 20),
+        ("FedAvg", "tiny_imagenet", "model", "resnet-50"),
+        ("FedProx", "cifar10", "mu", 0.01),
+        ("FedProx", "cifar100", "mu", 0.001),
+        ("FedProx", "tiny_imagenet", "mu", 0.001),
+        ("SOLO", "cifar10", "num_rounds", 1),
+        ("SOLO", "cifar100", "local_epochs", 300),
+    ],
+)
+def test_the_papers_values_per_method_and_data_set(method, dataset, name, value):
+    assert resolve(method, dataset).flat()[name] == value
+
+
+def test_what_is_given_wins_and_none_means_the_papers_value():
+    s = resolve(dataset="cifar10", num_rounds=3, lr=None, mu=None)
+    assert (s.num_rounds, s.lr) == (3, 0.01)
+    assert s.training.num_rounds == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_round": 3}, "Unknown parameter 'num_round': .*did you mean 'num_rounds'"),
+        ({"method": "FedAgv"}, "Unknown method 'FedAgv': known are FedAvg, SOLO.*did you mean 'FedAvg'"),
+        ({"dataset": "cifar"}, "Unknown dataset 'cifar': .*did you mean 'cifar10'"),
+        ({"xyzzy": 3}, r"Unknown parameter 'xyzzy': known are partition, .*\.$"),
+        ({"method": "SCAFFOLD", "niidbench": True}, "did you mean 'niid_bench'"),
+        ({"hyperparameters": {}}, "Unknown parameter 'hyperparameters'"),
+    ],
+)
+def test_an_unknown_name_is_refused_with_the_closest_one(given, message):
+    refused(message, **given)
+
+
+BAD = {
+    "partition": ["by luck", 1, True],
+    "beta": [0, -1.0, "0.5", True, float("nan")],
+    "num_clients": [0, -1, 2.0, "10", True],
+    "participation": [0, 1.01, "1", True, float("nan")],
+    "num_rounds": [0, 1.5, True],
+    "local_epochs": [0, 2.0, "5", True],
+    "batch_size": [0, 0.5, True],
+    "lr": [0, -0.1, "0.1", True, float("nan")],
+    "momentum": [-0.1, 1, 1.5, "0.9", False, float("nan")],
+    "weight_decay": [-1e-5, "0", False, float("nan")],
+    "model": ["resnet-51", 18],
+    "projection_head": [0, 1, "True", 1.0],
+    "seed": [-1, 0.0, "0", True],
+}
+
+
+@pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
+def test_a_bad_value_is_refused_with_what_is_allowed(name, value):
+    refused(f"^{name} is {re.escape(repr(value))}; it must be (a|one of|True)", **{name: value})
+
+
+@pytest.mark.parametrize("name", ["beta", "lr", "weight_decay"])
+def test_infinity_is_not_a_number_to_train_with(name):
+    refused(f"{name} is inf", **{name: float("inf")})
+
+
+def test_every_setting_has_a_rule_that_is_tested():
+    names = {f.name for f in dataclasses.fields(settings.Settings)} - {"method", "dataset", "hyperparameters"}
+    assert set(BAD) == set(settings._RULES) == names
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("FedProx", {"mu": -1}),
+        ("FedProx", {"mu": "1"}),
+        ("FedProx", {"mu": float("nan")}),
+        ("FedAvgM", {"server_momentum": 1}),
+        ("FedAvgM", {"server_momentum": -0.1}),
+    ],
+)
+def test_a_bad_hyperparameter_is_refused_by_its_method(method, given):
+    refused(f"^{method}: ", method=method, **given)
+
+
+@pytest.mark.parametrize(
+    ("method", "given"),
+    [
+        ("SCAFFOLD", {"niid_bench": "False"}),
+        ("SCAFFOLD", {"momentum_factor": 0}),
+        ("FedAvgM", {"classical": "no"}),
+        ("FedProx", {"mu": True}),
+    ],
+)
+def test_a_switch_takes_only_true_and_false_and_a_number_neither(method, given):
+    refused(next(iter(given)), method=method, **given)
+
+
+@pytest.mark.parametrize(("method", "name", "owner"), [("FedAvg", "mu", "FedProx"), ("FedProx", "niid_bench", "SCAFFOLD")])
+def test_a_hyperparameter_that_the_method_does_not_have_is_refused(method, name, owner):
+    refused(rf"{method} has no parameter '{name}' \({owner}: yes\); leave it at None", method=method, **{name: 1})
+    assert name not in resolve(method, **{name: None}).flat()
+
+
+def test_beta_with_an_iid_partition_is_refused():
+    refused("with 'iid' leave it at None", partition="iid", beta=0.5)
+    assert resolve(partition="iid").beta is None
+
+
+def test_whole_numbers_become_floats_where_a_float_is_meant():
+    given = {"beta": 1, "participation": 1, "lr": 1, "momentum": 0, "weight_decay": 0, "mu": 1}
+    values = resolve("FedProx", **given).flat()
+    assert all(type(values[name]) is float for name in given)
+    assert resolve("FedProx", **{n: float(v) for n, v in given.items()}) == resolve("FedProx", **given)
+    assert type(values["num_clients"]) is int
+
+
+def test_departures_are_the_settings_that_are_not_the_papers():
+    assert departures(resolve(dataset="cifar10", num_rounds=20, seed=3)) == ["num_rounds 20 instead of 100"]
+    assert departures(resolve(dataset="cifar10", num_rounds=100)) == []
+    assert departures(resolve("FedProx", "cifar10", mu=1)) == ["mu 1.0 instead of 0.01"]
+    assert departures(resolve(partition="iid")) == ["partition iid instead of dirichlet", "beta None instead of 0.5"]
+
+
+def test_settings_print_one_line_each():
+    lines = str(resolve("FedProx")).splitlines()
+    assert [line.split() for line in lines if "mu" in line.split()] == [["mu", "0.01"]]
+    assert len(lines) == 16
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"num_clients": 200}, "200 clients with at least 10 images"),
+        ({"beta": 1e-9}, "larger beta"),
+        ({"model": "simple-cnn"}, "does not take images of 8x8"),
+    ],
+)
+def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
+    with pytest.raises(SettingsError, match=message):
+        runs.federation(resolve(**given), METHODS)

@@ -128,10 +128,19 @@ def _list(args: argparse.Namespace) -> int:
 def _report(args: argparse.Namespace) -> int:
     if args.runs:
         os.environ["FEDNB_RUNS"] = str(args.runs.absolute())
-    from fednb import papers, report, runs
+    from fednb import papers, report, runs, sweep
+    from fednb.data import ROOT
 
-    for path in report.write_all(papers.folder() / "sweeps", runs.runs_folder().parent):
-        print(path)
+    sweeps, folder = papers.folder() / "sweeps", runs.runs_folder()
+    ledger = runs.load()
+    for table in sweep.read(sweeps).values():
+        print(report.text(table, ledger), end="\n\n")
+    written = report.write_all(sweeps, folder.parent)
+    readme = ROOT / "README.md"
+    if folder == ROOT / "results" / "runs" and readme.exists():  # the project's own ledger
+        runs.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
+        written.append(readme)
+    print("Written:", *written, sep="\n")
     return 0
 
 
@@ -147,11 +156,12 @@ def _errors() -> tuple[type[Exception], ...]:
     from fednb.data import DataError
     from fednb.papers import NotebookError
     from fednb.partition import PartitionError
+    from fednb.report import ReportError
     from fednb.runs import RunError
     from fednb.settings import SettingsError
     from fednb.sweep import SweepError
 
-    return DataError, NotebookError, PartitionError, RunError, SettingsError, SweepError
+    return DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
 
 
 def main(arguments: list[str] | None = None) -> int:

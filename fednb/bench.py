@@ -81,7 +81,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--alternations", type=int, default=9)
     alternations = parser.parse_args().alternations
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; one federated round of ten clients, one epoch each")
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; a round is ten clients with one epoch each")
     for name, (model, channels, side, images, batch_size, augmentation) in CASES.items():
         dataset = made_up(channels, side, images, augmentation)
         build = partial(models.build, model, 10, channels=channels, side=side)

@@ -315,9 +315,7 @@ def download(name: str, root: Path | str | None = None) -> None:
     print(found)
 
 
-def fingerprint(
-    images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray
-) -> str:
+def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray) -> str:
     """Hash of the images with their split and label, 16 hex digits.
 
     It does not depend on the order of the images, so official files and a lossless tree of them agree.
@@ -603,9 +601,7 @@ def _check(content: _Content, facts: _Facts) -> _Content:
     """Refuse more than was published; add the fingerprint."""
     for found, published, what in _counts(content, facts):
         if found > published:
-            raise DataError(
-                f"{facts.title} has {published:,} {what}, but {found:,} were found; remove the others."
-            )
+            raise DataError(f"{facts.title} has {published:,} {what}, but {found:,} were found; remove the others.")
     return content._replace(fingerprint=fingerprint(*content[:4]))
 
 

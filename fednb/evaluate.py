@@ -46,8 +46,8 @@ def evaluate(federation: Federation) -> dict[str, Any]:
     -------
     dict
         ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets
-        it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list. With test
-        groups (domains) it is the mean over groups and comes with ``groups``.
+        it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list.
+        With test groups (domains) it is the mean over groups and comes with ``groups``.
     """
     dataset, clients = federation.dataset, federation.clients
     everything = torch.arange(len(federation.test_labels), device=federation.test_labels.device)

@@ -19,7 +19,9 @@ def style() -> None:
     plt.rcParams |= {"figure.dpi": 90, "figure.constrained_layout.use": True, "svg.hashsalt": "fednb"}
 
 
-def split(parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = "") -> Axes:
+def split(
+    parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = ""
+) -> Axes:
     """Heat map of images per client (rows) and class (columns)."""
     ax = ax or plt.gca()
     counts = partition.class_counts(parts, labels, num_classes)

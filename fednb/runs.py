@@ -94,8 +94,8 @@ def load(folder: Path | None = None) -> pd.DataFrame:
     """The ledger: one row per record.
 
     Columns are the settings, ``accuracy`` (last round), ``best``, ``mean_of_last_5``, ``rounds``, ``status``, ``stale``
-    (made by an older results version), ``note`` (what is not the published data), ``departures``, ``seconds_per_round``, ``path``,
-    and ``record``, the whole.
+    (made by an older results version), ``note`` (what is not the published data), ``departures``,
+    ``seconds_per_round``, ``path``, and ``record``, the whole.
     """
     rows = []
     for path in sorted((folder or runs_folder()).glob("*.json")):
@@ -195,7 +195,8 @@ def run(
             pass
     except OSError as error:
         raise RunError(
-            f"Runs cannot be recorded in {path.parent} ({error.strerror}): make it writable, or set FEDNB_RUNS to another folder."
+            f"Runs cannot be recorded in {path.parent} ({error.strerror}): "
+            "make it writable, or set FEDNB_RUNS to another folder."
         ) from error
     with _locked(checkpoints / f"{path.stem}.lock"):
         if path.exists():
@@ -242,7 +243,8 @@ def _run(
     accuracies = [a for a in history.get("accuracy", pd.Series(dtype=float)).tolist() if a == a]
     final: dict[str, Any] = {}
     if accuracies and status == "finished":
-        final = {name: value for name, value in fed.history[-1].items() if name.startswith(("accuracy", "clients", "groups"))}
+        wanted = ("accuracy", "clients", "groups")
+        final = {name: _plain(value) for name, value in fed.history[-1].items() if name.startswith(wanted)}
         final |= {"best": evaluate.best(accuracies), "mean_of_last_5": evaluate.mean_of_last(accuracies)}
     seconds = history["seconds"]
     return _head(settings, fed.dataset) | {
@@ -315,7 +317,7 @@ def _plain(value: Any) -> Any:
 
 
 def _progress(fed: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
-    """Run the rounds that are left, with a bar (``FEDNB_PROGRESS=bar``, the default), a line each (``log``), or nothing (``off``)."""
+    """Run the rounds that are left, with a bar (``FEDNB_PROGRESS=bar``, the default), a line each (``log``) or ``off``."""
     kind = os.environ.get("FEDNB_PROGRESS", "bar")
     todo = range(fed.rounds_done, settings.num_rounds)
     bar = tqdm(
@@ -332,8 +334,9 @@ def _progress(fed: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
         text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "diverged"
         bar.set_postfix_str(text)
         if kind == "log":
-            left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"])
-            print(f"round {t + 1}/{settings.num_rounds}  {text}  {entry['seconds']:.1f} s, about {left / 60:.1f} min left", flush=True)
+            left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"]) / 60
+            done = f"round {t + 1}/{settings.num_rounds}"
+            print(f"{done}  {text}  {entry['seconds']:.1f} s, about {left:.1f} min left", flush=True)
         yield entry
 
 

@@ -143,7 +143,9 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
     for name in given:
         if name not in _RULES and name not in fields:
             if name in owners:
-                raise SettingsError(f"{method} has no parameter {name!r} ({', '.join(owners[name])}: yes); leave it at None.")
+                raise SettingsError(
+                    f"{method} has no parameter {name!r}, which belongs to {', '.join(owners[name])}; leave it at None."
+                )
             _known("parameter", name, [*_RULES, *fields])
     values = defaults(method, dataset) | given | {"seed": seed}
     if values["partition"] == "iid":
@@ -185,4 +187,3 @@ def _known(what: str, name: Any, names: Any) -> None:
         close = difflib.get_close_matches(str(name), list(names), 1)
         hint = f"; did you mean {close[0]!r}?" if close else "."
         raise SettingsError(f"Unknown {what} {name!r}: known are {', '.join(names)}{hint}")
-

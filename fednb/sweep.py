@@ -189,12 +189,16 @@ def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) ->
         raise SweepError("grid must map names to lists of values.")
     if not isinstance(single, list) or not all(isinstance(run, dict) for run in single):
         raise SweepError("runs must be a list of parameter mappings.")
+    if any(value == [] for run in single for value in run.values()):
+        raise SweepError("a list of values in runs is empty.")
     if not grid and not single:
         raise SweepError("it has neither a grid nor runs.")
     if entry["tier"] not in TIERS:
         raise SweepError(f"tier is {entry['tier']!r}; it must be one of {', '.join(TIERS)}.")
-    product = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())] if grid else []
-    jobs = tuple(job(notebook, fixed | chosen, name) for chosen in product + single)
+    grids = [grid] if grid else []
+    grids += [{key: value if isinstance(value, list) else [value] for key, value in run.items()} for run in single]
+    product = [dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]
+    jobs = tuple(job(notebook, fixed | chosen, name) for chosen in product)
     printed = entry.get("printed")
     if printed is not None and printed not in _printed_tables():
         raise SweepError(f"data/reported.json has no table {printed!r}.")

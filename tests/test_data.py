@@ -483,9 +483,7 @@ def test_classes_must_be_known_and_in_both_splits(root, cifar):
 
 @pytest.mark.parametrize(("split", "text"), [("train", "training"), ("test", "test")])
 def test_a_split_is_missing(root, cifar, split, text):
-    write_zip(
-        root / "cifar10.zip", [file for file in members(cifar, CIFAR10) if not file[0].startswith(split)]
-    )
+    write_zip(root / "cifar10.zip", [file for file in members(cifar, CIFAR10) if not file[0].startswith(split)])
     assert f"has no {text} images" in error()
 
 
@@ -627,9 +625,7 @@ def test_failed_download(root, monkeypatch):
     monkeypatch.setattr(torchvision.datasets, "CIFAR100", fail)
     monkeypatch.setattr(torchvision.datasets.utils, "download_and_extract_archive", fail)
     for name in ("cifar100", "tiny_imagenet"):
-        with pytest.raises(
-            data.DataError, match=r"could not be downloaded \(<urlopen error no route>\)"
-        ) as caught:
+        with pytest.raises(data.DataError, match=r"could not be downloaded \(<urlopen error no route>\)") as caught:
             data.download(name)
         assert data._FACTS[name].page in str(caught.value) and str(root) in str(caught.value)
 

@@ -1,6 +1,7 @@
 """The federation: local SGD, averaging, seeding, counting and evaluation."""
 
 import copy
+import dataclasses
 import random
 from dataclasses import dataclass
 from typing import ClassVar
@@ -96,13 +97,21 @@ def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(federate):
     assert [c.steps for c in fed.clients] == [10, 4, 2, 2]
 
 
-def test_rounds_and_clients_have_different_batches(federate):
-    fed = federate(sizes=(8, 8), lr=1e-9, momentum=0.0)
+def test_rounds_and_clients_have_different_orders(federate, make_dataset):
+    class Noting(FedAvg):
+        def loss(self, model, x, y, given):
+            seen.append(x.sum().item())
+            return super().loss(model, x, y, given)
+
+    data = make_dataset(images=8)
+    same = dataclasses.replace(data, images=data.images.repeat(2, 1, 1, 1), labels=data.labels.repeat(2))
     seen = []
-    fed.method.loss = lambda model, x, y, given: seen.append(x.sum().item()) or {"c": F.cross_entropy(model(x).logits, y)}
+    fed = federate(Noting(), sizes=(8, 8), dataset=same, batch_size=1)  # two clients with the same images
     for _ in range(2):
         fed.run_round()
-    assert len(set(seen)) == len(seen) == 16
+    orders = {tuple(seen[i : i + 8]) for i in range(0, len(seen), 8)}
+    assert len(orders) == len(seen) / 8 == 2 * 2 * 2  # rounds, clients, epochs
+    assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
 @pytest.mark.parametrize("sampled", [False, True])

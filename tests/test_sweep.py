@@ -440,14 +440,16 @@ def test_wrong_requests_get_one_line_and_status_2(
     assert not records()
 
 
-def test_nothing_starts_if_one_run_is_wrong(tmp_path: Path) -> None:
-    runs_ = [{"method": "FedAvg"}, {"method": "FedAvg", "seed": 1, "epochs": 3}]
-    file = write(tmp_path, {"one": TABLE | {"runs": runs_}})
-    command = [sys.executable, "-m", "fednb", "sweep", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 2
-    assert done.stderr.startswith("fednb: sweep.yaml, table one: the notebook 90_sweeptest has no parameter 'epochs'")
-    assert "Traceback" not in done.stderr
+def test_nothing_starts_if_one_run_is_wrong(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    right = write(tmp_path, {"right": TABLE | {"runs": [{"seed": 0}]}}, name="a.yaml")
+    write(tmp_path, {"wrong": TABLE | {"runs": [{"seed": 0}, {"seed": 1, "epochs": 3}]}}, name="b.yaml")
+    monkeypatch.setattr(subprocess, "Popen", no_processes)
+    assert main(["sweep", str(right), "--dry-run"]) == 0
+    assert main(["sweep", str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("fednb: b.yaml, table wrong: the notebook 90_sweeptest has no parameter 'epochs'")
     assert not runs.runs_folder().parent.exists()
 
 

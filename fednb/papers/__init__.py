@@ -60,9 +60,7 @@ class _Loader(importlib.abc.InspectLoader):
         except Exception as error:
             raise NotebookError(f"{self.notebook} cannot be read as a notebook: {error}") from error
         return "\n\n".join(
-            cell.source
-            for cell in nb.cells
-            if cell.cell_type == "code" and "export" in cell.metadata.get("tags", [])
+            cell.source for cell in nb.cells if cell.cell_type == "code" and "export" in cell.metadata.get("tags", [])
         )
 
     def exec_module(self, module: ModuleType) -> None:

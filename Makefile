@@ -22,7 +22,8 @@ run: .venv/ready
 	  FEDNB_PROGRESS=off FEDNB_RUNS=$(BUILD)/run/runs ../$(BIN)/papermill --no-progress-bar --log-level ERROR -k python3 \
 	    $$notebook $(BUILD)/run/notebooks/$$notebook || exit 1; \
 	done
-	$(BIN)/python -m fednb report
+	$(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run
+	@echo "The executed notebooks are in $(BUILD)/run/notebooks"
 
 test: .venv/ready
 	$(BIN)/python -m pytest tests

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import ast
 import difflib
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -53,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
 
     report = commands.add_parser("report", help="write the papers' tables and figures with the measured values")
     report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
+    report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
     report.set_defaults(command=_report)
 
     data = commands.add_parser("data", help="download a data set")
@@ -126,21 +126,22 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    if args.runs:
-        os.environ["FEDNB_RUNS"] = str(args.runs.absolute())
     from fednb import papers, report, runs, sweep
     from fednb.data import ROOT
 
-    sweeps, folder = papers.folder() / "sweeps", runs.runs_folder()
-    ledger = runs.load()
+    sweeps, folder = papers.folder() / "sweeps", (args.runs or runs.runs_folder()).absolute()
+    if not folder.is_dir():
+        raise runs.RunError(f"There is no folder of run records at {folder}.")
+    ledger = runs.load(folder)
     for table in sweep.read(sweeps).values():
         print(report.text(table, ledger), end="\n\n")
-    written = report.write_all(sweeps, folder.parent)
+    out = (args.out or folder.parent).absolute()
+    written = report.write_all(sweeps, out, folder)
     readme = ROOT / "README.md"
-    if folder == ROOT / "results" / "runs" and readme.exists():  # the project's own ledger
+    if out == ROOT / "results" and readme.exists():  # the project's own tables
         runs.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
         written.append(readme)
-    print("Written:", *written, sep="\n")
+    print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
     return 0
 
 

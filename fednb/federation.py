@@ -86,9 +86,13 @@ class Client:
         return self._federation.training
 
     def load(self, received: Message) -> None:
-        """Put weights into the model: the common initial ones, over them the client's own, over them the received."""
+        """Put weights into the model: the common initial ones, over them the client's own, over them the received.
+
+        The model is then in eval mode and trainable, whoever had it in hand before.
+        """
         initial = self._federation.initial(self.architecture)
         self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
+        self.model.eval().requires_grad_(True)
 
     def state(self) -> State:
         """A copy of the model's parameters and buffers."""
@@ -227,7 +231,7 @@ class Federation:
     architectures
         For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
     device
-        ``"cpu"`` or ``"cuda"``.
+        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     workers
         How many clients train side by side on a CPU, one thread each. Results do not depend on it.
     """
@@ -282,7 +286,10 @@ class Federation:
     @contextmanager
     def hand_model(self, client: Client) -> Iterator[None]:
         """Hand one of the networks to a client for the length of a block."""
-        client.model = self._free[client.architecture].get()
+        try:
+            client.model = self._free[client.architecture].get_nowait()
+        except queue.Empty:
+            raise RuntimeError("All networks are in use: a client works inside another client's work.") from None
         try:
             yield
         finally:
@@ -417,6 +424,7 @@ class Federation:
         losses = _mean_losses(clients)
         finite = all(map(math.isfinite, losses.values())) and _is_finite(self.server)
         trained = time.perf_counter()
+        self.rounds_done = t + 1  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
         if finite:
             entry |= evaluate.evaluate(self)
@@ -425,7 +433,6 @@ class Federation:
             entry[f"{direction}_numbers"] = sum(n for n, _ in names.values())
             entry[f"{direction}_bytes"] = sum(b for _, b in names.values())
         entry |= {"seconds": trained - begin, "evaluation_seconds": time.perf_counter() - trained}
-        self.rounds_done = t + 1
         self.history.append(entry)
         return entry
 

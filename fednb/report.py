@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -282,7 +283,8 @@ def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFram
         half = evaluate.interval(cell.values, LEVEL)[1] if cell.values else None
         own = {name: plain(value) for name, value in vars(cell).items()}
         derived = {name: getattr(cell, name) for name in ("mean", "difference", "verdict")}
-        lines.append({"table": table.name} | own | derived | {"half_width": half})
+        repeat = [runs.repeat_command(runs.read(path), table.notebook) for path in cell.paths]
+        lines.append({"table": table.name} | own | derived | {"half_width": half, "repeat": plain(repeat)})
     return pd.DataFrame(lines)
 
 
@@ -392,6 +394,11 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
     return {row["method"]: {column: cell["value"] for column, cell in row["cells"].items()} for row in rows}
 
 
+def anchor(source: str, method: str, round: int) -> float:
+    """Test accuracy in percent that a public re-run logged after a round, from ``data/reported.json``."""
+    return json.loads(REPORTED.read_text(encoding="utf-8"))["anchors"][source][method][str(round)]
+
+
 def show(name: str) -> Markdown:
     """Table ``name`` of the sweep files for a notebook, from the committed ledger, so that a test run prints the same."""
     from IPython.display import Markdown
@@ -499,8 +506,13 @@ def text(table: sweep.Table, ledger: pd.DataFrame | None = None) -> str:
     return f"{table.title}\n" + shown.to_string(index=False, float_format="{:.1f}".format, na_rep="")
 
 
-def write_all(sweeps: Path, out: Path) -> list[Path]:
-    """Write every table of the sweep files, its figure, and an index, from the records in ``out/runs``.
+def write_all(sweeps: Path, out: Path, folder: Path | None = None) -> list[Path]:
+    """Write every table of the sweep files, its figure, and an index.
+
+    Parameters
+    ----------
+    folder
+        Where the records are; by default ``out/runs``.
 
     Returns
     -------
@@ -508,12 +520,14 @@ def write_all(sweeps: Path, out: Path) -> list[Path]:
         Per table ``tables/NAME.md``, ``tables/NAME.csv`` and, where there are curves, ``figures/NAME.svg``; the index
         ``tables/README.md``.
     """
-    ledger = runs.load(out / "runs")
+    folder = folder or out / "runs"
+    ledger = runs.load(folder)
+    link = os.path.relpath(folder, out / "tables").replace(os.sep, "/")
     files: dict[Path, str | bytes] = {}
-    index = ["# Tables", "", "Generated from the run records in `../runs`; do not edit.", ""]
+    index = ["# Tables", "", "Generated from the run records; do not edit.", ""]
     index += ["| table | what | runs | verdicts | figure |", "| :-- | :-- | :-- | :-- | :-- |"]
     for name, table in sweep.read(sweeps).items():
-        files[out / "tables" / f"{name}.md"] = markdown(table, ledger)
+        files[out / "tables" / f"{name}.md"] = markdown(table, ledger, link=link)
         files[out / "tables" / f"{name}.csv"] = csv(table, ledger)
         figure = out / "figures" / f"{name}.svg"
         if _points([table], ledger)["round"].max() > 1:

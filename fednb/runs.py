@@ -63,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
     """Read a record."""
     try:
         record = json.loads(path.read_text(encoding="utf-8"))
-        missing = {"key", "status", "settings", "metrics"} - record.keys()
+        missing = {"key", "status", "results_version", "settings", "dataset", "departures", "metrics"} - record.keys()
     except (OSError, ValueError, AttributeError) as error:
         raise RunError(
             f"{path.name} in {path.parent} is not a readable run record ({error}): "
@@ -130,7 +130,9 @@ def make_parts(settings: Settings, labels: torch.Tensor) -> partition.Parts:
     rng = np.random.RandomState(settings.seed)
     if settings.partition == "iid":
         return partition.iid(labels.numpy(), settings.num_clients, rng)
-    return partition.dirichlet(labels.numpy(), settings.num_clients, settings.beta, rng)
+    options = {"balance": settings.balance, "min_size": settings.min_size}
+    options = {name: value for name, value in options.items() if value is not None}
+    return partition.dirichlet(labels.numpy(), settings.num_clients, settings.beta, rng, **options)
 
 
 def federation(
@@ -159,11 +161,26 @@ def federation(
             training=settings.training,
             seed=settings.seed,
             participation=settings.participation,
-            device=device or os.environ.get("FEDNB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu"),
-            workers=workers,
+            device=_device(device),
+            workers=workers or _workers(),
         )
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
+
+
+def _device(chosen: str | None) -> str:
+    name = chosen or os.environ.get("FEDNB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
+    kind = name.partition(":")[0]
+    if kind == "cpu" or (kind == "cuda" and torch.cuda.is_available()):
+        return name
+    raise SettingsError(f"There is no device {name!r} here; it must be cpu{' or cuda' * torch.cuda.is_available()}.")
+
+
+def _workers() -> int:
+    text = os.environ.get("FEDNB_WORKERS") or str(os.cpu_count() or 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise SettingsError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
+    return int(text)
 
 
 def run(
@@ -172,10 +189,12 @@ def run(
     *,
     device: str | None = None,
     workers: int | None = None,
+    again: bool = False,
     checkpoint_seconds: float = 20.0,
 ) -> dict[str, Any]:
     """Make a run and record it, or return its record if there is one.
 
+    A run is known by its settings, not by the method's code: after changing a method, run it with ``again=True``.
     A run that was killed goes on from its last checkpoint, and ends as if it had not been killed: bit by bit on a CPU.
     Of two processes that ask for the same run, the second waits for the first.
 
@@ -201,7 +220,7 @@ def run(
     with _locked(checkpoints / f"{path.stem}.lock"):
         if path.exists():
             record = read(path)
-            if record["status"] != "failed":
+            if record["status"] != "failed" and not again:
                 return record
         try:
             record = _run(settings, methods, device, workers, checkpoints / f"{path.stem}.pt", checkpoint_seconds)
@@ -255,7 +274,7 @@ def _run(
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
         "seconds_per_round": round(float(seconds.mean()), 3),
         "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
-        "device": torch.cuda.get_device_name() if fed.device == "cuda" else _cpu_name(),
+        "device": _cpu_name() if fed.device == "cpu" else torch.cuda.get_device_name(fed.device),
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
         "metrics": {name: [_plain(v) for v in history[name]] for name in history},

@@ -28,10 +28,13 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 @contextmanager
 def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> Iterator[None]:
-    """Seed torch's global CPU generator inside the block and restore it afterwards.
+    """Seed torch's global CPU generator (and no other) inside the block, and restore it afterwards.
 
     Only for code that cannot take a generator, such as the weight initialisation of ``torch.nn``.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(generator(seed, purpose, round, client).integers(2**63)))
+    before = torch.default_generator.get_state()
+    torch.default_generator.manual_seed(int(generator(seed, purpose, round, client).integers(2**63)))
+    try:
         yield
+    finally:
+        torch.default_generator.set_state(before)

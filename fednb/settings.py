@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ class SettingsError(ValueError):
 _MOON = {
     "partition": "dirichlet",
     "beta": 0.5,
+    "balance": None,
+    "min_size": None,
     "num_clients": 10,
     "participation": 1.0,
     "num_rounds": 100,
@@ -31,7 +34,7 @@ _MOON = {
     "projection_head": True,
 }
 
-# Settings per data set: the paper's where the paper has them; small ones of our own for the embedded digits.
+# Settings per data set: the paper's where the paper has them. MOON has neither digits nor MNIST: these are our own, small.
 DATASETS: dict[str, dict[str, Any]] = {
     "digits": _MOON | {"model": "digits-cnn", "num_rounds": 10, "local_epochs": 5, "batch_size": 16},
     "mnist": _MOON | {"model": "simple-cnn", "num_rounds": 20},
@@ -43,6 +46,8 @@ DATASETS: dict[str, dict[str, Any]] = {
 # Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "FedProx": {"": {"mu": 0.01}, "cifar100": {"mu": 0.001}, "tiny_imagenet": {"mu": 0.001}},
+    "SCAFFOLD": {"": {"momentum_factor": True, "niid_bench": False}},
+    "FedAvgM": {"": {"classical": False}},
     "SOLO": {"": {"num_rounds": 1, "local_epochs": 300}, "digits": {"num_rounds": 1, "local_epochs": 50}},
 }
 
@@ -50,7 +55,7 @@ PARTITIONS = ("dirichlet", "iid")
 
 
 def _positive(value: Any) -> bool:
-    return value > 0
+    return 0 < value < math.inf
 
 
 def _whole(value: Any) -> bool:
@@ -61,6 +66,8 @@ def _whole(value: Any) -> bool:
 _RULES: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
     "partition": ((str,), lambda v: v in PARTITIONS, f"one of {', '.join(PARTITIONS)}"),
     "beta": ((int, float), _positive, "a positive number"),
+    "balance": ((bool,), lambda v: True, "True or False"),
+    "min_size": ((int,), _whole, "a whole number from 1"),
     "num_clients": ((int,), _whole, "a whole number from 1"),
     "participation": ((int, float), lambda v: 0 < v <= 1, "a fraction in (0, 1]"),
     "num_rounds": ((int,), _whole, "a whole number from 1"),
@@ -68,7 +75,7 @@ _RULES: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
     "batch_size": ((int,), _whole, "a whole number from 1"),
     "lr": ((int, float), _positive, "a positive number"),
     "momentum": ((int, float), lambda v: 0 <= v < 1, "a number in [0, 1)"),
-    "weight_decay": ((int, float), lambda v: v >= 0, "a number from 0"),
+    "weight_decay": ((int, float), lambda v: 0 <= v < math.inf, "a number from 0"),
     "model": ((str,), lambda v: v in MODELS, f"one of {', '.join(MODELS)}"),
     "projection_head": ((bool,), lambda v: True, "True or False"),
     "seed": ((int,), lambda v: v >= 0, "a whole number from 0"),
@@ -84,6 +91,8 @@ class Settings:
     dataset: str
     partition: str
     beta: float | None
+    balance: bool | None  # None: as MOON's code does
+    min_size: int | None
     num_clients: int
     participation: float
     num_rounds: int
@@ -107,7 +116,7 @@ class Settings:
         return values | values.pop("hyperparameters")
 
     def __str__(self) -> str:
-        return "\n".join(f"{name:>16}  {value}" for name, value in self.flat().items())
+        return "\n".join(f"{name:>16}  {value}" for name, value in self.flat().items() if value is not None)
 
 
 def defaults(method: str, dataset: str) -> dict[str, Any]:
@@ -149,12 +158,13 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
             _known("parameter", name, [*_RULES, *fields])
     values = defaults(method, dataset) | given | {"seed": seed}
     if values["partition"] == "iid":
-        if "beta" in given:
-            raise SettingsError("beta is the concentration of partition 'dirichlet'; with 'iid' leave it at None.")
+        for name in ("beta", "balance", "min_size"):
+            if name in given:
+                raise SettingsError(f"{name} belongs to partition 'dirichlet'; with 'iid' leave it at None.")
         values["beta"] = None
     for name, (types, test, words) in _RULES.items():
         value = values[name]
-        if value is None and name == "beta":
+        if value is None and name in ("beta", "balance", "min_size"):
             continue
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types) or not test(value):
             raise SettingsError(f"{name} is {value!r}; it must be {words}.")
@@ -162,14 +172,24 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
             values[name] = float(value)
     hyper = {}
     for name, f in fields.items():
-        value = values[name] if name in values else f.default
-        hyper[name] = float(value) if isinstance(f.default, float) and isinstance(value, int) else value
+        hyper[name] = _like(f.default, values.get(name, f.default), f"{method}: {name}")
     try:
         methods[method](**hyper)  # a method checks its own hyperparameters
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{method}: {error}") from error
     own = {f.name: values[f.name] for f in dataclasses.fields(Settings) if f.name in values}
     return Settings(**own | {"method": method, "dataset": dataset, "hyperparameters": hyper})
+
+
+def _like(default: Any, value: Any, name: str) -> Any:
+    """A hyperparameter, checked against the type of its default; a whole number will do for a float."""
+    words = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a text"}
+    kind = type(default)
+    if kind is float and type(value) is int:
+        value = float(value)
+    if kind in words and (type(value) is not kind or (kind is float and not math.isfinite(value))):
+        raise SettingsError(f"{name} is {value!r}; it must be {words[kind]}.")
+    return value
 
 
 def departures(settings: Settings) -> list[str]:

@@ -70,7 +70,7 @@ def trainings(monkeypatch):
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fednb.runs", "fednb.papers.foundations", "pytest"])
+    context.set_forkserver_preload(["fednb.runs", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"])
     return context
 
 
@@ -89,7 +89,7 @@ def child(environment, s, die_in_round, log, barrier):
 
     FedAvg.aggregate = aggregate
     if barrier is not None:
-        barrier.wait(60)
+        barrier.wait(300)
     runs.run(s, METHODS, workers=1, checkpoint_seconds=0)
 
 
@@ -116,7 +116,7 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(start, monkeypatch
     s = quick(method, num_rounds=4)
     for die_in_round in (1, 2, 3, 4):
         process = start(s, die_in_round)
-        process.join(100)
+        process.join(300)
         assert process.exitcode == -signal.SIGKILL
         assert not records()
         assert checkpoint_of(s).exists() == (die_in_round > 1)
@@ -134,7 +134,7 @@ def test_two_processes_that_ask_for_the_same_run_train_it_once(start, processes,
     s, barrier = quick(num_rounds=6), processes.Barrier(2)
     both = [start(s, barrier=barrier) for _ in range(2)]
     for process in both:
-        process.join(100)
+        process.join(300)
     assert [p.exitcode for p in both] == [0, 0]
     assert (tmp_path / "log").read_text().split() == list("123456")
     assert len(records()) == 1

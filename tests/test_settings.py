@@ -25,6 +25,8 @@ def test_cifar10_has_the_papers_values():
         "dataset": "cifar10",
         "partition": "dirichlet",
         "beta": 0.5,
+        "balance": None,
+        "min_size": None,
         "num_clients": 10,
         "participation": 1.0,
         "num_rounds": 100,
@@ -81,6 +83,8 @@ def test_an_unknown_name_is_refused_with_the_closest_one(given, message):
 BAD = {
     "partition": ["by luck", 1, True],
     "beta": [0, -1.0, "0.5", True, float("nan")],
+    "balance": [0, 1, "True"],
+    "min_size": [0, -1, 2.0, True],
     "num_clients": [0, -1, 2.0, "10", True],
     "participation": [0, 1.01, "1", True, float("nan")],
     "num_rounds": [0, 1.5, True],
@@ -139,12 +143,13 @@ def test_a_switch_takes_only_true_and_false_and_a_number_neither(method, given):
 
 @pytest.mark.parametrize(("method", "name", "owner"), [("FedAvg", "mu", "FedProx"), ("FedProx", "niid_bench", "SCAFFOLD")])
 def test_a_hyperparameter_that_the_method_does_not_have_is_refused(method, name, owner):
-    refused(rf"{method} has no parameter '{name}' \({owner}: yes\); leave it at None", method=method, **{name: 1})
+    refused(rf"{method} has no parameter '{name}', which belongs to {owner}; leave it at None", method=method, **{name: 1})
     assert name not in resolve(method, **{name: None}).flat()
 
 
 def test_beta_with_an_iid_partition_is_refused():
-    refused("with 'iid' leave it at None", partition="iid", beta=0.5)
+    for given in ({"beta": 0.5}, {"balance": False}, {"min_size": 5}):
+        refused("with 'iid' leave it at None", partition="iid", **given)
     assert resolve(partition="iid").beta is None
 
 

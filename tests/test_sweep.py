@@ -158,11 +158,12 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
         "rows": {"parameter": "method", "labels": {"Slow": "slow one"}},
         "parameters": {"num_rounds": 3, "lr": 0.5},
         "grid": {"method": ["FedAvg", "Slow"], "seed": [0, 1, 2]},
-        "runs": [{"method": "Pair", "num_rounds": 7}],
+        "runs": [{"method": "Slow", "pause": [0.5, 1], "seed": [3, 4]}, {"method": "Pair", "num_rounds": 7}],
     }
     read = sweep.read(write(tmp_path, {"one": table}))["one"]
     assert [(j.settings.method, j.settings.seed) for j in read.jobs] == [
         *((m, s) for m in ("FedAvg", "Slow") for s in range(3)),
+        *(("Slow", s) for s in (3, 4, 3, 4)),
         ("Pair", 0),
     ]
     assert {j.settings.num_rounds for j in read.jobs[:-1]} == {3}
@@ -170,7 +171,7 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
     assert read.jobs[-1].settings.num_clients == 2  # the notebook's own
     assert (read.notebook, read.measure, read.printed) == ("90_sweeptest", "accuracy", None)
     assert [read.rows.label(value) for value in ("Slow", "Pair")] == ["slow one", "Pair"]
-    assert len({j.path for j in read.jobs}) == 7
+    assert len({j.path for j in read.jobs}) == 11
 
 
 def test_equal_runs_of_tables_and_files_are_one(tmp_path: Path) -> None:
@@ -208,7 +209,8 @@ def test_strings_stay_strings() -> None:
         ({"grid": {"seed": 3}}, "grid must map names to lists"),
         ({"grid": {"seed": []}}, "grid must map names to lists"),
         ({"grid": None}, "neither a grid nor runs"),
-        ({"runs": [{"lr": [1, 2]}]}, r"lr is \[1, 2\]; it must be a number"),
+        ({"runs": [{"lr": []}]}, "a list of values in runs is empty"),
+        ({"parameters": {"lr": [1, 2]}}, r"lr is \[1, 2\]; it must be a number"),
         ({"runs": [{"lr": -1.0}]}, "lr is -1.0; it must be a positive number"),
         ({"parameters": {"numrounds": 5}}, "no parameter 'numrounds': known are method, .*did you mean 'num_rounds'"),
         ({"parameters": {"pause": 1}}, "FedAvg has no parameter 'pause'"),
@@ -348,10 +350,12 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
         return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
 
     process = subprocess.Popen([sys.executable, "-m", "fednb", "sweep", str(file), "--jobs", "2"])
-    wait_for(lambda: first.exists() and began())
-    left = below(process.pid)
-    process.kill()
-    process.wait()
+    try:
+        wait_for(lambda: first.exists() and began())
+        left = below(process.pid)
+    finally:
+        process.kill()
+        process.wait()
     wait_for(lambda: gone(left), 5)
     assert records() == [first]
     time_of_first = first.stat().st_mtime_ns

@@ -11,15 +11,15 @@ import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import json
 import linecache
 import os
 import re
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
-
-import nbformat
 
 from fednb.data import ROOT
 
@@ -47,7 +47,16 @@ def path(name: str) -> Path:
 
 def load(name: str) -> ModuleType:
     """The module made of a notebook's ``export`` cells."""
-    return importlib.import_module(f"fednb.papers.{re.sub(r'^[0-9]+_', '', path(name).stem)}")
+    notebook = path(name)
+    module_name = f"{__name__}.{re.sub(r'^[0-9]+_', '', notebook.stem)}"
+    if notebook.parent.resolve() == folder().resolve():
+        return importlib.import_module(module_name)
+    # a notebook elsewhere must not be taken for its namesake in the folder
+    spec = _spec(f"{module_name}_{zlib.crc32(str(notebook.resolve()).encode()):08x}", notebook)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 class _Loader(importlib.abc.InspectLoader):
@@ -56,12 +65,11 @@ class _Loader(importlib.abc.InspectLoader):
 
     def get_source(self, fullname: str) -> str:
         try:
-            nb = nbformat.read(self.notebook, as_version=4)
-        except Exception as error:
+            cells = json.loads(self.notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
+            exported = [c for c in cells if c["cell_type"] == "code" and "export" in c["metadata"].get("tags", [])]
+            return "\n\n".join("".join(cell["source"]) for cell in exported)
+        except (OSError, ValueError, KeyError, TypeError) as error:
             raise NotebookError(f"{self.notebook} cannot be read as a notebook: {error}") from error
-        return "\n\n".join(
-            cell.source for cell in nb.cells if cell.cell_type == "code" and "export" in cell.metadata.get("tags", [])
-        )
 
     def exec_module(self, module: ModuleType) -> None:
         source, file = self.get_source(module.__name__), str(self.notebook)
@@ -73,6 +81,12 @@ class _Loader(importlib.abc.InspectLoader):
         return False
 
 
+def _spec(fullname: str, notebook: Path) -> importlib.machinery.ModuleSpec:
+    spec = importlib.util.spec_from_loader(fullname, _Loader(notebook), origin=str(notebook))
+    spec.has_location = True  # sets __file__, by which tracebacks and inspect find the source
+    return spec
+
+
 class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path_: Sequence[str] | None, target: ModuleType | None = None
@@ -81,12 +95,9 @@ class _Finder(importlib.abc.MetaPathFinder):
         if package != __name__ or name.startswith("_"):
             return None
         try:
-            notebook = path(name)
+            return _spec(fullname, path(name))
         except NotebookError:
             return None
-        spec = importlib.util.spec_from_loader(fullname, _Loader(notebook), origin=str(notebook))
-        spec.has_location = True  # sets __file__, by which tracebacks and inspect find the source
-        return spec
 
 
 sys.meta_path.append(_Finder())

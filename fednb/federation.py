@@ -447,12 +447,11 @@ class Federation:
         }
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go back to where `checkpoint` was taken."""
-        self.rounds_done = checkpoint["rounds_done"]
-        self.server = checkpoint["server"]
-        self.history = checkpoint["history"]
-        self.traffic = checkpoint["traffic"]
-        for client, memory in zip(self.clients, checkpoint["memories"], strict=True):
+        """Go back to where `checkpoint` was taken; a checkpoint that lacks something changes nothing and raises."""
+        values = [checkpoint[name] for name in ("rounds_done", "server", "history", "traffic")]
+        memories = list(zip(self.clients, checkpoint["memories"], strict=True))
+        self.rounds_done, self.server, self.history, self.traffic = values
+        for client, memory in memories:
             client.memory = memory
 
 

@@ -280,6 +280,8 @@ CHANGES = {
     "dataset": ("FedAvg", {"dataset": "mnist"}),
     "partition": ("FedAvg", {"partition": "iid"}),
     "beta": ("FedAvg", {"beta": 5.0}),
+    "balance": ("FedAvg", {"balance": False}),
+    "min_size": ("FedAvg", {"min_size": 320}),
     "num_clients": ("FedAvg", {"num_clients": 5}),
     "participation": ("FedAvg", {"participation": 0.5}),
     "num_rounds": ("FedAvg", {"num_rounds": 3}),

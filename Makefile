@@ -44,8 +44,7 @@ report: .venv/ready
 notebooks: .venv/ready
 	cd notebooks && for notebook in $(notdir $(NOTEBOOKS)); do \
 	  FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs ../$(BIN)/jupyter nbconvert --to notebook --inplace --execute \
-	    --ClearMetadataPreprocessor.enabled=True --ClearMetadataPreprocessor.clear_notebook_metadata=False \
-	    --ClearMetadataPreprocessor.preserve_cell_metadata_mask=tags --ClearMetadataPreprocessor.preserve_cell_metadata_mask=nbgrader \
+	    --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.kernel_name=python3 \
 	    $$notebook || exit 1; \
 	done
 

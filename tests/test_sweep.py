@@ -247,7 +247,7 @@ def test_the_repositorys_sweeps_are_valid(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
     tables = sweep.read(papers.folder() / "sweeps")
     assert len(sweep.plan([tables["digits"]])[1]) == 21
-    assert len(tables["moon-1-cifar10"].jobs) == 10
+    assert len(tables["moon-1-cifar10"].jobs) == 13
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

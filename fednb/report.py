@@ -180,7 +180,8 @@ def _variants(row: str, jobs: list[sweep.Job]) -> dict[str, dict[str, sweep.Job]
     differ = [name for name in settings[0] if name != "seed" and len({str(s.get(name)) for s in settings}) > 1]
     variants: dict[str, dict[str, sweep.Job]] = {}
     for job, s in zip(jobs, settings, strict=True):
-        told = [name for name in differ if not (isinstance(s.get(name), bool) and s.get(name) == settings[0].get(name))]
+        # a switch is told where it differs from the first run's, which then needs no other name than the row's
+        told = [n for n in differ if not (isinstance(s.get(n), bool | None) and s.get(n) == settings[0].get(n))]
         name = ", ".join([row, *(f"{name.replace('_', ' ')} {s.get(name)}" for name in told)])
         variants.setdefault(name, {})[_recipe(s)] = job
     return variants

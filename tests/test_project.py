@@ -91,7 +91,7 @@ class TestNotebook:
         assert numbers
         assert numbers == list(range(1, len(numbers) + 1))
         titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)
-        for title in ("Status", "Set-up", "Parameters", "Reproduction", "Deviations", "Exercises", "Summary", "References"):
+        for title in ("Status", "Parameters", "Reproduction", "Deviations", "Exercises", "Summary", "References"):
             assert title in titles, f"no section {title!r}: {titles}"
         order = [titles.index(t) for t in ("Status", "Parameters", "Reproduction", "Deviations", "Exercises", "References")]
         assert order == sorted(order)

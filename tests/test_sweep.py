@@ -369,9 +369,13 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = threading.Thread(target=press_ctrl_c)
-    thread.start()
-    assert main(["sweep", str(file)]) == 130
-    thread.join()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
+    try:
+        thread.start()
+        assert main(["sweep", str(file)]) == 130
+        thread.join()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert "the same command goes on" in capsys.readouterr().err
     assert gone(left)
     assert records() == [first]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import difflib
 import sys
 from pathlib import Path
 from typing import Any
@@ -62,14 +61,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from fednb import runs, sweep
+    from fednb import runs, settings, sweep
 
     tables = sweep.read(args.path)
     for name in args.table or ():
         if name not in tables:
-            close = difflib.get_close_matches(name, tables, 1)
-            hint = f"; did you mean {close[0]!r}?" if close else "."
-            raise sweep.SweepError(f"There is no table {name!r} in {args.path}: known are {', '.join(tables)}{hint}")
+            raise sweep.SweepError(f"There is no table {name!r} in {args.path}: {settings.known(name, tables)}")
     chosen = [table for table in tables.values() if not args.table or table.name in args.table]
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)

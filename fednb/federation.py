@@ -262,7 +262,7 @@ class Federation:
             for i, (part, key) in enumerate(zip(self.parts, keys, strict=True))
         ]
         if self.workers is None:
-            self.workers = int(os.environ.get("FEDNB_WORKERS", os.cpu_count() or 1))
+            self.workers = _default_workers()
         if dev != "cpu":
             self.workers = 1
         # clients take turns to use a few networks, so that memory does not grow with their number
@@ -453,6 +453,14 @@ class Federation:
         self.rounds_done, self.server, self.history, self.traffic = values
         for client, memory in memories:
             client.memory = memory
+
+
+def _default_workers() -> int:
+    """``$FEDNB_WORKERS``, or one per core."""
+    text = os.environ.get("FEDNB_WORKERS") or str(os.cpu_count() or 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
+    return int(text)
 
 
 def _mean_losses(clients: Sequence[Client]) -> dict[str, float]:

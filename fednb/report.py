@@ -256,12 +256,16 @@ def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> tupl
 
 
 def _printed_table(table: sweep.Table) -> dict[str, Any]:
-    paper, _, number = str(table.printed).partition(" ")
+    return _find_printed(str(table.printed), table.name)
+
+
+def _find_printed(name: str, asked_by: str) -> dict[str, Any]:
+    paper, _, number = name.partition(" ")
     known = json.loads(REPORTED.read_text(encoding="utf-8"))["papers"]
     if paper not in known:
-        raise ReportError(f"{table.name}: there are no printed numbers of a paper {paper!r}; there are {', '.join(known)}.")
+        raise ReportError(f"{asked_by}: there are no printed numbers of a paper {paper!r}; there are {', '.join(known)}.")
     if number not in known[paper]["tables"]:
-        raise ReportError(f"{table.name}: {paper} has no printed {number!r}; it has {', '.join(known[paper]['tables'])}.")
+        raise ReportError(f"{asked_by}: {paper} has no printed {number!r}; it has {', '.join(known[paper]['tables'])}.")
     return known[paper]["tables"][number]
 
 
@@ -273,18 +277,23 @@ def _same(printed: Any, ours: Any) -> bool:
     return (ours is not None and printed == ours) or (isinstance(ours, str) and plain[0] == plain[1])
 
 
+def _records(ledger: pd.DataFrame) -> dict[Path, dict[str, Any]]:
+    return dict(zip(ledger["path"], ledger["record"], strict=True)) if len(ledger) else {}
+
+
 def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
     """The table as data, one row per cell, in full precision."""
 
     def plain(value: Any) -> Any:
         return "; ".join(getattr(v, "name", str(v)) for v in value) if isinstance(value, list | tuple) else value
 
-    lines = []
+    ledger = runs.load() if ledger is None else ledger
+    records, lines = _records(ledger), []
     for cell in cells(table, ledger):
         half = evaluate.interval(cell.values, LEVEL)[1] if cell.values else None
         own = {name: plain(value) for name, value in vars(cell).items()}
         derived = {name: getattr(cell, name) for name in ("mean", "difference", "verdict")}
-        repeat = [runs.repeat_command(runs.read(path), table.notebook) for path in cell.paths]
+        repeat = [runs.repeat_command(records[path], table.notebook) for path in cell.paths]
         lines.append({"table": table.name} | own | derived | {"half_width": half, "repeat": plain(repeat)})
     return pd.DataFrame(lines)
 
@@ -387,11 +396,7 @@ def cells_of(name: str) -> list[Cell]:
 
 def printed(name: str) -> dict[str, dict[str, float | None]]:
     """The printed numbers of ``"MOON Table 6"``, say: row, column, value."""
-    paper, _, number = name.partition(" ")
-    tables = json.loads(REPORTED.read_text(encoding="utf-8"))["papers"].get(paper, {"tables": {}})["tables"]
-    if number not in tables:
-        raise ReportError(f"There are no printed numbers of {name!r}; of {paper} there are {', '.join(tables) or 'none'}.")
-    rows = tables[number]["rows"]
+    rows = _find_printed(name, name)["rows"]
     return {row["method"]: {column: cell["value"] for column, cell in row["cells"].items()} for row in rows}
 
 
@@ -447,8 +452,7 @@ def curves(
 
 def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame:
     """One row per run and round; ``line`` tells apart what shares a row label."""
-    records = dict(zip(ledger["path"], ledger["record"], strict=True)) if len(ledger) else {}
-    tables, points = list(tables), []
+    records, tables, points = _records(ledger), list(tables), []
     for table in tables:
         for cell in cells(table, ledger):
             line = f"{cell.column} ({table.name})" if len(tables) > 1 else cell.column

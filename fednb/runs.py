@@ -162,7 +162,7 @@ def federation(
             seed=settings.seed,
             participation=settings.participation,
             device=_device(device),
-            workers=workers or _workers(),
+            workers=workers,
         )
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
@@ -174,13 +174,6 @@ def _device(chosen: str | None) -> str:
     if kind == "cpu" or (kind == "cuda" and torch.cuda.is_available()):
         return name
     raise SettingsError(f"There is no device {name!r} here; it must be cpu{' or cuda' * torch.cuda.is_available()}.")
-
-
-def _workers() -> int:
-    text = os.environ.get("FEDNB_WORKERS") or str(os.cpu_count() or 1)
-    if not text.isdecimal() or int(text) < 1:
-        raise SettingsError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
-    return int(text)
 
 
 def run(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,7 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
 }
 
 PARTITIONS = ("dirichlet", "iid")
+_DIRICHLET_ONLY = ("beta", "balance", "min_size")
 
 
 def _positive(value: Any) -> bool:
@@ -158,13 +159,13 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
             _known("parameter", name, [*_RULES, *fields])
     values = defaults(method, dataset) | given | {"seed": seed}
     if values["partition"] == "iid":
-        for name in ("beta", "balance", "min_size"):
+        for name in _DIRICHLET_ONLY:
             if name in given:
                 raise SettingsError(f"{name} belongs to partition 'dirichlet'; with 'iid' leave it at None.")
         values["beta"] = None
     for name, (types, test, words) in _RULES.items():
         value = values[name]
-        if value is None and name in ("beta", "balance", "min_size"):
+        if value is None and name in _DIRICHLET_ONLY:
             continue
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types) or not test(value):
             raise SettingsError(f"{name} is {value!r}; it must be {words}.")
@@ -202,8 +203,13 @@ def departures(settings: Settings) -> list[str]:
     ]
 
 
-def _known(what: str, name: Any, names: Any) -> None:
+def known(name: Any, names: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the known ones, and the closest if one is close."""
+    names = list(names)
+    close = difflib.get_close_matches(str(name), names, 1)
+    return f"known are {', '.join(names)}" + (f"; did you mean {close[0]!r}?" if close else ".")
+
+
+def _known(what: str, name: Any, names: Iterable[str]) -> None:
     if name not in names:
-        close = difflib.get_close_matches(str(name), list(names), 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise SettingsError(f"Unknown {what} {name!r}: known are {', '.join(names)}{hint}")
+        raise SettingsError(f"Unknown {what} {name!r}: {known(name, names)}")

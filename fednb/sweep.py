@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 import contextlib
-import difflib
 import functools
 import itertools
 import json
@@ -242,9 +241,7 @@ def _check_keys(where: str, entry: Any, required: tuple[str, ...], optional: tup
 
 def _check_name(name: Any, known: Iterable[str], owner: str, what: str = "parameter") -> None:
     if name not in known:
-        close = difflib.get_close_matches(str(name), list(known), 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise SweepError(f"{owner} has no {what} {name!r}: known are {', '.join(known)}{hint}")
+        raise SweepError(f"{owner} has no {what} {name!r}: {settings.known(name, known)}")
 
 
 @functools.cache

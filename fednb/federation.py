@@ -98,6 +98,16 @@ class Client:
         """A copy of the model's parameters and buffers."""
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
+    def random_weights(self) -> State:
+        """Weights of a network of the client's own that was never trained, the same whenever they are asked for.
+
+        They are the common initial ones, the entries of each tensor in another order: torch's initialisers draw
+        from its global generator, which clients that work side by side cannot share.
+        """
+        rng = seeds.generator(self._federation.seed, "random weights", 0, self.id)
+        initial = self._federation.initial(self.architecture)
+        return {name: v.flatten()[torch.from_numpy(rng.permutation(v.numel()))].view_as(v) for name, v in initial.items()}
+
     @torch.no_grad()
     def representations(self) -> tuple[Tensor, Tensor]:
         """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 from torchvision.models import resnet
 
@@ -38,10 +41,21 @@ class Net(nn.Module):
             hidden, num_representation = head
             self.head = nn.Sequential(nn.Linear(num_features, hidden), nn.ReLU(), nn.Linear(hidden, num_representation))
         self.classifier = nn.Linear(num_representation, num_classes)
+        # the same network without weights, in eval mode; in a tuple, so that it is no part of this one
+        self._shape = (copy.deepcopy(self).to("meta").eval().requires_grad_(False),)
 
     def forward(self, x: Tensor) -> Output:
         z = self.head(self.encoder(x))
         return Output(z, self.classifier(z))
+
+    @torch.no_grad()
+    def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
+        """Representations [m, B, D] of images x [B, C, H, W] by m networks of this shape with weights of their own.
+
+        They are in eval mode and get no gradient; this network's mode, weights and BatchNorm buffers play no part.
+        """
+        (shape,) = self._shape
+        return torch.stack([torch.func.functional_call(shape, dict(state), (x,)).representation for state in states])
 
 
 def _simple_cnn(channels: int, side: int) -> tuple[nn.Module, int]:

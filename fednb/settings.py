@@ -44,7 +44,12 @@ DATASETS: dict[str, dict[str, Any]] = {
 }
 
 # Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
+_CONTRAST = {"temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
+_MOON_PER_DATASET = {"": {"mu": 1.0} | _CONTRAST, "cifar10": {"mu": 5.0}}  # 1: "a reasonable good choice", appendix D.1
+
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
+    "MOON": _MOON_PER_DATASET,
+    "MOON+FedAvgM": _MOON_PER_DATASET | {"": {"classical": False} | _MOON_PER_DATASET[""]},
     "FedProx": {"": {"mu": 0.01}, "cifar100": {"mu": 0.001}, "tiny_imagenet": {"mu": 0.001}},
     "SCAFFOLD": {"": {"momentum_factor": True, "niid_bench": False}},
     "FedAvgM": {"": {"classical": False}},

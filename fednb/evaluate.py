@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def correct(federation: Federation, client: Client, index: Tensor, batch: int = 250) -> dict[str, Tensor]:
+def correct(
+    federation: Federation, client: Client, index: Tensor, *, training: bool = False, batch: int = 250
+) -> dict[str, Tensor]:
     """Which test images a client gets right, as if it had just received the next broadcast (which is not counted).
 
+    With ``training`` the index is one of training images, which are not augmented.
     Returns one boolean tensor [len(index)] per read-out of the method's ``predict``.
     """
     method, t = federation.method, federation.rounds_done
@@ -31,11 +34,17 @@ def correct(federation: Federation, client: Client, index: Tensor, batch: int = 
         client.load(received)
         given = method.prepare(client, received, t)
         client.model.eval()
-        for part in index.split(batch):
-            x = augment.normalise(federation.test_images[part], *federation.constants)
+        labels = federation.labels if training else federation.test_labels
+        plain = federation.plain_batches(index, batch) if training else _test_batches(federation, index, batch)
+        for part, x in zip(index.split(batch), plain, strict=True):
             for name, scores in method.predict(client.model, x, given).items():
-                hits.setdefault(name, []).append(scores.argmax(1) == federation.test_labels[part])
+                hits.setdefault(name, []).append(scores.argmax(1) == labels[part])
     return {name: torch.cat(parts) for name, parts in hits.items()}
+
+
+def _test_batches(federation: Federation, index: Tensor, batch: int) -> Iterator[Tensor]:
+    for part in index.split(batch):
+        yield augment.normalise(federation.test_images[part], *federation.constants)
 
 
 def evaluate(federation: Federation) -> dict[str, Any]:
@@ -47,6 +56,7 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets
         it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list.
         With test groups (domains) it is the mean over groups and comes with ``groups``.
+        With held-out training images, ``validation`` is the (mean) accuracy on those.
     """
     dataset, clients = federation.dataset, federation.clients
     everything = torch.arange(len(federation.test_labels), device=federation.test_labels.device)
@@ -75,6 +85,11 @@ def evaluate(federation: Federation) -> dict[str, Any]:
             }
             result[f"groups{suffix}"] = by_group
             result[f"accuracy{suffix}"] = float(np.mean(list(by_group.values())))
+    if federation.held_out is not None and len(federation.held_out):
+        index = torch.from_numpy(federation.held_out).to(everything.device)
+        judged = clients if federation.method.personal else clients[:1]
+        found = federation.map(lambda c: next(iter(correct(federation, c, index, training=True).values())), judged)
+        result["validation"] = 100 * float(torch.stack(found).float().mean())
     return result
 
 

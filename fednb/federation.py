@@ -238,6 +238,8 @@ class Federation:
         Fraction of the clients that is sampled in each round.
     test_parts
         Test images of each client; None: all clients share the whole test set.
+    held_out
+        Training images that no client has; the accuracy on them is ``validation``. None or empty: there are none.
     architectures
         For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
     device
@@ -254,6 +256,7 @@ class Federation:
     seed: int = 0
     participation: float = 1.0
     test_parts: Sequence[np.ndarray] | None = None
+    held_out: np.ndarray | None = None
     architectures: Sequence[Hashable] | None = None
     device: str = "cpu"
     workers: int | None = None

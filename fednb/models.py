@@ -102,7 +102,14 @@ MODELS = {
 
 
 def build(
-    name: str, num_classes: int, *, channels: int = 3, projection_head: bool = True, side: int = 32, seed: int = 0
+    name: str,
+    num_classes: int,
+    *,
+    channels: int = 3,
+    projection_head: bool = True,
+    projection_dim: int | None = None,
+    side: int = 32,
+    seed: int = 0,
 ) -> Net:
     """Build a network whose initial weights depend on ``seed`` alone.
 
@@ -114,6 +121,8 @@ def build(
         Shape [channels, side, side] of the images.
     projection_head
         False puts the output layer directly on the encoder (MOON, Table 7).
+    projection_dim
+        Width D of the projection head's output; None is the model's own (256 for the papers' networks).
 
     Raises
     ------
@@ -129,7 +138,8 @@ def build(
         )
     with seeds.torch_seed(seed, "initial weights"):
         encoder, num_features = make_encoder(channels, side)
-        return Net(encoder, num_features, num_classes, head if projection_head else None)
+        widths = (head[0], projection_dim or head[1]) if projection_head else None
+        return Net(encoder, num_features, num_classes, widths)
 
 
 def num_parameters(model: nn.Module) -> int:

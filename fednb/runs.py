@@ -27,7 +27,7 @@ import torch
 import torchvision
 from tqdm import tqdm
 
-from fednb import data, evaluate, models, partition
+from fednb import data, evaluate, models, partition, seeds
 from fednb.data import ROOT, Dataset
 from fednb.federation import FedAvg, Federation
 from fednb.settings import Settings, SettingsError, departures
@@ -128,11 +128,23 @@ def load_dataset(name: str) -> Dataset:
 def make_parts(settings: Settings, labels: torch.Tensor) -> partition.Parts:
     """The training images of each client, drawn with the run's seed as MOON's code does."""
     rng = np.random.RandomState(settings.seed)
+    kept = np.setdiff1d(np.arange(len(labels)), held_out(settings, len(labels)))  # in the data set's order
+    own = labels.numpy()[kept]
     if settings.partition == "iid":
-        return partition.iid(labels.numpy(), settings.num_clients, rng)
-    options = {"balance": settings.balance, "min_size": settings.min_size}
-    options = {name: value for name, value in options.items() if value is not None}
-    return partition.dirichlet(labels.numpy(), settings.num_clients, settings.beta, rng, **options)
+        parts = partition.iid(own, settings.num_clients, rng)
+    else:
+        options = {"balance": settings.balance, "min_size": settings.min_size}
+        options = {name: value for name, value in options.items() if value is not None}
+        parts = partition.dirichlet(own, settings.num_clients, settings.beta, rng, **options)
+    return [kept[part] for part in parts]
+
+
+def held_out(settings: Settings, num_images: int) -> np.ndarray:
+    """The training images that no client gets, so that hyperparameters can be chosen on them; int64 [n]."""
+    if settings.validation is None:
+        return np.empty(0, np.int64)
+    order = seeds.generator(settings.seed, "validation").permutation(num_images)
+    return np.sort(order[: max(1, round(settings.validation * num_images))])
 
 
 def federation(
@@ -149,6 +161,7 @@ def federation(
             channels=channels,
             side=side,
             projection_head=settings.projection_head,
+            projection_dim=settings.projection_dim,
             seed=settings.seed,
         )
 
@@ -161,6 +174,7 @@ def federation(
             training=settings.training,
             seed=settings.seed,
             participation=settings.participation,
+            held_out=held_out(settings, len(dataset.labels)),
             device=_device(device),
             workers=workers,
         )
@@ -255,7 +269,7 @@ def _run(
     accuracies = [a for a in history.get("accuracy", pd.Series(dtype=float)).tolist() if a == a]
     final: dict[str, Any] = {}
     if accuracies and status == "finished":
-        wanted = ("accuracy", "clients", "groups")
+        wanted = ("accuracy", "clients", "groups", "validation")
         final = {name: _plain(value) for name, value in fed.history[-1].items() if name.startswith(wanted)}
         final |= {"best": evaluate.best(accuracies), "mean_of_last_5": evaluate.mean_of_last(accuracies)}
     seconds = history["seconds"]

@@ -32,6 +32,8 @@ _MOON = {
     "momentum": 0.9,
     "weight_decay": 1e-5,
     "projection_head": True,
+    "projection_dim": None,
+    "validation": None,
 }
 
 # Settings per data set: the paper's where the paper has them. MOON has neither digits nor MNIST: these are our own, small.
@@ -43,13 +45,13 @@ DATASETS: dict[str, dict[str, Any]] = {
     "tiny_imagenet": _MOON | {"model": "resnet-50", "num_rounds": 20},
 }
 
-# Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
-_CONTRAST = {"temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
-_MOON_PER_DATASET = {"": {"mu": 1.0} | _CONTRAST, "cifar10": {"mu": 5.0}}  # 1: "a reasonable good choice", appendix D.1
+# MOON: "mu = 1 is a reasonable good choice" (appendix D.1) where the paper has not tuned it
+_CONTRAST = {"mu": 1.0, "temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
 
+# Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
-    "MOON": _MOON_PER_DATASET,
-    "MOON+FedAvgM": _MOON_PER_DATASET | {"": {"classical": False} | _MOON_PER_DATASET[""]},
+    "MOON": {"": _CONTRAST, "cifar10": {"mu": 5.0}},
+    "MOON+FedAvgM": {"": _CONTRAST | {"classical": False}, "cifar10": {"mu": 5.0}},
     "FedProx": {"": {"mu": 0.01}, "cifar100": {"mu": 0.001}, "tiny_imagenet": {"mu": 0.001}},
     "SCAFFOLD": {"": {"momentum_factor": True, "niid_bench": False}},
     "FedAvgM": {"": {"classical": False}},
@@ -58,6 +60,7 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
 
 PARTITIONS = ("dirichlet", "iid")
 _DIRICHLET_ONLY = ("beta", "balance", "min_size")
+_OPTIONAL = (*_DIRICHLET_ONLY, "projection_dim", "validation")
 
 
 def _positive(value: Any) -> bool:
@@ -84,6 +87,8 @@ _RULES: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
     "weight_decay": ((int, float), lambda v: 0 <= v < math.inf, "a number from 0"),
     "model": ((str,), lambda v: v in MODELS, f"one of {', '.join(MODELS)}"),
     "projection_head": ((bool,), lambda v: True, "True or False"),
+    "projection_dim": ((int,), _whole, "a whole number from 1"),
+    "validation": ((float,), lambda v: 0 < v < 1, "a fraction between 0 and 1"),
     "seed": ((int,), lambda v: v >= 0, "a whole number from 0"),
 }
 
@@ -109,6 +114,8 @@ class Settings:
     weight_decay: float
     model: str
     projection_head: bool
+    projection_dim: int | None  # None: the model's own
+    validation: float | None  # fraction of the training images that is held out to choose hyperparameters
     seed: int
 
     @property
@@ -168,9 +175,11 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
             if name in given:
                 raise SettingsError(f"{name} belongs to partition 'dirichlet'; with 'iid' leave it at None.")
         values["beta"] = None
+    if not values["projection_head"] and "projection_dim" in given:
+        raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
     for name, (types, test, words) in _RULES.items():
         value = values[name]
-        if value is None and name in _DIRICHLET_ONLY:
+        if value is None and name in _OPTIONAL:
             continue
         if not isinstance(value, types) or (isinstance(value, bool) and bool not in types) or not test(value):
             raise SettingsError(f"{name} is {value!r}; it must be {words}.")

@@ -1,8 +1,8 @@
 """``make bench``: what the federation costs over a bare loop of the same SGD steps.
 
 The bare loop trains one model on tensors in memory: foreach SGD, no augmentation, no averaging, no evaluation, all cores for
-each step. The federated round does all of that and the same number of steps on batches of the same size. The two alternate,
-so that a busy machine disturbs both.
+each step; for MOON with two frozen networks beside it, which see every batch too. The federated round does all of that and
+the same number of steps on batches of the same size. The two alternate, so that a busy machine disturbs both.
 """
 
 from __future__ import annotations
@@ -48,7 +48,30 @@ def made_up(channels: int, side: int, images: int, augmentation: Augmentation) -
     )
 
 
-def bare_loop(model: models.Net, x: torch.Tensor, y: torch.Tensor, batch_size: int, steps: int) -> float:
+Loss = Callable[[models.Net, torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def plain_fedavg(build: Callable[[], models.Net]) -> Loss:
+    """FedAvg's loss as one writes it without this package."""
+    return lambda model, x, y: F.cross_entropy(model(x).logits, y)
+
+
+def plain_moon(build: Callable[[], models.Net]) -> Loss:
+    """MOON's loss as one writes it without this package: two networks in eval mode beside the one that is trained."""
+    frozen = [build().eval() for _ in range(2)]
+
+    def loss(model: models.Net, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z, logits = model(x)
+        with torch.no_grad():
+            others = [network(x).representation for network in frozen]
+        similarities = torch.stack([F.cosine_similarity(z, other) for other in others], 1) / 0.5
+        first = torch.zeros(len(x), dtype=torch.long)
+        return F.cross_entropy(logits, y) + F.cross_entropy(similarities, first)
+
+    return loss
+
+
+def bare_loop(loss: Loss, model: models.Net, x: torch.Tensor, y: torch.Tensor, batch_size: int, steps: int) -> float:
     """Seconds per step of plain PyTorch."""
     model.train()
     sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True)
@@ -57,7 +80,7 @@ def bare_loop(model: models.Net, x: torch.Tensor, y: torch.Tensor, batch_size: i
         start = step * batch_size % (len(x) - batch_size + 1)
         batch = slice(start, start + batch_size)
         sgd.zero_grad()
-        F.cross_entropy(model(x[batch]).logits, y[batch]).backward()
+        loss(model, x[batch], y[batch]).backward()
         sgd.step()
     return (time.perf_counter() - begin) / steps
 
@@ -78,25 +101,29 @@ def compare(bare: Callable[[int], float], federation: Federation, alternations: 
 
 
 def main() -> None:
+    from fednb.papers.moon import MOON
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--alternations", type=int, default=9)
     alternations = parser.parse_args().alternations
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; a round is ten clients with one epoch each")
-    for name, (model, channels, side, images, batch_size, augmentation) in CASES.items():
+    methods = {"FedAvg": (FedAvg(), plain_fedavg), "MOON": (MOON(), plain_moon)}
+    for case, (model, channels, side, images, batch_size, augmentation) in CASES.items():
         dataset = made_up(channels, side, images, augmentation)
         build = partial(models.build, model, 10, channels=channels, side=side)
         parts = partition.dirichlet(dataset.labels.numpy(), 10, 0.5, np.random.RandomState(0))
-        federation = Federation(FedAvg(), dataset, parts, build, Training(1, 1, batch_size, 0.01, 0.9, 1e-5), device="cpu")
         x = (dataset.images.float() / 255 - 0.5) / 0.25
-        bare = partial(bare_loop, build(), x, dataset.labels, batch_size)
-        seconds = compare(bare, federation, alternations)
-        ratios = seconds[:, 1] / seconds[:, 0]
-        print(
-            f"{name}: bare {median(seconds[:, 0]) * 1e3:.2f} ms, federated {median(seconds[:, 1]) * 1e3:.2f} ms per step; "
-            f"ratio of medians {median(seconds[:, 1]) / median(seconds[:, 0]):.2f}, "
-            f"of minima {seconds[:, 1].min() / seconds[:, 0].min():.2f}, "
-            f"single ratios {ratios.min():.2f} to {ratios.max():.2f} over {alternations} alternations"
-        )
+        for name, (method, plain) in methods.items():
+            federation = Federation(method, dataset, parts, build, Training(1, 1, batch_size, 0.01, 0.9, 1e-5), device="cpu")
+            bare = partial(bare_loop, plain(build), build(), x, dataset.labels, batch_size)
+            seconds = compare(bare, federation, alternations)
+            ratios = seconds[:, 1] / seconds[:, 0]
+            print(
+                f"{name}, {case}: bare {median(seconds[:, 0]) * 1e3:.2f} ms, federated {median(seconds[:, 1]) * 1e3:.2f} ms "
+                f"per step; ratio of medians {median(seconds[:, 1]) / median(seconds[:, 0]):.2f}, "
+                f"of minima {seconds[:, 1].min() / seconds[:, 0].min():.2f}, "
+                f"single ratios {ratios.min():.2f} to {ratios.max():.2f} over {alternations} alternations"
+            )
 
 
 if __name__ == "__main__":

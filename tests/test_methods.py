@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fednb.papers.foundations import METHODS as FOUNDATIONS
 from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM, FedProx
 from torch import nn
 
@@ -292,12 +291,18 @@ CHANGES = {
     "weight_decay": ("FedAvg", {"weight_decay": 0.01}),
     "model": ("FedAvg", {"model": "linear"}),
     "projection_head": ("FedAvg", {"projection_head": False}),
+    "projection_dim": ("FedAvg", {"projection_dim": 32}),
+    "validation": ("FedAvg", {"validation": 0.2}),
     "seed": ("FedAvg", {"seed": 1}),
     "mu": ("FedProx", {"mu": 1.0}),
     "momentum_factor": ("SCAFFOLD", {"momentum_factor": False}),
     "niid_bench": ("SCAFFOLD", {"niid_bench": True}),
     "server_momentum": ("FedAvgM", {"server_momentum": 0.5}),
     "classical": ("FedAvgM", {"classical": True}),
+    "temperature": ("MOON", {"temperature": 0.1}),
+    "negatives": ({"method": "MOON", "num_rounds": 3}, {"negatives": 2}),
+    "second_term": ("MOON", {"second_term": "l2"}),
+    "random_start": ({"method": "MOON", "num_rounds": 3, "participation": 0.5}, {"random_start": True}),
 }
 
 
@@ -332,15 +337,16 @@ def result(monkeypatch, make_dataset, done):
 
 def test_every_setting_and_hyperparameter_is_in_the_table_of_changes():
     names = {f.name for f in dataclasses.fields(settings.Settings)} - {"hyperparameters"}
-    names |= {f.name for cls in FOUNDATIONS.values() for f in dataclasses.fields(cls)}
+    names |= {f.name for cls in METHODS.values() for f in dataclasses.fields(cls)}
     assert set(CHANGES) == names
 
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
-    method, change = CHANGES[name]
-    key, curves, weights = result(method)
-    other_key, other_curves, other_weights = result(**{"method": method} | change)
+    base, change = CHANGES[name]
+    base = {"method": base} if isinstance(base, str) else base
+    key, curves, weights = result(**base)
+    other_key, other_curves, other_weights = result(**base | change)
     assert other_key != key
     assert other_curves != curves
     assert other_weights.shape != weights.shape or not torch.equal(other_weights, weights)
@@ -353,7 +359,8 @@ def digest(name):
     """What two short rounds of a method end with, to four significant digits."""
     fed = runs.federation(quick(name, num_rounds=2, local_epochs=2, batch_size=8, beta=5.0), METHODS, workers=1)
     entries = [fed.run_round() for _ in range(2)]
-    curves = {n: [e[n] for e in entries] for n in entries[-1] if n == "accuracy" or n.startswith("loss/")}
+    names = [n for n in entries[-1] if n == "accuracy" or n.startswith("loss/")]
+    curves = {n: [e[n] for e in entries if n in e] for n in names}  # MOON's contrast begins in the second round
     sizes = {n: entries[-1][n] for n in ("down_numbers", "up_numbers")}
     return {n: [float(f"{v:.4g}") for v in values] for n, values in curves.items()} | sizes
 

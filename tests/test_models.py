@@ -82,6 +82,21 @@ def test_without_a_projection_head_the_representation_is_the_encoders_output():
     assert (model(x).representation < 0).any()  # no ReLU behind the head
 
 
+def test_the_width_of_the_representation_can_be_chosen():
+    model = models.build("simple-cnn", 10, projection_dim=64)
+    assert model(torch.rand(2, 3, 32, 32)).representation.shape == (2, 64)
+    own = models.build("simple-cnn", 10, projection_dim=256).state_dict()
+    default = models.build("simple-cnn", 10).state_dict()
+    assert all(torch.equal(own[n], default[n]) for n in default)
+
+
+def test_the_shape_for_frozen_networks_is_no_part_of_the_network():
+    model = models.build("resnet-10", 10)
+    assert models.num_parameters(model) == RESNET_10 + linear(512, 512) + linear(512, 256) + linear(256, 10)
+    assert sum(isinstance(module, models.Net) for module in model.modules()) == 1
+    assert not any("_shape" in name for name in model.state_dict())
+
+
 def test_resnets_have_the_cifar_form():
     encoder = models.build("resnet-10", 10).encoder
     x = torch.rand(1, 3, 32, 32)

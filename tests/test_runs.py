@@ -8,11 +8,12 @@ import shlex
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
-from fednb.papers.foundations import METHODS
+from fednb.papers.moon import METHODS
 
-from fednb import runs, settings
+from fednb import partition, runs, settings
 from fednb.federation import FedAvg, Federation
 from fednb.runs import RunError
 
@@ -111,7 +112,8 @@ def start(processes, tmp_path):
         process.join()
 
 
-@pytest.mark.parametrize("method", ["SCAFFOLD", "SOLO"])  # memory on both sides; models that stay with the clients
+# memory on both sides; models that stay with the clients; a queue of previous models
+@pytest.mark.parametrize("method", ["SCAFFOLD", "SOLO", "MOON"])
 def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(start, monkeypatch, tmp_path, method):
     s = quick(method, num_rounds=4)
     for die_in_round in (1, 2, 3, 4):
@@ -353,6 +355,40 @@ def test_keys_differ_by_settings_data_and_version_and_not_by_what_is_none():
     extended = type("Extended", (), {"flat": lambda self: s.flat() | {"added_later": None}})()
     assert runs.key(extended, FINGERPRINT) == key
     assert runs.key(type("Set", (), {"flat": lambda self: s.flat() | {"added_later": 1}})(), FINGERPRINT) != key
+
+
+def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
+    s = quick(validation=0.25, num_clients=4)
+    fed = runs.federation(s, METHODS)
+    own = np.sort(np.concatenate(fed.parts))
+    assert len(fed.held_out) == round(0.25 * len(fed.labels))
+    assert np.array_equal(np.sort(np.concatenate([own, fed.held_out])), np.arange(len(fed.labels)))
+    assert not np.array_equal(fed.held_out, runs.held_out(quick(validation=0.25, seed=1), len(fed.labels)))
+    labels = fed.labels.numpy()[own]
+    expected = partition.dirichlet(labels, 4, s.beta, np.random.RandomState(s.seed))
+    assert all(np.array_equal(own[e], p) for e, p in zip(expected, fed.parts, strict=True))
+    assert not len(runs.federation(quick(), METHODS).held_out)
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
+def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(method):
+    s = quick(method, validation=0.25, num_rounds=2, participation=1.0)
+    fed = runs.federation(s, METHODS)
+    fed.run_round()
+    entry = fed.run_round()
+    accuracies = []
+    for client in fed.clients:
+        network = fed.build_model().eval()
+        network.load_state_dict(client.memory["model"] if method == "SOLO" else fed.server["model"])
+        x = fed.dataset.images[fed.held_out].float() / 255
+        mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (fed.dataset.mean, fed.dataset.std))
+        hits = network((x - mean) / std).logits.argmax(1) == fed.labels[fed.held_out]
+        accuracies.append(100 * hits.double().mean().item())
+    assert entry["validation"] == pytest.approx(np.mean(accuracies), abs=0.1)
+    assert entry["validation"] != entry["accuracy"]
+    assert "validation" not in runs.federation(quick(method), METHODS).run_round()
+    assert runs.run(s, METHODS)["final"]["validation"] == pytest.approx(entry["validation"])
+    assert runs.load().validation.tolist() == [pytest.approx(entry["validation"])]
 
 
 def test_keys_are_what_they_were():

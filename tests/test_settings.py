@@ -37,6 +37,8 @@ def test_cifar10_has_the_papers_values():
         "weight_decay": 1e-5,
         "model": "simple-cnn",
         "projection_head": True,
+        "projection_dim": None,
+        "validation": None,
         "seed": 0,
     }
 
@@ -95,6 +97,8 @@ BAD = {
     "weight_decay": [-1e-5, "0", False, float("nan")],
     "model": ["resnet-51", 18],
     "projection_head": [0, 1, "True", 1.0],
+    "projection_dim": [0, -1, 64.0, True],
+    "validation": [0.0, 1.0, 1, -0.1, "0.1", True, float("nan")],
     "seed": [-1, 0.0, "0", True],
 }
 
@@ -151,6 +155,11 @@ def test_beta_with_an_iid_partition_is_refused():
     for given in ({"beta": 0.5}, {"balance": False}, {"min_size": 5}):
         refused("with 'iid' leave it at None", partition="iid", **given)
     assert resolve(partition="iid").beta is None
+
+
+def test_the_width_of_a_projection_head_that_is_not_there_is_refused():
+    refused("with projection_head False leave it at None", projection_head=False, projection_dim=32)
+    assert resolve(projection_head=False).projection_dim is None
 
 
 def test_whole_numbers_become_floats_where_a_float_is_meant():

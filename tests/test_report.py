@@ -5,11 +5,13 @@ import math
 import re
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import papers, report, runs, settings, sweep
+from fednb import compare, papers, report, runs, settings, sweep
 from fednb.data import ROOT
+from fednb.measures import MEASURES
 
 FULL = {"dataset": "cifar10"}
 SHORT = {"dataset": "cifar10", "num_rounds": 20}
@@ -27,7 +29,7 @@ def job(method="FedAvg", seed=0, **given):
     given = FULL | given
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
-    return sweep.Job("00_foundations", "t", parameters, resolved, runs.record_path(resolved, "f" * 12))
+    return sweep.Job("00_foundations", "t", parameters, resolved, runs.record_path(resolved, "f" * 12), "hours-gpu")
 
 
 def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESULTS_VERSION, split="p", std=None, curve=None):
@@ -55,7 +57,7 @@ def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESUL
 def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Table 1", **more):
     labels = {"cifar10": "CIFAR-10"} if labels is None else labels
     fields = {"name": "moon-1", "notebook": "00_foundations", "title": "MOON, Table 1: CIFAR-10", "printed": printed}
-    fields |= {"rows": sweep.Axis(rows, {}), "columns": sweep.Axis(columns, labels), "measure": "accuracy", "tier": "gpu"}
+    fields |= {"rows": sweep.Axis(rows, {}), "columns": sweep.Axis(columns, labels), "measure": "accuracy"}
     return sweep.Table(**fields | {"jobs": jobs, "file": "notebooks/sweeps/00_foundations.yaml"} | more)
 
 
@@ -94,6 +96,11 @@ def cell(*values, printed=66.3, **more):
         (cell(66.3, 66.3, 66.3, note="re-encoded as JPEG"), "reduced"),
         (cell(66.3, 66.3, 66.3, printed=None), ""),
         (cell(330.0, 330.0, 330.0, printed=330, measure="seconds_per_round"), ""),
+        (cell(27.0, 27.0, 27.0, printed=27, measure="rounds_to_baseline"), ""),
+        (cell(1.0, 1.0, 1.0, printed=1.02, measure="seconds_ratio"), ""),
+        (cell(20.0, printed=27, measure="rounds_to_baseline", departures=["num_rounds 20 instead of 100"]), "reduced"),
+        (replace(cell(), statuses=("without baseline",)), "without baseline"),
+        (cell(54.6, 54.7, 54.8, printed=54.7, measure="halfway"), "reproduced"),
         (cell(), "not run"),
         (replace(cell(), statuses=("diverged", "diverged")), "diverged"),
         (replace(cell(), statuses=("failed",)), "failed"),
@@ -121,7 +128,7 @@ def test_a_cell_holds_printed_and_measured_values():
 def test_measures(measure, value):
     t = replace(recorded(50.0), measure=measure, printed=None)
     assert only(t).mean == value
-    assert report.MEASURES[measure] in report.markdown(t)
+    assert MEASURES[measure].words in report.markdown(t)
 
 
 def test_unknown_measure():
@@ -271,17 +278,45 @@ def test_markdown_of_one_column(folder):
 def test_markdown_of_several_columns_without_printed_numbers():
     jobs = [job(dataset=d, method=m) for m in ("FedAvg", "FedProx") for d in ("cifar10", "digits")]
     record(jobs[0], 66.0)
+    record(jobs[3], 90.0)
     lines = report.markdown(table(*jobs, printed=None)).splitlines()
     assert lines[4] == "| method | dataset | here | seeds | verdict | records |"
     assert lines[6].startswith("| FedAvg | CIFAR-10 | 66.0 | 1 of 1 |  | [0](")
-    assert lines[9] == "| FedProx | digits |  | 0 of 1 | not run |  |"
-    assert "- FedAvg (digits), FedProx: not run (tier gpu)." in lines
+    assert lines[8] == "| FedProx | CIFAR-10 |  | 0 of 1 | not run |  |"
+    assert "- FedAvg (digits), FedProx (CIFAR-10): not run (tier hours-gpu)." in lines
 
 
-def test_a_table_without_records():
-    text = report.markdown(table(job()))
-    assert "| FedAvg | 66.3 ± 0.5 | 0 of 1 | not run |" in text
-    assert "- Not run (tier gpu)." in text
+def test_columns_without_a_record_are_one_line():
+    jobs = [job(dataset=d, method=m) for m in ("FedAvg", "FedProx") for d in ("cifar10", "cifar100", "tiny_imagenet")]
+    record(jobs[0], 66.0)
+    labels = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny_imagenet": "Tiny-Imagenet"}
+    text = report.markdown(table(*jobs, labels=labels))
+    assert "| method | paper | here | seeds | difference | verdict | records |" in text
+    assert "| FedProx | 66.9 ± 0.2 |  | 0 of 1 |  | not run |  |" in text  # in a column of which something is recorded
+    assert text.count("\n| ") == 4
+    assert "- Not run: CIFAR-100, Tiny-Imagenet (4 runs, tier hours-gpu).\n" in text
+    record(jobs[1], 60.0)  # several columns left: then rows without a record are one line, too
+    text = report.markdown(table(*jobs, labels=labels))
+    assert "| method | dataset | paper |" in text
+    assert "- Not run: Tiny-Imagenet, FedProx (4 runs, tier hours-gpu).\n" in text
+
+
+def test_a_table_without_records_is_the_papers_grid():
+    jobs = [job(dataset=d, method=m) for m in ("FedAvg", "SOLO") for d in ("cifar10", "cifar100")]
+    labels = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+    lines = report.markdown(table(*jobs, job("SOLO", seed=1), labels=labels)).splitlines()
+    assert lines[4:] == [
+        "| method | paper, CIFAR-10 | paper, CIFAR-100 |",
+        "| :-- | --: | --: |",
+        "| FedAvg | 66.3 ± 0.5 | 64.5 ± 0.4 |",
+        "| SOLO | 46.3 ± 5.1 | 22.3 ± 1.0 |",
+        "",
+        "- The paper's ±: over 3 trials; for SOLO over parties.",
+        "- None of 5 runs recorded (tier hours-gpu).",
+        "",
+        "Made by `python -m fednb sweep notebooks/sweeps/00_foundations.yaml --table moon-1`.",
+    ]
+    assert report.text(table(job())) == "MOON, Table 1: CIFAR-10\nnot run (tier hours-gpu)"
 
 
 def test_frame_is_in_full_precision():
@@ -324,10 +359,10 @@ def test_show_reads_the_committed_ledger(tmp_path, monkeypatch):
         monkeypatch.setenv("FEDNB_RUNS", str(root / "runs"))
         t = recorded(accuracy)
     asked = []
-    monkeypatch.setattr(report, "ROOT", tmp_path / "repository")
+    monkeypatch.setattr(compare, "ROOT", tmp_path / "repository")
     monkeypatch.setattr(sweep, "read", lambda path: asked.append(path) or {"moon-1": t})
     monkeypatch.setattr(
-        report,
+        compare,
         "_printed_table",
         lambda table: {"rows": [{"method": "FedAvg", "cells": {"CIFAR-10": {"value": 1, "std": None}}}]},
     )
@@ -387,14 +422,14 @@ def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
     assert (tmp_path / "tables" / "moon-1.md").read_text() == report.markdown(tables["moon-1"])
     for path in written:
         path.unlink()
-    with report.plt.rc_context({"lines.linewidth": 9, "svg.fonttype": "path"}):
+    with plt.rc_context({"lines.linewidth": 9, "svg.fonttype": "path"}):
         assert report.write_all(tmp_path / "sweeps", tmp_path) == written
     assert [path.read_bytes() for path in written] == before
     assert str(tmp_path).encode() not in b"".join(before)
     index = (tmp_path / "tables" / "README.md").read_text()
     assert "| [moon-1](moon-1.md) | MOON, Table 1: CIFAR-10 | 4 of 4 | 1 reproduced, 1 indicative |" in index
     assert "| [curves](../figures/moon-1.svg) |" in index
-    assert "| [later](later.md) | Later | 0 of 1 | not run (tier gpu) |  |" in index
+    assert "| [later](later.md) | Later | 0 of 1 | not run (tier hours-gpu) |  |" in index
 
     record(t.jobs[0], 50.0, status="diverged")
     report.write_all(tmp_path / "sweeps", tmp_path)

@@ -373,7 +373,8 @@ def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> _Pri
     if measure.relative and value is not None:
         (base,) = [r for r in printed["rows"] if _row_name(r) == table.baseline]
         value, std = value / base["cells"][place[1]]["value"], None
-    text = measure.text(value) + ("" if std is None else f" ± {std:.{measure.decimals}f}")
+    plain = value is None or measure.judged or measure.relative  # else as many digits as the paper prints
+    text = (measure.text(value) if plain else f"{value:g}") + ("" if std is None else f" ± {std:.{measure.decimals}f}")
     given |= {name: row[name] for name in row.keys() & own.keys() if name != "method"}
     tuned = printed.get("tuned", {}) | row.get("tuned", {})
     return _Printed(value, std, text or cell.get("shown", ""), given, tuned, not_stated)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from io import BytesIO
@@ -81,7 +82,7 @@ def against(
     """The table's measure against a parameter: a line per row with a band from the lowest to the highest seed.
 
     Along the parameter that makes the table's rows there is a line per column instead. Values of the parameter stand
-    at equal distances. Printed values are hollow squares; a row without the parameter (FedAvg has no μ) is a dashed level.
+    at equal distances. Printed values are hollow; a row without the parameter (FedAvg has no μ) is a dashed level.
 
     Parameters
     ----------
@@ -124,7 +125,8 @@ def against(
     ax.set_xticks(range(len(order)), list(order))
     ax.set_xlim(-0.3, len(order) - 0.7)
     drawn = printed = False
-    for colour, (name, line) in zip(sns.color_palette("colorblind", len(lines)), lines.items(), strict=True):
+    colours = sns.color_palette("colorblind", len(lines))
+    for colour, marker, (name, line) in zip(colours, itertools.cycle("osD^v"), lines.items(), strict=False):
         reached = {x: [v for v in cell.values if measure.reached(v)] for x, cell in line.items()}
         shown = sorted(
             (order[x], cell) for x, cell in line.items() if x is not None and reached[x] and measure.reached(cell.mean)
@@ -134,18 +136,18 @@ def against(
             drawn = True
         if shown:
             at = [x for x, _ in shown]
-            ax.plot(at, [cell.mean for _, cell in shown], "o-", color=colour, label=name)
+            ax.plot(at, [cell.mean for _, cell in shown], f"{marker}-", color=colour, label=name)
             ends = [[end(v for v in cell.values if measure.reached(v)) for _, cell in shown] for end in (min, max)]
             ax.fill_between(at, *ends, color=colour, alpha=0.2, linewidth=0)
             drawn = True
         known = [(order[x], cell.printed) for x, cell in line.items() if x is not None and cell.printed is not None]
         if known:
-            ax.plot(*zip(*known, strict=True), "s", color=colour, fillstyle="none", label=None if shown else name)
+            ax.plot(*zip(*known, strict=True), marker, color=colour, fillstyle="none", ms=9, label=None if shown else name)
             printed = True
     if not drawn and not printed:
         return _empty(ax)
     if printed:
-        ax.plot([], [], "s", color="0.4", fillstyle="none", label="printed in the paper")
+        ax.plot([], [], "o", color="0.4", fillstyle="none", ms=9, label="printed in the paper")
     ax.grid(alpha=0.3)
     ax.legend(frameon=False)
     return ax

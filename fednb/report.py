@@ -233,15 +233,22 @@ def _chosen(cell: Cell, in_paper: bool) -> str:
 
 
 def _by_cell(found: list[Cell], text: Callable[[Cell], str]) -> list[str]:
-    """Say for all runs at once what holds for all of them, else for whole rows, else for single cells."""
+    """Say for all runs at once what holds for all of them, else for whole rows, else for single cells.
+
+    Rows that share a name and differ in what is told behind it are one, if the same holds for them.
+    """
     texts = {(cell.row, cell.column): text(cell) for cell in found}
     if len(set(texts.values())) == 1:
         return [f"All runs: {one}." for one in set(texts.values()) if one]
-    whole = {row for row, _ in texts if len({t for (r, _), t in texts.items() if r == row}) == 1}
+    of_rows, of_labels = {}, {}
+    for cell in found:
+        of_rows.setdefault(cell.row, set()).add(texts[cell.row, cell.column])
+        of_labels.setdefault(cell.label, set()).add(texts[cell.row, cell.column])
     names: dict[str, dict[str, None]] = {}
-    for (row, column), one in texts.items():
-        if one:
-            names.setdefault(one, {})[row if row in whole else f"{row} ({column})"] = None
+    for cell in found:
+        if one := texts[cell.row, cell.column]:
+            whole = cell.row if len(of_rows[cell.row]) == 1 else f"{cell.row} ({cell.column})"
+            names.setdefault(one, {})[cell.label if len(of_labels[cell.label]) == 1 else whole] = None
     return [f"{('; ' if any(', ' in w for w in who) else ', ').join(who)}: {one}." for one, who in names.items()]
 
 

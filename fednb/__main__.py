@@ -37,6 +37,14 @@ def _parser() -> argparse.ArgumentParser:
     sweep = commands.add_parser("sweep", help="make the runs of a paper's tables that are not recorded yet")
     sweep.add_argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
     sweep.add_argument("--table", action="append", metavar="NAME", help="only this table; may be given again")
+    sweep.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
+    sweep.add_argument(
+        "--only",
+        action="append",
+        type=_assignment,
+        metavar="name=value",
+        help="only runs with this setting, for instance dataset=cifar10; may be given again",
+    )
     sweep.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     sweep.add_argument("--dry-run", action="store_true", help="say what would be run")
     sweep.set_defaults(command=_sweep)
@@ -68,6 +76,7 @@ def _sweep(args: argparse.Namespace) -> int:
         if name not in tables:
             raise sweep.SweepError(f"There is no table {name!r} in {args.path}: {settings.known(name, tables)}")
     chosen = [table for table in tables.values() if not args.table or table.name in args.table]
+    chosen = sweep.choose(chosen, args.tier or (), args.only or ())
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
     if args.dry_run:
@@ -118,7 +127,8 @@ def _list(args: argparse.Namespace) -> int:
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         recorded, todo = sweep.plan([table])
         count = f"{len(recorded)}/{len(recorded) + len(todo)}"
-        print(f"{table.file.name}  {table.name:<24} {count:>7} recorded  {table.tier:<11}  {table.title}")
+        tiers = ", ".join(table.tiers)
+        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {table.title}")
     return 0
 
 

@@ -207,13 +207,20 @@ def _like(default: Any, value: Any, name: str) -> Any:
     return value
 
 
-def departures(settings: Settings) -> list[str]:
-    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``. Seeds do not count."""
-    paper = defaults(settings.method, settings.dataset)
+def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
+    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``. Seeds do not count.
+
+    Parameters
+    ----------
+    given
+        What the paper has in a certain table, where that is not its usual setting.
+    """
+    paper = defaults(settings.method, settings.dataset) | dict(given or {})
+    unread = _DIRICHLET_ONLY if settings.partition == "iid" else ()  # the partition itself is told
     return [
         f"{name} {value} instead of {paper[name]}"
         for name, value in settings.flat().items()
-        if name in paper and value != paper[name]
+        if name in paper and name not in unread and value != paper[name]
     ]
 
 

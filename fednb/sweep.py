@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import dataclasses
 import functools
 import itertools
 import json
@@ -36,7 +37,8 @@ from fednb.settings import Settings, SettingsError
 
 TAGS = ("setup", "parameters", "export", "run")
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
-_REQUIRED, _OPTIONAL = ("title", "rows", "columns", "tier"), ("printed", "measure", "parameters", "grid", "runs")
+_REQUIRED = ("title", "rows", "columns", "tier")
+_OPTIONAL = ("printed", "measure", "baseline", "best_of", "parameters", "grid", "runs")
 
 
 class SweepError(Exception):
@@ -55,6 +57,8 @@ class Job:
         What differs from the notebook's own parameters.
     path
         Of the run's record, whether it exists or not.
+    tier
+        One of `TIERS`: how long it takes, and on what.
     """
 
     notebook: str
@@ -62,6 +66,7 @@ class Job:
     parameters: dict[str, Any]
     settings: Settings
     path: Path
+    tier: str = TIERS[0]
 
     @property
     def status(self) -> str | None:
@@ -76,19 +81,46 @@ class Job:
 
 @dataclass(frozen=True)
 class Axis:
-    """The parameter whose values make the rows or columns of a table, and what a value is called there."""
+    """The parameter whose values make the rows or columns of a table, and what a value is called there.
+
+    ``named`` are names for runs that several settings tell apart: ``"MOON (mu=1)"`` for method MOON with mu 1, say. The
+    first that fits a run goes before its value's label.
+    """
 
     parameter: str
     labels: dict[Any, str]
+    named: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def value(self, job: Job) -> Any:
+        """A run's value of the parameter; None if its method does not have it."""
+        return job.settings.flat().get(self.parameter, job.parameters.get(self.parameter))
 
     def label(self, value: Any) -> str:
         """The name of a value in the table."""
         return self.labels.get(value, str(value))
 
+    def name(self, job: Job) -> str:
+        """The name of a run's row or column."""
+        values = job.settings.flat()
+        for name, given in self.named.items():
+            if all(values.get(key) == value for key, value in given.items()):
+                return name
+        return self.label(self.value(job))
+
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a sweep file; ``printed`` is its original, as named in ``data/reported.json``."""
+    """A table of a sweep file.
+
+    Attributes
+    ----------
+    printed
+        Its original, as named in ``data/reported.json``.
+    baseline
+        The row that the measure compares the others with.
+    best_of
+        The parameter of which the best value is chosen in each cell, as the paper does.
+    """
 
     name: str
     notebook: str
@@ -97,9 +129,15 @@ class Table:
     rows: Axis
     columns: Axis
     measure: str
-    tier: str
     jobs: tuple[Job, ...]
     file: Path
+    baseline: str | None = None
+    best_of: str | None = None
+
+    @property
+    def tiers(self) -> list[str]:
+        """The tiers of its runs, the quickest first."""
+        return sorted({job.tier for job in self.jobs}, key=lambda tier: (*TIERS, tier).index(tier))
 
 
 @dataclass
@@ -192,41 +230,78 @@ def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) ->
         raise SweepError("a list of values in runs is empty.")
     if not grid and not single:
         raise SweepError("it has neither a grid nor runs.")
-    if entry["tier"] not in TIERS:
-        raise SweepError(f"tier is {entry['tier']!r}; it must be one of {', '.join(TIERS)}.")
     grids = [grid] if grid else []
     grids += [{key: value if isinstance(value, list) else [value] for key, value in run.items()} for run in single]
     product = [dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]
-    jobs = tuple(job(notebook, fixed | chosen, name) for chosen in product)
+    jobs = _with_tiers(entry["tier"], [job(notebook, fixed | chosen, name) for chosen in product])
     printed = entry.get("printed")
     if printed is not None and printed not in _printed_tables():
         raise SweepError(f"data/reported.json has no table {printed!r}.")
+    rows, columns = _axis("rows", entry["rows"], jobs), _axis("columns", entry["columns"], jobs)
+    if (best_of := entry.get("best_of")) is not None:
+        _check_name(best_of, defaults(jobs[0].notebook), f"the notebook {jobs[0].notebook}")
     return Table(
         name=name,
         notebook=jobs[0].notebook,
         title=str(entry["title"]),
         printed=printed,
-        rows=_axis("rows", entry["rows"], jobs),
-        columns=_axis("columns", entry["columns"], jobs),
+        rows=rows,
+        columns=columns,
         measure=str(entry.get("measure", "accuracy")),
-        tier=entry["tier"],
         jobs=jobs,
         file=file,
+        baseline=_baseline(entry.get("baseline"), rows, columns, jobs),
+        best_of=best_of,
     )
+
+
+def _with_tiers(entry: Any, jobs: list[Job]) -> tuple[Job, ...]:
+    """Give each run its tier: the table's, or that of its data set."""
+    tiers = entry if isinstance(entry, dict) else dict.fromkeys((job.settings.dataset for job in jobs), entry)
+    for tier in tiers.values():
+        if tier not in TIERS:
+            raise SweepError(f"tier is {tier!r}; it must be one of {', '.join(TIERS)}.")
+    for job in jobs:
+        if job.settings.dataset not in tiers:
+            raise SweepError(f"tier says nothing about the data set {job.settings.dataset!r}, which a run of the table has.")
+    return tuple(dataclasses.replace(job, tier=tiers[job.settings.dataset]) for job in jobs)
+
+
+def _baseline(row: Any, rows: Axis, columns: Axis, jobs: tuple[Job, ...]) -> str | None:
+    """Check that every run has a run of the baseline's row with its column and seed."""
+    if row is None:
+        return None
+    names = dict.fromkeys(rows.name(job) for job in jobs)
+    if row not in names:
+        raise SweepError(f"the baseline must be a row; there is no row {row!r}: {settings.known(row, names)}")
+    have = {(columns.name(job), job.settings.seed) for job in jobs if rows.name(job) == row}
+    for job in jobs:
+        if (place := (columns.name(job), job.settings.seed)) not in have:
+            raise SweepError(f"the baseline {row!r} has no run in column {place[0]!r} with seed {place[1]}, as others have.")
+    return row
 
 
 def _axis(what: str, entry: Any, jobs: tuple[Job, ...]) -> Axis:
     if isinstance(entry, str):
         entry = {"parameter": entry}
-    _check_keys(what, entry, ("parameter",), ("labels",))
-    parameter, labels = entry["parameter"], entry.get("labels") or {}
-    _check_name(parameter, defaults(jobs[0].notebook), f"the notebook {jobs[0].notebook}")
+    _check_keys(what, entry, ("parameter",), ("labels", "named"))
+    parameter, labels, named = entry["parameter"], entry.get("labels") or {}, entry.get("named") or {}
+    known = defaults(jobs[0].notebook)
+    _check_name(parameter, known, f"the notebook {jobs[0].notebook}")
     if not isinstance(labels, dict):
         raise SweepError(f"the labels of {what} must map values to names.")
+    if not isinstance(named, dict) or not all(isinstance(given, dict) and given for given in named.values()):
+        raise SweepError(f"named in {what} must map names to parameters and their values.")
     values = [job.settings.flat().get(parameter) for job in jobs]
     if unused := [value for value in labels if value not in values]:
         raise SweepError(f"{what} has a label for {parameter} {unused[0]!r}, which no run of the table has.")
-    return Axis(parameter, {value: str(label) for value, label in labels.items()})
+    for parameter_of_named in {name: None for given in named.values() for name in given}:
+        _check_name(parameter_of_named, known, f"the notebook {jobs[0].notebook}")
+    axis = Axis(parameter, {value: str(label) for value, label in labels.items()}, {str(n): g for n, g in named.items()})
+    for name in axis.named:
+        if name not in {axis.name(job) for job in jobs}:
+            raise SweepError(f"{what} names {name!r}, which no run of the table is.")
+    return axis
 
 
 def _check_keys(where: str, entry: Any, required: tuple[str, ...], optional: tuple[str, ...] = ()) -> None:
@@ -501,6 +576,44 @@ def _end(process: subprocess.Popen) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tuple[str, Any]] = ()) -> list[Table]:
+    """The tables with only some of their runs, without those of which nothing is left.
+
+    Parameters
+    ----------
+    tiers
+        Runs of these tiers; all if there are none.
+    only
+        Runs whose settings have these values, as pairs of name and value. Of values for one name, any will do.
+
+    Raises
+    ------
+    SweepError
+        For a tier, a name or a value that no run has.
+    """
+    tables, wanted = list(tables), list(tiers)
+    jobs = [job for table in tables for job in table.jobs]
+    for tier in wanted:
+        if tier not in TIERS:
+            raise SweepError(f"There is no tier {tier!r}: {settings.known(tier, TIERS)}")
+    values: dict[str, list[Any]] = {}
+    for name, value in only:
+        found = list(dict.fromkeys(job.settings.flat()[name] for job in jobs if name in job.settings.flat()))
+        if not found:
+            names = dict.fromkeys(name for job in jobs for name in job.settings.flat())
+            raise SweepError(f"No run has a parameter {name!r}: {settings.known(name, names)}")
+        if value not in found:
+            raise SweepError(f"No run has {name} {value!r}; the runs have {', '.join(map(str, found))}.")
+        values.setdefault(name, []).append(value)
+
+    def fits(job: Job) -> bool:
+        own = job.settings.flat()
+        return (not wanted or job.tier in wanted) and all(n in own and own[n] in allowed for n, allowed in values.items())
+
+    left = [dataclasses.replace(table, jobs=tuple(filter(fits, table.jobs))) for table in tables]
+    return [table for table in left if table.jobs]
 
 
 def plan(tables: Iterable[Table]) -> tuple[list[Job], list[Job]]:

@@ -5,11 +5,13 @@ import math
 import re
 from dataclasses import replace
 
+import matplotlib.pyplot as plt
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import papers, report, runs, settings, sweep
+from fednb import compare, figures, papers, report, runs, settings, sweep
 from fednb.data import ROOT
+from fednb.measures import MEASURES
 
 FULL = {"dataset": "cifar10"}
 SHORT = {"dataset": "cifar10", "num_rounds": 20}
@@ -27,7 +29,7 @@ def job(method="FedAvg", seed=0, **given):
     given = FULL | given
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
-    return sweep.Job("00_foundations", "t", parameters, resolved, runs.record_path(resolved, "f" * 12))
+    return sweep.Job("00_foundations", "t", parameters, resolved, runs.record_path(resolved, "f" * 12), "hours-gpu")
 
 
 def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESULTS_VERSION, split="p", std=None, curve=None):
@@ -55,7 +57,8 @@ def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESUL
 def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Table 1", **more):
     labels = {"cifar10": "CIFAR-10"} if labels is None else labels
     fields = {"name": "moon-1", "notebook": "00_foundations", "title": "MOON, Table 1: CIFAR-10", "printed": printed}
-    fields |= {"rows": sweep.Axis(rows, {}), "columns": sweep.Axis(columns, labels), "measure": "accuracy", "tier": "gpu"}
+    rows = rows if isinstance(rows, sweep.Axis) else sweep.Axis(rows, {})
+    fields |= {"rows": rows, "columns": sweep.Axis(columns, labels), "measure": "accuracy"}
     return sweep.Table(**fields | {"jobs": jobs, "file": "notebooks/sweeps/00_foundations.yaml"} | more)
 
 
@@ -94,6 +97,11 @@ def cell(*values, printed=66.3, **more):
         (cell(66.3, 66.3, 66.3, note="re-encoded as JPEG"), "reduced"),
         (cell(66.3, 66.3, 66.3, printed=None), ""),
         (cell(330.0, 330.0, 330.0, printed=330, measure="seconds_per_round"), ""),
+        (cell(27.0, 27.0, 27.0, printed=27, measure="rounds_to_baseline"), ""),
+        (cell(1.0, 1.0, 1.0, printed=1.02, measure="seconds_ratio"), ""),
+        (cell(20.0, printed=27, measure="rounds_to_baseline", departures=["num_rounds 20 instead of 100"]), "reduced"),
+        (replace(cell(), statuses=("without baseline",)), "without baseline"),
+        (cell(54.6, 54.7, 54.8, printed=54.7, measure="halfway"), "reproduced"),
         (cell(), "not run"),
         (replace(cell(), statuses=("diverged", "diverged")), "diverged"),
         (replace(cell(), statuses=("failed",)), "failed"),
@@ -121,7 +129,7 @@ def test_a_cell_holds_printed_and_measured_values():
 def test_measures(measure, value):
     t = replace(recorded(50.0), measure=measure, printed=None)
     assert only(t).mean == value
-    assert report.MEASURES[measure] in report.markdown(t)
+    assert MEASURES[measure].words in report.markdown(t)
 
 
 def test_unknown_measure():
@@ -271,17 +279,45 @@ def test_markdown_of_one_column(folder):
 def test_markdown_of_several_columns_without_printed_numbers():
     jobs = [job(dataset=d, method=m) for m in ("FedAvg", "FedProx") for d in ("cifar10", "digits")]
     record(jobs[0], 66.0)
+    record(jobs[3], 90.0)
     lines = report.markdown(table(*jobs, printed=None)).splitlines()
     assert lines[4] == "| method | dataset | here | seeds | verdict | records |"
     assert lines[6].startswith("| FedAvg | CIFAR-10 | 66.0 | 1 of 1 |  | [0](")
-    assert lines[9] == "| FedProx | digits |  | 0 of 1 | not run |  |"
-    assert "- FedAvg (digits), FedProx: not run (tier gpu)." in lines
+    assert lines[8] == "| FedProx | CIFAR-10 |  | 0 of 1 | not run |  |"
+    assert "- FedAvg (digits), FedProx (CIFAR-10): not run (tier hours-gpu)." in lines
 
 
-def test_a_table_without_records():
-    text = report.markdown(table(job()))
-    assert "| FedAvg | 66.3 ± 0.5 | 0 of 1 | not run |" in text
-    assert "- Not run (tier gpu)." in text
+def test_columns_without_a_record_are_one_line():
+    jobs = [job(dataset=d, method=m) for m in ("FedAvg", "FedProx") for d in ("cifar10", "cifar100", "tiny_imagenet")]
+    record(jobs[0], 66.0)
+    labels = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "tiny_imagenet": "Tiny-Imagenet"}
+    text = report.markdown(table(*jobs, labels=labels))
+    assert "| method | paper | here | seeds | difference | verdict | records |" in text
+    assert "| FedProx | 66.9 ± 0.2 |  | 0 of 1 |  | not run |  |" in text  # in a column of which something is recorded
+    assert text.count("\n| ") == 4
+    assert "- Not run: CIFAR-100, Tiny-Imagenet (4 runs, tier hours-gpu).\n" in text
+    record(jobs[1], 60.0)  # several columns left: then rows without a record are one line, too
+    text = report.markdown(table(*jobs, labels=labels))
+    assert "| method | dataset | paper |" in text
+    assert "- Not run: Tiny-Imagenet, FedProx (4 runs, tier hours-gpu).\n" in text
+
+
+def test_a_table_without_records_is_the_papers_grid():
+    jobs = [job(dataset=d, method=m) for m in ("FedAvg", "SOLO") for d in ("cifar10", "cifar100")]
+    labels = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+    lines = report.markdown(table(*jobs, job("SOLO", seed=1), labels=labels)).splitlines()
+    assert lines[4:] == [
+        "| method | paper, CIFAR-10 | paper, CIFAR-100 |",
+        "| :-- | --: | --: |",
+        "| FedAvg | 66.3 ± 0.5 | 64.5 ± 0.4 |",
+        "| SOLO | 46.3 ± 5.1 | 22.3 ± 1.0 |",
+        "",
+        "- The paper's ±: over 3 trials; for SOLO over parties.",
+        "- None of 5 runs recorded (tier hours-gpu).",
+        "",
+        "Made by `python -m fednb sweep notebooks/sweeps/00_foundations.yaml --table moon-1`.",
+    ]
+    assert report.text(table(job())) == "MOON, Table 1: CIFAR-10\nnot run (tier hours-gpu)"
 
 
 def test_frame_is_in_full_precision():
@@ -324,10 +360,10 @@ def test_show_reads_the_committed_ledger(tmp_path, monkeypatch):
         monkeypatch.setenv("FEDNB_RUNS", str(root / "runs"))
         t = recorded(accuracy)
     asked = []
-    monkeypatch.setattr(report, "ROOT", tmp_path / "repository")
+    monkeypatch.setattr(compare, "ROOT", tmp_path / "repository")
     monkeypatch.setattr(sweep, "read", lambda path: asked.append(path) or {"moon-1": t})
     monkeypatch.setattr(
-        report,
+        compare,
         "_printed_table",
         lambda table: {"rows": [{"method": "FedAvg", "cells": {"CIFAR-10": {"value": 1, "std": None}}}]},
     )
@@ -387,14 +423,14 @@ def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
     assert (tmp_path / "tables" / "moon-1.md").read_text() == report.markdown(tables["moon-1"])
     for path in written:
         path.unlink()
-    with report.plt.rc_context({"lines.linewidth": 9, "svg.fonttype": "path"}):
+    with plt.rc_context({"lines.linewidth": 9, "svg.fonttype": "path"}):
         assert report.write_all(tmp_path / "sweeps", tmp_path) == written
     assert [path.read_bytes() for path in written] == before
     assert str(tmp_path).encode() not in b"".join(before)
     index = (tmp_path / "tables" / "README.md").read_text()
     assert "| [moon-1](moon-1.md) | MOON, Table 1: CIFAR-10 | 4 of 4 | 1 reproduced, 1 indicative |" in index
     assert "| [curves](../figures/moon-1.svg) |" in index
-    assert "| [later](later.md) | Later | 0 of 1 | not run (tier gpu) |  |" in index
+    assert "| [later](later.md) | Later | 0 of 1 | not run (tier hours-gpu) |  |" in index
 
     record(t.jobs[0], 50.0, status="diverged")
     report.write_all(tmp_path / "sweeps", tmp_path)
@@ -404,3 +440,334 @@ def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
         path.unlink()
     assert not any(p.suffix == ".svg" for p in report.write_all(tmp_path / "sweeps", tmp_path))
     assert not (tmp_path / "figures" / "moon-1.svg").exists()
+
+
+# --- measures relative to a baseline ----------------------------------------------------------------------------------
+
+
+def against_baseline(measure, curves, printed=None, columns=None):
+    """A table of FedAvg (the baseline) and FedProx: per method a curve per seed, or None for a run that is not recorded."""
+    jobs = []
+    for method, of_seeds in curves.items():
+        for seed, curve in enumerate(of_seeds):
+            jobs.append(job(method, seed, num_rounds=4))
+            if curve:
+                record(jobs[-1], curve[-1], curve=curve)
+    return table(*jobs, printed=printed, labels=columns, measure=measure, baseline="FedAvg")
+
+
+AVERAGE = [10.0, 30.0, 20.0, 25.0]  # reaches its final 25 in round 2
+
+
+def test_rounds_to_baseline_and_speedup():
+    curves = {"FedAvg": [AVERAGE], "FedProx": [[10.0, 20.0, 26.0, 20.0]]}
+    average, prox = report.cells(against_baseline("rounds_to_baseline", curves))
+    assert (average.values, prox.values, prox.bounds) == ((2.0,), (3.0,), ())
+    average, prox = report.cells(against_baseline("speedup", curves))
+    assert average.values == (2.0,)
+    assert prox.values == pytest.approx((4 / 3,))
+    text = report.markdown(against_baseline("speedup", curves))
+    assert "| FedProx | 1.33 | 1 of 1 |" in text
+    assert "- The baseline is FedAvg." in text
+    assert "held to the same rule" in text
+
+
+def test_each_seed_has_the_baseline_of_its_own():
+    low, high = [5.0, 5.0, 5.0, 10.0], [5.0, 5.0, 5.0, 40.0]
+    same = [5.0, 12.0, 30.0, 41.0]
+    _, prox = report.cells(against_baseline("rounds_to_baseline", {"FedAvg": [low, high], "FedProx": [same, same]}))
+    assert prox.values == (2.0, 4.0)
+
+
+def test_what_is_never_reached_is_shown():
+    never, slow, fast = [10.0, 10.0, 10.0, 24.9], [1.0, 1.0, 1.0, 25.0], [26.0, 1.0, 1.0, 1.0]
+
+    def prox(measure, *curves):
+        t = against_baseline(measure, {"FedAvg": [AVERAGE] * len(curves), "FedProx": list(curves)})
+        line = next(line for line in report.markdown(t).splitlines() if line.startswith("| FedProx"))
+        return report.cells(t)[1], line.split(" | ")[1], report.markdown(t)
+
+    cell, shown, text = prox("rounds_to_baseline", never)
+    assert (cell.mean, cell.bounds, shown) == (math.inf, (4.0,), "> 4")
+    assert "- FedProx: 1 of 1 run never got there." in text
+    assert prox("rounds_to_baseline", never, slow, fast)[1] == "4 (1 to > 4)"
+    assert "- FedProx: 1 of 3 runs never got there." in prox("rounds_to_baseline", never, slow, fast)[2]
+    assert prox("rounds_to_baseline", never, never, fast)[1] == "> 4 (1 to > 4)"
+    assert prox("rounds_to_baseline", never, fast)[1] == "> 4 (1 to > 4)"  # of two the worse
+    assert prox("speedup", never)[1] == "< 1.00"
+    assert prox("speedup", never, slow, fast)[1] == "1.00 (< 1.00 to 4.00)"
+    assert prox("speedup", slow, fast)[1] == "1.00 (1.00 to 4.00)"  # of two the worse
+    t = against_baseline("rounds_to_baseline", {"FedAvg": [AVERAGE], "FedProx": [never]})
+    assert report.frame(t)["mean"].tolist() == [2.0, math.inf]
+    with pytest.raises(report.ReportError, match="cannot be paired: a run never got there"):
+        report.paired(t, "FedProx", "FedAvg")
+
+
+def test_a_run_without_its_baseline_is_shown_and_not_measured():
+    t = against_baseline("speedup", {"FedAvg": [None], "FedProx": [AVERAGE]})
+    assert report.cells(t)[1].verdict == "without baseline"
+    assert "*Without baseline*" in report.markdown(t)
+    t = against_baseline("rounds_to_baseline", {"FedAvg": [AVERAGE, None], "FedProx": [AVERAGE, AVERAGE]})
+    prox = report.cells(t)[1]
+    assert (prox.values, prox.statuses) == ((2.0,), ("finished", "without baseline"))
+    assert "2 of 2, 1 without baseline" in report.markdown(t)
+    with pytest.raises(report.ReportError, match="the measure 'rounds_to_baseline' needs a row that is the baseline"):
+        report.cells(replace(t, baseline=None))
+
+
+def test_printed_rounds_are_shown_as_printed():
+    columns = {"cifar10": "CIFAR-10 #rounds", "cifar100": "CIFAR-100 #rounds"}
+    jobs = [job(m, dataset=d) for m in ("FedAvg", "SCAFFOLD") for d in columns]
+    options = {"printed": "MOON Table 2", "labels": columns, "baseline": "FedAvg"}
+    text = report.markdown(table(*jobs, **options, measure="rounds_to_baseline"))
+    assert "| FedAvg | 100 | 100 |" in text
+    assert "| SCAFFOLD | 80 | not reached |" in text
+    options["labels"] = {"cifar10": "CIFAR-10 speedup", "cifar100": "CIFAR-100 speedup"}
+    text = report.markdown(table(*jobs, **options, measure="speedup"))
+    assert "| FedAvg | 1 | 1 |" in text
+    assert "| SCAFFOLD | 1.3 | < 1 |" in text
+
+
+def test_seconds_are_relative_on_both_sides(monkeypatch):
+    labels = {"cifar10": "CIFAR-10"}
+    jobs = [job(m) for m in ("FedAvg", "FedProx")]
+    for one, seconds in zip(jobs, (10.0, 12.5), strict=True):
+        path = record(one)
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds_per_round": seconds, "device": "A"}))
+    t = table(*jobs, printed="MOON Table 11", labels=labels, measure="seconds_ratio", baseline="FedAvg")
+    average, prox = report.cells(t)
+    assert (average.values, prox.values) == ((1.0,), (1.25,))
+    assert (average.printed, prox.printed) == (1.0, pytest.approx(340 / 330))
+    assert "| FedProx | 1.03 | 1.25 | 1 of 1 | [0]" in report.markdown(t)  # neither difference nor verdict
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "B"}))
+    assert report.cells(t)[1].statuses == ("without baseline",)
+
+
+def test_halfway_and_validation():
+    one = job(num_rounds=5)
+    path = record(one, 50.0, curve=[1.0, 2.0, 3.0, 4.0, 50.0])
+    assert only(table(one, printed=None, measure="halfway")).values == (2.0,)
+    with pytest.raises(report.ReportError, match="has no validation"):
+        report.cells(table(one, printed=None, measure="validation"))
+    held = job(validation=0.1)
+    path = record(held, 50.0)
+    content = json.loads(path.read_text())
+    content["final"]["validation"] = 48.0
+    path.write_text(json.dumps(content))
+    assert only(table(held, printed=None, measure="validation")).values == (48.0,)
+
+
+# --- what is the paper's, and what is not -----------------------------------------------------------------------------
+
+
+def test_settings_of_the_printed_table_are_no_departures():
+    labels = {50: "parties=50,rounds=200", 100: "parties=100,rounds=500"}
+
+    def departs(half=False, **given):
+        one = job(dataset="cifar100", **given)
+        named = {n: label.replace("200", "100").replace("500", "250") for n, label in labels.items()} if half else labels
+        options = {"columns": "num_clients", "printed": "MOON Table 3", "measure": "halfway" if half else "accuracy"}
+        return only(table(one, labels=named, **options)).departures
+
+    assert departs(num_clients=50, num_rounds=200) == []
+    assert departs(num_clients=100, num_rounds=500, participation=0.2) == []
+    assert departs(num_clients=100, num_rounds=500) == ["participation 1.0 instead of 0.2"]
+    assert departs(num_clients=50) == ["num_rounds 100 instead of 200"]
+    assert departs(half=True, num_clients=50, num_rounds=200) == []
+    assert departs(half=True, num_clients=50, num_rounds=100) == ["num_rounds 50 instead of 100"]
+
+
+def test_a_short_run_with_identical_clients_departs_in_its_length_alone():
+    options = {"rows": sweep.Axis("mu", {None: "FedAvg (mu=0)"}), "columns": "partition", "printed": "MOON Table 8"}
+    options["labels"] = {"iid": "Top-1 accuracy", "dirichlet": "Top-1 accuracy"}
+
+    def departs(**given):
+        return only(table(job(**given), **options)).departures
+
+    assert departs(partition="iid") == []
+    assert departs(partition="iid", num_rounds=20) == ["num_rounds 20 instead of 100"]
+    assert departs() == ["partition dirichlet instead of iid"]
+
+
+def test_what_the_paper_does_not_state_is_told_and_no_departure():
+    jobs = [job("SCAFFOLD", niid_bench=True, seed=seed) for seed in range(3)]
+    for one in jobs:
+        record(one, 66.6)
+    cell = only(table(*jobs))
+    assert (cell.departures, cell.not_stated, cell.verdict) == ([], ["niid_bench True"], "reproduced")
+    assert "- All runs: niid bench True, of which the paper says nothing." in report.markdown(table(*jobs))
+    assert only(table(*jobs, printed=None)).departures == ["niid_bench True instead of False"]
+
+
+def tuned_table(accuracies, grid=(0.1, 0.7, 0.9), **more):
+    """FedAvgM with a server momentum each, as in MOON's table 10: accuracies of seeds by momentum."""
+    jobs = [job("FedAvgM", seed, server_momentum=b) for b in grid for seed in range(3)]
+    for b, values in accuracies.items():
+        for seed, accuracy in enumerate(values):
+            one = job("FedAvgM", seed, server_momentum=b)
+            if accuracy is None:
+                record(one, status="diverged", curve=[10.0, None])
+            else:
+                record(one, accuracy)
+    options = {"rows": sweep.Axis("dataset", {"cifar10": "CIFAR-10"}), "columns": sweep.Axis("method", {})}
+    return replace(table(*jobs, printed="MOON Table 10", **more), best_of="server_momentum", **options)
+
+
+def test_the_best_of_a_tuned_parameter_makes_the_cell():
+    t = tuned_table({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (68.4, 10.0, 60.0)})
+    cell = only(t)
+    assert (cell.row, cell.mean, cell.expected, cell.printed) == ("CIFAR-10", 67.5, 3, 67.1)
+    assert cell.choice == ("server_momentum", 0.7, 3, 3)
+    assert (cell.verdict, len(cell.paths)) == ("reproduced", 3)
+    note = "- All runs: server momentum 0.7 is shown, the best of 3 values, chosen on the test set, as in the paper."
+    assert note in report.markdown(t)
+    assert report.frame(t)["choice"].tolist() == ["server_momentum 0.7"]
+    assert report.recorded(t) == (9, 9)
+
+
+def test_a_choice_among_fewer_values_is_reduced_and_says_so():
+    t = tuned_table({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (None, None, None)})
+    cell = only(t)
+    assert (cell.choice, cell.verdict) == (("server_momentum", 0.7, 2, 3), "reduced")
+    assert "server momentum chosen from 2 instead of 3 values." in report.markdown(t)
+    assert "the best of 2 values (of 3; the others are not there)" in report.markdown(t)
+    for path in cell.paths:
+        path.unlink()
+    assert only(replace(t, jobs=t.jobs[3:])).verdict == "diverged"
+    assert only(tuned_table({}, grid=(0.2, 0.8))).departures == ["server_momentum 0.2 instead of one of 0.1, 0.7, 0.9"]
+    empty = only(tuned_table({}, grid=(0.7, 0.8)))
+    assert (empty.departures, empty.expected) == ([], 6)
+
+
+def test_the_best_number_of_rounds_is_the_lowest():
+    curves = {0.1: [1.0, 1.0, 1.0, 26.0], 0.9: [1.0, 26.0, 1.0, 1.0]}
+    jobs = [job(num_rounds=4)] + [job("FedAvgM", server_momentum=b, num_rounds=4) for b in curves]
+    for one, curve in zip(jobs, [AVERAGE, *curves.values()], strict=True):
+        record(one, curve[-1], curve=curve)
+    options = {"printed": None, "baseline": "FedAvg", "best_of": "server_momentum"}
+    assert report.cells(table(*jobs, **options, measure="rounds_to_baseline"))[1].choice.value == 0.9
+    assert report.cells(table(*jobs, **options, measure="speedup"))[1].choice.value == 0.9
+    assert report.cells(table(*jobs, **options))[1].choice.value == 0.1
+
+
+# --- figures, overview, tuning ----------------------------------------------------------------------------------------
+
+
+def test_curves_of_one_column_keep_their_colours():
+    jobs = [job(m, dataset=d, num_rounds=2) for m in ("FedAvg", "FedProx") for d in ("cifar10", "digits")]
+    for one in jobs[1:]:
+        record(one, curve=[10.0, 20.0])
+    t = table(*jobs, printed=None)
+    ax = report.curves(t, column="CIFAR-10", ledger=runs.load())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["FedProx"]
+    both = report.curves(t, column="digits", ledger=runs.load())
+    assert ax.lines[0].get_color() == both.lines[1].get_color()
+    with pytest.raises(report.ReportError, match=r"no column 'mnist'; there are CIFAR-10, digits"):
+        report.curves(t, column="mnist", ledger=runs.load())
+
+
+def test_against_a_column_parameter():
+    jobs = [job(m, seed, local_epochs=e) for m in ("FedAvg", "FedProx") for e in (10, 5, 20) for seed in (0, 1)]
+    for one in jobs:
+        own = one.settings
+        if own.method == "FedAvg" or own.local_epochs == 10:
+            record(one, own.local_epochs + 4.0 * own.seed)
+    t = table(*jobs, columns="local_epochs", labels={5: "E=5"}, printed=None)
+    ax = report.against(t, "local_epochs", ledger=runs.load())
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["E=5", "10", "20"]
+    assert [list(line.get_xydata().flat) for line in ax.lines[:2]] == [[0, 7, 1, 12, 2, 22], [1, 12]]
+    band = {tuple(v) for v in ax.collections[0].get_paths()[0].vertices}
+    assert band >= {(0, 5), (0, 9), (2, 20), (2, 24)}
+    assert ax.lines[0].get_marker() != ax.lines[1].get_marker()
+    with pytest.raises(report.ReportError, match="do not differ in beta"):
+        report.against(t, "beta", ledger=runs.load())
+
+
+def test_against_a_row_parameter_and_printed_values():
+    jobs = [job(), *(job("FedProx", mu=mu) for mu in (5, 0.1))]
+    record(jobs[1], 60.0)
+    rows = sweep.Axis("mu", {None: "mu=0 (FedAvg)", 0.1: "mu=0.1", 5.0: "mu=5"})
+    t = table(*jobs, rows=rows, printed="MOON Table 9")
+    ax = report.against(t, "mu", ledger=runs.load())
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["mu=0 (FedAvg)", "mu=0.1", "mu=5"]
+    measured, printed = ax.lines[0], ax.lines[1]
+    assert list(measured.get_xydata().flat) == [2, 60.0]
+    assert sorted(map(tuple, printed.get_xydata())) == [(0, 66.3), (1, 66.5), (2, 69.1)]
+    assert (printed.get_fillstyle(), printed.get_linestyle()) == ("none", "None")
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["CIFAR-10", "printed in the paper"]
+    empty = report.against(replace(t, printed=None, jobs=(jobs[0], jobs[2])), "mu", ledger=runs.load())
+    assert empty.texts[0].get_text() == "nothing recorded"
+
+
+def test_against_a_parameter_that_tells_runs_of_a_row_apart():
+    jobs = [job(), *(job("FedAvgM", server_momentum=b) for b in (0.1, 0.9))]
+    for one, accuracy in zip(jobs, (50.0, 60.0, 70.0), strict=True):
+        record(one, accuracy)
+    ax = report.against(table(*jobs, printed=None), "server_momentum", ledger=runs.load())
+    level = next(line for line in ax.lines if line.get_linestyle() == "--")
+    assert (set(level.get_ydata()), level.get_label()) == ({50.0}, "FedAvg")
+    assert [list(line.get_xydata().flat) for line in ax.lines if line.get_label() == "FedAvgM"] == [[0, 60, 1, 70]]
+
+
+def test_figures_of_tables():
+    jobs = [job(dataset=d, num_rounds=2) for d in ("cifar10", "digits")]
+    for one in jobs:
+        record(one, curve=[10.0, 20.0])
+    t = table(*jobs, printed=None)
+    drawn = figures.svg(t, runs.load()).decode()
+    assert drawn.count("communication round") == 2  # a panel per column
+    assert figures.svg(replace(t, measure="seconds_ratio", baseline="FedAvg"), runs.load()) is None
+
+
+def test_overview(tmp_path, monkeypatch):
+    t = recorded(66.0)
+    two = table(*t.jobs, job("FedProx"), name="two", title="Two")
+    monkeypatch.setattr(sweep, "read", lambda path: {"moon-1": t, "two": two})
+    monkeypatch.setattr(report, "committed", runs.load)
+    assert report.overview(["two"]).data.splitlines() == [
+        "| table | what | runs recorded | tier |",
+        "| :-- | :-- | :-- | :-- |",
+        "| [two](../results/tables/two.md) | Two | 1 of 2 | hours-gpu |",
+    ]
+    with pytest.raises(report.ReportError, match="no table 'three'"):
+        report.overview(["three"])
+
+
+def test_tuned():
+    accuracy = {0: (50.0, 60.0, 55.0), 1: (50.0, 57.0, 62.0)}
+    held_out = {0: (50.0, 51.0, 55.0), 1: (40.0, 41.0, 42.0)}
+    jobs = [job("FedProx", seed, mu=mu, validation=0.1) for seed in (0, 1) for mu in (0.01, 0.1, 1.0)]
+    t = table(*jobs, rows="mu", printed=None)
+    assert report.tuned(t).empty
+    for i, one in enumerate(jobs):
+        path = record(one, accuracy[i // 3][i % 3])
+        content = json.loads(path.read_text())
+        content["final"]["validation"] = held_out[i // 3][i % 3]
+        path.write_text(json.dumps(content))
+    found = report.tuned(t)
+    assert found.index.tolist() == [0, 1, "all"]
+    assert found["compared"].tolist() == ["3 of 3"] * 3
+    assert found["by_test"].tolist() == [0.1, 1.0, 0.1]  # the means are 50, 58.5, 58.5: of equally good ones the first
+    assert found["by_validation"].tolist() == [1.0, 1.0, 1.0]
+    assert found["accuracy_by_test"].tolist() == [60.0, 62.0, 58.5]
+    assert found["accuracy_by_validation"].tolist() == [55.0, 62.0, 58.5]
+    assert found["gain"].tolist() == [5.0, 0.0, 0.0]
+    path.unlink()
+    found = report.tuned(t)
+    assert found["compared"].tolist() == ["3 of 3", "2 of 3", "2 of 3"]
+    assert found.loc["all", "by_validation"] == 0.1
+    with pytest.raises(report.ReportError, match="holds out no training images"):
+        report.tuned(table(job(), rows="mu", printed=None))
+    with pytest.raises(report.ReportError, match="several runs have seed 0 and mu"):
+        report.tuned(table(*jobs, *jobs, rows="mu", printed=None))
+
+
+def test_the_readme_names_few_tables(tmp_path, monkeypatch):
+    t = recorded(66.0)
+    many = {f"t{i}": replace(t, name=f"t{i}", printed=None if i < 5 else "MOON Table 1") for i in range(9)}
+    many["none"] = table(job("FedProx"), name="none")
+    monkeypatch.setattr(sweep, "read", lambda path: many)
+    text = (ROOT / "README.md").read_text()
+    (line,) = [x for x in report.readme(text, tmp_path, runs.load()).splitlines() if x.startswith("| [00_foundations]")]
+    assert re.findall(r"\[(t\d|none)\]", line) == ["t0", "t1", "t5", "t6", "t7", "t8"]  # those with printed numbers first
+    assert line.endswith("<br>and 4 more: [all tables](results/tables/README.md#00_foundations) |")

@@ -203,6 +203,17 @@ def test_strings_stay_strings() -> None:
         ({"title": None}, "title is missing"),
         ({"colums": "dataset"}, "has no key 'colums'.*did you mean 'columns'"),
         ({"tier": "weeks"}, "tier is 'weeks'; it must be one of minutes-cpu"),
+        ({"tier": {"digits": "weeks"}}, "tier is 'weeks'; it must be one of minutes-cpu"),
+        ({"tier": {"cifar10": "minutes-cpu"}}, "tier says nothing about the data set 'digits'"),
+        ({"best_of": "las"}, "no parameter 'las': known are method"),
+        ({"baseline": "FedAgv"}, "there is no row 'FedAgv': known are FedAvg; did you mean 'FedAvg'"),
+        (
+            {"baseline": "FedAvg", "runs": [{"method": "Slow", "seed": 3}]},
+            "the baseline 'FedAvg' has no run in column 'digits' with seed 3, as others have",
+        ),
+        ({"rows": {"parameter": "method", "named": {"x": {"las": 1}}}}, "no parameter 'las'"),
+        ({"rows": {"parameter": "method", "named": {"x": {"lr": 1.0}}}}, "rows names 'x', which no run of the table is"),
+        ({"rows": {"parameter": "method", "named": {"x": {}}}}, "named in rows must map names to parameters"),
         ({"rows": "metod"}, "no parameter 'metod'.*did you mean 'method'"),
         ({"rows": {"parameter": "method", "labels": {"FedAgv": "x"}}}, "label for method 'FedAgv', which no run"),
         ({"printed": "MOON Table 99"}, "no table 'MOON Table 99'"),
@@ -222,6 +233,54 @@ def test_a_wrong_table_is_refused_in_one_sentence(tmp_path: Path, change: dict, 
         sweep.read(file)
     assert str(caught.value).startswith("sweep.yaml, table bad")
     assert "\n" not in str(caught.value)
+
+
+def test_names_that_several_settings_make(tmp_path: Path) -> None:
+    named = {"FedAvg, fast": {"method": "FedAvg", "lr": 0.5}, "fast": {"lr": 0.5}}
+    table = TABLE | {"rows": {"parameter": "method", "labels": {"FedAvg": "average"}, "named": named}}
+    table["grid"] = {"method": ["FedAvg", "Slow"], "lr": [0.5, 0.1]}
+    table |= {"baseline": "average", "best_of": "pause"}
+    read = sweep.read(write(tmp_path, {"one": table}))["one"]
+    assert [read.rows.name(job) for job in read.jobs] == ["FedAvg, fast", "fast", "average", "Slow"]
+    assert (read.baseline, read.best_of) == ("average", "pause")
+
+
+def test_tiers_and_choosing_runs(tmp_path: Path) -> None:
+    tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu", "cifar10": "minutes-gpu"}
+    grid = {"dataset": ["mnist", "digits"], "method": ["FedAvg", "Slow"], "seed": [0, 1]}
+    file = write(tmp_path, {"both": TABLE | {"tier": tiers, "grid": grid}, "one": TABLE | {"runs": [{"seed": 5}]}})
+    tables = sweep.read(file)
+    assert {(job.settings.dataset, job.tier) for job in tables["both"].jobs} == {
+        ("digits", "minutes-cpu"),
+        ("mnist", "hours-gpu"),
+    }
+    assert tables["both"].tiers == ["minutes-cpu", "hours-gpu"]
+    assert tables["one"].tiers == ["minutes-cpu"]
+
+    def chosen(**options: object) -> dict[str, int]:
+        return {table.name: len(table.jobs) for table in sweep.choose(tables.values(), **options)}
+
+    assert chosen() == {"both": 8, "one": 1}
+    assert chosen(tiers=["hours-gpu"]) == {"both": 4}
+    assert chosen(tiers=["hours-gpu", "minutes-cpu"]) == {"both": 8, "one": 1}
+    assert chosen(tiers=["minutes-gpu"]) == {}
+    assert chosen(only=[("dataset", "mnist"), ("seed", 1)]) == {"both": 2}
+    assert chosen(only=[("seed", 5), ("seed", 1)]) == {"both": 4, "one": 1}
+    assert chosen(tiers=["minutes-cpu"], only=[("pause", 0.0)]) == {"both": 2}  # only Slow has it
+
+
+def test_the_command_line_chooses_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu"}
+    grid = {"dataset": ["mnist", "digits"], "seed": [0, 1]}
+    file = str(write(tmp_path, {"t": TABLE | {"tier": tiers, "grid": grid}}))
+    assert main(["sweep", file, "--dry-run", "--tier", "minutes-cpu", "--only", "seed=1"]) == 0
+    assert capsys.readouterr().out == "1 runs: 0 recorded, 1 to do.\nt: 90_sweeptest dataset=digits seed=1\n"
+    made = []
+    monkeypatch.setattr(sweep, "run", lambda tables, jobs: made.extend(j for t in tables for j in t.jobs) or sweep.Summary())
+    assert main(["sweep", file, "--only", "dataset=digits"]) == 0
+    assert [job.parameters for job in made] == [{"dataset": "digits", "seed": 0}, {"dataset": "digits", "seed": 1}]
 
 
 def test_a_name_given_twice_is_refused(tmp_path: Path) -> None:
@@ -433,6 +492,9 @@ def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> N
         (["run", "91_norun", "method=Slow"], "no code cell tagged 'run'"),
         (["sweep", "nowhere.yaml"], "nowhere.yaml cannot be read"),
         (["sweep", "FILE", "--table", "godo"], "no table 'godo' .*known are bad, good; did you mean 'good'"),
+        (["sweep", "FILE", "--only", "datset=digits"], "No run has a parameter 'datset': .*did you mean 'dataset'"),
+        (["sweep", "FILE", "--only", "dataset=cifar11"], "No run has dataset 'cifar11'; the runs have digits."),
+        (["sweep", "FILE", "--tier", "minutes"], "There is no tier 'minutes': known are minutes-cpu"),
         (["data", "cifar11"], "'cifar11' is not a known data set"),
     ],
 )

@@ -1,0 +1,163 @@
+"""What a table may measure: read off one run's record, and, for some measures, that of the baseline's run beside it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fednb import evaluate
+
+
+class Value(NamedTuple):
+    """A run's value. One that was never reached is infinitely bad; ``bound`` is then as far as the run can tell."""
+
+    value: float
+    bound: float | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """How a measure is read, and how its values are told.
+
+    Attributes
+    ----------
+    words
+        What it is, for readers of a table.
+    read
+        From an entry of the ledger and the baseline's entry: a `Value`, or None if the two cannot be compared.
+    rule
+        What else a reader of measured values should know.
+    decimals
+        How it is printed.
+    judged
+        Whether `verdict` applies: only to accuracies.
+    baseline
+        Whether it needs the baseline's run with the same column and seed.
+    median
+        Over seeds the median instead of the mean, since some runs may never reach it.
+    worst
+        What stands for a value that was never reached.
+    relative
+        Whether printed values are divided by the baseline's printed value first.
+    """
+
+    words: str
+    read: Callable[[dict[str, Any], dict[str, Any]], Value | None]
+    rule: str = ""
+    decimals: int = 1
+    judged: bool = False
+    baseline: bool = False
+    median: bool = False
+    worst: float = math.inf
+    relative: bool = False
+
+    def reached(self, value: float) -> bool:
+        """Whether a value was reached at all."""
+        return not self.median or value != self.worst
+
+    def summary(self, values: Sequence[float]) -> float:
+        """The mean over seeds; or the median, of an even number of runs the worse of the two in the middle."""
+        if not self.median:
+            return float(np.mean(values))
+        return sorted(values, reverse=self.worst < 1)[len(values) // 2]
+
+    def text(self, value: float | None, bounds: Sequence[float] = ()) -> str:
+        """A value as it is printed; one that was never reached as ``> 100``."""
+        if value is None:
+            return ""
+        if not self.reached(value):
+            return f"> {min(bounds):.{self.decimals}f}" if self.worst > 1 else f"< {max(bounds):.{self.decimals}f}"
+        return f"{value:.{self.decimals}f}"
+
+
+def _final(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value | None]:
+    """After the last round. Not of the ledger's columns, where a setting may have the same name."""
+
+    def read(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+        value = run["record"]["final"].get(name)
+        return None if value is None else Value(float(value))
+
+    return read
+
+
+def _entry(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value]:
+    return lambda run, baseline: Value(float(run[name]))
+
+
+def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+    accuracies = run["record"]["metrics"]["accuracy"]
+    return Value(float(accuracies[max(len(accuracies) // 2, 1) - 1]))
+
+
+def _rounds_to_baseline(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+    accuracies = run["record"]["metrics"]["accuracy"]
+    rounds = evaluate.rounds_to(accuracies, baseline["record"]["metrics"]["accuracy"][-1])
+    return Value(math.inf, len(accuracies)) if rounds is None else Value(rounds)
+
+
+def _speedup(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+    rounds, bound = _rounds_to_baseline(run, baseline)
+    length = len(baseline["record"]["metrics"]["accuracy"])
+    return Value(length / rounds) if bound is None else Value(0.0, length / bound)
+
+
+def _seconds_ratio(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+    if run["record"].get("device") != baseline["record"].get("device"):
+        return None
+    return Value(run["seconds_per_round"] / baseline["seconds_per_round"])
+
+
+_ROUNDS = (
+    "Shown is the median over seeds (of an even number the worse of the two in the middle) with the range; a run that never "
+    "got there counts as the worst. The baseline is held to the same rule, so its row shows what luck in a single round is "
+    "worth. For that reason it is not judged against the paper."
+)
+MEASURES = {
+    "accuracy": Measure("Test accuracy after the last round, in percent.", _final("accuracy"), judged=True),
+    "best": Measure(
+        "Best test accuracy of any round, in percent (chosen on the test set: an upper bound).", _final("best"), judged=True
+    ),
+    "mean_of_last_5": Measure(
+        "Test accuracy, mean of the last five rounds, in percent.", _final("mean_of_last_5"), judged=True
+    ),
+    "halfway": Measure("Test accuracy after half of the run's rounds, in percent.", _halfway, judged=True),
+    "validation": Measure("Accuracy on held-out training images after the last round, in percent.", _final("validation")),
+    "accuracy_std": Measure(
+        "Standard deviation of the test accuracy over clients, in percentage points.", _final("accuracy_std"), judged=True
+    ),
+    "seconds_per_round": Measure(
+        "Training time per round, in seconds (of our machine: not judged against the paper's).", _entry("seconds_per_round")
+    ),
+    "seconds_ratio": Measure(
+        "Training time per round, divided by the baseline's with the same seed on the same kind of machine; the paper's "
+        "seconds likewise.",
+        _seconds_ratio,
+        rule="It depends on the machine and on what else that did meanwhile, and is not judged against the paper.",
+        decimals=2,
+        baseline=True,
+        relative=True,
+    ),
+    "rounds": Measure("Number of rounds.", _entry("rounds"), decimals=0),
+    "rounds_to_baseline": Measure(
+        "First round whose test accuracy reaches what the baseline has after its last round, with the same seed.",
+        _rounds_to_baseline,
+        rule=_ROUNDS,
+        decimals=0,
+        baseline=True,
+        median=True,
+    ),
+    "speedup": Measure(
+        "The number of rounds of the baseline, divided by the first round whose test accuracy reaches what that has after "
+        "its last, with the same seed.",
+        _speedup,
+        rule=_ROUNDS,
+        decimals=2,
+        baseline=True,
+        median=True,
+        worst=0.0,
+    ),
+}

@@ -531,16 +531,19 @@ def test_printed_rounds_are_shown_as_printed():
 def test_seconds_are_relative_on_both_sides(monkeypatch):
     labels = {"cifar10": "CIFAR-10"}
     jobs = [job(m) for m in ("FedAvg", "FedProx")]
-    for one, seconds in zip(jobs, (10.0, 12.5), strict=True):
+    for one, seconds in zip(jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True):  # medians 10 and 12.5
         path = record(one)
-        path.write_text(json.dumps(json.loads(path.read_text()) | {"seconds_per_round": seconds, "device": "A"}))
+        content = json.loads(path.read_text()) | {"device": "A", "workers": 1}
+        content["metrics"]["seconds"] = seconds
+        path.write_text(json.dumps(content))
     t = table(*jobs, printed="MOON Table 11", labels=labels, measure="seconds_ratio", baseline="FedAvg")
     average, prox = report.cells(t)
     assert (average.values, prox.values) == ((1.0,), (1.25,))
     assert (average.printed, prox.printed) == (1.0, pytest.approx(340 / 330))
     assert "| FedProx | 1.03 | 1.25 | 1 of 1 | [0]" in report.markdown(t)  # neither difference nor verdict
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"device": "B"}))
-    assert report.cells(t)[1].statuses == ("without baseline",)
+    for other in ({"device": "B"}, {"workers": 2}):
+        path.write_text(json.dumps(content | other))
+        assert report.cells(t)[1].statuses == ("without baseline",)
 
 
 def test_halfway_and_validation():

@@ -174,7 +174,7 @@ def test_departures_are_the_settings_that_are_not_the_papers():
     assert departures(resolve(dataset="cifar10", num_rounds=20, seed=3)) == ["num_rounds 20 instead of 100"]
     assert departures(resolve(dataset="cifar10", num_rounds=100)) == []
     assert departures(resolve("FedProx", "cifar10", mu=1)) == ["mu 1.0 instead of 0.01"]
-    assert departures(resolve(partition="iid")) == ["partition iid instead of dirichlet", "beta None instead of 0.5"]
+    assert departures(resolve(partition="iid")) == ["partition iid instead of dirichlet"]
 
 
 def test_settings_print_one_line_each():

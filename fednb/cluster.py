@@ -59,13 +59,13 @@ def run(todo: Iterable[Job], summary: Summary, address: str, *, attempts: int = 
 
     try:
         import dask
-        from distributed import Client
+        import distributed  # noqa: F401
     except ImportError as error:
         raise sweep.SweepError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
     logging.getLogger("distributed").setLevel(logging.CRITICAL)  # a lost connection is reported below, in a sentence
     with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):
         try:
-            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+            client = _connect(address)
         except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
             raise sweep.SweepError(
                 f"No dask scheduler answers at {address} ({_line(error)}): "
@@ -74,6 +74,22 @@ def run(todo: Iterable[Job], summary: Summary, address: str, *, attempts: int = 
         # Leaving, by Ctrl-C too, cancels what is queued; a run that is under way ends itself as soon as it is not wanted.
         with client:
             _send(client, list(todo), summary, address, attempts)
+
+
+def _connect(address: str) -> Any:
+    """A client, or an error in time: dask's own timeout does not end the wait for a server that accepts and says nothing."""
+    from distributed import Client
+
+    answer: Future[Any] = Future()
+
+    def connect() -> None:
+        try:
+            answer.set_result(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
+        except BaseException as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=connect, daemon=True).start()
+    return answer.result(CONNECT_SECONDS + 2)
 
 
 def _send(client: Any, todo: list[Job], summary: Summary, address: str, attempts: int) -> None:
@@ -127,6 +143,8 @@ def _send(client: Any, todo: list[Job], summary: Summary, address: str, attempts
                 runs.write_atomically(job.path, record)
         except OSError as failed:
             return f"it was made, but {job.path.name} or its log cannot be written here ({failed.strerror})."
+        if error is None and not job.recorded:
+            return f"the worker has not returned the record {job.path.name}."
         return error
 
     try:

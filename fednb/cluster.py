@@ -7,6 +7,7 @@ the functions: the scheduler imports this module too, and should stay small.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import json
 import logging
@@ -77,19 +78,16 @@ def run(todo: Iterable[Job], summary: Summary, address: str, *, attempts: int = 
 
 
 def _connect(address: str) -> Any:
-    """A client, or an error in time: dask's own timeout does not end the wait for a server that accepts and says nothing."""
     from distributed import Client
+    from distributed.core import rpc
 
-    answer: Future[Any] = Future()
+    async def ask() -> None:
+        async with rpc(address, timeout=CONNECT_SECONDS) as scheduler:
+            await scheduler.identity()
 
-    def connect() -> None:
-        try:
-            answer.set_result(Client(address, timeout=CONNECT_SECONDS, set_as_default=False))
-        except BaseException as error:
-            answer.set_exception(error)
-
-    threading.Thread(target=connect, daemon=True).start()
-    return answer.result(CONNECT_SECONDS + 2)
+    # dask's own timeout does not end the wait for a server that accepts and then says nothing
+    asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS + 2))
+    return Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
 
 
 def _send(client: Any, todo: list[Job], summary: Summary, address: str, attempts: int) -> None:

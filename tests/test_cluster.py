@@ -282,7 +282,7 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     def kill() -> None:
         wait_for(lambda: count() or marks(dask).count(gpu) >= 3)
         victim.kill()
-        wait_for(count)
+        wait_for(count, 600)
 
     ended = []
     thread = beside(kill)

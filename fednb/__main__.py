@@ -45,7 +45,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="name=value",
         help="only runs with this setting, for instance dataset=cifar10; may be given again",
     )
-    sweep.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    place = sweep.add_mutually_exclusive_group()
+    place.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    place.add_argument(
+        "--scheduler",
+        metavar="ADDRESS",
+        help="make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread",
+    )
     sweep.add_argument("--dry-run", action="store_true", help="say what would be run")
     sweep.set_defaults(command=_sweep)
 
@@ -83,7 +89,7 @@ def _sweep(args: argparse.Namespace) -> int:
         for job in todo:
             print(f"{job.table}: {job.notebook} " + " ".join(f"{name}={value}" for name, value in job.parameters.items()))
         return 0
-    summary = sweep.run(chosen, jobs=args.jobs)
+    summary = sweep.run(chosen, jobs=args.jobs, scheduler=args.scheduler)
     for job in summary.diverged:
         print(f"diverged: {job.path.stem}")
     for job, error in summary.failed:

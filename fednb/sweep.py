@@ -422,6 +422,11 @@ def _fingerprint(dataset: str, root: str | None) -> str | DataError:
         return error
 
 
+def forget_data() -> None:
+    """Look at the data anew; a data set that was missing may have been put there."""
+    _fingerprint.cache_clear()
+
+
 def _find_data(dataset: str) -> str | DataError:
     return _fingerprint(dataset, os.environ.get("FEDNB_DATA"))
 
@@ -508,7 +513,7 @@ def execute(
     logs: Path,
     env: Mapping[str, str],
     *,
-    stop: threading.Event | None = None,
+    stop: Callable[[], bool] | None = None,
     echo: Callable[[str], None] | None = None,
     append: bool = False,
 ) -> str | None:
@@ -521,7 +526,7 @@ def execute(
     env
         The process's environment.
     stop
-        Ends the run when set.
+        Asked five times a second; the run is ended when it says yes.
     echo
         Called with each line of the log as it is written.
     append
@@ -554,7 +559,7 @@ def execute(
                 process.stdin.write(f"{json.dumps(order)}\n".encode())
                 process.stdin.flush()
             running = True
-            while running and not (stop and stop.is_set()):
+            while running and not (stop and stop()):
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(timeout=0.2)
                     running = False
@@ -566,6 +571,16 @@ def execute(
         return None if job.recorded else f"the notebook {job.notebook} ended without the record {job.path.name}."
     last = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     return last[-1].strip() if last else f"its process ended with status {process.returncode}."
+
+
+def execute_again(job: Job, env: Mapping[str, str], *, attempts: int, stop: Callable[[], bool]) -> str | None:
+    """Try a run until it is recorded, ``attempts`` times at most; returns the last error, as `execute` does."""
+    error = None
+    for attempt in range(attempts):
+        error = execute(job, logs_folder(), env, stop=stop, append=attempt > 0)
+        if error is None or stop():
+            break
+    return error
 
 
 def _end(process: subprocess.Popen) -> None:
@@ -637,7 +652,7 @@ def prepare(todo: Iterable[Job]) -> None:
         raise SweepError(f"Logs cannot be written in {logs_folder()} ({error.strerror}).") from error
 
 
-def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2) -> Summary:
+def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2, scheduler: str | None = None) -> Summary:
     """Make the runs that are not recorded.
 
     Parameters
@@ -646,6 +661,8 @@ def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2) -> Summary
         How many at once. With GPUs, each takes its turn.
     attempts
         How often a run that fails is tried. The other runs go on in any case.
+    scheduler
+        Address of a dask scheduler, whose workers make the runs, one per thread; ``jobs`` is then of no account.
 
     Returns
     -------
@@ -655,23 +672,25 @@ def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2) -> Summary
     recorded, todo = plan(tables)
     prepare(todo)
     summary, stop, slots = Summary(recorded), threading.Event(), queue.SimpleQueue()
+    if scheduler is not None:
+        if todo:
+            from fednb import cluster
+
+            cluster.run(todo, summary, scheduler, attempts=attempts)
+        return summary
     for slot in range(jobs):
         slots.put(slot)
 
     def one(job: Job) -> str | None:
-        slot, error = slots.get(), None
+        slot = slots.get()
         try:
-            for attempt in range(attempts):
-                error = execute(job, logs_folder(), environment(slot, jobs), stop=stop, append=attempt > 0)
-                if error is None or stop.is_set():
-                    break
-            return error
+            return execute_again(job, environment(slot, jobs), attempts=attempts, stop=stop.is_set)
         finally:
             slots.put(slot)
 
     pool = ThreadPoolExecutor(jobs)
     try:
-        _follow({pool.submit(one, job): job for job in todo}, summary)
+        follow({pool.submit(one, job): job for job in todo}, summary)
     except BaseException:  # Ctrl-C above all
         stop.set()
         raise
@@ -680,22 +699,41 @@ def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2) -> Summary
     return summary
 
 
-def _follow(futures: dict[Future[str | None], Job], summary: Summary) -> None:
-    """Fill the summary as runs end: a live line in a terminal, else a line per run."""
-    begin, live, pending = time.monotonic(), sys.stderr.isatty(), set(futures)
+def follow(
+    futures: dict[Future[Any], Job],
+    summary: Summary,
+    collect: Callable[[Job, Future[Any]], str | None] = lambda job, future: future.result(),
+    watch: Callable[[], None] = lambda: None,
+) -> None:
+    """Fill the summary as runs end: a live line in a terminal, else a line per run.
+
+    Parameters
+    ----------
+    futures
+        Emptied as they end.
+    collect
+        Says of a future that has ended what went wrong, or None if the run is recorded.
+    watch
+        Called every second.
+    """
+    begin, live, pending, total = time.monotonic(), sys.stderr.isatty(), set(futures), len(futures)
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
-    with tqdm(total=len(futures), unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
+    with tqdm(total=total, unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
         while pending:
             ended, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
-            for future in ended:
-                job, error = futures[future], future.result()
+            while ended:
+                future = ended.pop()
+                job = futures.pop(future)
+                error = collect(job, future)
+                del future  # whoever still holds a dask future wants its run made again if that worker dies
                 summary.done.append(job) if error is None else summary.failed.append((job, error))
                 bar.update()
                 bar.set_postfix(failed=len(summary.failed), refresh=False)
                 if not live:
                     count = len(summary.done) + len(summary.failed)
-                    left = (time.monotonic() - begin) / count * (len(futures) - count)
+                    left = (time.monotonic() - begin) / count * (total - count)
                     text = job.status if error is None else f"failed: {error}"
                     rest = f"; about {tqdm.format_interval(left)} left" if left else ""
-                    print(f"{count}/{len(futures)}  {job.path.stem}  {text}{rest}", file=sys.stderr, flush=True)
+                    print(f"{count}/{total}  {job.path.stem}  {text}{rest}", file=sys.stderr, flush=True)
             bar.refresh()
+            watch()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -455,9 +456,17 @@ def anchor(source: str, method: str, round: int) -> float:
 # --- tables by name ---------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=1)  # a notebook shows many tables, and to read a file means to check each of its runs
+def _tables(folder: Path, state: Any) -> dict[str, sweep.Table]:
+    return sweep.read(folder)
+
+
 def table_of(name: str) -> sweep.Table:
     """Table ``name`` of the sweep files."""
-    tables = sweep.read(papers.folder() / "sweeps")
+    folder = papers.folder() / "sweeps"
+    files = [*folder.glob("*.yaml"), *papers.folder().glob("*.ipynb")]
+    places = [os.environ.get(name) for name in ("FEDNB_RUNS", "FEDNB_DATA")]
+    tables = _tables(folder, (*((file, file.stat().st_mtime_ns) for file in sorted(files)), *places))
     if name not in tables:
         raise ReportError(f"There is no table {name!r}; the sweep files have {', '.join(tables) or 'none'}.")
     return tables[name]

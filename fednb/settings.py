@@ -125,7 +125,7 @@ class Settings:
 
     def flat(self) -> dict[str, Any]:
         """All settings in one level; a hyperparameter is called by its own name."""
-        values = dataclasses.asdict(self)
+        values = dict(vars(self))
         return values | values.pop("hyperparameters")
 
     def __str__(self) -> str:

@@ -7,6 +7,7 @@ notebook's own lines. The environment variable ``FEDNB_NOTEBOOKS`` names another
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -36,13 +37,19 @@ def folder() -> Path:
 def path(name: str) -> Path:
     """The notebook called ``name``: ``01_moon``, ``moon`` or a path."""
     stem = Path(name).name.removesuffix(".ipynb")
-    found = sorted(p for p in folder().glob("*.ipynb") if re.sub(r"^\d+_", "", p.stem) == stem or p.stem == stem)
+    known = _notebooks(folder(), folder().stat().st_mtime_ns if folder().exists() else 0)
+    found = [p for p in known if stem in (p.stem, re.sub(r"^\d+_", "", p.stem))]
     if Path(name).suffix == ".ipynb" and Path(name).exists():
         return Path(name)
     if not found:
         known = ", ".join(sorted(p.stem for p in folder().glob("[0-9]*.ipynb"))) or "none"
         raise NotebookError(f"There is no notebook {name!r} in {folder()}; there are: {known}.")
     return found[0]
+
+
+@functools.lru_cache(maxsize=4)  # a sweep file asks for its notebook several times per run
+def _notebooks(folder: Path, time_ns: int) -> tuple[Path, ...]:
+    return tuple(sorted(folder.glob("*.ipynb")))
 
 
 def load(name: str) -> ModuleType:

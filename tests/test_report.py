@@ -48,7 +48,11 @@ def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESUL
         "seconds_per_round": 12.34,
         "commit": "abc",
         "partition": {"hash": f"{split}{job.settings.seed}"},
-        "metrics": {"round": list(range(1, rounds + 1)), "accuracy": curve or [accuracy] * rounds},
+        "metrics": {
+            "round": list(range(1, rounds + 1)),
+            "accuracy": curve or [accuracy] * rounds,
+            "seconds": [12.34] * rounds,
+        },
     }
     runs.write_atomically(job.path, json.dumps(content if status != "failed" else content | {"metrics": {}}))
     return job.path

@@ -254,6 +254,8 @@ def _by_cell(found: list[Cell], text: Callable[[Cell], str]) -> list[str]:
 
 def _in_words(departure: str) -> str:
     name, value, rest = departure.split(" ", 2)
+    if name == "validation":
+        return f"{float(value):.0%} of the training images held out"
     if name in _COUNTED:
         return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]} {rest}"
     return f"{name.replace('_', ' ')} {value} {rest}"

@@ -256,7 +256,7 @@ def _cell(
     candidates = [_filled(made, group, known, baseline) for group in groups.values()]
     finished = [cell for cell in candidates if cell.values]
     shown = (finished or [cell for cell in candidates if cell.statuses] or candidates)[0]
-    better = min if MEASURES[table.measure].worst > 1 and MEASURES[table.measure].median else max
+    better = min if MEASURES[table.measure].lower_is_better else max
     if len(finished) > 1:
         shown = better(finished, key=lambda cell: cell.mean)
     if not shown.statuses:

@@ -55,6 +55,11 @@ class Measure:
     worst: float = math.inf
     relative: bool = False
 
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether the smaller of two values is the better one: then what was never reached is infinitely large."""
+        return self.median and self.worst == math.inf
+
     def reached(self, value: float) -> bool:
         """Whether a value was reached at all."""
         return not self.median or value != self.worst
@@ -63,14 +68,14 @@ class Measure:
         """The mean over seeds; or the median, of an even number of runs the worse of the two in the middle."""
         if not self.median:
             return float(np.mean(values))
-        return sorted(values, reverse=self.worst < 1)[len(values) // 2]
+        return sorted(values, reverse=not self.lower_is_better)[len(values) // 2]
 
     def text(self, value: float | None, bounds: Sequence[float] = ()) -> str:
         """A value as it is printed; one that was never reached as ``> 100``."""
         if value is None:
             return ""
         if not self.reached(value):
-            return f"> {min(bounds):.{self.decimals}f}" if self.worst > 1 else f"< {max(bounds):.{self.decimals}f}"
+            return f"> {min(bounds):.{self.decimals}f}" if self.lower_is_better else f"< {max(bounds):.{self.decimals}f}"
         return f"{value:.{self.decimals}f}"
 
 

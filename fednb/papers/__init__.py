@@ -37,13 +37,14 @@ def folder() -> Path:
 def path(name: str) -> Path:
     """The notebook called ``name``: ``01_moon``, ``moon`` or a path."""
     stem = Path(name).name.removesuffix(".ipynb")
-    known = _notebooks(folder(), folder().stat().st_mtime_ns if folder().exists() else 0)
-    found = [p for p in known if stem in (p.stem, re.sub(r"^\d+_", "", p.stem))]
+    where = folder()
+    notebooks = _notebooks(where, where.stat().st_mtime_ns if where.exists() else 0)
+    found = [p for p in notebooks if stem in (p.stem, re.sub(r"^\d+_", "", p.stem))]
     if Path(name).suffix == ".ipynb" and Path(name).exists():
         return Path(name)
     if not found:
-        known = ", ".join(sorted(p.stem for p in folder().glob("[0-9]*.ipynb"))) or "none"
-        raise NotebookError(f"There is no notebook {name!r} in {folder()}; there are: {known}.")
+        known = ", ".join(p.stem for p in notebooks if p.stem[0].isdigit()) or "none"
+        raise NotebookError(f"There is no notebook {name!r} in {where}; there are: {known}.")
     return found[0]
 
 

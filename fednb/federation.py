@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -28,6 +28,13 @@ from fednb.models import Net
 State = dict[str, Tensor]  # a model's parameters and buffers by name
 Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
 Server = dict[str, Any]
+
+# Types of hyperparameters: what is allowed, as a test and in words. `FedAvg` checks them.
+NonNegative = Annotated[float, lambda v: 0 <= v < math.inf, "a number from 0"]
+Positive = Annotated[float, lambda v: 0 < v < math.inf, "a positive number"]
+Fraction = Annotated[float, lambda v: 0 <= v <= 1, "a number from 0 to 1"]
+NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
+Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]
 
 
 @dataclass(frozen=True)
@@ -144,12 +151,24 @@ def average(states: Sequence[State], weights: Sequence[float]) -> State:
 class FedAvg:
     """Federated averaging (McMahan et al. 2017), and the default answers of every other method.
 
-    A subclass is a dataclass whose fields are its hyperparameters. `loss` and `predict` are pure functions of
+    A subclass is a dataclass whose fields are its hyperparameters; one that is annotated with a type such as
+    `Positive`, or with a ``Literal``, is checked. `loss` and `predict` are pure functions of
     tensors, with no branch on data, so that they run eagerly, compiled, batched over clients, or in a CUDA graph.
     """
 
     # True if clients end with models of their own, which are then evaluated one by one
     personal: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        for name, hint in get_type_hints(type(self), include_extras=True).items():
+            if get_origin(hint) is Annotated:
+                _, test, words = get_args(hint)
+            elif get_origin(hint) is Literal:
+                test, words = get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}"
+            else:
+                continue
+            if not test(getattr(self, name)):
+                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {words}.")
 
     def start(self, model: Net, num_clients: int) -> Server:
         """The server's first state."""
@@ -192,7 +211,10 @@ class FedAvg:
         }
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        """The server's next state. All of the server's random draws happen here."""
+        """The server's next state. All of the server's random draws happen here, keyed by ``server["seed"]``.
+
+        Each upload also holds the number of the client that it comes from, as ``"client"``.
+        """
         weights = [int(u["num_samples"]) for u in uploads]
         return {**server, "model": average([u["model"] for u in uploads], weights)}
 
@@ -288,7 +310,7 @@ class Federation:
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
         with self.hand_model(self.clients[0]):
-            self.server = self.method.start(self.clients[0].model, len(self.clients))
+            self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
 
@@ -335,7 +357,8 @@ class Federation:
         for down, up in pairs.values():
             self._count("down", down)
             self._count("up", up)
-        return [pairs[i][1] for i in sorted(pairs)]
+        # whom the server hears it knows without being told
+        return [pairs[i][1] | {"client": i} for i in sorted(pairs)]
 
     def local_update(self, client: Client, received: Message, t: int) -> Message:
         """What a client does by default: load, prepare, train phase by phase, upload."""

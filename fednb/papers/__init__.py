@@ -83,7 +83,7 @@ class _Loader(importlib.abc.InspectLoader):
         source, file = self.get_source(module.__name__), str(self.notebook)
         # without a time, linecache keeps these lines instead of reading the notebook's JSON as if it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        exec(compile(source, file, "exec"), module.__dict__)
+        exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 
     def is_package(self, fullname: str) -> bool:
         return False

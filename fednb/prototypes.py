@@ -1,0 +1,133 @@
+"""Class prototypes: sets of them, their means over clients, and FedAvg with prototypes on the wire.
+
+A set of prototypes is a dict of tensors, so that it can be sent as it is: ``vectors`` [P, D], and ``labels`` [P],
+the class of each. ``counts`` [P], how many images each stands for, is there where a method needs it. A class
+without a prototype is simply absent; `padded` gives every set the same size for the functions of a training step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from fednb.federation import Client, FedAvg, Message, Server
+from fednb.models import Net
+
+Prototypes = dict[str, Tensor]
+
+
+def class_means(z: Tensor, y: Tensor) -> Prototypes:
+    """The mean representation of each class that occurs, in the order of the classes (FedProc, equation 5).
+
+    Parameters
+    ----------
+    z, y
+        Representations [n, D] and labels [n].
+
+    Returns
+    -------
+    dict
+        ``vectors`` [P, D], ``labels`` [P], ``counts`` [P].
+    """
+    return mean_by_class({"vectors": z, "labels": y, "counts": torch.ones_like(y)})
+
+
+def mean_by_class(prototypes: Prototypes, weighted: bool = False) -> Prototypes:
+    """One prototype per class, the mean of all that the set has of it, in the order of the classes.
+
+    Parameters
+    ----------
+    weighted
+        Weight each vector with its count; otherwise all have the same weight. Counts are summed either way.
+    """
+    vectors = prototypes["vectors"]
+    labels, place = prototypes["labels"].unique(return_inverse=True)
+    weights = prototypes["counts"].to(vectors.dtype) if weighted else vectors.new_ones(len(vectors))
+    sums = vectors.new_zeros(len(labels), vectors.shape[1]).index_add_(0, place, vectors * weights[:, None])
+    totals = vectors.new_zeros(len(labels)).index_add_(0, place, weights)
+    means = {"vectors": sums / totals[:, None], "labels": labels}
+    if "counts" in prototypes:
+        counts = prototypes["counts"]
+        means["counts"] = counts.new_zeros(len(labels)).index_add_(0, place, counts)
+    return means
+
+
+def join(sets: Sequence[Prototypes]) -> Prototypes:
+    """All prototypes of several sets in one, one after the other."""
+    return {name: torch.cat([one[name] for one in sets]) for name in sets[0]}
+
+
+def select(prototypes: Prototypes, which: Tensor) -> Prototypes:
+    """The prototypes at these places, or where this mask is true."""
+    return {name: values[which] for name, values in prototypes.items()}
+
+
+def updated(old: Prototypes, new: Prototypes) -> Prototypes:
+    """The new prototypes, and the old ones of the classes of which there is no new one."""
+    if not len(old["labels"]):
+        return new
+    return join([select(old, ~torch.isin(old["labels"], new["labels"])), new])
+
+
+def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
+    """The set with rows of zeros and label -1 at its end, so that it has ``capacity`` rows.
+
+    Raises
+    ------
+    ValueError
+        If there are more prototypes than that.
+    """
+    missing = capacity - len(prototypes["labels"])
+    if missing < 0:
+        raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
+    vectors, labels = prototypes["vectors"], prototypes["labels"]
+    return {
+        "vectors": torch.cat([vectors, vectors.new_zeros(missing, vectors.shape[1])]),
+        "labels": torch.cat([labels, labels.new_full((missing,), -1)]),
+    }
+
+
+@dataclass
+class WithPrototypes(FedAvg):
+    """FedAvg whose clients also send what they know of each class, and receive what the server makes of it.
+
+    A method overrides `summary`, what a client sends; `merge`, what the server keeps; `sent`, what a client
+    receives; and uses ``given["prototypes"]`` in its loss: the received set, padded to one row per class.
+    """
+
+    def start(self, model: Net, num_clients: int) -> Server:
+        none = {"vectors": model.classifier.weight.detach()[:0].clone(), "labels": torch.arange(0)}
+        return super().start(model, num_clients) | {"prototypes": none}
+
+    def broadcast(self, server: Server, client_id: int) -> Message:
+        return super().broadcast(server, client_id) | {"prototypes": self.sent(server, client_id)}
+
+    def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
+        capacity = client.model.classifier.out_features
+        return super().prepare(client, received, t) | {"prototypes": padded(received["prototypes"], capacity)}
+
+    def upload(self, client: Client, given: dict[str, Any]) -> Message:
+        return super().upload(client, given) | {"prototypes": self.summary(client)}
+
+    def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
+        return super().aggregate(server, uploads, t) | {"prototypes": self.merge(server, uploads, t)}
+
+    def summary(self, client: Client) -> Prototypes:
+        """What a client tells of its classes: by default the mean representation of each."""
+        means = class_means(*client.representations())
+        return {"vectors": means["vectors"], "labels": means["labels"]}
+
+    def merge(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
+        """The server's next prototypes: by default the mean over the clients that hold a class.
+
+        A class that none of them holds keeps the prototype that it has.
+        """
+        return updated(server["prototypes"], mean_by_class(join([u["prototypes"] for u in uploads])))
+
+    def sent(self, server: Server, client_id: int) -> Prototypes:
+        """What a client receives: by default all of the server's prototypes."""
+        return server["prototypes"]

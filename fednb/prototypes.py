@@ -100,7 +100,8 @@ class WithPrototypes(FedAvg):
     """
 
     def start(self, model: Net, num_clients: int) -> Server:
-        none = {"vectors": model.classifier.weight.detach()[:0].clone(), "labels": torch.arange(0)}
+        weight = model.classifier.weight.detach()
+        none = {"vectors": weight.new_zeros(0, weight.shape[1]), "labels": weight.new_zeros(0, dtype=torch.long)}
         return super().start(model, num_clients) | {"prototypes": none}
 
     def broadcast(self, server: Server, client_id: int) -> Message:

@@ -32,6 +32,7 @@ Server = dict[str, Any]
 # Types of hyperparameters: what is allowed, as a test and in words. `FedAvg` checks them.
 NonNegative = Annotated[float, lambda v: 0 <= v < math.inf, "a number from 0"]
 Positive = Annotated[float, lambda v: 0 < v < math.inf, "a positive number"]
+BelowOne = Annotated[float, lambda v: 0 <= v < 1, "a number in [0, 1)"]
 Fraction = Annotated[float, lambda v: 0 <= v <= 1, "a number from 0 to 1"]
 NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
 Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]

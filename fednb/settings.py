@@ -7,9 +7,9 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
-from fednb.federation import FedAvg, Training
+from fednb.federation import BelowOne, Count, FedAvg, NonNegative, NonNegativeInt, Positive, Training
 from fednb.models import MODELS
 
 
@@ -67,33 +67,35 @@ _DIRICHLET_ONLY = ("beta", "balance", "min_size")
 _OPTIONAL = (*_DIRICHLET_ONLY, "projection_dim", "validation")
 
 
-def _positive(value: Any) -> bool:
-    return 0 < value < math.inf
-
-
-def _whole(value: Any) -> bool:
-    return isinstance(value, int) and value >= 1
-
-
 # name: (types, test, what is allowed in words)
-_RULES: dict[str, tuple[tuple[type, ...], Callable[[Any], bool], str]] = {
+_Rule = tuple[tuple[type, ...], Callable[[Any], bool], str]
+
+
+def _rule(hint: Any) -> _Rule:
+    """A type of hyperparameters as a rule; a whole number will do for a float."""
+    kind, test, words = get_args(hint)
+    return (int, float) if kind is float else (kind,), test, words
+
+
+_SWITCH: _Rule = (bool,), lambda v: True, "True or False"
+_RULES: dict[str, _Rule] = {
     "partition": ((str,), lambda v: v in PARTITIONS, f"one of {', '.join(PARTITIONS)}"),
-    "beta": ((int, float), _positive, "a positive number"),
-    "balance": ((bool,), lambda v: True, "True or False"),
-    "min_size": ((int,), _whole, "a whole number from 1"),
-    "num_clients": ((int,), _whole, "a whole number from 1"),
+    "beta": _rule(Positive),
+    "balance": _SWITCH,
+    "min_size": _rule(Count),
+    "num_clients": _rule(Count),
     "participation": ((int, float), lambda v: 0 < v <= 1, "a fraction in (0, 1]"),
-    "num_rounds": ((int,), _whole, "a whole number from 1"),
-    "local_epochs": ((int,), _whole, "a whole number from 1"),
-    "batch_size": ((int,), _whole, "a whole number from 1"),
-    "lr": ((int, float), _positive, "a positive number"),
-    "momentum": ((int, float), lambda v: 0 <= v < 1, "a number in [0, 1)"),
-    "weight_decay": ((int, float), lambda v: 0 <= v < math.inf, "a number from 0"),
+    "num_rounds": _rule(Count),
+    "local_epochs": _rule(Count),
+    "batch_size": _rule(Count),
+    "lr": _rule(Positive),
+    "momentum": _rule(BelowOne),
+    "weight_decay": _rule(NonNegative),
     "model": ((str,), lambda v: v in MODELS, f"one of {', '.join(MODELS)}"),
-    "projection_head": ((bool,), lambda v: True, "True or False"),
-    "projection_dim": ((int,), _whole, "a whole number from 1"),
+    "projection_head": _SWITCH,
+    "projection_dim": _rule(Count),
     "validation": ((float,), lambda v: 0 < v < 1, "a fraction between 0 and 1"),
-    "seed": ((int,), lambda v: v >= 0, "a whole number from 0"),
+    "seed": _rule(NonNegativeInt),
 }
 
 

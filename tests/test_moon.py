@@ -175,7 +175,7 @@ def test_moon_with_server_momentum_is_both(federate, identical, rounds, momentum
     fed = federate(both)
     rounds(fed, 3)
     assert fed.history[-1]["loss/contrastive"] > 0
-    assert fed.server.keys() == {"model", "velocity"}
+    assert fed.server.keys() == {"model", "velocity", "seed"}
     assert not identical(fed.server["model"], rounds(federate(FedAvgM(server_momentum=momentum)), 3))
     alone = rounds(federate(MOON(mu=1.0)), 3)
     close = all(torch.allclose(fed.server["model"][n].double(), alone[n].double(), atol=1e-4) for n in alone)
@@ -317,7 +317,7 @@ def test_mu_is_the_papers_per_data_set():
         ({"temperature": 0}, "temperature is 0.0; it must be a positive number"),
         ({"negatives": 0}, "negatives is 0; it must be a whole number from 1"),
         ({"negatives": 1.5}, "negatives is 1.5; it must be a whole number"),
-        ({"second_term": "L2"}, "second_term is 'L2'; it must be 'contrastive' or 'l2'"),
+        ({"second_term": "L2"}, "second_term is 'L2'; it must be one of 'contrastive', 'l2'"),
         ({"second_term": "l2", "temperature": 0.1}, "not read with second_term 'l2'"),
         ({"second_term": "l2", "negatives": 2}, "not read with second_term 'l2'"),
         ({"second_term": "l2", "random_start": True}, "not read with second_term 'l2'"),

@@ -175,7 +175,7 @@ def test_moon_with_server_momentum_is_both(federate, identical, rounds, momentum
     fed = federate(both)
     rounds(fed, 3)
     assert fed.history[-1]["loss/contrastive"] > 0
-    assert fed.server.keys() == {"model", "velocity"}
+    assert fed.server.keys() == {"model", "velocity", "seed"}
     assert not identical(fed.server["model"], rounds(federate(FedAvgM(server_momentum=momentum)), 3))
     alone = rounds(federate(MOON(mu=1.0)), 3)
     close = all(torch.allclose(fed.server["model"][n].double(), alone[n].double(), atol=1e-4) for n in alone)
@@ -280,7 +280,7 @@ def test_a_previous_model_is_not_sent_and_not_shared(federate):
         fed.run_round(), plain.run_round()
     assert fed.traffic == plain.traffic
     assert len(fed.clients[0].memory["previous"]) == 3
-    assert fed.server.keys() == {"model"}
+    assert fed.server.keys() == {"model", "seed"}
 
 
 def test_a_restored_federation_keeps_its_previous_models(federate, identical, tmp_path):

@@ -41,6 +41,11 @@ def tables():
     return sweep.read(ROOT / "notebooks" / "sweeps" / "02_fedproc.yaml")
 
 
+@pytest.fixture(scope="module")
+def moon():
+    return sweep.read(ROOT / "notebooks" / "sweeps" / "01_moon.yaml")
+
+
 def paper(method, dataset, **given):
     """The settings of a cell, from the paper's text; the baselines' learning rate is that of MOON's paper."""
     usual = USUAL | {"method": method, "dataset": ALL[dataset], "model": "resnet-50"} | OWN[method]
@@ -205,12 +210,10 @@ def test_seeds_and_tiers(tables):
             assert {job.settings.seed for job in table.jobs} == {0, 1, 2}
 
 
-def test_runs_are_shared_with_each_other_and_with_moons(tables):
-    moon = sweep.read(ROOT / "notebooks" / "sweeps" / "01_moon.yaml")
-
+def test_runs_are_shared_with_each_other_and_with_moons(tables, moon):
     def paths(name, method=None):
         jobs = (moon if "moon" in name else tables)[name].jobs
-        return {job.path.name for job in jobs if method is None or job.settings.method == method}
+        return {job.path for job in jobs if method is None or job.settings.method == method}
 
     assert paths("fedproc-5") < paths("fedproc-2")
     assert paths("fedproc-figure-4") == paths("fedproc-figure-4-half") < paths("fedproc-2")

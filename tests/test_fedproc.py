@@ -99,6 +99,17 @@ def test_a_dead_representation_or_prototype_has_a_bounded_gradient(scale):
         assert gradient.abs().max() <= 2 / EPS
 
 
+def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_net):
+    net, x, y = batch_norm_net().eval(), torch.rand(6, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2])
+    prototypes = prototypes_of([2, 0], dimension=4, capacity=3)
+    given = {"prototypes": prototypes | {"vectors": prototypes["vectors"].float()}, "alpha": torch.tensor(0.25)}
+    terms = FedProc(temperature=0.3).loss(net, x, y, given)
+    expected = literal_loss(net(x).representation.detach().double(), y, prototypes, 0.3)
+    assert list(terms) == ["cross_entropy", "contrastive"]
+    assert terms["contrastive"].item() == pytest.approx(0.25 * np.mean(expected), rel=1e-5)  # two images count as zero
+    assert terms["cross_entropy"].item() == pytest.approx(0.75 * F.cross_entropy(net(x).logits, y).item(), rel=1e-5)
+
+
 # --- what its numbers mean, with ten classes
 
 

@@ -213,6 +213,15 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
         assert_same(message, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_the_first_prototypes_do_not_depend_on_who_had_the_network_before(ragged, identical):
+    fed, undisturbed = ragged(FedProc()), ragged(FedProc())
+    with fed.hand_model(fed.clients[0]):
+        for parameter in fed.clients[0].model.parameters():
+            parameter.data.fill_(0.3)
+    fed.run_round(), undisturbed.run_round()
+    assert identical(fed.server, undisturbed.server)
+
+
 @pytest.mark.parametrize("normalise_z", [False, True])
 def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(ragged, normalise_z):
     fed = ragged(FedProc(normalise_z=normalise_z))

@@ -48,6 +48,10 @@ DATASETS: dict[str, dict[str, Any]] = {
 # MOON: "mu = 1 is a reasonable good choice" (appendix D.1) where the paper has not tuned it
 _CONTRAST = {"mu": 1.0, "temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
 
+# FedProc, equations 2, 4 and 5 and algorithm 1 as they are printed; the paper does not say how its c⁰ comes about
+_PROTOTYPES = {"alpha": 1.0, "alpha_schedule": "linear", "alpha_rounds": 0, "temperature": 1.0, "first_round_ce": False}
+_PROTOTYPES |= {"normalise_z": False, "weighted_prototypes": False}
+
 # Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "MOON": {"": _CONTRAST, "cifar10": {"mu": 5.0}},
@@ -56,7 +60,7 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "SCAFFOLD": {"": {"momentum_factor": True, "niid_bench": False}},
     "FedAvgM": {"": {"classical": False}},
     # FedProc, table 1; it runs Tiny-ImageNet as long as the others
-    "FedProc": {"cifar100": {"lr": 0.1}, "tiny_imagenet": {"lr": 0.1, "num_rounds": 100}},
+    "FedProc": {"": _PROTOTYPES, "cifar100": {"lr": 0.1}, "tiny_imagenet": {"lr": 0.1, "num_rounds": 100}},
     # FedSSC uses CIFAR-10 alone; elsewhere MOON's choice where it was not tuned
     "FedSSC": {"": {"mu_moon": 1.0}, "cifar10": {"mu_moon": 5.0}},
     "SOLO": {"": {"num_rounds": 1, "local_epochs": 300}, "digits": {"num_rounds": 1, "local_epochs": 50}},

@@ -2,9 +2,11 @@
 
 import copy
 import dataclasses
+import math
 import random
+import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import pytest
@@ -15,7 +17,7 @@ from fednb.papers.foundations import SCAFFOLD, SOLO
 from fednb import augment, federation, seeds
 from fednb.data import Augmentation
 from fednb.evaluate import evaluate
-from fednb.federation import FedAvg, Phase, average, message_size
+from fednb.federation import Count, FedAvg, Fraction, NonNegative, NonNegativeInt, Phase, Positive, average, message_size
 
 
 @dataclass
@@ -46,6 +48,65 @@ class Own(FedAvg):
 
 def state_of(fed):
     return copy.deepcopy({"server": fed.server, "memories": [c.memory for c in fed.clients], "traffic": fed.traffic})
+
+
+@dataclass
+class Checked(FedAvg):
+    """One hyperparameter of each type that is checked, and one of a type that is not."""
+
+    weight: NonNegative = 0.5
+    scale: Positive = 1.0
+    share: Fraction = 0.5
+    extra: NonNegativeInt = 0
+    number: Count = 1
+    kind: Literal["soft", "hard"] = "soft"
+    free: float = 0.0
+
+
+@dataclass
+class CheckedMore(Checked):
+    """Of a subclass the types of both are checked, whatever it checks by hand."""
+
+    other: Positive = 1.0
+    even: Annotated[int, lambda v: v % 2 == 0, "an even number"] = 2
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.other > 100 * self.number:
+            raise ValueError("other must not exceed a hundred times number.")
+
+
+# --- hyperparameters
+
+
+@pytest.mark.parametrize(
+    ("name", "good", "bad", "words"),
+    [
+        ("weight", (0, 0.0, 1e-9, 5, 1e300), (-1e-9, -1, math.inf, math.nan), "a number from 0"),
+        ("scale", (1e-9, 1, 1e300), (0, 0.0, -1, math.inf, math.nan), "a positive number"),
+        ("share", (0, 1, 0.3), (-0.1, 1.1, math.inf, math.nan), "a number from 0 to 1"),
+        ("extra", (0, 1, 99), (-1,), "a whole number from 0"),
+        ("number", (1, 99), (0, -1), "a whole number from 1"),
+        ("kind", ("soft", "hard"), ("Soft", "", None, 1), "one of 'soft', 'hard'"),
+        ("free", (-1e9, math.inf), (), ""),
+        ("even", (0, 4), (3,), "an even number"),
+    ],
+)
+def test_types_of_hyperparameters_say_what_is_allowed(name, good, bad, words):
+    for cls in (Checked, CheckedMore)[name == "even" :]:
+        for value in good:
+            assert getattr(cls(**{name: value}), name) == value
+        for value in bad:
+            with pytest.raises(ValueError, match=f"^{re.escape(f'{name} is {value!r}; it must be {words}.')}$"):
+                cls(**{name: value})
+
+
+def test_what_a_method_checks_by_hand_comes_on_top():
+    with pytest.raises(ValueError, match="other must not exceed a hundred times number"):
+        CheckedMore(other=200.0)
+    with pytest.raises(ValueError, match="other is 0"):
+        CheckedMore(other=0)
+    assert CheckedMore(number=3, other=200.0).other == 200.0
 
 
 # --- local training
@@ -243,6 +304,49 @@ def test_traffic_is_the_models_size_counted_by_hand(federate):
 def test_message_size_counts_nested_tensors():
     message = {"a": torch.zeros(2, 3), "b": {"c": torch.zeros(4, dtype=torch.int64), "d": {"e": torch.tensor(1.0)}}, "f": {}}
     assert message_size(message) == {"a": (6, 24), "b": (5, 36), "f": (0, 0)}
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_the_server_knows_who_an_upload_is_from_and_nobody_pays_for_it(federate, participation):
+    seen = []
+
+    class Noting(FedAvg):
+        def aggregate(self, server, uploads, t):
+            seen.append([upload["client"] for upload in uploads])
+            assert [int(upload["num_samples"]) for upload in uploads] == [fed.clients[i].num_samples for i in seen[-1]]
+            return super().aggregate(server, uploads, t)
+
+    fed, plain = federate(Noting(), participation=participation), federate(participation=participation)
+    for t in range(3):
+        fed.run_round(), plain.run_round()
+        assert seen[t] == [client.id for client in fed.sample(t)]
+        assert fed.traffic == plain.traffic
+        assert set(fed.traffic["up"]) == {"model", "num_samples"}
+    uploads = fed.exchange(fed.server, [fed.clients[2], fed.clients[0]], 3, lambda client, received, t: {"x": torch.ones(1)})
+    assert uploads == [{"x": torch.ones(1), "client": 0}, {"x": torch.ones(1), "client": 2}]
+    assert fed.traffic["up"]["x"] == (2, 8)
+
+
+def test_the_server_has_the_seed_for_its_draws_and_keeps_it(federate):
+    class Drawing(FedAvg):
+        def aggregate(self, server, uploads, t):
+            drawn.append(seeds.generator(server["seed"], "of the server", t).random())
+            return super().aggregate(server, uploads, t)
+
+    by_seed = {}
+    for seed in (0, 7, 7):
+        drawn = []
+        fed = federate(Drawing(), seed=seed)
+        for _ in range(2):
+            fed.run_round()
+        assert fed.server["seed"] == seed
+        restored = federate(Drawing(), seed=seed)
+        restored.restore(fed.checkpoint())
+        restored.run_round()
+        assert len(set(drawn)) == 3
+        by_seed.setdefault(seed, []).append(drawn)
+    assert by_seed[7][0] == by_seed[7][1] != by_seed[0][0]
+    assert fed.method.broadcast(fed.server, 0).keys() == {"model"}  # it is not sent
 
 
 @pytest.mark.parametrize("value", [1, 1.5, "text", None, [torch.zeros(2)], np.zeros(2)])

@@ -280,7 +280,7 @@ def test_a_previous_model_is_not_sent_and_not_shared(federate):
         fed.run_round(), plain.run_round()
     assert fed.traffic == plain.traffic
     assert len(fed.clients[0].memory["previous"]) == 3
-    assert fed.server.keys() == {"model"}
+    assert fed.server.keys() == {"model", "seed"}
 
 
 def test_a_restored_federation_keeps_its_previous_models(federate, identical, tmp_path):

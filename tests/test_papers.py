@@ -89,6 +89,17 @@ def test_getsource_shows_the_notebooks_lines(notebooks):
     assert "the line that fails" in inspect.getsource(cls.loss)
 
 
+def test_export_cells_do_not_inherit_the_loaders_future_flags(notebooks):
+    """An annotation is what it says, not its text: types of hyperparameters are read from it."""
+    notebooks("07_study", (["export"], "class Study:\n    number: int = 1"), (["export"], "def f(x: Study) -> None: ..."))
+    study = papers.load("study")
+    assert study.Study.__annotations__ == {"number": int}
+    assert study.f.__annotations__ == {"x": study.Study, "return": None}
+    notebooks("08_other", (["export"], "def f(x: not_there): ..."))
+    with pytest.raises(NameError, match="not_there"):
+        papers.load("other")
+
+
 def test_a_traceback_shows_the_notebooks_line(notebooks):
     notebooks("07_study", (["export"], SOURCE))
     with pytest.raises(ZeroDivisionError) as caught:

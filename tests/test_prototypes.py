@@ -1,0 +1,330 @@
+"""Class prototypes: their arithmetic against literal loops, and what becomes of them on the way across."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from fednb.papers.fedproc import FedProc
+
+from fednb.data import Augmentation
+from fednb.federation import FedAvg, Phase
+from fednb.prototypes import WithPrototypes, class_means, join, mean_by_class, padded, select, updated
+
+CLASSES_OF = ([0, 1, 2], [0, 1], [2], [0, 2])  # what the four clients of `ragged` hold
+SIZES = (20, 9, 17, 14)
+MODEL = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)  # the numbers of the network with BatchNorm
+
+
+def made_up(labels, counts=None, dimension=3, seed=0, dtype=torch.float64):
+    """A set of prototypes with random vectors."""
+    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(labels), dimension))).to(dtype)
+    made = {"vectors": vectors, "labels": torch.tensor(labels, dtype=torch.long)}
+    return made if counts is None else made | {"counts": torch.tensor(counts)}
+
+
+def by_class(prototypes):
+    """The vector of each class; a class that is there twice is an error."""
+    labels = prototypes["labels"].tolist()
+    assert len(set(labels)) == len(labels) == len(prototypes["vectors"])
+    return dict(zip(labels, prototypes["vectors"].double().numpy(), strict=True))
+
+
+def literal_means(z, y, weights=None):
+    """The (weighted) mean vector of each class, number by number."""
+    sums, totals = {}, {}
+    for i, label in enumerate(y.tolist()):
+        weight = 1.0 if weights is None else float(weights[i])
+        totals[label] = totals.get(label, 0.0) + weight
+        for d, value in enumerate(z[i].tolist()):
+            sums.setdefault(label, [0.0] * z.shape[1])[d] += weight * value
+    return {label: [value / totals[label] for value in values] for label, values in sums.items()}
+
+
+def assert_same(found, expected, **tolerance):
+    found = by_class(found) if "labels" in found else found
+    assert found.keys() == expected.keys()
+    for label, vector in expected.items():
+        np.testing.assert_allclose(found[label], vector, **{"rtol": 1e-12} | tolerance)
+
+
+# --- arithmetic
+
+
+def test_class_means_are_those_of_literal_loops():
+    y = torch.tensor([5, 0, 2, 0, 5, 0, 5, 0, 0, 5, 0])  # classes 1, 3 and 4 are missing, class 2 has a single image
+    z = made_up(y.tolist(), dimension=4)["vectors"]
+    means = class_means(z, y)
+    assert list(means) == ["vectors", "labels", "counts"]
+    assert means["labels"].tolist() == [0, 2, 5]
+    assert means["counts"].tolist() == [6, 1, 4]
+    assert means["vectors"].dtype == torch.float64
+    assert means["labels"].dtype == means["counts"].dtype == torch.int64
+    assert_same(means, literal_means(z, y))
+    assert torch.equal(means["vectors"][1], z[2])
+
+
+def test_the_order_of_the_images_does_not_matter():
+    y = torch.tensor([1, 3, 1, 0, 3])
+    z = made_up(y.tolist())["vectors"]
+    means, turned = class_means(z, y), class_means(z.flip(0), y.flip(0))
+    assert means["labels"].tolist() == turned["labels"].tolist() == [0, 1, 3]
+    assert_same(turned, by_class(means))
+
+
+def test_without_images_there_are_no_prototypes():
+    means = class_means(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    assert {name: tuple(values.shape) for name, values in means.items()} == {
+        "vectors": (0, 4),
+        "labels": (0,),
+        "counts": (0,),
+    }
+
+
+RAGGED = [([0, 1, 4], [6, 2, 2]), ([1], [10]), ([4, 0], [1, 3]), ([], [])]  # classes and counts of four clients
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_mean_over_clients_is_that_of_literal_loops(weighted):
+    sets = [made_up(labels, counts, seed=i) for i, (labels, counts) in enumerate(RAGGED)]
+    everything = join(sets)
+    means = mean_by_class(everything, weighted)
+    expected = literal_means(everything["vectors"], everything["labels"], everything["counts"] if weighted else None)
+    assert means["labels"].tolist() == [0, 1, 4]
+    assert means["counts"].tolist() == [9, 12, 3]
+    assert_same(means, expected)
+
+
+def test_the_weighted_mean_of_class_means_is_the_mean_over_all_images_and_the_other_is_not():
+    parts = [torch.tensor(y) for y in ([0, 0, 0, 1], [1, 1, 0], [2, 2, 1])]
+    z = [made_up(y.tolist(), seed=i)["vectors"] for i, y in enumerate(parts)]
+    sets = join([class_means(*pair) for pair in zip(z, parts, strict=True)])
+    pooled = by_class(class_means(torch.cat(z), torch.cat(parts)))
+    assert_same(mean_by_class(sets, weighted=True), pooled)
+    plain = by_class(mean_by_class(sets))
+    assert not np.allclose(plain[0], pooled[0])
+    np.testing.assert_allclose(plain[2], pooled[2])  # of a single client
+
+
+def test_counts_are_not_needed_where_nothing_is_weighted():
+    means = mean_by_class(made_up([1, 1, 0]))
+    assert set(means) == {"vectors", "labels"}
+    with pytest.raises(KeyError, match="counts"):
+        mean_by_class(made_up([1, 1, 0]), weighted=True)
+
+
+def test_join_and_select():
+    a, b = made_up([2, 0], [1, 2]), made_up([2], [5], seed=1)
+    both = join([a, b])
+    assert both["labels"].tolist() == [2, 0, 2]
+    assert both["counts"].tolist() == [1, 2, 5]
+    assert torch.equal(both["vectors"], torch.cat([a["vectors"], b["vectors"]]))
+    for which in (torch.tensor([True, False, True]), torch.tensor([0, 2])):
+        some = select(both, which)
+        assert some["labels"].tolist() == [2, 2]
+        assert some["counts"].tolist() == [1, 5]
+        assert torch.equal(some["vectors"], both["vectors"][[0, 2]])
+    assert select(both, both["labels"] == 7)["vectors"].shape == (0, 3)
+
+
+def test_a_class_without_a_new_prototype_keeps_the_one_it_has(identical):
+    old, new = made_up([0, 1, 3]), made_up([4, 1], seed=1)
+    before = [{n: v.clone() for n, v in one.items()} for one in (old, new)]
+    assert_same(updated(old, new), by_class(old) | by_class(new), rtol=0)
+    assert identical([old, new], before)
+
+
+def test_the_first_prototypes_are_all_taken_and_no_new_ones_change_nothing(identical):
+    none, some = made_up([]), made_up([2, 0])
+    assert identical(updated(none, some), some)
+    assert identical(updated(some, none), some)
+
+
+def test_padding_fills_up_with_rows_that_are_no_prototypes(identical):
+    prototypes = made_up([4, 0], [7, 8], dtype=torch.float32)
+    full = padded(prototypes, 5)
+    assert set(full) == {"vectors", "labels"}
+    assert full["labels"].tolist() == [4, 0, -1, -1, -1]
+    assert full["vectors"].dtype == torch.float32
+    assert torch.equal(full["vectors"], torch.cat([prototypes["vectors"], torch.zeros(3, 3)]))
+    assert identical(padded(full, 5), full)
+    assert padded(made_up([]), 2)["labels"].tolist() == [-1, -1]
+
+
+def test_more_prototypes_than_there_is_room_for_are_an_error():
+    with pytest.raises(ValueError, match="There are 4 prototypes, but room for 3"):
+        padded(made_up([0, 1, 2, 3]), 3)
+
+
+# --- in a federation
+
+
+@pytest.fixture
+def ragged(federate, make_dataset):
+    """Make a federation of four clients that hold different classes, on augmented images."""
+
+    def make(method, classes_of=CLASSES_OF, **given):
+        data = make_dataset(images=sum(SIZES), augmentation=Augmentation(pad=1, flip=True))
+        labels = [classes[i % len(classes)] for classes, size in zip(classes_of, SIZES, strict=True) for i in range(size)]
+        return federate(method, sizes=SIZES, dataset=dataclasses.replace(data, labels=torch.tensor(labels)), **given)
+
+    return make
+
+
+def by_hand(fed, state, client, unit=False, training=False):
+    """The prototypes of a client with these weights, on its images as they are."""
+    net = fed.build_model()
+    net.load_state_dict(state)
+    net.train(training)
+    x = (fed.dataset.images[client.indices].float() / 255 - 0.5) / 0.25
+    with torch.no_grad():
+        z = net(x).representation.double()
+    return literal_means(z / z.norm(dim=1, keepdim=True) if unit else z, fed.labels[client.indices])
+
+
+def over_holders(sets, sizes=None):
+    """The mean of each class over the clients that have it, number by number."""
+    rows = [(label, vector, i) for i, one in enumerate(sets) for label, vector in one.items()]
+    z, y = torch.tensor(np.stack([vector for _, vector, _ in rows])), torch.tensor([label for label, _, _ in rows])
+    return literal_means(z, y, None if sizes is None else [sizes[i][label] for label, _, i in rows])
+
+
+def counts_of(fed, client):
+    labels = fed.labels[client.indices].tolist()
+    return {label: labels.count(label) for label in set(labels)}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch, weighted):
+    received, prepare = {}, FedProc.prepare
+
+    def look(self, client, message, t):
+        received.setdefault(t, {})[client.id] = message["prototypes"]
+        return prepare(self, client, message, t)
+
+    monkeypatch.setattr(FedProc, "prepare", look)
+    fed = ragged(FedProc(weighted_prototypes=weighted))
+    assert len(fed.server["prototypes"]["labels"]) == 0
+    fed.run_round()
+    sizes = [counts_of(fed, client) for client in fed.clients] if weighted else None
+    expected = over_holders([by_hand(fed, fed.initial(), client) for client in fed.clients], sizes)
+    assert received[0].keys() == {0, 1, 2, 3}
+    for message in received[0].values():
+        assert_same(message, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_the_first_prototypes_do_not_depend_on_who_had_the_network_before(ragged, identical):
+    fed, undisturbed = ragged(FedProc()), ragged(FedProc())
+    with fed.hand_model(fed.clients[0]):
+        for parameter in fed.clients[0].model.parameters():
+            parameter.data.fill_(0.3)
+    fed.run_round(), undisturbed.run_round()
+    assert identical(fed.server, undisturbed.server)
+
+
+@pytest.mark.parametrize("normalise_z", [False, True])
+def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(ragged, normalise_z):
+    fed = ragged(FedProc(normalise_z=normalise_z))
+    fed.run_round()
+    uploads = fed.exchange(fed.server, fed.clients, 1)
+    for client, upload in zip(fed.clients, uploads, strict=True):
+        assert upload["prototypes"]["labels"].tolist() == CLASSES_OF[client.id]
+        expected = by_hand(fed, upload["model"], client, unit=normalise_z)
+        assert_same(upload["prototypes"], expected, rtol=1e-4, atol=1e-6)
+        others = [by_hand(fed, upload["model"], client, normalise_z, training=True)]
+        others.append(by_hand(fed, fed.server["model"], client, normalise_z))
+        for other in others:  # of another mode, or before training
+            assert not np.allclose(by_class(upload["prototypes"])[CLASSES_OF[client.id][0]], other[CLASSES_OF[client.id][0]])
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, weighted):
+    fed = ragged(FedProc(weighted_prototypes=weighted))
+    fed.run_round()
+    uploads = fed.exchange(fed.server, fed.clients, 1)
+    sizes = [counts_of(fed, client) for client in fed.clients]
+    sets = [by_class(upload["prototypes"]) for upload in uploads]
+    merged = fed.method.aggregate(fed.server, uploads, 1)["prototypes"]
+    assert set(merged) == {"vectors", "labels"}
+    assert_same(merged, over_holders(sets, sizes if weighted else None), rtol=1e-5)
+    other = over_holders(sets, None if weighted else sizes)
+    assert not np.allclose(by_class(merged)[0], other[0], rtol=1e-3)
+    if weighted:
+        assert [upload["prototypes"]["counts"].tolist() for upload in uploads] == [list(s.values()) for s in sizes]
+
+
+def test_prototypes_do_not_move_what_a_client_sends_of_its_model(ragged, identical):
+    class Untouched(WithPrototypes):
+        """FedAvg with prototypes on the wire."""
+
+    plain, fed = ragged(FedAvg()), ragged(Untouched())
+    for _ in range(2):
+        plain.run_round(), fed.run_round()
+    assert identical(fed.server["model"], plain.server["model"])
+    client = fed.clients[0]
+    upload = fed.exchange(fed.server, [client], 2)[0]
+    assert_same(upload["prototypes"], by_hand(fed, upload["model"], client), rtol=1e-4, atol=1e-6)
+    assert upload["model"]["encoder.1.num_batches_tracked"] == fed.server["model"]["encoder.1.num_batches_tracked"] + 10
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
+    fed = ragged(FedProc(weighted_prototypes=weighted))
+    held = sum(map(len, CLASSES_OF))
+    row, row_bytes = 4 + 1, 4 * 4 + 8  # a vector of four numbers and its label
+    up, up_bytes = (row + 1, row_bytes + 8) if weighted else (row, row_bytes)  # and how many images it stands for
+    model = (4 * MODEL, 4 * (4 * MODEL + 4))  # of four clients; BatchNorm's counter has 8 bytes
+    later = {
+        "down": {"model": model, "prototypes": (4 * 3 * row, 4 * 3 * row_bytes)},
+        "up": {"model": model, "num_samples": (4, 32), "prototypes": (held * up, held * up_bytes)},
+    }
+    entry = fed.run_round()  # the model goes out once more before it, for c⁰; and back come prototypes alone
+    assert fed.traffic == {
+        "down": {"model": (2 * model[0], 2 * model[1]), "prototypes": later["down"]["prototypes"]},
+        "up": later["up"] | {"prototypes": (2 * held * up, 2 * held * up_bytes)},
+    }
+    assert entry["down_numbers"] == 8 * MODEL + 4 * 3 * row
+    assert entry["up_numbers"] == 4 * MODEL + 4 + 2 * held * up
+    fed.run_round()
+    assert fed.traffic == later
+
+
+def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototype(ragged, identical):
+    fed = ragged(FedProc(), classes_of=([0, 2], [0], [1], [1]), participation=0.5)
+    kept = changed = unknown = 0
+    known, before = set(), {}
+    for t in range(10):
+        sampled = fed.sample(t)
+        held = {label for client in sampled for label in fed.labels[client.indices].tolist()}
+        known |= held
+        fed.run_round()
+        prototypes = {label: torch.tensor(vector) for label, vector in by_class(fed.server["prototypes"]).items()}
+        assert prototypes.keys() == known  # nothing is made up for a class that nobody has held yet
+        for label in before:
+            assert identical(prototypes[label], before[label]) == (label not in held)
+            kept += label not in held
+            changed += label in held
+        unknown += len(known) < 3
+        before = prototypes
+        assert all(vector.isfinite().all() for vector in prototypes.values())
+    assert kept
+    assert changed
+    assert unknown
+
+
+def test_only_sampled_clients_are_asked_for_the_first_prototypes(ragged):
+    fed = ragged(FedProc(), participation=0.5)
+    fed.run_round()
+    assert fed.traffic["down"]["model"][0] == 2 * 2 * MODEL
+    held = sum(len(CLASSES_OF[client.id]) for client in fed.sample(0))
+    assert fed.traffic["up"]["prototypes"][0] == 2 * held * 5
+
+
+def test_the_prototypes_are_those_of_the_end_of_all_phases(ragged):
+    class TwoPhases(WithPrototypes):
+        def plan(self, client, t):
+            return [Phase(1), Phase(1, lambda name: name.startswith("classifier"))]
+
+    fed = ragged(TwoPhases())
+    upload = fed.exchange(fed.server, fed.clients[:1], 0)[0]
+    assert_same(upload["prototypes"], by_hand(fed, upload["model"], fed.clients[0]), rtol=1e-4, atol=1e-6)

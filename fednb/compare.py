@@ -193,8 +193,9 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
         raise ReportError(
             f"{table.name}: the measure {table.measure!r} needs a row that is the baseline; name it in the table."
         )
-    if MEASURES[table.measure].target and table.target is None:
-        raise ReportError(f"{table.name}: the measure {table.measure!r} needs a target; name it in the table.")
+    if MEASURES[table.measure].target != (table.target is not None):
+        what = "needs a target; name it in the table" if table.target is None else "does not read a target; leave it out"
+        raise ReportError(f"{table.name}: the measure {table.measure!r} {what}.")
     known = _Ledger(ledger)
     places: dict[tuple[str, str], list[sweep.Job]] = {}
     for job in table.jobs:

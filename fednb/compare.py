@@ -83,6 +83,7 @@ class Cell:
     personal: bool = False
     stale: int = 0
     measure: str = "accuracy"
+    target: float | None = None
     tier: str = ""
     label: str = ""
     told: tuple[tuple[str, Any], ...] = ()
@@ -192,6 +193,9 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
         raise ReportError(
             f"{table.name}: the measure {table.measure!r} needs a row that is the baseline; name it in the table."
         )
+    if MEASURES[table.measure].target != (table.target is not None):
+        what = "needs a target; name it in the table" if table.target is None else "does not read a target; leave it out"
+        raise ReportError(f"{table.name}: the measure {table.measure!r} {what}.")
     known = _Ledger(ledger)
     places: dict[tuple[str, str], list[sweep.Job]] = {}
     for job in table.jobs:
@@ -247,6 +251,7 @@ def _cell(
         printed_std=printed.std,
         printed_text=printed.text,
         measure=table.measure,
+        target=table.target,
         label=place[0],
         told=told,
     )
@@ -335,7 +340,7 @@ def _measured(measure: Measure, cell: Cell, entry: dict[str, Any], baseline: dic
     other = baseline.get(int(entry["seed"]), {})
     if measure.baseline and not other:
         return None
-    value = measure.read(entry, other)
+    value = measure.read(entry, {"target": cell.target} if measure.target else other)
     if value is None and not measure.baseline:
         raise ReportError(f"{entry['path'].name} has no {cell.measure.replace('_', ' ')}.")
     return value

@@ -197,7 +197,7 @@ def svg(table: sweep.Table, ledger: pd.DataFrame) -> bytes | None:
     The same bytes whenever the records are the same, whatever the reader's matplotlib settings.
     """
     points = _points([table], ledger)
-    if MEASURES[table.measure].baseline or not points["round"].max() > 1:
+    if MEASURES[table.measure].baseline or MEASURES[table.measure].target or not points["round"].max() > 1:
         return None
     columns = list(dict.fromkeys(points["column"]))
     options = {"svg.hashsalt": "fednb", "svg.fonttype": "none"}

@@ -90,7 +90,7 @@ def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFram
     records, lines = records_by_path(ledger), []
     for cell in cells(table, ledger):
         half = evaluate.interval(cell.values, LEVEL)[1] if cell.values and not MEASURES[cell.measure].median else None
-        hidden = ("job", "label", "told", "choice", "printed_text")
+        hidden = ("job", "label", "told", "choice", "printed_text", "target")
         own = {name: plain(value) for name, value in vars(cell).items() if name not in hidden}
         own["choice"] = f"{cell.choice.name} {cell.choice.value}" if cell.choice else ""
         derived = {name: getattr(cell, name) for name in ("mean", "difference", "verdict")}
@@ -184,6 +184,8 @@ def _notes(table: sweep.Table, some: list[Cell], left_out: list[str], found: lis
     notes = [_MEANING[kind] for kind in kinds if kind in _MEANING]
     if table.baseline:
         notes.append(f"The baseline is {table.baseline}.")
+    if table.target is not None:
+        notes.append(f"The target is {table.target:g} %.")
     if some and (rule := MEASURES[table.measure].rule):
         notes.append(rule)
     seen = set() if table.printed else _varied(table)  # then rows and columns tell it

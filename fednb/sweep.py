@@ -38,7 +38,7 @@ from fednb.settings import Settings, SettingsError
 TAGS = ("setup", "parameters", "export", "run")
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
 _REQUIRED = ("title", "rows", "columns", "tier")
-_OPTIONAL = ("printed", "measure", "baseline", "best_of", "parameters", "grid", "runs")
+_OPTIONAL = ("printed", "measure", "baseline", "target", "best_of", "parameters", "grid", "runs")
 
 
 class SweepError(Exception):
@@ -118,6 +118,8 @@ class Table:
         Its original, as named in ``data/reported.json``.
     baseline
         The row that the measure compares the others with.
+    target
+        The accuracy in percent that the measure asks for.
     best_of
         The parameter of which the best value is chosen in each cell, as the paper does.
     """
@@ -133,6 +135,7 @@ class Table:
     file: Path
     baseline: str | None = None
     best_of: str | None = None
+    target: float | None = None
 
     @property
     def tiers(self) -> list[str]:
@@ -252,7 +255,16 @@ def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) ->
         file=file,
         baseline=_baseline(entry.get("baseline"), rows, columns, jobs),
         best_of=best_of,
+        target=_target(entry.get("target")),
     )
+
+
+def _target(value: Any) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 100:
+        raise SweepError(f"target is {value!r}; it must be an accuracy in percent, above 0 and at most 100.")
+    return float(value)
 
 
 def _with_tiers(entry: Any, jobs: list[Job]) -> tuple[Job, ...]:

@@ -519,6 +519,23 @@ def test_a_run_without_its_baseline_is_shown_and_not_measured():
         report.cells(replace(t, baseline=None))
 
 
+def test_rounds_to_a_target_that_the_table_names():
+    curves = {"FedAvg": [[10.0, 59.9, 60.0, 50.0], [60.5, 1.0, 1.0, 1.0]], "FedProx": [[59.9] * 4]}
+    t = replace(against_baseline("rounds_to_target", curves), baseline=None, target=60.0)
+    average, prox = report.cells(t)
+    assert (average.values, prox.values, prox.bounds) == ((3.0, 1.0), (math.inf,), (4.0,))
+    text = report.markdown(t)
+    assert "| FedAvg | 3 (1 to 3) | 2 of 2 |" in text  # of two the worse
+    assert "| FedProx | > 4 | 1 of 1 |" in text
+    assert "- The target is 60 %." in text
+    assert report.figures.svg(t, runs.load()) is None
+    assert report.cells(replace(t, target=50.0))[0].values == (2.0, 1.0)
+    with pytest.raises(report.ReportError, match="the measure 'rounds_to_target' needs a target; name it in the table"):
+        report.cells(replace(t, target=None))
+    with pytest.raises(report.ReportError, match="the measure 'accuracy' does not read a target; leave it out"):
+        report.cells(replace(t, measure="accuracy"))
+
+
 def test_printed_rounds_are_shown_as_printed():
     columns = {"cifar10": "CIFAR-10 #rounds", "cifar100": "CIFAR-100 #rounds"}
     jobs = [job(m, dataset=d) for m in ("FedAvg", "SCAFFOLD") for d in columns]

@@ -211,6 +211,9 @@ def test_strings_stay_strings() -> None:
             {"baseline": "FedAvg", "runs": [{"method": "Slow", "seed": 3}]},
             "the baseline 'FedAvg' has no run in column 'digits' with seed 3, as others have",
         ),
+        ({"target": "68 %"}, "target is '68 %'; it must be an accuracy in percent, above 0 and at most 100"),
+        ({"target": 0}, "target is 0; it must be an accuracy in percent"),
+        ({"target": True}, "target is True; it must be an accuracy in percent"),
         ({"rows": {"parameter": "method", "named": {"x": {"las": 1}}}}, "no parameter 'las'"),
         ({"rows": {"parameter": "method", "named": {"x": {"lr": 1.0}}}}, "rows names 'x', which no run of the table is"),
         ({"rows": {"parameter": "method", "named": {"x": {}}}}, "named in rows must map names to parameters"),
@@ -239,10 +242,10 @@ def test_names_that_several_settings_make(tmp_path: Path) -> None:
     named = {"FedAvg, fast": {"method": "FedAvg", "lr": 0.5}, "fast": {"lr": 0.5}}
     table = TABLE | {"rows": {"parameter": "method", "labels": {"FedAvg": "average"}, "named": named}}
     table["grid"] = {"method": ["FedAvg", "Slow"], "lr": [0.5, 0.1]}
-    table |= {"baseline": "average", "best_of": "pause"}
+    table |= {"baseline": "average", "best_of": "pause", "target": 60}
     read = sweep.read(write(tmp_path, {"one": table}))["one"]
     assert [read.rows.name(job) for job in read.jobs] == ["FedAvg, fast", "fast", "average", "Slow"]
-    assert (read.baseline, read.best_of) == ("average", "pause")
+    assert (read.baseline, read.best_of, read.target) == ("average", "pause", 60.0)
 
 
 def test_tiers_and_choosing_runs(tmp_path: Path) -> None:

@@ -498,6 +498,37 @@ def paired(
     ReportError
         For an unknown row or column, without a shared seed, or if a seed splits the data differently in ``a`` and ``b``.
     """
+    table, sides = _sides(table, a, b, column, ledger)
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    if not shared:
+        raise ReportError(f"{table.name}: {a} and {b} share no finished seed.")
+    if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
+        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
+    if not all(MEASURES[table.measure].reached(side[seed][0]) for side in sides for seed in shared):
+        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: a run never got there.")
+    mean, half = evaluate.interval([sides[0][seed][0] - sides[1][seed][0] for seed in shared], LEVEL)
+    return mean, half, len(shared)
+
+
+def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None) -> str:
+    """What `paired` says in words, such as ``"+1.0 ± 0.4 points over 3 seeds: ahead"``; "not run" without a shared seed.
+
+    Fewer than three seeds are indicative and get no verdict.
+    """
+    table, sides = _sides(table, a, b, column, ledger)
+    if not sides[0].keys() & sides[1].keys():
+        return "not run"
+    difference, half, n = paired(table, a, b, column, ledger=committed() if ledger is None else ledger)
+    if n < 3:
+        return f"{difference:+.1f} points ({'one seed' if n == 1 else 'two seeds'}: indicative)"
+    verdict = "no difference shown" if abs(difference) <= half else "ahead" if difference > 0 else "behind"
+    return f"{difference:+.1f} ± {half:.1f} points over {n} seeds: {verdict}"
+
+
+def _sides(
+    table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None
+) -> tuple[sweep.Table, list[dict[int, tuple[float, str]]]]:
+    """The table, and of each of two rows by seed the value and the hash of the split."""
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
     found = {(cell.row, cell.column): cell for cell in cells(table, ledger)}
@@ -511,15 +542,7 @@ def paired(
             raise ReportError(f"{table.name} has no row {row!r} with column {column or columns[0]!r}; there are {known}.")
         good = [i for i, status in enumerate(cell.statuses) if status == "finished"]
         sides.append({cell.seeds[i]: (value, cell.partitions[i]) for i, value in zip(good, cell.values, strict=True)})
-    shared = sorted(sides[0].keys() & sides[1].keys())
-    if not shared:
-        raise ReportError(f"{table.name}: {a} and {b} share no finished seed.")
-    if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
-        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
-    if not all(MEASURES[table.measure].reached(side[seed][0]) for side in sides for seed in shared):
-        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: a run never got there.")
-    mean, half = evaluate.interval([sides[0][seed][0] - sides[1][seed][0] for seed in shared], LEVEL)
-    return mean, half, len(shared)
+    return table, sides
 
 
 def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -82,7 +82,7 @@ class TestNotebook:
 
     def test_outputs_rendered_from_the_ledger_are_compared(self, path):
         for cell in nbformat.read(path, 4).cells:
-            if cell.cell_type == "code" and re.search(r"report\.(show|cells_of|paired|overview|tuned)", cell.source):
+            if cell.cell_type == "code" and re.search(r"report\.(show|cells_of|paired|lead|overview|tuned)", cell.source):
                 assert "nbval-check-output" in cell.metadata.get("tags", []), cell.source[:60]
 
     def test_sections_are_numbered_in_order(self, path):

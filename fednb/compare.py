@@ -498,16 +498,11 @@ def paired(
     ReportError
         For an unknown row or column, without a shared seed, or if a seed splits the data differently in ``a`` and ``b``.
     """
-    table, sides = _sides(table, a, b, column, ledger)
-    shared = sorted(sides[0].keys() & sides[1].keys())
-    if not shared:
-        raise ReportError(f"{table.name}: {a} and {b} share no finished seed.")
-    if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
-        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
-    if not all(MEASURES[table.measure].reached(side[seed][0]) for side in sides for seed in shared):
-        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: a run never got there.")
-    mean, half = evaluate.interval([sides[0][seed][0] - sides[1][seed][0] for seed in shared], LEVEL)
-    return mean, half, len(shared)
+    differences = _differences(table, a, b, column, ledger)
+    if not differences:
+        raise ReportError(f"{table if isinstance(table, str) else table.name}: {a} and {b} share no finished seed.")
+    mean, half = evaluate.interval(differences, LEVEL)
+    return mean, half, len(differences)
 
 
 def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None) -> str:
@@ -515,20 +510,19 @@ def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *,
 
     Fewer than three seeds are indicative and get no verdict.
     """
-    table, sides = _sides(table, a, b, column, ledger)
-    if not sides[0].keys() & sides[1].keys():
+    differences = _differences(table, a, b, column, ledger)
+    if not differences:
         return "not run"
-    difference, half, n = paired(table, a, b, column, ledger=committed() if ledger is None else ledger)
+    mean, half = evaluate.interval(differences, LEVEL)
+    n = len(differences)
     if n < 3:
-        return f"{difference:+.1f} points ({'one seed' if n == 1 else 'two seeds'}: indicative)"
-    verdict = "no difference shown" if abs(difference) <= half else "ahead" if difference > 0 else "behind"
-    return f"{difference:+.1f} ± {half:.1f} points over {n} seeds: {verdict}"
+        return f"{mean:+.1f} points ({'one seed' if n == 1 else 'two seeds'}: indicative)"
+    verdict = "no difference shown" if abs(mean) <= half else "ahead" if mean > 0 else "behind"
+    return f"{mean:+.1f} ± {half:.1f} points over {n} seeds: {verdict}"
 
 
-def _sides(
-    table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None
-) -> tuple[sweep.Table, list[dict[int, tuple[float, str]]]]:
-    """The table, and of each of two rows by seed the value and the hash of the split."""
+def _differences(table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None) -> list[float]:
+    """Row ``a`` minus row ``b``, for each seed that both have."""
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
     found = {(cell.row, cell.column): cell for cell in cells(table, ledger)}
@@ -542,7 +536,12 @@ def _sides(
             raise ReportError(f"{table.name} has no row {row!r} with column {column or columns[0]!r}; there are {known}.")
         good = [i for i, status in enumerate(cell.statuses) if status == "finished"]
         sides.append({cell.seeds[i]: (value, cell.partitions[i]) for i, value in zip(good, cell.values, strict=True)})
-    return table, sides
+    shared = sorted(sides[0].keys() & sides[1].keys())
+    if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
+        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
+    if not all(MEASURES[table.measure].reached(side[seed][0]) for side in sides for seed in shared):
+        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: a run never got there.")
+    return [sides[0][seed][0] - sides[1][seed][0] for seed in shared]
 
 
 def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -359,6 +359,21 @@ def test_paired():
         report.paired(table(job(), job(dataset="digits"), printed=None), "FedAvg", "FedAvg")
 
 
+def test_lead_says_paired_in_words():
+    prox, avg = ([job(m, seed) for seed in range(3)] for m in ("FedProx", "FedAvg"))
+    t = table(*prox, *avg)
+    assert report.lead(t, "FedProx", "FedAvg") == "not run"
+    words = ["+1.0 points (one seed: indicative)", "+1.5 points (two seeds: indicative)"]
+    words += ["+2.0 ± 2.5 points over 3 seeds: no difference shown"]
+    for one, a, b, said in zip(range(3), (67.0, 69.0, 68.0), (66.0, 67.0, 65.0), words, strict=True):
+        record(prox[one], a)
+        record(avg[one], b)
+        assert report.lead(t, "FedProx", "FedAvg") == said
+    record(prox[0], 68.0)  # differences 2, 2, 3
+    assert report.lead(t, "FedProx", "FedAvg") == "+2.3 ± 1.4 points over 3 seeds: ahead"
+    assert report.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds: behind"
+
+
 def test_show_reads_the_committed_ledger(tmp_path, monkeypatch):
     for root, accuracy in ((tmp_path / "repository" / "results", 66.3), (tmp_path / "elsewhere", 11.1)):
         monkeypatch.setenv("FEDNB_RUNS", str(root / "runs"))

@@ -94,6 +94,7 @@ LADDER = {
     "z of length 1": {"normalise_z": True},
     "cross entropy alone in round 0": {"first_round_ce": True},
     "prototypes weighted with images": {"weighted_prototypes": True},
+    "no contrast, z of length 1": {"alpha": 0.0, "normalise_z": True},
     "all three": {"normalise_z": True, "first_round_ce": True, "weighted_prototypes": True},
 }
 SHORT_LADDER = LADDER | {"alpha falls over 100 rounds": {"alpha_rounds": 100}}
@@ -119,11 +120,13 @@ EXPECTED = {
     "fedproc-figure-4": by_method(),
     "fedproc-figure-4-half": by_method(),
     "fedproc-figure-5": {(m, c): [paper(m, c, local_epochs=e) for e in EPOCHS] for m in METHODS for c in ALL},
-    "fedproc-code": {(row, "CIFAR-10"): [paper("FedProc", "CIFAR-10", **given)] for row, given in LADDER.items()},
+    "fedproc-code": {(row, "CIFAR-10"): [paper("FedProc", "CIFAR-10", **given)] for row, given in LADDER.items()}
+    | {("no contrast (FedAvg)", "CIFAR-10"): [paper("FedAvg", "CIFAR-10")]},
     "fedproc-code-short": {
         (row, "CIFAR-10"): [paper("FedProc", "CIFAR-10", num_rounds=20, local_epochs=5, **given)]
         for row, given in SHORT_LADDER.items()
-    },
+    }
+    | {("no contrast (FedAvg)", "CIFAR-10"): [paper("FedAvg", "CIFAR-10", num_rounds=20, local_epochs=5)]},
 }
 PRINTED = {
     "Table 2": ["fedproc-2"],
@@ -224,7 +227,7 @@ def test_runs_are_shared_with_each_other_and_with_moons(tables, moon):
         assert len(paths("fedproc-2", method) & paths("moon-1", method)) == len(paths("moon-1", method)) * 2 / 3  # not Tiny
         assert paths("fedproc-3", method) == paths("moon-4", method)
         assert paths("fedproc-6", method) <= paths("moon-3", method)
-    for name, rows in (("fedproc-code-short", 6), ("fedproc-4-short", 3)):
+    for name, rows in (("fedproc-code-short", 8), ("fedproc-4-short", 3)):
         assert len(paths(name)) == rows
         assert len(paths(name) & paths("fedproc-2-short", "FedProc")) == 1
     assert paths("digits-fedproc-half") == paths("digits-fedproc-rounds")

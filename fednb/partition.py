@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import random
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 
@@ -95,6 +97,136 @@ def dirichlet(
         f"None of {max_draws} Dirichlet draws with beta {beta} gave each of {num_clients} clients at least "
         f"{min_size} images: take a larger beta, fewer clients, or a smaller min_size."
     )
+
+
+def n_way_k_shot(
+    labels: np.ndarray,
+    test_labels: np.ndarray,
+    num_clients: int,
+    n: int,
+    stdev: int,
+    rng: np.random.RandomState,
+    class_rng: random.Random,
+    *,
+    k: int = 100,
+    mnist: bool = False,
+    draw: Literal["uniform", "normal"] = "uniform",
+    train_shots_max: int = 110,
+    test_shots: int | None = None,
+) -> tuple[Parts, Parts]:
+    """A few classes per client and about k images of each: the sampler of FedProto's published code.
+
+    The paper adds "random noise to each user's n as well as k" (FedProto, section "Local tasks") and calls its size
+    the standard deviation of n. In the code it is the half-width of a uniform draw::
+
+        n_i  in  max(2, n - stdev) .. min(K, n + stdev + 1) - 1
+        k_i  in  k - stdev + 1 .. k + stdev          (on MNIST .. k + stdev - 2)
+
+    so that no client ever has all K classes, the mean of n_i is not n where either bound cuts, and MNIST
+    with stdev 1 is an empty range. The classes are drawn without replacement. Sorted by class, the images of
+    each class form blocks of ``train_shots_max``; client i receives the first k_i of block i in each of its
+    classes, and all of block i, of ``test_shots`` images, in the test set. Clients are therefore disjoint.
+
+    Where block i of a holder reaches beyond the end of a class, the code reads on in the next class. Here
+    the blocks of such a class are counted among its holders (the clients that have the class, in order) instead
+    of among all clients, so that small sets suffice; wherever the code's own blocks fit they are kept.
+    Images of one class keep their order in the data set (the code's sort leaves it open): their numbers are
+    the code's, the images themselves need not be.
+
+    Parameters
+    ----------
+    labels, test_labels
+        Integer labels from 0, shapes [N] and [N']; together they tell the number of classes K.
+    num_clients
+        20 in the paper.
+    n, stdev
+        Classes per client and their spread, in classes.
+    rng, class_rng
+        NumPy's legacy generator for n_i and k_i, Python's generator for the classes.
+        ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code.
+    k
+        Images per class and client.
+    mnist
+        The code's rules for MNIST: the shorter range of k_i, and 40 test images per class instead of 15.
+    draw
+        ``"normal"`` reads the standard deviation literally: n_i and k_i are rounded normal draws, clipped
+        to 2 .. K and to 1 .. train_shots_max; ``mnist`` then decides the test images alone.
+    train_shots_max
+        Images per block.
+    test_shots
+        Test images per client and class; None: the code's (see ``mnist``).
+
+    Returns
+    -------
+    parts, test_parts
+        int64 indices into the training and into the test images, one array per client, sorted by class.
+
+    Raises
+    ------
+    PartitionError
+        If n exceeds the number of classes, a range is empty, or a class has too few images.
+    """
+    labels, test_labels = np.asarray(labels), np.asarray(test_labels)
+    num_classes = int(max(labels.max(initial=-1), test_labels.max(initial=-1))) + 1
+    test_shots = test_shots if test_shots is not None else (40 if mnist else 15)
+    positive = {"num_clients": num_clients, "n": n, "k": k, "train_shots_max": train_shots_max, "test_shots": test_shots}
+    for name, value in positive.items():
+        if value < 1:
+            raise PartitionError(f"{name} is {value}; it must be at least 1.")
+    if stdev < 0:
+        raise PartitionError(f"stdev is {stdev}; it must not be negative.")
+    if draw not in ("uniform", "normal"):
+        raise PartitionError(f"draw is {draw!r}; it must be 'uniform' (the published code) or 'normal' (read literally).")
+    if n > num_classes:
+        raise PartitionError(f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
+
+    if draw == "uniform":
+        num_ways = _uniform(rng, "n", max(2, n - stdev), min(num_classes, n + stdev + 1) - 1, num_clients)
+        shots = _uniform(rng, "k", k - stdev + 1, k + stdev - 2 if mnist else k + stdev, num_clients)
+    else:
+        num_ways = np.rint(rng.normal(n, stdev, num_clients)).astype(int).clip(min(2, num_classes), num_classes)
+        shots = np.rint(rng.normal(k, stdev, num_clients)).astype(int).clip(1, train_shots_max)
+    if shots.min() < 1 or max(k, shots.max()) > train_shots_max:
+        raise PartitionError(
+            f"k {k} with stdev {stdev} asks for {min(k, shots.min())} to {max(k, shots.max())} images per class, but for "
+            f"disjoint clients it must be 1 to {train_shots_max}: change k or stdev, or raise train_shots_max."
+        )
+    ways = [sorted(class_rng.sample(range(num_classes), int(m))) for m in num_ways]
+    parts = _blocks(labels, ways, shots, train_shots_max, "training")
+    return parts, _blocks(test_labels, ways, np.full(num_clients, test_shots), test_shots, "test")
+
+
+def _uniform(rng: np.random.RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
+    """Whole numbers from ``low`` up to and including ``high``."""
+    if low > high:
+        raise PartitionError(
+            f"The published code draws {name} from {low} to {high}, which is empty: take another stdev (MNIST: at least 2) "
+            "or another n, or draw='normal'."
+        )
+    return rng.randint(low, high + 1, size)
+
+
+def _blocks(labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: int, what: str) -> Parts:
+    """The first ``shots[i]`` images of client i's block in each of its classes ``ways[i]``."""
+    chosen: list[list[np.ndarray]] = [[] for _ in ways]
+    for c in range(1 + max(max(way) for way in ways)):
+        holders = [i for i, way in enumerate(ways) if c in way]
+        if not holders:
+            continue
+        of_class = np.flatnonzero(labels == c)
+        numbers = holders  # the code's blocks, counted among all clients
+        if holders[-1] * size + shots[holders[-1]] > len(of_class):
+            numbers = range(len(holders))
+        needed = (len(holders) - 1) * size + shots[holders[-1]]
+        if needed > len(of_class):
+            fix = "smaller k and train_shots_max" if what == "training" else "smaller test_shots"
+            raise PartitionError(
+                f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that have it need "
+                f"{needed:,} in blocks of {size}: take fewer clients, a smaller n, or {fix}."
+            )
+        for i, number in zip(holders, numbers, strict=True):
+            chosen[i].append(of_class[number * size : number * size + shots[i]])
+    return [np.concatenate(arrays).astype(np.int64) for arrays in chosen]
 
 
 def class_counts(parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: int) -> np.ndarray:

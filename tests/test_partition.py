@@ -1,5 +1,7 @@
 """Partitions: MOON's published rule to the digit, and the promises of every partition."""
 
+import random
+
 import numpy as np
 import pytest
 
@@ -139,3 +141,178 @@ def test_class_counts_and_digest_by_hand():
     }
     assert len(digests) == 4
     assert all(len(d) == 16 for d in digests)
+
+
+# FedProto's sampler
+
+MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
+MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
+WAYS = [5, 5, 4, 3, 2, 2, 2, 3, 5, 3, 5, 3, 4, 4, 5, 4, 2, 2, 4, 4]
+FIRST_CLASSES = [[0, 1, 4, 7, 9], [0, 1, 2, 6, 8], [0, 3, 6, 8], [0, 5, 7], [7, 9], [1, 2]]
+
+
+def shuffled(sizes, seed=7):
+    return np.random.RandomState(seed).permutation(np.repeat(np.arange(len(sizes)), sizes))
+
+
+MNIST = shuffled(MNIST_TRAIN), shuffled(MNIST_TEST)
+
+
+def n_way(labels=MNIST, n=3, stdev=2, num_clients=20, seed=1234, **options):
+    rngs = np.random.RandomState(seed), random.Random(seed)
+    return partition.n_way_k_shot(*labels, num_clients, n, stdev, *rngs, **options)
+
+
+def are_disjoint(parts):
+    together = np.concatenate(parts)
+    return len(np.unique(together)) == len(together)
+
+
+def test_seed_1234_draws_the_clients_of_fedprotos_code():
+    parts, test_parts = n_way(mnist=True)
+    classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
+    assert [len(c) for c in classes] == WAYS
+    assert classes[:6] == FIRST_CLASSES
+    assert [np.unique(MNIST[1][part]).tolist() for part in test_parts] == classes
+    assert all(part.dtype == np.int64 for part in [*parts, *test_parts])
+
+
+@pytest.mark.parametrize(("n", "images", "mean"), [(3, 7053, 3.55), (4, 7772, 3.90), (5, 9764, 4.90)])
+def test_on_mnist_fedprotos_clients_have_as_many_images_as_with_its_code(n, images, mean):
+    parts, test_parts = n_way(n=n, mnist=True)
+    assert sum(map(len, parts)) == images
+    counts = partition.class_counts(parts, MNIST[0], 10)
+    assert (counts > 0).sum(1).mean() == pytest.approx(mean)
+    assert set(counts[counts > 0]) == {99, 100}  # k - stdev + 1 .. k + stdev - 2
+    assert set(partition.class_counts(test_parts, MNIST[1], 10).ravel()) == {0, 40}
+    assert are_disjoint(parts)
+    assert are_disjoint(test_parts)
+
+
+@pytest.mark.parametrize(("stdev", "means"), [(1, (2.95, 3.95, 4.95)), (3, (3.90, 4.30, 5.00))])
+def test_the_mean_number_of_classes_is_not_n_when_a_bound_cuts(stdev, means):
+    for n, mean in zip((3, 4, 5), means, strict=True):
+        assert (partition.class_counts(n_way(n=n, stdev=stdev)[0], MNIST[0], 10) > 0).sum(1).mean() == pytest.approx(mean)
+
+
+def test_client_i_has_block_i_of_its_classes():
+    """Against a literal loop over a data set sorted by class, where position and index are the same."""
+    labels = np.repeat(np.arange(10), 2500), np.repeat(np.arange(10), 400)
+    parts, test_parts = n_way(labels)
+    shots = partition.class_counts(parts, labels[0], 10).max(1)
+    for i, (part, test_part) in enumerate(zip(parts, test_parts, strict=True)):
+        expected, expected_test = [], []
+        for c in np.unique(labels[0][part]):
+            expected += [2500 * c + 110 * i + j for j in range(shots[i])]
+            expected_test += [400 * c + 15 * i + j for j in range(15)]
+        assert part.tolist() == expected
+        assert test_part.tolist() == expected_test
+
+
+def test_other_sets_draw_k_from_the_longer_range_and_test_on_15_images():
+    k_mnist, k_other = (
+        {
+            int(v)
+            for seed in range(20)
+            for v in partition.class_counts(n_way(seed=seed, stdev=3, mnist=m)[0], MNIST[0], 10).max(1)
+        }
+        for m in (True, False)
+    )
+    assert (min(k_mnist), max(k_mnist)) == (98, 101)
+    assert (min(k_other), max(k_other)) == (98, 103)
+    assert set(partition.class_counts(n_way()[1], MNIST[1], 10).ravel()) == {0, 15}
+    assert set(partition.class_counts(n_way(mnist=True, test_shots=7)[1], MNIST[1], 10).ravel()) == {0, 7}
+
+
+def test_the_order_of_the_images_within_a_class_is_that_of_the_data_set():
+    parts, _ = n_way(mnist=True)
+    of_class = np.flatnonzero(MNIST[0] == 0)
+    assert parts[2][MNIST[0][parts[2]] == 0].tolist() == of_class[220 : 220 + 99].tolist()
+
+
+def test_the_standard_deviation_read_literally():
+    draws = [partition.class_counts(n_way(n=5, stdev=1, seed=s, draw="normal")[0], MNIST[0], 10) for s in range(60)]
+    ways = np.concatenate([(c > 0).sum(1) for c in draws])
+    shots = np.concatenate([c.max(1) for c in draws])
+    assert ways.mean() == pytest.approx(5, abs=0.1)
+    assert ways.std() == pytest.approx(np.sqrt(1 + 1 / 12), abs=0.1)  # rounding adds 1/12
+    assert shots.mean() == pytest.approx(100, abs=0.1)
+    wide = np.concatenate(
+        [(partition.class_counts(n_way(stdev=9, seed=s, draw="normal")[0], MNIST[0], 10) > 0).sum(1) for s in range(10)]
+    )
+    assert (wide.min(), wide.max()) == (2, 10)  # clipped; the code's draw never reaches all ten
+
+
+@pytest.mark.parametrize(
+    ("n", "stdev", "options"),
+    [
+        (3, 2, {}),
+        (3, 1, {}),
+        (4, 1, {}),
+        (5, 2, {}),
+        (4, 2, {"k": 90, "train_shots_max": 100}),
+        (3, 2, {"mnist": True, "test_shots": 20}),
+    ],
+)
+def test_emnist_letters_suffice_because_blocks_are_counted_among_the_holders(n, stdev, options):
+    letters = np.repeat(np.arange(26), 1000), np.repeat(np.arange(26), 200)
+    parts, test_parts = n_way(letters, n=n, stdev=stdev, **options)
+    assert are_disjoint(parts)
+    assert are_disjoint(test_parts)
+    counts, test_counts = (partition.class_counts(p, y, 26) for p, y in zip((parts, test_parts), letters, strict=True))
+    assert np.array_equal(counts > 0, test_counts == options.get("test_shots", 15))
+    assert abs(counts[counts > 0] - options.get("k", 100)).max() <= stdev
+
+
+def test_a_letter_with_ten_holders_has_too_few_images_for_k_100():
+    letters = np.repeat(np.arange(26), 1000), np.repeat(np.arange(26), 200)
+    with pytest.raises(
+        PartitionError, match="1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
+    ):
+        n_way(letters, n=4, stdev=2)
+
+
+def test_only_the_classes_that_are_too_small_are_renumbered():
+    sizes = [2500] * 9 + [700]
+    labels = np.repeat(np.arange(10), sizes), np.repeat(np.arange(10), 400)
+    large = np.repeat(np.arange(10), 2500), labels[1]
+    small_parts, large_parts = n_way(labels)[0], n_way(large)[0]
+    holders = [i for i, part in enumerate(large_parts) if 9 in large[0][part]]
+    assert len(holders) > 1 and holders[-1] > 6
+    for i, (small, reference) in enumerate(zip(small_parts, large_parts, strict=True)):
+        assert small[labels[0][small] < 9].tolist() == reference[large[0][reference] < 9].tolist()
+        if i in holders:
+            assert small[labels[0][small] == 9][0] == 22_500 + 110 * holders.index(i)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"n": 11}, "n is 11, but there are only 10 classes: take n of at most 10"),
+        ({"mnist": True, "stdev": 1}, r"draws k from 100 to 99, which is empty: take another stdev \(MNIST: at least 2\)"),
+        ({"n": 10, "stdev": 0}, "draws n from 10 to 9, which is empty"),
+        ({"stdev": -1}, "must not be negative"),
+        ({"num_clients": 0}, "num_clients is 0; it must be at least 1"),
+        ({"k": 0}, "k is 0"),
+        ({"test_shots": 0}, "test_shots is 0"),
+        ({"k": 120}, "asks for 119 to 12. images .* must be 1 to 110: change k or stdev, or raise train_shots_max"),
+        ({"k": 120, "draw": "normal"}, "asks for .* raise train_shots_max"),
+        ({"k": 700, "train_shots_max": 800}, r"Class \d has \d,\d+ training images, but the \d+ clients .* smaller k and"),
+        ({"test_shots": 200}, r"Class \d has \d+ test images, but the \d+ clients .* smaller test_shots"),
+        ({"draw": "gauss"}, "must be 'uniform'"),
+    ],
+)
+def test_an_impossible_sampler_says_why_and_what_to_do(change, reason):
+    with pytest.raises(PartitionError, match=reason) as caught:
+        n_way(**change)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_sampler_reads_its_generators_and_no_other():
+    np.random.seed(5)
+    random.seed(5)
+    expected = np.random.RandomState(5).rand(3), random.Random(5).random()
+    first, again, other = (partition.digest(n_way(mnist=True, seed=s)[0]) for s in (1234, 1234, 0))
+    assert first == again != other
+    assert np.array_equal(np.random.rand(3), expected[0])
+    assert random.random() == expected[1]

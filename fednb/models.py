@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import torch
@@ -20,6 +20,57 @@ class Output(NamedTuple):
     logits: Tensor  # [B, K]
 
 
+class Dropout(nn.Module):
+    """Zero each value (or each channel) with probability p in train mode and scale the rest by 1 / (1 - p).
+
+    Clients train side by side, so torch's own dropout, which draws from the global generator, would make results
+    depend on their order. This one draws from ``generator`` and from nothing else.
+
+    Parameters
+    ----------
+    p
+        Probability of a zero, in [0, 1).
+    channelwise
+        Zero whole channels of images [B, C, H, W] instead of single values.
+
+    Attributes
+    ----------
+    generator : torch.Generator or None
+        On the device of the values; see `seed_dropout`. None: the network cannot be trained yet.
+    """
+
+    def __init__(self, p: float, channelwise: bool = False) -> None:
+        super().__init__()
+        if not 0 <= p < 1:
+            raise ValueError(f"p is {p}; a dropout probability must be in [0, 1).")
+        self.p, self.channelwise = p, channelwise
+        self.generator: torch.Generator | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p == 0:
+            return x
+        if self.generator is None:
+            raise RuntimeError("Dropout has no generator to draw from: call seed_dropout(model, generator) before training.")
+        shape = (*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape
+        # uniform numbers instead of bernoulli_, which draws other numbers on machines without MKL
+        keep = torch.rand(shape, generator=self.generator, dtype=x.dtype, device=x.device) >= self.p
+        return x * keep / (1 - self.p)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, channelwise={self.channelwise}"
+
+
+# Meant to be called once per client and round, right before local training, on the network that the client was handed:
+#     draws = seeds.generator(seed, "dropout", t, client.id)
+#     seed_dropout(client.model, torch.Generator(device).manual_seed(int(draws.integers(2**63))))
+# Two clients must never train one network at a time: they do not, since networks are handed out one by one.
+def seed_dropout(model: nn.Module, generator: torch.Generator | None) -> None:
+    """Let all dropout of a network draw from ``generator``, one mask after the other; None takes it away again."""
+    for module in model.modules():
+        if isinstance(module, Dropout):
+            module.generator = generator
+
+
 class Net(nn.Module):
     """Encoder, optional projection head, output layer (MOON, section 3.3).
 
@@ -29,9 +80,13 @@ class Net(nn.Module):
         Maps images [B, C, H, W] to features h, [B, num_features].
     head
         Widths (hidden, out) of the projection head ``Linear, ReLU, Linear``, or None: then z = h.
+    dropout
+        Probability with which the output layer does not see a value of z; the representation itself is not changed.
     """
 
-    def __init__(self, encoder: nn.Module, num_features: int, num_classes: int, head: tuple[int, int] | None) -> None:
+    def __init__(
+        self, encoder: nn.Module, num_features: int, num_classes: int, head: tuple[int, int] | None, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.encoder = encoder
         if head is None:
@@ -40,13 +95,14 @@ class Net(nn.Module):
         else:
             hidden, num_representation = head
             self.head = nn.Sequential(nn.Linear(num_features, hidden), nn.ReLU(), nn.Linear(hidden, num_representation))
+        self.dropout = Dropout(dropout) if dropout else nn.Identity()
         self.classifier = nn.Linear(num_representation, num_classes)
         # the same network without weights, in eval mode; in a tuple, so that it is no part of this one
         self._shape = (copy.deepcopy(self).to("meta").eval().requires_grad_(False),)
 
     def forward(self, x: Tensor) -> Output:
         z = self.head(self.encoder(x))
-        return Output(z, self.classifier(z))
+        return Output(z, self.classifier(self.dropout(z)))
 
     @torch.no_grad()
     def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
@@ -91,14 +147,96 @@ def _resnet(block: type, layers: list[int], channels: int) -> tuple[nn.Module, i
     return net, num_features
 
 
-# name: (encoder from channels and side, widths of the projection head, sides of the images that fit)
+def _fedproto_cnn(kernel: int, width: int) -> Callable[[int, int], tuple[nn.Module, int]]:
+    """FedProto's CNN: two convolutions (10 and ``width`` channels), one linear layer to 50 features, channel dropout.
+
+    The paper gives "2 convolutional layers then 2 fully connected layers" (section "Datasets and local models"); the
+    rest is in its code. The first convolution is ``kernel`` x ``kernel``: 5 for MNIST, 3 for FEMNIST.
+    """
+
+    def make(channels: int, side: int) -> tuple[nn.Module, int]:
+        left = ((side - kernel + 1) // 2 - 4) // 2
+        encoder = nn.Sequential(
+            *(nn.Conv2d(channels, 10, kernel), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Conv2d(10, width, 5), Dropout(0.5, channelwise=True), nn.MaxPool2d(2), nn.ReLU()),
+            *(nn.Flatten(), nn.Linear(width * left**2, 50), nn.ReLU()),
+        )
+        return encoder, 50
+
+    return make
+
+
+def _resnet_7x7(conv1_stride: int, maxpool_stride: int) -> Callable[[int, int], tuple[nn.Module, int]]:
+    """torchvision's ResNet-18 as it is for ImageNet (7x7 stem, 3x3 max-pooling), with the given strides."""
+
+    def make(channels: int, side: int) -> tuple[nn.Module, int]:
+        net = resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2])
+        net.conv1 = nn.Conv2d(channels, 64, 7, stride=conv1_stride, padding=3, bias=False)
+        nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
+        net.maxpool = nn.MaxPool2d(3, stride=maxpool_stride, padding=1)
+        num_features = net.fc.in_features
+        net.fc = nn.Identity()
+        return net, num_features
+
+    return make
+
+
+class Model(NamedTuple):
+    """How a network is built."""
+
+    encoder: Callable[[int, int], tuple[nn.Module, int]]  # from channels and side
+    head: tuple[int, int] | None  # widths of the projection head; None: it never has one
+    sides: Sequence[int]  # of the images that fit
+    dropout: float = 0.0  # before the output layer
+
+
 MODELS = {
-    "digits-cnn": (_digits_cnn, (64, 64), (8,)),
-    "simple-cnn": (_simple_cnn, (84, 256), (28, 32)),
-    "resnet-10": (lambda c, _: _resnet(resnet.BasicBlock, [1, 1, 1, 1], c), (512, 256), range(8, 1025)),
-    "resnet-18": (lambda c, _: _resnet(resnet.BasicBlock, [2, 2, 2, 2], c), (512, 256), range(8, 1025)),
-    "resnet-50": (lambda c, _: _resnet(resnet.Bottleneck, [3, 4, 6, 3], c), (2048, 256), range(8, 1025)),
+    "digits-cnn": Model(_digits_cnn, (64, 64), (8,)),
+    "simple-cnn": Model(_simple_cnn, (84, 256), (28, 32)),
+    "resnet-10": Model(lambda c, _: _resnet(resnet.BasicBlock, [1, 1, 1, 1], c), (512, 256), range(8, 1025)),
+    "resnet-18": Model(lambda c, _: _resnet(resnet.BasicBlock, [2, 2, 2, 2], c), (512, 256), range(8, 1025)),
+    "resnet-50": Model(lambda c, _: _resnet(resnet.Bottleneck, [3, 4, 6, 3], c), (2048, 256), range(8, 1025)),
+    # FedProto, and its variants for heterogeneous clients: all of a family have representations of one width
+    "mnist-cnn": Model(_fedproto_cnn(5, 20), None, (28,), 0.5),
+    "mnist-cnn-18": Model(_fedproto_cnn(5, 18), None, (28,), 0.5),
+    "mnist-cnn-22": Model(_fedproto_cnn(5, 22), None, (28,), 0.5),
+    "femnist-cnn": Model(_fedproto_cnn(3, 20), None, (128,), 0.5),
+    "femnist-cnn-18": Model(_fedproto_cnn(3, 18), None, (128,), 0.5),
+    "femnist-cnn-22": Model(_fedproto_cnn(3, 22), None, (128,), 0.5),
+    "resnet-18-7x7": Model(_resnet_7x7(2, 2), None, range(32, 1025)),
+    "resnet-18-7x7-stride-1-4": Model(_resnet_7x7(1, 4), None, range(32, 1025)),
 }
+
+_HETEROGENEOUS = {
+    "mnist-cnn": (("mnist-cnn-18", 7), ("mnist-cnn", 7), ("mnist-cnn-22", 6)),
+    "femnist-cnn": (("femnist-cnn-18", 7), ("femnist-cnn", 7), ("femnist-cnn-22", 6)),
+    "resnet-18-7x7": (("resnet-18-7x7-stride-1-4", 10), ("resnet-18-7x7", 10)),
+}
+
+
+def heterogeneous(name: str, num_clients: int) -> list[str]:
+    """The network of each client in FedProto's model-heterogeneous setting ("Model heterogeneity simulations").
+
+    Of 20 clients the code gives 18, 20 and 22 channels in the second convolution to the first 7, the next 7 and
+    the last 6; of ResNet-18, strides (1, 4) of the first convolution and of the max-pooling to the first 10 and
+    (2, 2) to the others. Other numbers of clients are divided in the same proportions.
+
+    Parameters
+    ----------
+    name
+        ``"mnist-cnn"``, ``"femnist-cnn"`` or ``"resnet-18-7x7"``.
+
+    Raises
+    ------
+    ValueError
+        If the network has no such variants.
+    """
+    if name not in _HETEROGENEOUS:
+        raise ValueError(
+            f"Model {name!r} has no variants for heterogeneous clients; these have: {', '.join(_HETEROGENEOUS)}."
+        )
+    of_twenty = [variant for variant, number in _HETEROGENEOUS[name] for _ in range(number)]
+    return [of_twenty[i * 20 // num_clients] for i in range(num_clients)]
 
 
 def build(
@@ -120,26 +258,29 @@ def build(
     channels, side
         Shape [channels, side, side] of the images.
     projection_head
-        False puts the output layer directly on the encoder (MOON, Table 7).
+        False puts the output layer directly on the encoder (MOON, Table 7). FedProto's networks have no head.
     projection_dim
         Width D of the projection head's output; None is the model's own (256 for the papers' networks).
 
     Raises
     ------
     ValueError
-        If the name is unknown or the network does not fit images of that size.
+        If the name is unknown, or the network has no projection head or does not fit images of that size.
     """
     if name not in MODELS:
         raise ValueError(f"Unknown model {name!r}; known: {', '.join(MODELS)}.")
-    make_encoder, head, sides = MODELS[name]
-    if side not in sides:
+    model = Model(*MODELS[name])
+    if side not in model.sides:
         raise ValueError(
-            f"Model {name!r} does not take images of {side}x{side} pixels; it takes sides of {min(sides)} to {max(sides)}."
+            f"Model {name!r} does not take images of {side}x{side} pixels; "
+            f"it takes sides of {min(model.sides)} to {max(model.sides)}."
         )
+    if projection_head and model.head is None:
+        raise ValueError(f"Model {name!r} has no projection head: build it with projection_head=False.")
     with seeds.torch_seed(seed, "initial weights"):
-        encoder, num_features = make_encoder(channels, side)
-        widths = (head[0], projection_dim or head[1]) if projection_head else None
-        return Net(encoder, num_features, num_classes, widths)
+        encoder, num_features = model.encoder(channels, side)
+        widths = (model.head[0], projection_dim or model.head[1]) if projection_head else None
+        return Net(encoder, num_features, num_classes, widths, model.dropout)
 
 
 def num_parameters(model: nn.Module) -> int:

@@ -1,5 +1,7 @@
 """Networks: sizes counted by hand, shapes, and initial weights that depend on the seed alone."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 
@@ -34,10 +36,20 @@ def bottleneck(inputs, width):
 STEM = conv(3, 64, 3) + norms(64)
 SIMPLE_CNN = (conv(3, 6, 5) + 6) + (conv(6, 16, 5) + 16) + linear(400, 120) + linear(120, 84)
 RESNET_10 = STEM + basic(64, 64) + basic(64, 128) + basic(128, 256) + basic(256, 512)
+RESNET_18_7X7 = (
+    conv(3, 64, 7)
+    + norms(64)
+    + sum(basic(inputs, width) + basic(width, width) for inputs, width in ((64, 64), (64, 128), (128, 256), (256, 512)))
+)
 RESNET_50 = STEM + sum(
     bottleneck(inputs, width) + (blocks - 1) * bottleneck(4 * width, width)
     for inputs, width, blocks in ((64, 64, 3), (256, 128, 4), (512, 256, 6), (1024, 512, 3))
 )
+
+
+def fedproto_cnn(kernel, width, side, num_classes):
+    left = ((side - kernel + 1) // 2 - 4) // 2
+    return (conv(1, 10, kernel) + 10) + (conv(10, width, 5) + width) + linear(width * left**2, 50) + linear(50, num_classes)
 
 
 @pytest.mark.parametrize(
@@ -128,3 +140,180 @@ def test_images_that_do_not_fit_are_refused(name, side):
 def test_an_unknown_model_is_refused_with_the_known_ones():
     with pytest.raises(ValueError, match=r"'resnet-51'; known: digits-cnn, .*resnet-50"):
         models.build("resnet-51", 10)
+
+
+# FedProto's networks
+
+FEDPROTO = [
+    ("mnist-cnn", 28, 10, fedproto_cnn(5, 20, 28, 10), 21_840),
+    ("mnist-cnn-18", 28, 10, fedproto_cnn(5, 18, 28, 10), 19_738),
+    ("mnist-cnn-22", 28, 10, fedproto_cnn(5, 22, 28, 10), 23_942),
+    ("femnist-cnn", 128, 62, fedproto_cnn(3, 20, 128, 62), 849_332),
+    ("femnist-cnn-18", 128, 62, fedproto_cnn(3, 18, 128, 62), 764_730),
+    ("femnist-cnn-22", 128, 62, fedproto_cnn(3, 22, 128, 62), 933_934),
+    ("resnet-18-7x7", 32, 10, RESNET_18_7X7 + linear(512, 10), 11_181_642),
+    ("resnet-18-7x7-stride-1-4", 32, 10, RESNET_18_7X7 + linear(512, 10), 11_181_642),
+]
+
+
+def fedproto_net(name, seed=0):
+    side, num_classes = next((side, k) for n, side, k, *_ in FEDPROTO if n == name)
+    channels = 3 if "resnet" in name else 1
+    model = models.build(name, num_classes, channels=channels, side=side, projection_head=False, seed=seed)
+    return model, torch.rand(4, channels, side, side, generator=torch.Generator().manual_seed(3))
+
+
+def generator(seed=0):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize(("name", "side", "num_classes", "by_hand", "published"), FEDPROTO)
+def test_fedprotos_networks_have_the_parameters_of_its_code(name, side, num_classes, by_hand, published):
+    model, x = fedproto_net(name)
+    assert models.num_parameters(model) == by_hand == published
+    z, logits = model.eval()(x)
+    assert z.shape == (4, 512 if "resnet" in name else 50)
+    assert logits.shape == (4, num_classes)
+    assert torch.equal(logits, model.classifier(z))
+    assert (z >= 0).all() and (z > 0).any()  # behind a ReLU
+    assert torch.equal(model.frozen([model.state_dict()], x)[0], z)
+
+
+def test_what_fedper_shares_are_the_convolutions():
+    for name, shared in (("mnist-cnn", 5_280), ("femnist-cnn", 5_120)):
+        encoder = fedproto_net(name)[0].encoder
+        assert sum(models.num_parameters(m) for m in encoder if isinstance(m, torch.nn.Conv2d)) == shared
+
+
+def test_the_strides_of_the_resnet_are_those_of_the_variant():
+    for name, strides in (("resnet-18-7x7", (2, 2)), ("resnet-18-7x7-stride-1-4", (1, 4))):
+        encoder, x = fedproto_net(name)[0].encoder, fedproto_net(name)[1]
+        assert (encoder.conv1.stride[0], encoder.maxpool.stride) == strides
+        assert encoder.conv1(x).shape[-1] == 32 // strides[0]
+        assert encoder.maxpool(encoder.conv1(x)).shape == (4, 64, 8, 8)  # from here on the variants are the same
+
+
+def test_heterogeneous_clients_have_the_networks_of_fedprotos_code():
+    assert models.heterogeneous("mnist-cnn", 20) == ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6
+    assert models.heterogeneous("femnist-cnn", 20)[6:8] == ["femnist-cnn-18", "femnist-cnn"]
+    assert models.heterogeneous("resnet-18-7x7", 20) == ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10
+    assert models.heterogeneous("resnet-18-7x7", 2) == ["resnet-18-7x7-stride-1-4", "resnet-18-7x7"]
+    with pytest.raises(
+        ValueError, match=r"'simple-cnn' has no variants .* these have: mnist-cnn, femnist-cnn, resnet-18-7x7"
+    ):
+        models.heterogeneous("simple-cnn", 20)
+
+
+def test_fedprotos_networks_have_no_projection_head():
+    with pytest.raises(ValueError, match="'mnist-cnn' has no projection head: build it with projection_head=False"):
+        models.build("mnist-cnn", 10, channels=1, side=28)
+
+
+# Dropout
+
+
+def test_dropout_draws_depend_on_its_generator_and_on_nothing_else():
+    model, x = fedproto_net("mnist-cnn")
+
+    def out(seed, disturb=0):
+        torch.manual_seed(disturb)
+        models.seed_dropout(model, generator(seed))
+        first, second = model(x).logits, model(x).logits
+        assert not torch.equal(first, second)  # a new mask for each batch
+        return first
+
+    assert torch.equal(out(1), out(1, disturb=7))
+    assert not torch.equal(out(1), out(2))
+    torch.manual_seed(5)
+    before = torch.get_rng_state()
+    out(1, disturb=5)
+    assert torch.equal(torch.get_rng_state(), before)  # the global generator has not moved
+
+
+def test_dropout_without_a_generator_cannot_be_trained_but_evaluated():
+    model, x = fedproto_net("mnist-cnn")
+    with pytest.raises(RuntimeError, match="call seed_dropout"):
+        model(x)
+    expected = model.eval()(x).logits
+    models.seed_dropout(model, generator())
+    assert torch.equal(model(x).logits, expected)  # identity in eval mode
+    models.seed_dropout(model.train(), None)
+    with pytest.raises(RuntimeError, match="call seed_dropout"):
+        model(x)
+
+
+def test_channel_dropout_zeroes_whole_channels_and_keeps_the_mean():
+    drop = models.Dropout(0.25, channelwise=True)
+    drop.generator = generator()
+    y = drop(torch.ones(300, 40, 3, 3))
+    assert ((y == 0) == (y == 0)[..., :1, :1]).all()
+    assert sorted(y.unique().tolist()) == pytest.approx([0, 4 / 3])
+    assert (y == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
+    assert y.mean().item() == pytest.approx(1, abs=0.03)
+    flat = models.Dropout(0.25)
+    flat.generator = generator()
+    assert ((flat(torch.ones(50, 40, 3, 3)) == 0).float().mean((2, 3)) % 1 > 0).any()  # single values
+    for p in (-0.1, 1.0):
+        with pytest.raises(ValueError, match=r"must be in \[0, 1\)"):
+            models.Dropout(p)
+
+
+def test_dropout_stands_after_the_second_convolution_and_before_the_output_layer():
+    model, x = fedproto_net("mnist-cnn")
+    assert [type(m).__name__ for m in model.encoder] == [
+        *("Conv2d", "MaxPool2d", "ReLU"),
+        *("Conv2d", "Dropout", "MaxPool2d", "ReLU"),
+        *("Flatten", "Linear", "ReLU"),
+    ]
+    assert model.encoder[4].channelwise and not model.dropout.channelwise
+    models.seed_dropout(model, generator())
+    z, logits = model(x)
+    again = generator()
+    torch.rand(4, 20, 1, 1, generator=again)  # the channels' mask comes first
+    mask = torch.rand(z.shape, generator=again) >= 0.5
+    torch.testing.assert_close(logits, model.classifier(z * mask * 2))  # the representation itself is not masked
+
+
+def test_gradients_flow_through_what_dropout_keeps():
+    drop, x = models.Dropout(0.5), torch.ones(8, 10, requires_grad=True)
+    drop.generator = generator()
+    y = drop(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y.detach())
+
+
+def test_clients_side_by_side_draw_as_if_each_were_alone():
+    """Two networks in two threads against one after the other."""
+    nets = [fedproto_net("mnist-cnn")[0] for _ in range(2)]
+    x = fedproto_net("mnist-cnn")[1]
+
+    def work(i):
+        models.seed_dropout(nets[i], generator(i))
+        return torch.stack([nets[i](x).logits.detach() for _ in range(20)])
+
+    alone = [work(i) for i in range(2)]
+    with ThreadPoolExecutor(2) as pool:
+        together = list(pool.map(work, range(2)))
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+
+
+@pytest.mark.parametrize("name", ["mnist-cnn", "resnet-18-7x7"])
+def test_in_eval_mode_networks_compile_and_run_batched_over_clients(name):
+    model, x = fedproto_net(name)
+    model.eval()
+    expected = model(x)
+    compiled = torch.compile(model, fullgraph=True, backend="eager")(x)
+    assert torch.equal(compiled.logits, expected.logits)
+    states = [model.state_dict(), fedproto_net(name, seed=1)[0].state_dict()]
+    stacked = {n: torch.stack([state[n] for state in states]) for n in states[0]}
+    together = torch.func.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(stacked)
+    torch.testing.assert_close(together[0], expected.logits, rtol=1e-4, atol=1e-4)
+
+
+def test_networks_without_dropout_compile_and_run_batched_in_train_mode():
+    model, x = models.build("simple-cnn", 10, channels=1, side=28), torch.rand(4, 1, 28, 28)
+    assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(x).logits, model(x).logits)
+    stacked = {n: torch.stack([v, 2 * v]) for n, v in model.state_dict().items()}
+    together = torch.func.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(stacked)
+    torch.testing.assert_close(together[0], model(x).logits, rtol=1e-4, atol=1e-4)
+    assert not any("dropout" in n for n in model.state_dict())

@@ -267,7 +267,7 @@ def test_emnist_letters_suffice_because_blocks_are_counted_among_the_holders(n, 
 def test_a_letter_with_ten_holders_has_too_few_images_for_k_100():
     letters = np.repeat(np.arange(26), 1000), np.repeat(np.arange(26), 200)
     with pytest.raises(
-        PartitionError, match="1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
+        PartitionError, match=r"1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
     ):
         n_way(letters, n=4, stdev=2)
 

@@ -2,8 +2,8 @@
 
 `load` gives any known set as uint8 images and int64 labels, with the mean, standard deviation and
 augmentation that the papers' code uses. `digits` comes with scikit-learn. The others are read from their
-official files, from a tree of images or from zip files of such a tree, checked against the published sizes,
-and kept decoded in a cache. `data/README.md` describes the layouts.
+official files, from a tree of images, from zip files of such a tree or from one file of arrays, checked against the
+published sizes, and kept decoded in a cache. `data/README.md` describes the layouts.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import os
 import pickle
 import re
+import string
 import sys
 import uuid
 import zipfile
@@ -33,6 +34,7 @@ from tqdm import tqdm
 ROOT = Path(__file__).resolve().parents[1]  # the repository
 _SPLITS = ("train", "test", "val")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+_NIST_TRAIN, _NIST_TEST = 20 * 110, 20 * 15  # files per class
 
 
 class DataError(Exception):
@@ -82,9 +84,10 @@ class Dataset:
     fingerprint : str
         16 hex digits, see `fingerprint`.
     source : str
-        "embedded", "official files", "image tree" or "zip files"; never a path.
+        "embedded", "official files", "image tree", "zip files" or "file of arrays"; never a path.
     note : str
-        What is not the published set, e.g. "subset: 4,000 of 100,000 training images"; empty if nothing.
+        What is not the published set, e.g. "subset: 4,000 of 100,000 training images", and what has to be known about
+        the set itself; empty if nothing.
         Records and tables that use the data show it.
     train_groups, test_groups : Tensor, int64 [N], optional
         Domain or writer of each image, a position in `group_names`.
@@ -123,7 +126,10 @@ class Dataset:
 
 @dataclass(frozen=True)
 class _Facts:
-    """What is published about a set. `files` are the official ones, inside one of `folders`."""
+    """What is published about a set. `files` are the official ones, inside one of `folders`.
+
+    The official labels count from `first_label`. Where `at_most`, `sizes` are bounds and the true sizes are unknown.
+    """
 
     title: str
     shape: tuple[int, int, int]  # C, H, W
@@ -138,6 +144,10 @@ class _Facts:
     test_split: str = "test"  # taken where a tree has both `test` and `val`
     fingerprint: str = ""  # of the complete set, where known
     page: str = ""  # for people who download by hand
+    first_label: int = 0
+    transposed: bool = False  # the official files hold each image with rows and columns exchanged
+    at_most: bool = False
+    remark: str = ""  # goes into the note of the data set
 
 
 _FACTS = {
@@ -198,6 +208,35 @@ _FACTS = {
         test_split="val",  # the published test split has no labels
         page="http://cs231n.stanford.edu/tiny-imagenet-200.zip",
     ),
+    "emnist_letters": _Facts(
+        "EMNIST letters",
+        (1, 28, 28),
+        (124_800, 20_800),
+        26,
+        mean=(0.1307,),  # FedProto's for its handwriting
+        std=(0.3081,),
+        folders=("EMNIST/raw", "emnist/gzip", "emnist_letters"),
+        files=tuple(f"emnist-letters-{s}-{k}-ubyte" for s in ("train", "test") for k in ("images-idx3", "labels-idx1")),
+        classes=tuple(string.ascii_uppercase),  # upper and lower case are merged
+        page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
+        first_label=1,
+        transposed=True,
+        remark="a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers",
+    ),
+    # What FedProto calls FEMNIST: the first images of each class of NIST's special database 19 at their full size.
+    # Its code reads 20 clients x 110 files of train_XX for training and 20 x 15 of hsf_0 for testing.
+    "femnist": _Facts(
+        "FEMNIST",
+        (1, 128, 128),
+        (62 * _NIST_TRAIN, 62 * _NIST_TEST),
+        62,
+        mean=(0.1307,),
+        std=(0.3081,),
+        folders=("by_class", "femnist/by_class"),
+        classes=tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase),
+        page="https://s3.amazonaws.com/nist-srd/SD19/by_class.zip",
+        at_most=True,
+    ),
 }
 
 NAMES = tuple(_FACTS)
@@ -231,6 +270,10 @@ class _Content(NamedTuple):
     classes: tuple[str, ...]
     jpeg: bool = False  # some images were JPEG files
     fingerprint: str = ""
+    train_groups: np.ndarray | None = None  # int64 [N], positions in group_names
+    test_groups: np.ndarray | None = None
+    group_names: tuple[str, ...] = ()
+    shared: int = 0  # test images that equal a training image, where that was counted
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
@@ -249,19 +292,8 @@ def load(name: str, root: Path | str | None = None) -> Dataset:
         If the set is unknown, missing, damaged, or not of the published size.
     """
     facts = _facts(name)
-    if name == "digits":
-        content, kind = _digits(), "embedded"
-    else:
-        folder = _root(root)
-        try:
-            source = _find(name, folder)
-            cache = _cache_file(name, source, folder)
-        except OSError as error:  # no permission, or a link that leads nowhere
-            raise _broken(name, error.filename, folder, f"cannot be read ({_reason(error)})") from error
-        content, kind = _read_cache(cache), source.kind
-        if content is None:
-            content = _check(_read(name, source, folder), facts)
-            _write_cache(cache, content)
+    content, kind = _load(name, root)
+    groups = {"train_groups": content.train_groups, "test_groups": content.test_groups}
     return Dataset(
         name,
         *(torch.from_numpy(array) for array in content[:4]),
@@ -271,8 +303,27 @@ def load(name: str, root: Path | str | None = None) -> Dataset:
         augmentation=facts.augmentation,
         fingerprint=content.fingerprint,
         source=kind,
-        note=_note(content, facts),
+        note="; ".join([*_departures(content, facts), *_remarks(content, facts)]),
+        group_names=content.group_names,
+        **{key: None if array is None else torch.from_numpy(array) for key, array in groups.items()},
     )
+
+
+def _load(name: str, root: Path | str | None) -> tuple[_Content, str]:
+    """Return the content of a set and the kind of its source."""
+    if name == "digits":
+        return _digits(), "embedded"
+    folder = _root(root)
+    try:
+        source = _find(name, folder)
+        cache = _cache_file(name, source, folder)
+    except OSError as error:  # no permission, or a link that leads nowhere
+        raise _broken(name, error.filename, folder, f"cannot be read ({_reason(error)})") from error
+    content = _read_cache(cache)
+    if content is None:
+        content = _check(_read(name, source, folder), _FACTS[name])
+        _write_cache(cache, content)
+    return content, source.kind
 
 
 def download(name: str, root: Path | str | None = None) -> None:
@@ -289,19 +340,21 @@ def download(name: str, root: Path | str | None = None) -> None:
         return
     folder = _root(root)
     try:
-        found = load(name, folder)
+        complete = not _departures(_load(name, folder)[0], facts)
     except DataError:  # missing or damaged: fetch it
-        found = None
-    if found is None or found.note:
+        complete = False
+    if not complete:
         # torchvision takes long to import and nothing else here needs it.
         from torchvision import datasets
         from torchvision.datasets.utils import download_and_extract_archive
 
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if name == "tiny_imagenet":
-                md5 = "90528d7ca1a48142e341f4ef8d21d0de"
+            if name in ("tiny_imagenet", "femnist"):
+                md5 = {"tiny_imagenet": "90528d7ca1a48142e341f4ef8d21d0de"}.get(name)
                 download_and_extract_archive(facts.page, str(folder), md5=md5, remove_finished=True)
+            elif name == "emnist_letters":
+                datasets.EMNIST(str(folder), split="letters", download=True)
             else:
                 {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name](
                     str(folder), download=True
@@ -311,8 +364,7 @@ def download(name: str, root: Path | str | None = None) -> None:
                 f"{facts.title} could not be downloaded ({_reason(error)}): try again later, or fetch it by "
                 f"hand from {facts.page} and unpack it so that {folder / facts.folders[0]} exists."
             ) from error
-        found = load(name, folder)
-    print(found)
+    print(load(name, folder))
 
 
 def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray) -> str:
@@ -372,9 +424,13 @@ def _broken(name: str, path: Path | str, root: Path, reason: str, fix: str = "")
 
 
 def _find(name: str, root: Path) -> _Source:
-    """Search the layouts in order: official files, image tree, zip files."""
+    """Search the layouts in order: official files, image tree, zip files, file of arrays."""
     facts = _FACTS[name]
-    for folder in (root / place for place in facts.folders):
+    if name == "femnist":
+        for folder in (root / place for place in facts.folders):
+            if files := _nist_files(folder):
+                return _Source("official files", folder, files)
+    for folder in (root / place for place in facts.folders if facts.files):
         # idx files may lie in mnist/ itself, which may as well be the folder of a tree or of zip files.
         if folder.is_dir() and (folder != root / name or _official_file(folder, facts.files[0])):
             files = [_official_file(folder, file) for file in facts.files]
@@ -398,9 +454,12 @@ def _find(name: str, root: Path) -> _Source:
     files += [file for file in _children(folder) if file.suffix.lower() == ".zip"]
     if files:
         return _Source("zip files", root, files)
+    for file in (root / f"{name}.npz", folder / f"{name}.npz"):
+        if file.is_file():
+            return _Source("file of arrays", root, [file])
     raise DataError(
         f"{facts.title} was not found: looked for {facts.folders[0]}/, {name}/train/CLASS/*.png, "
-        f"{name}/*.zip and {name}*.zip in {root}; get it with `python -m fednb data {name}`, "
+        f"{name}/*.zip, {name}*.zip and {name}.npz in {root}; get it with `python -m fednb data {name}`, "
         "or set FEDNB_DATA to the folder that holds it."
     )
 
@@ -426,7 +485,12 @@ def _read(name: str, source: _Source, root: Path) -> _Content:
         return _decode(name, sorted(_zip_entries(name, source.files, root)), root)
     if name == "tiny_imagenet":
         return _decode(name, _tiny_entries(source, root), root)
+    if name == "femnist":
+        return _nist(source, root)
     facts = _FACTS[name]
+    idx = facts.files[0].endswith("ubyte")
+    if source.kind == "file of arrays":
+        return _arrays(name, source.files[0], root)
     key = "fine_labels" if name == "cifar100" else "labels"
     classes, parts = facts.classes, []  # images, labels, images, labels, ...
     for file in source.files:
@@ -434,7 +498,7 @@ def _read(name: str, source: _Source, root: Path) -> _Content:
         try:
             data = file.read_bytes()
             data = gzip.decompress(data) if file.suffix == ".gz" else data
-            if name == "mnist":
+            if idx:
                 parts.append(_idx(data))
                 continue
             batch = _Batch(io.BytesIO(data), encoding="latin1").load()
@@ -446,18 +510,100 @@ def _read(name: str, source: _Source, root: Path) -> _Content:
             raise _broken(name, file, root, f"cannot be read ({_reason(error)})") from error
 
     images, labels = parts[::2], parts[1::2]
-    for i, file in enumerate(source.files[::2] if name == "mnist" else source.files[: len(images)]):
-        if labels[i].ndim != 1 or images[i].dtype != np.uint8:
-            raise _broken(name, file, root, "does not hold images with labels")
-        if images[i].size != len(labels[i]) * np.prod(facts.shape):
-            size = f"{facts.shape[1]}x{facts.shape[2]}"
-            raise _broken(name, file, root, f"does not hold one image of {size} pixels per label")
-        if not np.isin(labels[i], np.arange(len(classes))).all():
-            raise _broken(name, file, root, f"has labels outside of 0..{len(classes) - 1}")
-        images[i] = images[i].reshape(-1, *facts.shape)
-        labels[i] = labels[i].astype(np.int64)
+    for i, file in enumerate(source.files[::2] if idx else source.files[: len(images)]):
+        images[i], labels[i] = _checked(name, file, root, images[i], labels[i], classes)
+        if facts.transposed:
+            images[i] = np.ascontiguousarray(images[i].swapaxes(2, 3))
     test = np.array(images[-1])  # a copy: arrays out of frombuffer cannot be written to
     return _Content(np.concatenate(images[:-1]), np.concatenate(labels[:-1]), test, labels[-1], classes)
+
+
+def _checked(
+    name: str, file: Path, root: Path, images: np.ndarray, labels: np.ndarray, classes: tuple[str, ...]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bring images to [N, C, H, W] and labels to 0, 1, ..., or say what is wrong with them."""
+    facts, first = _FACTS[name], _FACTS[name].first_label
+    if labels.ndim != 1 or images.dtype != np.uint8:
+        raise _broken(name, file, root, "does not hold images with labels")
+    if images.size != len(labels) * np.prod(facts.shape):
+        size = f"{facts.shape[1]}x{facts.shape[2]}"
+        raise _broken(name, file, root, f"does not hold one image of {size} pixels per label")
+    if not np.isin(labels, np.arange(first, first + len(classes))).all():
+        raise _broken(name, file, root, f"has labels outside of {first}..{first + len(classes) - 1}")
+    return images.reshape(-1, *facts.shape), labels.astype(np.int64) - first
+
+
+def _arrays(name: str, file: Path, root: Path) -> _Content:
+    """Read one .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]; upright images."""
+    facts, parts = _FACTS[name], []
+    try:
+        with np.load(file, allow_pickle=False) as opened:
+            arrays = [opened[key] for key in ("x_train", "y_train", "x_test", "y_test")]
+    except Exception as error:  # as above
+        raise _broken(name, file, root, f"cannot be read ({_reason(error)})") from error
+    classes = facts.classes or tuple(map(str, range(facts.num_classes)))
+    for images, labels in (arrays[:2], arrays[2:]):
+        if images.ndim == 4:
+            images = np.ascontiguousarray(images.transpose(0, 3, 1, 2))
+        if images.shape[-2:] != facts.shape[-2:]:
+            raise _broken(name, file, root, f"does not hold images of {facts.shape[1]}x{facts.shape[2]} pixels")
+        parts += _checked(name, file, root, images, labels, classes)
+    return _Content(*parts, classes)
+
+
+def _nist_files(folder: Path) -> list[Path]:
+    """List XX/train_XX/*.png and XX/hsf_0/*.png, XX the code of a character; the first of each by name, as many as are read.
+
+    The files that name the writers come last, if there are any.
+    """
+    images, writers = [], []
+    for character in _FACTS["femnist"].classes:
+        code = f"{ord(character):02x}"
+        for inner, number in ((f"train_{code}", _NIST_TRAIN), ("hsf_0", _NIST_TEST)):
+            found = [file for file in _children(folder / code / inner) if file.suffix.lower() in _SUFFIXES]
+            images += found[:number]
+            key = folder / code / f"{inner}.mit"
+            if found and key.is_file():
+                writers.append(key)
+    return images and images + writers
+
+
+def _nist(source: _Source, root: Path) -> _Content:
+    """Decode NIST's images by class, and find their writers where the tree says who they are."""
+    files = [file for file in source.files if file.suffix != ".mit"]
+    entries = []
+    for file in files:
+        split = "train" if file.parent.name.startswith("train") else "test"
+        entries.append(_Entry(split, chr(int(file.parts[-3], 16)), file.name, str(file)))
+    content = _decode("femnist", sorted(entries), root)
+    training = {image.tobytes() for image in content.images}
+    content = content._replace(shared=sum(image.tobytes() in training for image in content.test_images))
+    writers = _nist_writers(source)
+    named = [writers.get(entry.place) for entry in sorted(entries)]
+    if None in named:  # no writers, or not of all images
+        return content
+    names = tuple(sorted(set(named)))
+    number = {name: i for i, name in enumerate(names)}
+    split = {
+        s: np.array([number[w] for w, e in zip(named, sorted(entries), strict=True) if e.split == s], np.int64)
+        for s in _SPLITS
+    }
+    return content._replace(train_groups=split["train"], test_groups=split["test"], group_names=names)
+
+
+def _nist_writers(source: _Source) -> dict[str, str]:
+    """Writer of each image, by its path: XX/FOLDER.mit holds a count, then one line per file of FOLDER, such as f0023_63.
+
+    The number after the f is the writer's, the other that of the form that was filled out.
+    """
+    writers = {}
+    for file in source.files:
+        if file.suffix == ".mit":
+            lines = re.findall(r"\bf(\d{4})_\d{2}\b", file.read_text(errors="replace"))
+            images = [image for image in _children(file.with_suffix("")) if image.suffix.lower() in _SUFFIXES]
+            if len(lines) == len(images):
+                writers |= {str(image): writer for image, writer in zip(images, lines, strict=True)}
+    return writers
 
 
 def _idx(data: bytes) -> np.ndarray:
@@ -605,15 +751,27 @@ def _check(content: _Content, facts: _Facts) -> _Content:
     return content._replace(fingerprint=fingerprint(*content[:4]))
 
 
-def _note(content: _Content, facts: _Facts) -> str:
-    """Say what is not as published; empty if nothing is."""
-    parts = [f"{n:,} of {m:,} {what}" for n, m, what in _counts(content, facts) if n < m]
+def _departures(content: _Content, facts: _Facts) -> list[str]:
+    """Say what is not as published."""
+    counts = [(n, m, what) for n, m, what in _counts(content, facts) if not facts.at_most or what == "classes"]
+    parts = [f"{n:,} of {m:,} {what}" for n, m, what in counts if n < m]
     notes = [f"subset: {', '.join(parts)}"] if parts else []
     if content.jpeg and facts.title != "Tiny-ImageNet":  # only Tiny-ImageNet was published as JPEG
         notes.append("re-encoded as JPEG")
     elif not parts and facts.fingerprint not in ("", content.fingerprint):
         notes.append("images or labels differ from the published ones")
-    return "; ".join(notes)
+    return notes
+
+
+def _remarks(content: _Content, facts: _Facts) -> list[str]:
+    """Say what has to be known about a set, complete or not."""
+    notes = [facts.remark] if facts.remark else []
+    parts = [f"{n:,} of at most {m:,} {what}" for n, m, what in _counts(content, facts) if n < m and what != "classes"]
+    if facts.at_most and parts:
+        notes.append(", ".join(parts))
+    if content.shared:
+        notes.append(f"{content.shared:,} test images are training images as well")
+    return notes
 
 
 # Cache
@@ -635,7 +793,9 @@ def _read_cache(path: Path) -> _Content | None:
         with np.load(path, allow_pickle=False) as file:
             meta = json.loads(str(file["meta"]))
             arrays = [file[key] for key in _Content._fields[:4]]
-        return _Content(*arrays, tuple(meta["classes"]), meta["jpeg"], meta["fingerprint"])
+            groups = [file[key] if key in file else None for key in ("train_groups", "test_groups")]
+        more = *groups, tuple(meta.get("group_names", ())), meta.get("shared", 0)
+        return _Content(*arrays, tuple(meta["classes"]), meta["jpeg"], meta["fingerprint"], *more)
     except Exception:
         return None
 
@@ -643,7 +803,9 @@ def _read_cache(path: Path) -> _Content | None:
 def _write_cache(path: Path, content: _Content) -> None:
     """Write under another name, then rename, so that nobody reads half a file. Failing is no error."""
     arrays = dict(zip(_Content._fields[:4], content[:4], strict=True))
-    meta = json.dumps({"classes": content.classes, "jpeg": content.jpeg, "fingerprint": content.fingerprint})
+    if content.train_groups is not None and content.test_groups is not None:
+        arrays |= {"train_groups": content.train_groups, "test_groups": content.test_groups}
+    meta = json.dumps({key: getattr(content, key) for key in ("classes", "jpeg", "fingerprint", "group_names", "shared")})
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

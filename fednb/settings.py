@@ -36,13 +36,17 @@ _MOON = {
     "validation": None,
 }
 
-# Settings per data set: the paper's where the paper has them. MOON has neither digits nor MNIST: these are our own, small.
+# Settings per data set: the paper's where the paper has them.
+# MOON has neither digits nor handwriting: these are our own, small.
 DATASETS: dict[str, dict[str, Any]] = {
     "digits": _MOON | {"model": "digits-cnn", "num_rounds": 10, "local_epochs": 5, "batch_size": 16},
     "mnist": _MOON | {"model": "simple-cnn", "num_rounds": 20},
     "cifar10": _MOON | {"model": "simple-cnn"},
     "cifar100": _MOON | {"model": "resnet-50"},
     "tiny_imagenet": _MOON | {"model": "resnet-50", "num_rounds": 20},
+    "emnist_letters": _MOON | {"model": "simple-cnn", "num_rounds": 20},
+    "femnist": _MOON
+    | {"model": "femnist-cnn", "projection_head": False, "num_rounds": 20},  # no other fits its images but a ResNet
 }
 
 # MOON: "mu = 1 is a reasonable good choice" (appendix D.1) where the paper has not tuned it
@@ -195,6 +199,8 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
             raise SettingsError(f"{name} is {value!r}; it must be {words}.")
         if float in types:
             values[name] = float(value)
+    if values["projection_head"] and MODELS[values["model"]][1] is None:
+        raise SettingsError(f"Model {values['model']!r} has no projection head; set projection_head to False.")
     hyper = {}
     for name, f in fields.items():
         hyper[name] = _like(f.default, values.get(name, f.default), f"{method}: {name}")

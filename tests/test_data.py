@@ -635,3 +635,194 @@ def test_torchvision_is_only_needed_for_downloads():
 
     code = "import sys, fednb.data; sys.exit('torchvision' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=data.ROOT).returncode == 0
+
+
+# EMNIST letters
+
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+def write_npz(path, arrays, first=1):
+    x, y, x_test, y_test = arrays
+    path.parent.mkdir(parents=True, exist_ok=True)
+    labels = {"y_train": (y + first).astype(np.uint8), "y_test": (y_test + first).astype(np.uint8)}
+    np.savez_compressed(path, x_train=x.squeeze(1), x_test=x_test.squeeze(1), **labels)
+
+
+def write_emnist(folder, arrays, pack=True):
+    """Labels count from 1 and images lie on their side, as in the published files."""
+    x, y, x_test, y_test = arrays
+    write_mnist(folder, (x.swapaxes(2, 3), y + 1, x_test.swapaxes(2, 3), y_test + 1), pack)
+    for file in list(folder.iterdir()):
+        file.rename(folder / f"emnist-letters-{file.name.replace('t10k', 'test')}")
+
+
+@pytest.fixture
+def letters():
+    return fake(52, 26, (1, 28, 28), 26)
+
+
+@pytest.mark.parametrize("layout", ["EMNIST/raw", "emnist/gzip", "emnist_letters", "plain", "npz", "npz in folder", "tree"])
+@pytest.mark.filterwarnings("error")
+def test_emnist_layouts_agree(root, letters, layout):
+    if layout == "npz":
+        write_npz(root / "emnist_letters.npz", letters)
+    elif layout == "npz in folder":
+        write_npz(root / "emnist_letters" / "emnist_letters.npz", letters)
+    elif layout == "tree":
+        write_tree(root / "emnist_letters", letters, LETTERS)
+    else:
+        write_emnist(root / layout.replace("plain", "EMNIST/raw"), letters, pack=layout != "plain")
+    for _ in range(2):  # decoded, then from the cache
+        found = data.load("emnist_letters")
+        assert found.fingerprint == data.fingerprint(*letters)  # upright, labels 0 to 25
+        assert found.images.shape == (52, 1, 28, 28) and "".join(found.classes) == LETTERS
+        assert (found.labels.min(), found.labels.max()) == (0, 25)
+    if layout != "tree":
+        assert np.array_equal(found.images, letters[0]) and np.array_equal(found.test_labels, letters[3])
+    kinds = {"npz": "file of arrays", "npz in folder": "file of arrays", "tree": "image tree"}
+    assert found.source == kinds.get(layout, "official files")
+    assert len(cache_files()) == 1
+
+
+def test_emnist_says_that_it_is_a_stand_in_even_when_it_is_complete(root, letters, monkeypatch):
+    write_npz(root / "emnist_letters.npz", letters)
+    remark = "a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers"
+    assert data.load("emnist_letters").note == f"subset: 52 of 124,800 training images, 26 of 20,800 test images; {remark}"
+    facts = dataclasses.replace(data._FACTS["emnist_letters"], sizes=(52, 26))
+    monkeypatch.setitem(data._FACTS, "emnist_letters", facts)
+    assert data.load("emnist_letters").note == remark
+    assert data.load("emnist_letters").train_groups is None
+
+
+def test_a_file_of_arrays_can_hold_any_set(root, cifar):
+    x, y, x_test, y_test = cifar
+    arrays = {"x_train": x.transpose(0, 2, 3, 1), "y_train": y, "x_test": x_test.transpose(0, 2, 3, 1), "y_test": y_test}
+    np.savez(root / "cifar10.npz", **arrays)
+    found = data.load("cifar10")
+    assert np.array_equal(found.images, x) and np.array_equal(found.labels, y) and list(found.classes) == CIFAR10
+    for change, reason in (
+        ({"y_train": y + 1}, "has labels outside of 0..9"),
+        ({"y_train": y[1:]}, "one image of 32x32 pixels per label"),
+        ({"x_test": x_test.astype(float).transpose(0, 2, 3, 1)}, "does not hold images with labels"),
+        ({"x_test": x_test}, "does not hold images of 32x32 pixels"),
+        ({"x_test": np.array([{}])}, "cifar10.npz cannot be read"),
+    ):
+        np.savez(root / "cifar10.npz", **arrays | change)
+        message = error()
+        assert reason in message and "cifar10.npz" in message and "`python -m fednb data cifar10`" in message
+
+
+def test_damaged_emnist(root, letters):
+    write_emnist(root / "emnist" / "gzip", letters)
+    path = root / "emnist/gzip/emnist-letters-train-labels-idx1-ubyte.gz"
+    good = path.read_bytes()
+    path.write_bytes(gzip.compress(gzip.decompress(good)[:-52] + bytes(52)))
+    assert "has labels outside of 1..26" in error("emnist_letters")
+    path.unlink()
+    assert "emnist/gzip/emnist-letters-train-labels-idx1-ubyte is missing" in error("emnist_letters")
+    (root / "emnist").rename(root / "other")
+    (root / "emnist_letters.npz").write_bytes(b"nothing")
+    assert "emnist_letters.npz cannot be read" in error("emnist_letters")
+
+
+# FEMNIST
+
+
+def write_nist(folder, classes="0Aa", train=5, tests=3, writers=True, seed=0):
+    """The tree of NIST's special database 19 by class; return the images by (class, folder)."""
+    rng, images = np.random.default_rng(seed), {}
+    for character in classes:
+        code = f"{ord(character):02x}"
+        for inner, number in ((f"train_{code}", train), ("hsf_0", tests), ("hsf_4", 2)):
+            place = folder / code / inner
+            place.mkdir(parents=True)
+            images[character, inner[:5]] = pixels = rng.integers(0, 256, (number, 1, 128, 128), np.uint8)
+            for i, image in enumerate(pixels):
+                (place / f"{inner}_{i:05}.png").write_bytes(encode(image))
+            if writers:
+                lines = [str(number), *(f"f{i % 2:04}_{i + 10:02}" for i in range(number))]
+                place.with_name(f"{inner}.mit").write_text("\n".join(lines) + "\n")
+    return images
+
+
+@pytest.mark.parametrize("place", ["by_class", "femnist/by_class"])
+def test_femnist_reads_nists_training_folders_and_tests_on_hsf_0(root, place):
+    images = write_nist(root / place)
+    for _ in range(2):  # decoded, then from the cache
+        found = data.load("femnist")
+        assert found.classes == ("0", "A", "a") and found.labels.tolist() == [0] * 5 + [1] * 5 + [2] * 5
+        assert np.array_equal(found.images, np.concatenate([images[c, "train"] for c in "0Aa"]))
+        assert np.array_equal(found.test_images, np.concatenate([images[c, "hsf_0"] for c in "0Aa"]))
+        assert found.test_images.shape == (9, 1, 128, 128) and found.test_labels.tolist() == [0] * 3 + [1] * 3 + [2] * 3
+        assert found.group_names == ("0000", "0001")
+        assert found.train_groups.tolist() == [0, 1, 0, 1, 0] * 3 and found.test_groups.tolist() == [0, 1, 0] * 3
+        assert found.train_groups.dtype == torch.int64
+    assert found.source == "official files" and (found.mean, found.std) == ((0.1307,), (0.3081,))
+    assert found.note == "subset: 3 of 62 classes; 15 of at most 136,400 training images, 9 of at most 18,600 test images"
+
+
+def test_femnist_reads_as_many_files_as_fedprotos_code(root, monkeypatch):
+    assert (data._NIST_TRAIN, data._NIST_TEST) == (2200, 300)
+    monkeypatch.setattr(data, "_NIST_TRAIN", 4)
+    monkeypatch.setattr(data, "_NIST_TEST", 2)
+    images = write_nist(root / "by_class")
+    found = data.load("femnist")
+    assert np.array_equal(found.images, np.concatenate([images[c, "train"][:4] for c in "0Aa"]))
+    assert len(found.test_images) == 6 and found.train_groups.tolist() == [0, 1, 0, 1] * 3
+
+
+def test_femnist_without_writers_or_with_some_has_no_groups(root):
+    write_nist(root / "by_class", writers=False)
+    found = data.load("femnist")
+    assert found.train_groups is None and found.test_groups is None and found.group_names == ()
+    write_nist(root / "other" / "by_class")
+    (root / "other/by_class/41/hsf_0.mit").write_text("3\nf0000_14\n")  # fewer lines than images
+    assert data.load("femnist", root / "other").train_groups is None
+
+
+def test_femnist_counts_test_images_that_are_training_images(root):
+    write_nist(root / "by_class")
+    for i in range(2):
+        copy = (root / f"by_class/41/train_41/train_41_0000{i}.png").read_bytes()
+        (root / f"by_class/41/hsf_0/hsf_0_0000{i}.png").write_bytes(copy)
+    for _ in range(2):  # decoded, then from the cache
+        assert data.load("femnist").note.endswith("; 2 test images are training images as well")
+
+
+def test_damaged_femnist(root):
+    write_nist(root / "by_class")
+    path = root / "by_class/61/train_61/train_61_00002.png"
+    path.write_bytes(encode(np.zeros((1, 28, 28), np.uint8)))
+    assert "by_class/61/train_61/train_61_00002.png is 28x28 pixels instead of 128x128" in error("femnist")
+    path.write_bytes(b"")
+    assert "train_61_00002.png cannot be read" in error("femnist")
+    write_nist(root / "other" / "by_class", classes="01")
+    for file in (root / "other/by_class/31/hsf_0").iterdir():
+        file.unlink()
+    assert "class 1 is only in one split" in error("femnist", root / "other")
+
+
+def test_femnist_and_emnist_are_fetched_from_where_they_are_published(root, letters, monkeypatch, capsys):
+    import torchvision
+
+    calls = []
+
+    def archive(url, folder, md5, remove_finished):
+        calls.append((url, md5))
+        write_nist(Path(folder) / "by_class", classes=data._FACTS["femnist"].classes, train=1, tests=1)
+
+    def emnist(folder, split, download):
+        calls.append(split)
+        write_emnist(Path(folder) / "EMNIST" / "raw", letters, pack=False)
+
+    monkeypatch.setattr(torchvision.datasets.utils, "download_and_extract_archive", archive)
+    monkeypatch.setattr(torchvision.datasets, "EMNIST", emnist)
+    facts = dataclasses.replace(data._FACTS["emnist_letters"], sizes=(52, 26))
+    monkeypatch.setitem(data._FACTS, "emnist_letters", facts)
+    for _ in range(2):  # complete after the first time, in spite of the note
+        data.download("femnist")
+        data.download("emnist_letters")
+    assert calls == [(data._FACTS["femnist"].page, None), "letters"]
+    assert "62 training and 62 test images, 1x128x128, 62 classes" in capsys.readouterr().out

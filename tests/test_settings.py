@@ -194,3 +194,11 @@ def test_settings_print_one_line_each():
 def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
     with pytest.raises(SettingsError, match=message):
         runs.federation(resolve(**given), METHODS)
+
+
+def test_a_network_without_projection_head_is_refused_with_one():
+    with pytest.raises(SettingsError, match="'mnist-cnn' has no projection head; set projection_head to False"):
+        settings.resolve(METHODS, method="FedAvg", dataset="mnist", model="mnist-cnn")
+    resolved = settings.resolve(METHODS, method="FedAvg", dataset="mnist", model="mnist-cnn", projection_head=False)
+    assert resolved.model == "mnist-cnn"
+    assert not settings.resolve(METHODS, method="FedAvg", dataset="femnist").projection_head

@@ -508,21 +508,38 @@ def paired(
 def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None) -> str:
     """What `paired` says in words, such as ``"+1.0 ± 0.4 points over 3 seeds: ahead"``; "not run" without a shared seed.
 
-    Fewer than three seeds are indicative and get no verdict.
+    Ahead is the better side: of rounds the fewer. Fewer than three seeds are indicative and get no verdict, and
+    neither does a pair of which a run never got there.
     """
-    differences = _differences(table, a, b, column, ledger)
-    if not differences:
+    pairs, measure = _pairs(table, a, b, column, ledger)
+    if not pairs:
         return "not run"
-    mean, half = evaluate.interval(differences, LEVEL)
-    n = len(differences)
-    if n < 3:
-        return f"{mean:+.1f} points ({'one seed' if n == 1 else 'two seeds'}: indicative)"
-    verdict = "no difference shown" if abs(mean) <= half else "ahead" if mean > 0 else "behind"
-    return f"{mean:+.1f} ± {half:.1f} points over {n} seeds: {verdict}"
+    n = len(pairs)
+    seeds = {1: "one seed", 2: "two seeds"}.get(n, f"{n} seeds")
+    if not all(measure.reached(value) for pair in pairs for value in pair):
+        return f"not reached by every run of {seeds}"
+    mean, half = evaluate.interval([x - y for x, y in pairs], LEVEL)
+    unit = "rounds" if measure.lower_is_better else "points"
+    if n < MIN_SEEDS:
+        return f"{mean:+.1f} {unit} ({seeds}: indicative)"
+    better = -mean if measure.lower_is_better else mean
+    verdict = "no difference shown" if abs(mean) <= half else "ahead" if better > 0 else "behind"
+    return f"{mean:+.1f} ± {half:.1f} {unit} over {seeds}: {verdict}"
 
 
 def _differences(table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None) -> list[float]:
     """Row ``a`` minus row ``b``, for each seed that both have."""
+    pairs, measure = _pairs(table, a, b, column, ledger)
+    if not all(measure.reached(value) for pair in pairs for value in pair):
+        name = table if isinstance(table, str) else table.name
+        raise ReportError(f"{name}: {a} and {b} cannot be paired: a run never got there.")
+    return [x - y for x, y in pairs]
+
+
+def _pairs(
+    table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None
+) -> tuple[list[tuple[float, float]], Measure]:
+    """The values of row ``a`` and row ``b``, for each seed that both have, and what they measure."""
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
     found = {(cell.row, cell.column): cell for cell in cells(table, ledger)}
@@ -539,9 +556,7 @@ def _differences(table: str | sweep.Table, a: str, b: str, column: str | None, l
     shared = sorted(sides[0].keys() & sides[1].keys())
     if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
         raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
-    if not all(MEASURES[table.measure].reached(side[seed][0]) for side in sides for seed in shared):
-        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: a run never got there.")
-    return [sides[0][seed][0] - sides[1][seed][0] for seed in shared]
+    return [(sides[0][seed][0], sides[1][seed][0]) for seed in shared], MEASURES[table.measure]
 
 
 def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -47,7 +47,7 @@ EXPECTED = {
     "fedssc-figure-1": {(m, f"beta={b:g}"): paper(m, beta=b) for m in METHODS for b in (0.2, 0.5, 1.0, 5.0)},
     "fedssc-figure-2-variants": {
         ("FedSSC", "CIFAR-10"): paper("FedSSC"),
-        ("two stages", "CIFAR-10"): paper("FedSSC", variant="two-stage"),
+        ("two stages", "CIFAR-10"): paper("FedSSC", variant="two-stage", mu_moon=0.0),
         ("local pairs", "CIFAR-10"): paper("FedSSC", variant="local-pairs"),
     },
     "fedssc-figure-2-moon": {(row, "CIFAR-10"): own for row, own in (WITHOUT | {"FedSSC": paper("FedSSC")}).items()},

@@ -374,6 +374,18 @@ def test_lead_says_paired_in_words():
     assert report.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds: behind"
 
 
+def test_lead_in_rounds_is_fewer_of_them():
+    prox, avg = ([job(m, seed, num_rounds=9) for seed in range(3)] for m in ("FedProx", "FedAvg"))
+    t = replace(table(*prox, *avg), printed=None, measure="rounds_to_target", target=60)
+    for seed, fewer in enumerate((2, 3, 2)):
+        record(prox[seed], curve=[50.0] * (6 - fewer) + [60.0] * (3 + fewer))
+        record(avg[seed], curve=[50.0] * 6 + [60.0] * 3)
+    assert report.lead(t, "FedProx", "FedAvg") == "-2.3 ± 1.4 rounds over 3 seeds: ahead"
+    assert report.lead(t, "FedAvg", "FedProx") == "+2.3 ± 1.4 rounds over 3 seeds: behind"
+    record(avg[1], curve=[50.0] * 9)
+    assert report.lead(t, "FedProx", "FedAvg") == "not reached by every run of 3 seeds"
+
+
 def test_show_reads_the_committed_ledger(tmp_path, monkeypatch):
     for root, accuracy in ((tmp_path / "repository" / "results", 66.3), (tmp_path / "elsewhere", 11.1)):
         monkeypatch.setenv("FEDNB_RUNS", str(root / "runs"))

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from fednb import augment, evaluate, seeds
 from fednb.data import Dataset
-from fednb.models import Net
+from fednb.models import Net, seed_dropout
 
 State = dict[str, Tensor]  # a model's parameters and buffers by name
 Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
@@ -367,6 +367,8 @@ class Federation:
         given = self.method.prepare(client, received, t)
         client.steps, client.losses = 0, {}
         rng = seeds.generator(self.seed, "batches", t, client.id)
+        masks = int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63))
+        seed_dropout(client.model, torch.Generator(self.device).manual_seed(masks))
         for phase in self.method.plan(client, t):
             self._train(client, phase, given, rng)
         return self.method.upload(client, given)

@@ -60,12 +60,11 @@ class Dropout(nn.Module):
         return f"p={self.p}, channelwise={self.channelwise}"
 
 
-# Meant to be called once per client and round, right before local training, on the network that the client was handed:
-#     draws = seeds.generator(seed, "dropout", t, client.id)
-#     seed_dropout(client.model, torch.Generator(device).manual_seed(int(draws.integers(2**63))))
-# Two clients must never train one network at a time: they do not, since networks are handed out one by one.
 def seed_dropout(model: nn.Module, generator: torch.Generator | None) -> None:
-    """Let all dropout of a network draw from ``generator``, one mask after the other; None takes it away again."""
+    """Let all dropout of a network draw from ``generator``, one mask after the other; None takes it away again.
+
+    The federation does so for each client and round. No two clients train one network at a time.
+    """
     for module in model.modules():
         if isinstance(module, Dropout):
             module.generator = generator

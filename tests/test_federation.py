@@ -6,6 +6,7 @@ import math
 import random
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -14,10 +15,22 @@ import torch
 import torch.nn.functional as F
 from fednb.papers.foundations import SCAFFOLD, SOLO
 
-from fednb import augment, federation, seeds
+from fednb import augment, federation, models, seeds
 from fednb.data import Augmentation
 from fednb.evaluate import evaluate
-from fednb.federation import Count, FedAvg, Fraction, NonNegative, NonNegativeInt, Phase, Positive, average, message_size
+from fednb.federation import (
+    Count,
+    FedAvg,
+    Federation,
+    Fraction,
+    NonNegative,
+    NonNegativeInt,
+    Phase,
+    Positive,
+    Training,
+    average,
+    message_size,
+)
 
 
 @dataclass
@@ -516,3 +529,25 @@ def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, iden
     assert identical(state_of(whole), state_of(second))
     assert [e["accuracy"] for e in whole.history] == [e["accuracy"] for e in second.history]
     assert second.rounds_done == 4
+
+
+def test_dropout_draws_for_each_client_and_round_whatever_else_is_drawn(make_dataset, identical):
+    data = make_dataset(images=96, shape=(1, 28, 28), num_classes=10)
+    parts = [np.arange(32 * i, 32 * i + 32) for i in range(3)]
+
+    def trained(workers, *, noise=0, seed=0, rounds=2):
+        torch.manual_seed(noise)
+        build = partial(models.build, "mnist-cnn", 10, channels=1, side=28, projection_head=False)
+        fed = Federation(FedAvg(), data, parts, build, Training(rounds, 1, 8, 0.05), seed=seed, workers=workers)
+        for _ in range(rounds):
+            torch.rand(noise)
+            fed.run_round()
+        return fed.server["model"]
+
+    expected = trained(1)
+    assert identical(trained(2, noise=5), expected)
+    assert not identical(trained(1, seed=1), expected)
+    without = trained(1, rounds=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(models.Dropout, "forward", lambda self, x: x)
+        assert not identical(trained(1, rounds=1), without)

@@ -498,11 +498,14 @@ def paired(
     ReportError
         For an unknown row or column, without a shared seed, or if a seed splits the data differently in ``a`` and ``b``.
     """
-    differences = _differences(table, a, b, column, ledger)
-    if not differences:
-        raise ReportError(f"{table if isinstance(table, str) else table.name}: {a} and {b} share no finished seed.")
-    mean, half = evaluate.interval(differences, LEVEL)
-    return mean, half, len(differences)
+    name = table if isinstance(table, str) else table.name
+    pairs, measure = _pairs(table, a, b, column, ledger)
+    if not pairs:
+        raise ReportError(f"{name}: {a} and {b} share no finished seed.")
+    if not all(measure.reached(value) for pair in pairs for value in pair):
+        raise ReportError(f"{name}: {a} and {b} cannot be paired: a run never got there.")
+    mean, half = evaluate.interval([x - y for x, y in pairs], LEVEL)
+    return mean, half, len(pairs)
 
 
 def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None) -> str:
@@ -525,15 +528,6 @@ def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *,
     better = -mean if measure.lower_is_better else mean
     verdict = "no difference shown" if abs(mean) <= half else "ahead" if better > 0 else "behind"
     return f"{mean:+.1f} ± {half:.1f} {unit} over {seeds}: {verdict}"
-
-
-def _differences(table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None) -> list[float]:
-    """Row ``a`` minus row ``b``, for each seed that both have."""
-    pairs, measure = _pairs(table, a, b, column, ledger)
-    if not all(measure.reached(value) for pair in pairs for value in pair):
-        name = table if isinstance(table, str) else table.name
-        raise ReportError(f"{name}: {a} and {b} cannot be paired: a run never got there.")
-    return [x - y for x, y in pairs]
 
 
 def _pairs(

@@ -54,18 +54,6 @@ def paper(method, dataset, **given):
     return usual | given
 
 
-def places(table):
-    """Settings per place of the table, without the seed."""
-    found = {}
-    for job in table.jobs:
-        own = job.settings.flat()
-        own.pop("seed")
-        here = found.setdefault((table.rows.name(job), table.columns.name(job)), [])
-        if own not in here:
-            here.append(own)
-    return found
-
-
 def printed_places(number):
     rows = json.loads((ROOT / "data" / "reported.json").read_text())["papers"]["FedProc"]["tables"][number]["rows"]
     return {(row["method"], column) for row in rows for column in row["cells"]}
@@ -138,7 +126,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_each_place_has_the_papers_settings(tables, name):
+def test_each_place_has_the_papers_settings(tables, name, places):
     found = places(tables[name])
     assert found.keys() == EXPECTED[name].keys()
     for place, expected in EXPECTED[name].items():
@@ -147,7 +135,7 @@ def test_each_place_has_the_papers_settings(tables, name):
 
 
 @pytest.mark.parametrize("number", PRINTED)
-def test_the_tables_cells_are_the_printed_ones(tables, number):
+def test_the_tables_cells_are_the_printed_ones(tables, number, places):
     assert {place for name in PRINTED[number] for place in places(tables[name])} == printed_places(number)
     for name in PRINTED[number]:
         for cell in report.cells(tables[name], NOTHING):

@@ -31,19 +31,6 @@ def similarity(a, b):
     return dot / math.sqrt(sum(p * p for p in a)) / math.sqrt(sum(q * q for q in b))
 
 
-def numeric_gradient(function, z, step=1e-6):
-    """Of the sum of the losses, by differences."""
-    gradient = np.zeros(z.shape)
-    for place in np.ndindex(*z.shape):
-        ends = []
-        for sign in (1, -1):
-            moved = z.clone()
-            moved[place] += sign * step
-            ends.append(sum(function(moved)))
-        gradient[place] = (ends[0] - ends[1]) / (2 * step)
-    return gradient
-
-
 # --- the losses
 
 
@@ -62,7 +49,7 @@ def literal_between_classes(z, y, shared, temperature):
 
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0])
 @pytest.mark.parametrize("labels", [(), (2,), (0, 1, 3), (3, 0, 2, 1)])
-def test_the_contrast_between_classes_is_that_of_literal_loops(labels, temperature):
+def test_the_contrast_between_classes_is_that_of_literal_loops(numeric_gradient, labels, temperature):
     z, y = vectors(5, 6).requires_grad_(), torch.tensor([0, 3, 2, 1, 0])
     shared = padded(prototypes(*labels), 4)
     loss = prototypical_contrastive(z, y, shared, temperature)
@@ -92,7 +79,7 @@ def literal_local_and_shared(z, y, shared, temperature):
 
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
 @pytest.mark.parametrize("labels", [(), (0, 1, 3), (3, 0, 2, 1)])
-def test_pairs_from_the_batch_are_those_of_literal_loops(labels, temperature):
+def test_pairs_from_the_batch_are_those_of_literal_loops(numeric_gradient, labels, temperature):
     z, y = vectors(6, 6).requires_grad_(), torch.tensor([0, 3, 2, 1, 0, 0])  # 1, 2 and 3 are alone in the batch
     shared = padded(prototypes(*labels), 4)
     loss = local_and_shared_contrastive(z, y, shared, temperature)

@@ -50,18 +50,6 @@ def paper(method, dataset, **given):
     return usual | given
 
 
-def places(table):
-    """Settings per place of the table, without the seed."""
-    found = {}
-    for job in table.jobs:
-        own = job.settings.flat()
-        own.pop("seed")
-        here = found.setdefault((table.rows.name(job), table.columns.name(job)), [])
-        if own not in here:
-            here.append(own)
-    return found
-
-
 def printed_places(number):
     rows = json.loads((ROOT / "data" / "reported.json").read_text())["papers"]["MOON"]["tables"][number]["rows"]
     return {(r.get("label", r["method"]), column) for r in rows for column in r["cells"]}
@@ -134,7 +122,7 @@ PRINTED = {
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_each_place_has_the_papers_settings(tables, name):
+def test_each_place_has_the_papers_settings(tables, name, places):
     found = places(tables[name])
     assert found.keys() == EXPECTED[name].keys()
     for place, expected in EXPECTED[name].items():
@@ -143,7 +131,7 @@ def test_each_place_has_the_papers_settings(tables, name):
 
 
 @pytest.mark.parametrize("number", PRINTED)
-def test_the_tables_cells_are_the_printed_ones(tables, number):
+def test_the_tables_cells_are_the_printed_ones(tables, number, places):
     expanded = {place for name in PRINTED[number] for place in places(tables[name])}
     assert expanded == printed_places(number)
     for name in PRINTED[number]:

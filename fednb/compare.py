@@ -276,7 +276,8 @@ def _cell(
     choice = None
     if table.best_of in own and len(grid) > 1 and finished:
         choice = Choice(table.best_of, own[table.best_of], len(finished), len(grid))
-    usual = settings.defaults(shown.job.settings.method, shown.job.settings.dataset)
+    asked = shown.job.settings
+    usual = settings.defaults(asked.method, asked.dataset, asked.partition)
     return replace(
         shown,
         departures=[

@@ -24,7 +24,8 @@ def correct(
     """Which test images a client gets right, as if it had just received the next broadcast (which is not counted).
 
     With ``training`` the index is one of training images, which are not augmented.
-    Returns one boolean tensor [len(index)] per read-out of the method's ``predict``.
+    Returns one boolean tensor [len(index)] per read-out of the method's ``predict``; of clients with test images of their
+    own also ``local classes``, the first read-out with no other classes to choose from than those that the client has.
     """
     method, t = federation.method, federation.rounds_done
     client = copy.copy(client)  # several threads may borrow the same client
@@ -34,10 +35,17 @@ def correct(
         client.load(received)
         given = method.prepare(client, received, t)
         client.model.eval()
+        absent = None
+        if federation.test_parts is not None:
+            absent = torch.ones(federation.dataset.num_classes, dtype=torch.bool, device=client.indices.device)
+            absent[client.labels] = False
         labels = federation.labels if training else federation.test_labels
         plain = federation.plain_batches(index, batch) if training else _test_batches(federation, index, batch)
         for part, x in zip(index.split(batch), plain, strict=True):
-            for name, scores in method.predict(client.model, x, given).items():
+            read_outs = method.predict(client.model, x, given)
+            if absent is not None:
+                read_outs["local classes"] = next(iter(read_outs.values())).masked_fill(absent, -torch.inf)
+            for name, scores in read_outs.items():
                 hits.setdefault(name, []).append(scores.argmax(1) == labels[part])
     return {name: torch.cat(parts) for name, parts in hits.items()}
 
@@ -60,15 +68,16 @@ def evaluate(federation: Federation) -> dict[str, Any]:
     """
     dataset, clients = federation.dataset, federation.clients
     everything = torch.arange(len(federation.test_labels), device=federation.test_labels.device)
-    parts = federation.test_parts
-    own = [everything if parts is None else torch.as_tensor(p, device=everything.device) for p in parts or clients]
-    if federation.method.personal:
+    if federation.test_parts is not None:
+        own = [torch.as_tensor(part, device=everything.device) for part in federation.test_parts]
+    else:
+        own = [everything for _ in clients]
+    if federation.method.personal or federation.test_parts is not None:
         per_client = federation.map(lambda c: correct(federation, c, own[c.id]), clients)
     else:  # one model for all: evaluated once
         pieces = everything.split(1000)  # not by workers: results must not depend on their number
         found = federation.map(lambda piece: correct(federation, clients[0], piece), pieces)
-        hits = {name: torch.cat([f[name] for f in found]) for name in found[0]}
-        per_client = [{name: h[index] for name, h in hits.items()} for index in own] if parts is not None else [hits]
+        per_client = [{name: torch.cat([f[name] for f in found]) for name in found[0]}]
     result: dict[str, Any] = {}
     for i, name in enumerate(per_client[0]):
         accuracies = [100 * float(hits[name].float().mean()) for hits in per_client]
@@ -85,11 +94,12 @@ def evaluate(federation: Federation) -> dict[str, Any]:
             }
             result[f"groups{suffix}"] = by_group
             result[f"accuracy{suffix}"] = float(np.mean(list(by_group.values())))
-    if federation.held_out is not None and len(federation.held_out):
-        index = torch.from_numpy(federation.held_out).to(everything.device)
-        judged = clients if federation.method.personal else clients[:1]
-        found = federation.map(lambda c: next(iter(correct(federation, c, index, training=True).values())), judged)
-        result["validation"] = 100 * float(torch.stack(found).float().mean())
+    if len(federation.held_out):
+        index = [torch.as_tensor(part, device=everything.device) for part in federation.held_out]
+        judged = clients if federation.method.personal or len(index) > 1 else clients[:1]
+        pairs = list(zip(judged, index if len(index) > 1 else index * len(judged), strict=True))
+        found = federation.map(lambda p: next(iter(correct(federation, *p, training=True).values())), pairs)
+        result["validation"] = 100 * float(np.mean([float(hits.float().mean()) for hits in found]))
     return result
 
 

@@ -90,6 +90,11 @@ class Client:
         return len(self.indices)
 
     @property
+    def labels(self) -> Tensor:
+        """Labels of the client's training images, [n]."""
+        return self._federation.labels[self.indices]
+
+    @property
     def training(self) -> Training:
         return self._federation.training
 
@@ -121,7 +126,7 @@ class Client:
         """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""
         self.model.eval()
         z = [self.model(x).representation for x in self._federation.plain_batches(self.indices)]
-        return torch.cat(z), self._federation.labels[self.indices]
+        return torch.cat(z), self.labels
 
 
 def flat(model: nn.Module, buffers: bool = False) -> Tensor:
@@ -262,9 +267,11 @@ class Federation:
     test_parts
         Test images of each client; None: all clients share the whole test set.
     held_out
-        Training images that no client has; the accuracy on them is ``validation``. None or empty: there are none.
+        Training images that nobody trains on; the accuracy on them is ``validation``. One array for all clients, or
+        one for each; empty: there are none.
     architectures
         For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
+        What a method shares must have the same shape in all of them.
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     workers
@@ -279,7 +286,7 @@ class Federation:
     seed: int = 0
     participation: float = 1.0
     test_parts: Sequence[np.ndarray] | None = None
-    held_out: np.ndarray | None = None
+    held_out: Sequence[np.ndarray] = ()
     architectures: Sequence[Hashable] | None = None
     device: str = "cpu"
     workers: int | None = None
@@ -310,10 +317,20 @@ class Federation:
                 model = self.build_model() if key is None else self.build_model(key)
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
+        self._check_shared()
         with self.hand_model(self.clients[0]):
             self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
+
+    def _check_shared(self) -> None:
+        """Refuse to average weights of different shapes."""
+        first, *others = ({n: v.shape for n, v in w.items() if self.method.shared(n)} for w in self._initial.values())
+        for name in {n for shapes in others for n in first.keys() | shapes.keys() if first.get(n) != shapes.get(n)}:
+            raise ValueError(
+                f"{type(self.method).__name__} averages {name}, which has not the same shape in all clients' networks: give "
+                "them equal networks, or take a method that shares no weights."
+            )
 
     def initial(self, architecture: Hashable = None) -> State:
         """The common initial weights of all networks of one architecture."""

@@ -99,9 +99,13 @@ class Net(nn.Module):
         # the same network without weights, in eval mode; in a tuple, so that it is no part of this one
         self._shape = (copy.deepcopy(self).to("meta").eval().requires_grad_(False),)
 
+    def classify(self, z: Tensor) -> Tensor:
+        """Logits [B, K] of representations z [B, D]."""
+        return self.classifier(self.dropout(z))
+
     def forward(self, x: Tensor) -> Output:
         z = self.head(self.encoder(x))
-        return Output(z, self.classifier(self.dropout(z)))
+        return Output(z, self.classify(z))
 
     @torch.no_grad()
     def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
@@ -113,11 +117,20 @@ class Net(nn.Module):
         return torch.stack([torch.func.functional_call(shape, dict(state), (x,)).representation for state in states])
 
 
+def _stack(*layers: nn.Module) -> nn.Sequential:
+    """Layers one after the other; linear ones are called fc1, fc2, ..., so that a method can tell them by their names."""
+    stack, linear = nn.Sequential(), 0
+    for i, layer in enumerate(layers):
+        linear += isinstance(layer, nn.Linear)
+        stack.add_module(f"fc{linear}" if isinstance(layer, nn.Linear) else str(i), layer)
+    return stack
+
+
 def _simple_cnn(channels: int, side: int) -> tuple[nn.Module, int]:
     """Two 5x5 convolutions, two linear layers (MOON, section 4.1)."""
     left = ((side - 4) // 2 - 4) // 2
     # ReLU and max-pooling commute; in this order ReLU has a quarter of the work
-    encoder = nn.Sequential(
+    encoder = _stack(
         *(nn.Conv2d(channels, 6, 5), nn.MaxPool2d(2), nn.ReLU()),
         *(nn.Conv2d(6, 16, 5), nn.MaxPool2d(2), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(16 * left**2, 120), nn.ReLU(), nn.Linear(120, 84), nn.ReLU()),
@@ -127,7 +140,7 @@ def _simple_cnn(channels: int, side: int) -> tuple[nn.Module, int]:
 
 def _digits_cnn(channels: int, side: int) -> tuple[nn.Module, int]:
     """Two 3x3 convolutions, one linear layer; for the embedded 8x8 digits."""
-    encoder = nn.Sequential(
+    encoder = _stack(
         *(nn.Conv2d(channels, 16, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
         *(nn.Conv2d(16, 32, 3, padding=1), nn.MaxPool2d(2), nn.ReLU()),
         *(nn.Flatten(), nn.Linear(128, 64), nn.ReLU()),
@@ -155,7 +168,7 @@ def _fedproto_cnn(kernel: int, width: int) -> Callable[[int, int], tuple[nn.Modu
 
     def make(channels: int, side: int) -> tuple[nn.Module, int]:
         left = ((side - kernel + 1) // 2 - 4) // 2
-        encoder = nn.Sequential(
+        encoder = _stack(
             *(nn.Conv2d(channels, 10, kernel), nn.MaxPool2d(2), nn.ReLU()),
             *(nn.Conv2d(10, width, 5), Dropout(0.5, channelwise=True), nn.MaxPool2d(2), nn.ReLU()),
             *(nn.Flatten(), nn.Linear(width * left**2, 50), nn.ReLU()),
@@ -246,6 +259,7 @@ def build(
     projection_head: bool = True,
     projection_dim: int | None = None,
     side: int = 32,
+    pretrained: bool = False,
     seed: int = 0,
 ) -> Net:
     """Build a network whose initial weights depend on ``seed`` alone.
@@ -260,11 +274,15 @@ def build(
         False puts the output layer directly on the encoder (MOON, Table 7). FedProto's networks have no head.
     projection_dim
         Width D of the projection head's output; None is the model's own (256 for the papers' networks).
+    pretrained
+        Put torchvision's ImageNet weights into all of a ResNet-18 with 7x7 stem but its first convolution and
+        normalisation and its output layer, as FedProto's code does. They are downloaded once, to torch's cache.
 
     Raises
     ------
     ValueError
-        If the name is unknown, or the network has no projection head or does not fit images of that size.
+        If the name is unknown, or the network has no projection head or does not fit images of that size, or there are
+        no ImageNet weights for it.
     """
     if name not in MODELS:
         raise ValueError(f"Unknown model {name!r}; known: {', '.join(MODELS)}.")
@@ -279,7 +297,25 @@ def build(
     with seeds.torch_seed(seed, "initial weights"):
         encoder, num_features = model.encoder(channels, side)
         widths = (model.head[0], projection_dim or model.head[1]) if projection_head else None
-        return Net(encoder, num_features, num_classes, widths, model.dropout)
+        net = Net(encoder, num_features, num_classes, widths, model.dropout)
+    if pretrained:
+        net.encoder.load_state_dict(_imagenet_weights(name), strict=False)
+    return net
+
+
+def _imagenet_weights(name: str) -> dict[str, Tensor]:
+    """ImageNet weights of all layers but the first two and the last."""
+    if not name.startswith("resnet-18-7x7"):
+        raise ValueError(f"There are no ImageNet weights for model {name!r}: leave pretrained at None or False.")
+    try:
+        weights = resnet.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False)
+    except (OSError, RuntimeError) as error:  # no network, or an incomplete file
+        file = resnet.ResNet18_Weights.IMAGENET1K_V1.url.rpartition("/")[2]
+        raise ValueError(
+            f"ResNet-18's ImageNet weights cannot be loaded ({error}): connect to the internet once, or put {file} into "
+            f"{torch.hub.get_dir()}/checkpoints, or start from random weights with pretrained=False."
+        ) from error
+    return {key: value for key, value in weights.items() if not key.startswith(("conv1.", "bn1.", "fc."))}
 
 
 def num_parameters(model: nn.Module) -> int:

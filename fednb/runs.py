@@ -12,6 +12,7 @@ import json
 import math
 import os
 import platform
+import random
 import subprocess
 import sys
 import tempfile
@@ -125,25 +126,52 @@ def load_dataset(name: str) -> Dataset:
     return _dataset(name, os.environ.get("FEDNB_DATA"))
 
 
-def make_parts(settings: Settings, labels: torch.Tensor) -> partition.Parts:
-    """The training images of each client, drawn with the run's seed as MOON's code does."""
+def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, partition.Parts | None, partition.Parts]:
+    """Who gets which image, drawn with the run's seed as the papers' code does; int64 indices.
+
+    Returns
+    -------
+    parts, test_parts
+        Training and test images of each client; None: all clients share the test set.
+    held_out
+        Training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
+        together; of clients with test images of their own, one array for each. Empty without ``validation``.
+    """
+    labels, test_labels = dataset.labels.numpy(), dataset.test_labels.numpy()
     rng = np.random.RandomState(settings.seed)
-    kept = np.setdiff1d(np.arange(len(labels)), held_out(settings, len(labels)))  # in the data set's order
-    own = labels.numpy()[kept]
+    if settings.partition == "n-way-k-shot":
+        parts, test_parts = partition.n_way_k_shot(
+            labels,
+            test_labels,
+            settings.num_clients,
+            settings.ways,
+            settings.stdev,
+            rng,
+            random.Random(settings.seed),
+            k=settings.shots,
+            mnist=settings.dataset == "mnist",
+            draw=settings.draw,
+            train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
+            test_shots=settings.test_shots,
+        )
+        if settings.validation is None:
+            return parts, test_parts, []
+        held_out = [part[_held_out(settings, len(part), i)] for i, part in enumerate(parts)]
+        return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
+    held = _held_out(settings, len(labels)) if settings.validation else np.empty(0, np.int64)
+    kept = np.setdiff1d(np.arange(len(labels)), held)  # in the data set's order
     if settings.partition == "iid":
-        parts = partition.iid(own, settings.num_clients, rng)
+        parts = partition.iid(labels[kept], settings.num_clients, rng)
     else:
         options = {"balance": settings.balance, "min_size": settings.min_size}
         options = {name: value for name, value in options.items() if value is not None}
-        parts = partition.dirichlet(own, settings.num_clients, settings.beta, rng, **options)
-    return [kept[part] for part in parts]
+        parts = partition.dirichlet(labels[kept], settings.num_clients, settings.beta, rng, **options)
+    return [kept[part] for part in parts], None, [held] if len(held) else []
 
 
-def held_out(settings: Settings, num_images: int) -> np.ndarray:
-    """The training images that no client gets, so that hyperparameters can be chosen on them; int64 [n]."""
-    if settings.validation is None:
-        return np.empty(0, np.int64)
-    order = seeds.generator(settings.seed, "validation").permutation(num_images)
+def _held_out(settings: Settings, num_images: int, client: int = 0) -> np.ndarray:
+    """Places of the images that are kept back, sorted; int64 [n]."""
+    order = seeds.generator(settings.seed, "validation", 0, client).permutation(num_images)
     return np.sort(order[: max(1, round(settings.validation * num_images))])
 
 
@@ -154,27 +182,31 @@ def federation(
     dataset = load_dataset(settings.dataset)
     _, channels, side, _ = dataset.images.shape
 
-    def build_model() -> models.Net:
+    def build_model(name: str = settings.model) -> models.Net:
         return models.build(
-            settings.model,
+            name,
             dataset.num_classes,
             channels=channels,
             side=side,
             projection_head=settings.projection_head,
             projection_dim=settings.projection_dim,
+            pretrained=bool(settings.pretrained),
             seed=settings.seed,
         )
 
     try:
+        parts, test_parts, held_out = divide(settings, dataset)
         return Federation(
             method=methods[settings.method](**settings.hyperparameters),
             dataset=dataset,
-            parts=make_parts(settings, dataset.labels),
+            parts=parts,
+            test_parts=test_parts,
+            held_out=held_out,
+            architectures=models.heterogeneous(settings.model, settings.num_clients) if settings.heterogeneous else None,
             build_model=build_model,
             training=settings.training,
             seed=settings.seed,
             participation=settings.participation,
-            held_out=held_out(settings, len(dataset.labels)),
             device=_device(device),
             workers=workers,
         )
@@ -276,8 +308,8 @@ def _run(
     return _head(settings, fed.dataset) | {
         "status": status,
         "final": final,
-        "partition": {"hash": partition.digest(fed.parts), "sizes": [len(p) for p in fed.parts]},
-        "model_parameters": models.num_parameters(fed.build_model()),
+        "partition": _partition(fed),
+        "model_parameters": _model_parameters(fed),
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
         "seconds_per_round": round(float(seconds.mean()), 3),
         "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
@@ -286,6 +318,19 @@ def _run(
         "workers": fed.workers,
         "metrics": {name: [_plain(v) for v in history[name]] for name in history},
     }
+
+
+def _partition(fed: Federation) -> dict[str, Any]:
+    told = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
+    return told if fed.test_parts is None else told | {"test_sizes": [len(part) for part in fed.test_parts]}
+
+
+def _model_parameters(fed: Federation) -> int | list[int]:
+    """Trainable values of the network; of each client's, where they differ."""
+    if fed.architectures is None:
+        return models.num_parameters(fed.build_model())
+    numbers = {key: models.num_parameters(fed.build_model(key)) for key in set(fed.architectures)}
+    return [numbers[key] for key in fed.architectures]
 
 
 def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:

@@ -34,9 +34,16 @@ _MOON = {
     "projection_head": True,
     "projection_dim": None,
     "validation": None,
+    "ways": None,
+    "stdev": None,
+    "shots": None,
+    "test_shots": None,
+    "draw": None,
+    "heterogeneous": None,
+    "pretrained": None,
 }
 
-# Settings per data set: the paper's where the paper has them.
+# Settings per data set with label shift: the paper's where the paper has them.
 # MOON has neither digits nor handwriting: these are our own, small.
 DATASETS: dict[str, dict[str, Any]] = {
     "digits": _MOON | {"model": "digits-cnn", "num_rounds": 10, "local_epochs": 5, "batch_size": 16},
@@ -49,12 +56,49 @@ DATASETS: dict[str, dict[str, Any]] = {
     | {"model": "femnist-cnn", "projection_head": False, "num_rounds": 20},  # no other fits its images but a ResNet
 }
 
+# FedProto, section "Training setups" and appendix A; the test images per class are in its code alone.
+_FEDPROTO = _MOON | {
+    "partition": "n-way-k-shot",
+    "beta": None,
+    "ways": 3,
+    "stdev": 2,
+    "shots": 100,
+    "test_shots": 15,
+    "draw": "uniform",
+    "num_clients": 20,
+    "local_epochs": 1,
+    "batch_size": 8,
+    "momentum": 0.5,
+    "weight_decay": 0.0,
+    "projection_head": False,
+}
+# It has no digits and no EMNIST letters: what these need to differ in is our own. The letters have 1,000 training
+# images of a class, too few for 100 of each at n = 4.
+N_WAY: dict[str, dict[str, Any]] = {
+    "digits": _FEDPROTO
+    | {"model": "digits-cnn", "num_clients": 10, "num_rounds": 40, "shots": 15, "stdev": 1, "test_shots": 5, "lr": 0.05},
+    "mnist": _FEDPROTO | {"model": "mnist-cnn", "test_shots": 40},
+    "femnist": _FEDPROTO | {"model": "femnist-cnn", "stdev": 1, "num_rounds": 120},
+    "emnist_letters": _FEDPROTO | {"model": "mnist-cnn", "stdev": 1, "num_rounds": 120, "shots": 90},
+    "cifar10": _FEDPROTO | {"model": "resnet-18-7x7", "stdev": 1, "num_rounds": 110, "pretrained": True},
+}
+
+# How the images are divided belongs to an experiment as a whole: with the split come the other settings.
+SPLITS: dict[str, dict[str, dict[str, Any]]] = {"dirichlet": DATASETS, "iid": DATASETS, "n-way-k-shot": N_WAY}
+
 # MOON: "mu = 1 is a reasonable good choice" (appendix D.1) where the paper has not tuned it
 _CONTRAST = {"mu": 1.0, "temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
 
 # FedProc, equations 2, 4 and 5 and algorithm 1 as they are printed; the paper does not say how its c⁰ comes about
 _PROTOTYPES = {"alpha": 1.0, "alpha_schedule": "linear", "alpha_rounds": 0, "temperature": 1.0, "first_round_ce": False}
 _PROTOTYPES |= {"normalise_z": False, "weighted_prototypes": False}
+
+# FedProto, tables 2 to 4: every method at the number of rounds that it is said to need; alone as long as FedProto
+_ROUNDS = {
+    "mnist": {"FedAvg": 150, "FedProx": 110, "FeSEM": 150, "FedPer": 100, "FedRep": 100, "Local": 100},
+    "femnist": {"FedAvg": 300, "FedProx": 300, "FeSEM": 200, "FedPer": 250, "FedRep": 200, "Local": 120},
+    "cifar10": {"FedAvg": 150, "FedProx": 150, "FeSEM": 120, "FedPer": 130, "FedRep": 110, "Local": 110},
+}
 
 # Hyperparameters and lengths that the papers chose per method; "" holds for every data set.
 METHODS: dict[str, dict[str, dict[str, Any]]] = {
@@ -68,11 +112,14 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
     # FedSSC uses CIFAR-10 alone; elsewhere MOON's choice where it was not tuned
     "FedSSC": {"": {"mu_moon": 1.0}, "cifar10": {"mu_moon": 5.0}},
     "SOLO": {"": {"num_rounds": 1, "local_epochs": 300}, "digits": {"num_rounds": 1, "local_epochs": 50}},
+    # FedProto, appendix A
+    "FedProto": {"": {"lam": 1.0}, "cifar10": {"lam": 0.1}},
 }
 
-PARTITIONS = ("dirichlet", "iid")
-_DIRICHLET_ONLY = ("beta", "balance", "min_size")
-_OPTIONAL = (*_DIRICHLET_ONLY, "projection_dim", "validation")
+# Which settings belong to one kind of split alone
+_OF_SPLIT = dict.fromkeys(("beta", "balance", "min_size"), "dirichlet")
+_OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), "n-way-k-shot")
+_OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
 
 
 # name: (types, test, what is allowed in words)
@@ -87,10 +134,15 @@ def _rule(hint: Any) -> _Rule:
 
 _SWITCH: _Rule = (bool,), lambda v: True, "True or False"
 _RULES: dict[str, _Rule] = {
-    "partition": ((str,), lambda v: v in PARTITIONS, f"one of {', '.join(PARTITIONS)}"),
+    "partition": ((str,), lambda v: v in SPLITS, f"one of {', '.join(SPLITS)}"),
     "beta": _rule(Positive),
     "balance": _SWITCH,
     "min_size": _rule(Count),
+    "ways": _rule(Count),
+    "stdev": _rule(NonNegativeInt),
+    "shots": _rule(Count),
+    "test_shots": _rule(Count),
+    "draw": ((str,), lambda v: v in ("uniform", "normal"), "'uniform' or 'normal'"),
     "num_clients": _rule(Count),
     "participation": ((int, float), lambda v: 0 < v <= 1, "a fraction in (0, 1]"),
     "num_rounds": _rule(Count),
@@ -102,6 +154,8 @@ _RULES: dict[str, _Rule] = {
     "model": ((str,), lambda v: v in MODELS, f"one of {', '.join(MODELS)}"),
     "projection_head": _SWITCH,
     "projection_dim": _rule(Count),
+    "heterogeneous": _SWITCH,
+    "pretrained": _SWITCH,
     "validation": ((float,), lambda v: 0 < v < 1, "a fraction between 0 and 1"),
     "seed": _rule(NonNegativeInt),
 }
@@ -130,6 +184,13 @@ class Settings:
     projection_head: bool
     projection_dim: int | None  # None: the model's own
     validation: float | None  # fraction of the training images that is held out to choose hyperparameters
+    ways: int | None  # n, classes of a client, on average
+    stdev: int | None  # spread of n, and of k
+    shots: int | None  # k, training images of a client per class
+    test_shots: int | None  # test images of a client per class
+    draw: str | None  # how n and k are drawn
+    heterogeneous: bool | None  # networks that differ between clients; None: all are alike
+    pretrained: bool | None  # start from ImageNet weights; None: from random ones
     seed: int
 
     @property
@@ -146,10 +207,25 @@ class Settings:
         return "\n".join(f"{name:>16}  {value}" for name, value in self.flat().items() if value is not None)
 
 
-def defaults(method: str, dataset: str) -> dict[str, Any]:
-    """The paper's settings of a method on a data set."""
+def defaults(method: str, dataset: str, partition: str | None = None) -> dict[str, Any]:
+    """The paper's settings of a method on a data set, under a kind of split; None is label shift.
+
+    Raises
+    ------
+    SettingsError
+        If no paper has such a split of that data set.
+    """
+    known = SPLITS[partition or "dirichlet"]
+    if dataset not in known:
+        raise SettingsError(
+            f"There are no settings for {dataset} with partition {partition!r}; there are for {', '.join(known)}."
+        )
     own = METHODS.get(method, {})
-    return DATASETS[dataset] | own.get("", {}) | own.get(dataset, {})
+    values = known[dataset] | own.get("", {}) | own.get(dataset, {})
+    if known is N_WAY:
+        values |= {name: N_WAY[dataset][name] for name in ("num_rounds", "local_epochs")}
+        values["num_rounds"] = _ROUNDS.get(dataset, {}).get(method, values["num_rounds"])
+    return values
 
 
 def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, seed: int = 0, **given: Any) -> Settings:
@@ -183,12 +259,13 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
                     f"{method} has no parameter {name!r}, which belongs to {', '.join(owners[name])}; leave it at None."
                 )
             _known("parameter", name, [*_RULES, *fields])
-    values = defaults(method, dataset) | given | {"seed": seed}
-    if values["partition"] == "iid":
-        for name in _DIRICHLET_ONLY:
+    split = given.get("partition", "dirichlet")
+    values = defaults(method, dataset, split if split in SPLITS else None) | given | {"seed": seed}
+    for name, owner in _OF_SPLIT.items():
+        if split != owner and split in SPLITS:
             if name in given:
-                raise SettingsError(f"{name} belongs to partition 'dirichlet'; with 'iid' leave it at None.")
-        values["beta"] = None
+                raise SettingsError(f"{name} belongs to partition {owner!r}; with {split!r} leave it at None.")
+            values[name] = None
     if not values["projection_head"] and "projection_dim" in given:
         raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
     for name, (types, test, words) in _RULES.items():
@@ -231,8 +308,8 @@ def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     given
         What the paper has in a certain table, where that is not its usual setting.
     """
-    paper = defaults(settings.method, settings.dataset) | dict(given or {})
-    unread = _DIRICHLET_ONLY if settings.partition == "iid" else ()  # the partition itself is told
+    paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
+    unread = [name for name, owner in _OF_SPLIT.items() if owner != settings.partition]  # the partition itself is told
     return [
         f"{name} {value} instead of {paper[name]}"
         for name, value in settings.flat().items()

@@ -361,9 +361,10 @@ def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     s = quick(validation=0.25, num_clients=4)
     fed = runs.federation(s, METHODS)
     own = np.sort(np.concatenate(fed.parts))
-    assert len(fed.held_out) == round(0.25 * len(fed.labels))
-    assert np.array_equal(np.sort(np.concatenate([own, fed.held_out])), np.arange(len(fed.labels)))
-    assert not np.array_equal(fed.held_out, runs.held_out(quick(validation=0.25, seed=1), len(fed.labels)))
+    (held_out,) = fed.held_out
+    assert len(held_out) == round(0.25 * len(fed.labels))
+    assert np.array_equal(np.sort(np.concatenate([own, held_out])), np.arange(len(fed.labels)))
+    assert not np.array_equal(held_out, runs.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0])
     labels = fed.labels.numpy()[own]
     expected = partition.dirichlet(labels, 4, s.beta, np.random.RandomState(s.seed))
     assert all(np.array_equal(own[e], p) for e, p in zip(expected, fed.parts, strict=True))
@@ -380,9 +381,9 @@ def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(meth
     for client in fed.clients:
         network = fed.build_model().eval()
         network.load_state_dict(client.memory["model"] if method == "SOLO" else fed.server["model"])
-        x = fed.dataset.images[fed.held_out].float() / 255
+        x = fed.dataset.images[fed.held_out[0]].float() / 255
         mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (fed.dataset.mean, fed.dataset.std))
-        hits = network((x - mean) / std).logits.argmax(1) == fed.labels[fed.held_out]
+        hits = network((x - mean) / std).logits.argmax(1) == fed.labels[fed.held_out[0]]
         accuracies.append(100 * hits.double().mean().item())
     assert entry["validation"] == pytest.approx(np.mean(accuracies), abs=0.1)
     assert entry["validation"] != entry["accuracy"]

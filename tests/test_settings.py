@@ -39,6 +39,13 @@ def test_cifar10_has_the_papers_values():
         "projection_head": True,
         "projection_dim": None,
         "validation": None,
+        "ways": None,
+        "stdev": None,
+        "shots": None,
+        "test_shots": None,
+        "draw": None,
+        "heterogeneous": None,
+        "pretrained": None,
         "seed": 0,
     }
 
@@ -99,13 +106,21 @@ BAD = {
     "projection_head": [0, 1, "True", 1.0],
     "projection_dim": [0, -1, 64.0, True],
     "validation": [0.0, 1.0, 1, -0.1, "0.1", True, float("nan")],
+    "ways": [0, 3.0, "3", True],
+    "stdev": [-1, 2.0, True],
+    "shots": [0, 100.0, True],
+    "test_shots": [0, 15.0, True],
+    "draw": ["Uniform", "gauss", 1],
+    "heterogeneous": [0, "True"],
+    "pretrained": [1, "False"],
     "seed": [-1, 0.0, "0", True],
 }
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
 def test_a_bad_value_is_refused_with_what_is_allowed(name, value):
-    refused(f"^{name} is {re.escape(repr(value))}; it must be (a|one of|True)", **{name: value})
+    split = {"partition": "n-way-k-shot"} if settings._OF_SPLIT.get(name) == "n-way-k-shot" else {}
+    refused(f"^{name} is {re.escape(repr(value))}; it must be (a|one of|True|'uniform')", **split | {name: value})
 
 
 @pytest.mark.parametrize("name", ["beta", "lr", "weight_decay"])

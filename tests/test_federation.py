@@ -514,21 +514,10 @@ def test_divergence_is_seen(federate):
     assert federate().run_round()["finite"] is True
 
 
-def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, rounds, tmp_path):
-    def options():
-        return {"method": SCAFFOLD(), "participation": 0.5}
-
-    whole = federate(**options())
-    rounds(whole, 4)
-    first = federate(**options())
-    rounds(first, 2)
-    torch.save(first.checkpoint(), tmp_path / "checkpoint")
-    second = federate(**options())
-    second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
-    rounds(second, 2)
-    assert identical(state_of(whole), state_of(second))
-    assert [e["accuracy"] for e in whole.history] == [e["accuracy"] for e in second.history]
-    assert second.rounds_done == 4
+def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, with_and_without_a_break):
+    whole, resumed = with_and_without_a_break(partial(federate, SCAFFOLD(), participation=0.5), 4, 2)
+    assert identical(whole, resumed)
+    assert resumed["rounds_done"] == len(resumed["accuracies"]) == 4
 
 
 def test_dropout_draws_for_each_client_and_round_whatever_else_is_drawn(make_dataset, identical):

@@ -1,8 +1,9 @@
 """``make bench``: what the federation costs over a bare loop of the same SGD steps.
 
 The bare loop trains one model on tensors in memory: foreach SGD, no augmentation, no averaging, no evaluation, all cores for
-each step; for MOON with two frozen networks beside it, which see every batch too. The federated round does all of that and
-the same number of steps on batches of the same size. The two alternate, so that a busy machine disturbs both.
+each step; for MOON with two frozen networks beside it, which see every batch too, for FedProto with ten prototypes. The
+federated round does all of that and the same number of steps on batches of the same size. The two alternate, so that a busy
+machine disturbs both.
 """
 
 from __future__ import annotations
@@ -21,10 +22,14 @@ from fednb import models, partition
 from fednb.data import Augmentation, Dataset
 from fednb.federation import FedAvg, Federation, Training
 
-# name: (model, channels, side, images, batch size, augmentation)
+# name: (model, channels, side, images, batch size, augmentation, methods)
 CASES = {
-    "simple CNN, batch 64": ("simple-cnn", 3, 32, 10_000, 64, Augmentation(pad=4, pad_mode="reflect", flip=True)),
-    "small net, batch 8": ("digits-cnn", 1, 8, 4_000, 8, Augmentation()),
+    "simple CNN, batch 64": (
+        *("simple-cnn", 3, 32, 10_000, 64, Augmentation(pad=4, pad_mode="reflect", flip=True)),
+        ("FedAvg", "MOON"),
+    ),
+    "small net, batch 8": ("digits-cnn", 1, 8, 4_000, 8, Augmentation(), ("FedAvg", "MOON")),
+    "MNIST network, batch 8": ("mnist-cnn", 1, 28, 4_000, 8, Augmentation(), ("FedProto",)),
 }
 
 
@@ -71,9 +76,21 @@ def plain_moon(build: Callable[[], models.Net]) -> Loss:
     return loss
 
 
+def plain_fedproto(build: Callable[[], models.Net]) -> Loss:
+    """FedProto's loss as one writes it without this package: the prototypes are rows of a table."""
+    prototypes = torch.rand(10, build().classifier.in_features)
+
+    def loss(model: models.Net, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z, logits = model(x)
+        return F.cross_entropy(logits, y) + F.mse_loss(z, prototypes[y])
+
+    return loss
+
+
 def bare_loop(loss: Loss, model: models.Net, x: torch.Tensor, y: torch.Tensor, batch_size: int, steps: int) -> float:
     """Seconds per step of plain PyTorch."""
     model.train()
+    models.seed_dropout(model, torch.Generator())
     sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True)
     begin = time.perf_counter()
     for step in range(steps):
@@ -101,20 +118,26 @@ def compare(bare: Callable[[int], float], federation: Federation, alternations: 
 
 
 def main() -> None:
+    from fednb.papers.fedproto import FedProto
     from fednb.papers.moon import MOON
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--alternations", type=int, default=9)
     alternations = parser.parse_args().alternations
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; a round is ten clients with one epoch each")
-    methods = {"FedAvg": (FedAvg(), plain_fedavg), "MOON": (MOON(), plain_moon)}
-    for case, (model, channels, side, images, batch_size, augmentation) in CASES.items():
+    methods = {"FedAvg": (FedAvg(), plain_fedavg), "MOON": (MOON(), plain_moon), "FedProto": (FedProto(), plain_fedproto)}
+    for case, (model, channels, side, images, batch_size, augmentation, names) in CASES.items():
         dataset = made_up(channels, side, images, augmentation)
-        build = partial(models.build, model, 10, channels=channels, side=side)
+        head = models.MODELS[model].head is not None
+        build = partial(models.build, model, 10, channels=channels, side=side, projection_head=head)
         parts = partition.dirichlet(dataset.labels.numpy(), 10, 0.5, np.random.RandomState(0))
         x = (dataset.images.float() / 255 - 0.5) / 0.25
-        for name, (method, plain) in methods.items():
-            federation = Federation(method, dataset, parts, build, Training(1, 1, batch_size, 0.01, 0.9, 1e-5), device="cpu")
+        for name in names:
+            method, plain = methods[name]
+            # clients with models of their own have test images of their own
+            tests = np.array_split(np.arange(2000), 10) if method.personal else None
+            training = Training(1, 1, batch_size, 0.01, 0.9, 1e-5)
+            federation = Federation(method, dataset, parts, build, training, test_parts=tests, device="cpu")
             bare = partial(bare_loop, plain(build), build(), x, dataset.labels, batch_size)
             seconds = compare(bare, federation, alternations)
             ratios = seconds[:, 1] / seconds[:, 0]

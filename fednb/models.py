@@ -248,7 +248,7 @@ def heterogeneous(name: str, num_clients: int) -> list[str]:
             f"Model {name!r} has no variants for heterogeneous clients; these have: {', '.join(_HETEROGENEOUS)}."
         )
     of_twenty = [variant for variant, number in _HETEROGENEOUS[name] for _ in range(number)]
-    return [of_twenty[i * 20 // num_clients] for i in range(num_clients)]
+    return [of_twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
 
 
 def build(

@@ -83,6 +83,18 @@ def federate(make_dataset):
 
 
 @pytest.fixture
+def ragged(federate, make_dataset):
+    """Make a federation whose clients hold these classes and no others, on augmented images."""
+
+    def make(method, classes_of, sizes=(20, 9, 17, 14), **given):
+        labels = [classes[i % len(classes)] for classes, size in zip(classes_of, sizes, strict=True) for i in range(size)]
+        data = make_dataset(images=sum(sizes), labels=torch.tensor(labels), augmentation=Augmentation(pad=1, flip=True))
+        return federate(method, sizes=sizes, dataset=data, **given)
+
+    return make
+
+
+@pytest.fixture
 def rounds():
     """Run rounds and return the server's model."""
 
@@ -90,6 +102,28 @@ def rounds():
         for _ in range(number):
             federation.run_round()
         return federation.server["model"]
+
+    return run
+
+
+@pytest.fixture
+def with_and_without_a_break(tmp_path):
+    """Run rounds of a federation in one go, and up to a checkpoint from which another one goes on; return how both end."""
+
+    def run(make, number, stop):
+        whole, first, second = (make() for _ in range(3))
+        for federation, rounds in ((whole, number), (first, stop)):
+            for _ in range(rounds):
+                federation.run_round()
+        torch.save(first.checkpoint(), tmp_path / "checkpoint")
+        second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
+        for _ in range(number - stop):
+            second.run_round()
+        return [
+            {n: v for n, v in federation.checkpoint().items() if n != "history"}
+            | {"accuracies": [entry["accuracy"] for entry in federation.history]}
+            for federation in (whole, second)
+        ]
 
     return run
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
 
 from fednb import augment, federation, models, seeds
@@ -39,14 +40,6 @@ class OnlyClassifier(FedAvg):
 
     def plan(self, client, t):
         return [Phase(2, lambda name: name.startswith("classifier"))]
-
-
-@dataclass
-class HeadThenBody(FedAvg):
-    """Two phases, in the order of FedRep."""
-
-    def plan(self, client, t):
-        return [Phase(1, lambda n: n.startswith("classifier")), Phase(2, lambda n: not n.startswith("classifier"))]
 
 
 @dataclass
@@ -227,7 +220,7 @@ def test_the_number_of_threads_is_put_back(federate):
     assert torch.get_num_threads() == before
 
 
-@pytest.mark.parametrize("method", [OnlyClassifier(), HeadThenBody()])
+@pytest.mark.parametrize("method", [OnlyClassifier(), FedRep()])
 def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(federate, method, monkeypatch):
     fed = federate(method)
     states = [fed.initial()]
@@ -392,12 +385,19 @@ def test_all_clients_begin_with_the_same_weights(federate, identical):
 # --- evaluation
 
 
-def hits(model_state, net, fed):
-    """Which test images a network gets right, computed plainly."""
+def hits(model_state, net, fed, classes=(0, 1, 2)):
+    """Which test images a network gets right with these classes to choose from, computed plainly."""
     net.load_state_dict(model_state)
     x = (fed.dataset.test_images.float() / 255 - 0.5) / 0.25
     with torch.no_grad():
-        return net.eval()(x).logits.argmax(1) == fed.dataset.test_labels
+        logits = net.eval()(x).logits
+    chosen = [max(classes, key=lambda k: row[k]) for row in logits.tolist()]
+    return torch.tensor(chosen) == fed.dataset.test_labels
+
+
+def models_of(fed):
+    """The model of each client: its own, or the server's."""
+    return [client.memory.get("model", fed.server["model"]) for client in fed.clients]
 
 
 def test_a_global_model_is_evaluated_once_on_all_test_images(federate, batch_norm_net):
@@ -422,10 +422,30 @@ def test_test_parts_give_each_client_its_own_test_images(federate, batch_norm_ne
     parts = [np.arange(10), np.arange(5, 30), np.arange(30, 40), np.array([7])]
     fed = federate(method, test_parts=parts)
     entry = fed.run_round()
-    states = [c.memory["model"] if method.personal else fed.server["model"] for c in fed.clients]
-    by_hand = [100 * hits(s, batch_norm_net(), fed)[p].float().mean().item() for s, p in zip(states, parts, strict=True)]
+    by_hand = [
+        100 * hits(s, batch_norm_net(), fed)[p].float().mean().item() for s, p in zip(models_of(fed), parts, strict=True)
+    ]
     assert entry["clients"] == pytest.approx(by_hand)
     assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
+
+
+@pytest.mark.parametrize("method", [FedAvg(), SOLO()])
+def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(ragged, batch_norm_net, method):
+    classes_of, parts = ([0, 1], [2, 0], [2], [0, 1, 2]), [np.arange(10 * i, 10 * i + 10) for i in range(4)]
+    shared, fed = ragged(method, classes_of), ragged(method, classes_of, test_parts=parts)
+    assert not any("local classes" in name for name in shared.run_round())
+    entry = fed.run_round()
+    by_hand = [
+        100 * hits(state, batch_norm_net(), fed, classes)[part].float().mean().item()
+        for state, classes, part in zip(models_of(fed), classes_of, parts, strict=True)
+    ]
+    assert entry["clients/local classes"] == pytest.approx(by_hand)
+    assert entry["accuracy/local classes"] == pytest.approx(np.mean(by_hand))
+    assert entry["accuracy_std/local classes"] == pytest.approx(np.std(by_hand))
+    own = fed.dataset.test_labels[parts[2]] == 2
+    assert by_hand[2] == pytest.approx(100 * own.float().mean().item())  # one class: no choice
+    assert entry["clients/local classes"][3] == entry["clients"][3]  # all classes: nothing to rule out
+    assert entry["clients/local classes"] != entry["clients"]
 
 
 def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_net):
@@ -514,21 +534,10 @@ def test_divergence_is_seen(federate):
     assert federate().run_round()["finite"] is True
 
 
-def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, rounds, tmp_path):
-    def options():
-        return {"method": SCAFFOLD(), "participation": 0.5}
-
-    whole = federate(**options())
-    rounds(whole, 4)
-    first = federate(**options())
-    rounds(first, 2)
-    torch.save(first.checkpoint(), tmp_path / "checkpoint")
-    second = federate(**options())
-    second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
-    rounds(second, 2)
-    assert identical(state_of(whole), state_of(second))
-    assert [e["accuracy"] for e in whole.history] == [e["accuracy"] for e in second.history]
-    assert second.rounds_done == 4
+def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, with_and_without_a_break):
+    whole, resumed = with_and_without_a_break(partial(federate, SCAFFOLD(), participation=0.5), 4, 2)
+    assert identical(whole, resumed)
+    assert resumed["rounds_done"] == len(resumed["accuracies"]) == 4
 
 
 def test_dropout_draws_for_each_client_and_round_whatever_else_is_drawn(make_dataset, identical):

@@ -2,6 +2,7 @@
 
 import math
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -375,19 +376,9 @@ def test_what_is_sent_is_the_model_and_the_representations(federate):
     assert fed.history[0]["down_numbers"] == plain.history[0]["down_numbers"]  # nothing to share yet
 
 
-def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, tmp_path):
+def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, with_and_without_a_break):
     method = FedSSC(mu_moon=1.0, min_images=1, num_shared=2, exclude_own=True)
-    whole, first, second = (federate(method, participation=0.5) for _ in range(3))
-    for _ in range(5):
-        whole.run_round()
-    for _ in range(3):
-        first.run_round()
-    torch.save(first.checkpoint(), tmp_path / "c.pt")
-    second.restore(torch.load(tmp_path / "c.pt", weights_only=True))
-    for _ in range(2):
-        second.run_round()
-    assert identical(second.server, whole.server)
-    assert identical([c.memory for c in second.clients], [c.memory for c in whole.clients])
+    assert identical(*with_and_without_a_break(partial(federate, method, participation=0.5), 5, 3))
 
 
 def test_workers_do_not_change_a_result(federate, identical, rounds):

@@ -1,9 +1,11 @@
 """Networks: sizes counted by hand, shapes, and initial weights that depend on the seed alone."""
 
 from concurrent.futures import ThreadPoolExecutor
+from urllib.error import URLError
 
 import pytest
 import torch
+from torchvision.models import resnet
 
 from fednb import models
 
@@ -197,6 +199,9 @@ def test_heterogeneous_clients_have_the_networks_of_fedprotos_code():
     assert models.heterogeneous("mnist-cnn", 20) == ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6
     assert models.heterogeneous("femnist-cnn", 20)[6:8] == ["femnist-cnn-18", "femnist-cnn"]
     assert models.heterogeneous("resnet-18-7x7", 20) == ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10
+    for num_clients, numbers in ((3, (1, 1, 1)), (10, (3, 4, 3)), (40, (14, 14, 12))):
+        given = models.heterogeneous("mnist-cnn", num_clients)
+        assert tuple(map(given.count, ("mnist-cnn-18", "mnist-cnn", "mnist-cnn-22"))) == numbers
     assert models.heterogeneous("resnet-18-7x7", 2) == ["resnet-18-7x7-stride-1-4", "resnet-18-7x7"]
     with pytest.raises(
         ValueError, match=r"'simple-cnn' has no variants .* these have: mnist-cnn, femnist-cnn, resnet-18-7x7"
@@ -317,3 +322,70 @@ def test_networks_without_dropout_compile_and_run_batched_in_train_mode():
     together = torch.func.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(stacked)
     torch.testing.assert_close(together[0], model(x).logits, rtol=1e-4, atol=1e-4)
     assert not any("dropout" in n for n in model.state_dict())
+
+
+def test_the_output_layer_sees_what_dropout_leaves():
+    net, z = models.Net(torch.nn.Flatten(), 8, 3, None, 0.5), torch.rand(4, 8)
+    assert torch.equal(net.eval().classify(z), net.classifier(z))
+    models.seed_dropout(net.train(), generator())
+    keep = torch.rand(z.shape, generator=generator()) >= 0.5
+    torch.testing.assert_close(net.classify(z), net.classifier(z * keep * 2))
+    models.seed_dropout(net, generator())
+    logits = net(z).logits
+    models.seed_dropout(net, generator())
+    assert torch.equal(net.classify(z), logits)
+
+
+@pytest.mark.parametrize(
+    ("name", "side", "expected"),
+    [("digits-cnn", 8, ["fc1"]), ("simple-cnn", 28, ["fc1", "fc2"]), ("mnist-cnn", 28, ["fc1"]), ("resnet-10", 32, [])],
+)
+def test_linear_layers_of_an_encoder_are_numbered_by_name(name, side, expected):
+    encoder = models.build(name, 10, side=side, projection_head=False).encoder
+    assert [n for n, m in encoder.named_modules() if isinstance(m, torch.nn.Linear)] == expected
+
+
+# ImageNet weights
+
+
+@pytest.fixture
+def imagenet(monkeypatch):
+    """A ResNet-18 of torchvision's, with 1,000 outputs, instead of the one that it would download."""
+    with torch.random.fork_rng():
+        state = {n: v + 1 for n, v in resnet.resnet18().state_dict().items()}
+    monkeypatch.setattr(resnet.ResNet18_Weights, "get_state_dict", lambda self, **_: state)
+    return state
+
+
+@pytest.mark.parametrize("name", ["resnet-18-7x7", "resnet-18-7x7-stride-1-4"])
+def test_imagenet_weights_are_put_everywhere_but_into_first_and_last_layer(imagenet, name):
+    trained, random = (models.build(name, 10, projection_head=False, pretrained=flag).state_dict() for flag in (True, False))
+    own = {"conv1", "bn1", "classifier"}
+    for entry, value in trained.items():
+        layer = entry.removeprefix("encoder.")
+        if layer.split(".")[0] in own:
+            assert torch.equal(value, random[entry]), entry
+        else:
+            assert torch.equal(value, imagenet[layer]), entry
+            assert not torch.equal(value, random[entry]), entry
+    kept = {n for n in imagenet if n.split(".")[0] not in {"conv1", "bn1", "fc"}}
+    assert {n.removeprefix("encoder.") for n in trained} >= kept
+    assert len(kept) > 100
+
+
+@pytest.mark.parametrize("error", [URLError("no route to host"), RuntimeError("invalid hash value")])
+def test_imagenet_weights_that_cannot_be_reached_are_one_sentence_that_says_what_to_do(monkeypatch, error):
+    def fail(self, **_):
+        raise error
+
+    monkeypatch.setattr(resnet.ResNet18_Weights, "get_state_dict", fail)
+    with pytest.raises(
+        ValueError, match=r"cannot be loaded \(.*(no route|invalid).*\): .* resnet18-\w+\.pth .* pretrained=False\.$"
+    ) as told:
+        models.build("resnet-18-7x7", 10, projection_head=False, pretrained=True)
+    assert "\n" not in str(told.value)
+
+
+def test_networks_without_imagenet_weights_say_so():
+    with pytest.raises(ValueError, match="no ImageNet weights for model 'simple-cnn': leave pretrained at None or False"):
+        models.build("simple-cnn", 10, pretrained=True)

@@ -1,6 +1,7 @@
 """MOON: its loss against literal loops, its memory, and what its frozen networks must not touch."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -276,20 +277,9 @@ def test_a_previous_model_is_not_sent_and_not_shared(federate):
     assert fed.server.keys() == {"model", "seed"}
 
 
-def test_a_restored_federation_keeps_its_previous_models(federate, identical, tmp_path):
-    whole, first = (federate(MOON(mu=1.0, negatives=2), participation=0.5) for _ in range(2))
-    for _ in range(5):
-        whole.run_round()
-    for _ in range(3):
-        first.run_round()
-    torch.save(first.checkpoint(), tmp_path / "c.pt")
-    second = federate(MOON(mu=1.0, negatives=2), participation=0.5)
-    second.restore(torch.load(tmp_path / "c.pt", weights_only=True))
-    assert identical([c.memory for c in second.clients], [c.memory for c in first.clients])
-    for _ in range(2):
-        second.run_round()
-    assert identical(second.server, whole.server)
-    assert identical([c.memory for c in second.clients], [c.memory for c in whole.clients])
+def test_a_restored_federation_keeps_its_previous_models(federate, identical, with_and_without_a_break):
+    method = MOON(mu=1.0, negatives=2)
+    assert identical(*with_and_without_a_break(partial(federate, method, participation=0.5), 5, 3))
 
 
 # --- settings

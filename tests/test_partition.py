@@ -1,11 +1,15 @@
 """Partitions: MOON's published rule to the digit, and the promises of every partition."""
 
+import dataclasses
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
+from fednb.papers.foundations import METHODS
 
-from fednb import partition
+from fednb import partition, runs, settings
 from fednb.partition import PartitionError
 
 CIFAR10_SIZES = [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]
@@ -175,6 +179,21 @@ def test_seed_1234_draws_the_clients_of_fedprotos_code():
     assert classes[:6] == FIRST_CLASSES
     assert [np.unique(MNIST[1][part]).tolist() for part in test_parts] == classes
     assert all(part.dtype == np.int64 for part in [*parts, *test_parts])
+
+
+def test_mnist_with_seed_1234_has_these_clients_by_its_settings_alone():
+    own = settings.resolve(METHODS, method="FedAvg", dataset="mnist", partition="n-way-k-shot", seed=1234)
+    dataset = SimpleNamespace(labels=torch.from_numpy(MNIST[0]), test_labels=torch.from_numpy(MNIST[1]))
+    parts, test_parts, held_out = runs.divide(own, dataset)
+    classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
+    assert [len(c) for c in classes] == WAYS
+    assert classes[:6] == FIRST_CLASSES
+    assert [len(part) for part in test_parts] == [40 * ways for ways in WAYS]
+    assert len(held_out) == 0
+    expected = [np.concatenate(found) for found in n_way(mnist=True)]
+    assert all(np.array_equal(np.concatenate(found), e) for found, e in zip((parts, test_parts), expected, strict=True))
+    normal, _, _ = runs.divide(dataclasses.replace(own, draw="normal"), dataset)
+    assert [len(np.unique(MNIST[0][part])) for part in normal] != WAYS
 
 
 @pytest.mark.parametrize(("n", "images", "mean"), [(3, 7053, 3.55), (4, 7772, 3.90), (5, 9764, 4.90)])

@@ -1,18 +1,17 @@
 """Class prototypes: their arithmetic against literal loops, and what becomes of them on the way across."""
 
-import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 from fednb.papers.fedproc import FedProc
+from fednb.papers.fedproto import FedProto
 
-from fednb.data import Augmentation
 from fednb.federation import FedAvg, Phase
 from fednb.prototypes import WithPrototypes, class_means, join, mean_by_class, padded, select, updated
 
 CLASSES_OF = ([0, 1, 2], [0, 1], [2], [0, 2])  # what the four clients of `ragged` hold
-SIZES = (20, 9, 17, 14)
 MODEL = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)  # the numbers of the network with BatchNorm
 
 
@@ -160,15 +159,9 @@ def test_more_prototypes_than_there_is_room_for_are_an_error():
 
 
 @pytest.fixture
-def ragged(federate, make_dataset):
-    """Make a federation of four clients that hold different classes, on augmented images."""
-
-    def make(method, classes_of=CLASSES_OF, **given):
-        data = make_dataset(images=sum(SIZES), augmentation=Augmentation(pad=1, flip=True))
-        labels = [classes[i % len(classes)] for classes, size in zip(classes_of, SIZES, strict=True) for i in range(size)]
-        return federate(method, sizes=SIZES, dataset=dataclasses.replace(data, labels=torch.tensor(labels)), **given)
-
-    return make
+def ragged(ragged):
+    """Make a federation of four clients that hold different classes."""
+    return partial(ragged, classes_of=CLASSES_OF)
 
 
 def by_hand(fed, state, client, unit=False, training=False):
@@ -222,24 +215,24 @@ def test_the_first_prototypes_do_not_depend_on_who_had_the_network_before(ragged
     assert identical(fed.server, undisturbed.server)
 
 
-@pytest.mark.parametrize("normalise_z", [False, True])
-def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(ragged, normalise_z):
-    fed = ragged(FedProc(normalise_z=normalise_z))
+@pytest.mark.parametrize("method", [FedProc(), FedProc(normalise_z=True), FedProto()])
+def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(ragged, method):
+    fed, unit = ragged(method), getattr(method, "normalise_z", False)
     fed.run_round()
+    begun = [fed.server["model"] | client.memory.get("model", {}) for client in fed.clients]
     uploads = fed.exchange(fed.server, fed.clients, 1)
-    for client, upload in zip(fed.clients, uploads, strict=True):
+    for client, upload, begin in zip(fed.clients, uploads, begun, strict=True):
+        end = client.memory.get("model", {}) | upload.get("model", {})  # kept or sent
         assert upload["prototypes"]["labels"].tolist() == CLASSES_OF[client.id]
-        expected = by_hand(fed, upload["model"], client, unit=normalise_z)
-        assert_same(upload["prototypes"], expected, rtol=1e-4, atol=1e-6)
-        others = [by_hand(fed, upload["model"], client, normalise_z, training=True)]
-        others.append(by_hand(fed, fed.server["model"], client, normalise_z))
-        for other in others:  # of another mode, or before training
+        assert_same(upload["prototypes"], by_hand(fed, end, client, unit), rtol=1e-4, atol=1e-6)
+        for other in (by_hand(fed, end, client, unit, training=True), by_hand(fed, begin, client, unit)):
             assert not np.allclose(by_class(upload["prototypes"])[CLASSES_OF[client.id][0]], other[CLASSES_OF[client.id][0]])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, weighted):
-    fed = ragged(FedProc(weighted_prototypes=weighted))
+@pytest.mark.parametrize("method", [FedProc, FedProto])
+def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, method, weighted):
+    fed = ragged(method(weighted_prototypes=weighted))
     fed.run_round()
     uploads = fed.exchange(fed.server, fed.clients, 1)
     sizes = [counts_of(fed, client) for client in fed.clients]
@@ -289,8 +282,9 @@ def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
     assert fed.traffic == later
 
 
-def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototype(ragged, identical):
-    fed = ragged(FedProc(), classes_of=([0, 2], [0], [1], [1]), participation=0.5)
+@pytest.mark.parametrize("method", [FedProc(), FedProto()])
+def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototype(ragged, identical, method):
+    fed = ragged(method, classes_of=([0, 2], [0], [1], [1]), participation=0.5)
     kept = changed = unknown = 0
     known, before = set(), {}
     for t in range(10):

@@ -13,10 +13,12 @@ import pytest
 import torch
 from fednb.papers.moon import METHODS
 
-from fednb import partition, runs, settings
+from fednb import papers, partition, runs, settings
+from fednb.data import ROOT
 from fednb.federation import FedAvg, Federation
 from fednb.runs import RunError
 
+ALL_METHODS = {n: cls for path in papers.folder().glob("[0-9]*.ipynb") for n, cls in papers.load(path.stem).METHODS.items()}
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 
 
@@ -163,6 +165,7 @@ def test_a_record_says_what_was_run_and_what_came_out():
     assert "num_rounds 2 instead of 10" in record["departures"]
     assert record["dataset"]["fingerprint"] == FINGERPRINT
     assert record["dataset"]["training_images"] == 1438
+    assert record["partition"].keys() == {"hash", "sizes"}
     assert sum(record["partition"]["sizes"]) == 1438
     assert record["model_parameters"] == 22_026
     assert record["messages_per_round"]["down"]["control"] == [2 * 22_026, 8 * 22_026]
@@ -371,25 +374,87 @@ def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     assert not len(runs.federation(quick(), METHODS).held_out)
 
 
+def accuracy(fed, client, images):
+    """Of a client's model, its own or the server's, on training images as they are."""
+    network = fed.build_model().eval()
+    network.load_state_dict(client.memory.get("model", fed.server["model"]))
+    x = fed.dataset.images[images].float() / 255
+    mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (fed.dataset.mean, fed.dataset.std))
+    hits = network((x - mean) / std).logits.argmax(1) == fed.labels[images]
+    return 100 * hits.double().mean().item()
+
+
 @pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
 def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(method):
     s = quick(method, validation=0.25, num_rounds=2, participation=1.0)
     fed = runs.federation(s, METHODS)
     fed.run_round()
     entry = fed.run_round()
-    accuracies = []
-    for client in fed.clients:
-        network = fed.build_model().eval()
-        network.load_state_dict(client.memory["model"] if method == "SOLO" else fed.server["model"])
-        x = fed.dataset.images[fed.held_out[0]].float() / 255
-        mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (fed.dataset.mean, fed.dataset.std))
-        hits = network((x - mean) / std).logits.argmax(1) == fed.labels[fed.held_out[0]]
-        accuracies.append(100 * hits.double().mean().item())
+    accuracies = [accuracy(fed, client, fed.held_out[0]) for client in fed.clients]
     assert entry["validation"] == pytest.approx(np.mean(accuracies), abs=0.1)
     assert entry["validation"] != entry["accuracy"]
     assert "validation" not in runs.federation(quick(method), METHODS).run_round()
     assert runs.run(s, METHODS)["final"]["validation"] == pytest.approx(entry["validation"])
     assert runs.load().validation.tolist() == [pytest.approx(entry["validation"])]
+
+
+def few_ways(method, **given):
+    """A small run on clients with a few classes and test images of their own."""
+    return quick(method, partition="n-way-k-shot", num_rounds=2, participation=1.0, **given)
+
+
+def test_clients_with_test_images_of_their_own_hold_out_their_own_training_images():
+    fed, plain = (runs.federation(few_ways("SOLO", validation=share), METHODS) for share in (0.2, None))
+    assert [len(part) for part in fed.held_out] == [round(0.2 * len(part)) for part in plain.parts]
+    for part, held_out, both in zip(fed.parts, fed.held_out, plain.parts, strict=True):
+        assert np.array_equal(np.sort(np.concatenate([part, held_out])), np.sort(both))
+    together = np.concatenate([*fed.parts, *fed.held_out])
+    assert len(np.unique(together)) == len(together)  # nobody trains on what another one holds out
+    assert all(np.array_equal(a, b) for a, b in zip(fed.test_parts, plain.test_parts, strict=True))
+    assert len(plain.held_out) == 0
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
+def test_validation_of_such_clients_is_the_mean_over_each_ones_own(method):
+    fed = runs.federation(few_ways(method, validation=0.2), METHODS)
+    entry = [fed.run_round() for _ in range(2)][-1]
+    by_hand = [accuracy(fed, client, held_out) for client, held_out in zip(fed.clients, fed.held_out, strict=True)]
+    assert entry["validation"] == pytest.approx(np.mean(by_hand))
+    assert len(set(by_hand)) > 1
+    assert np.mean(by_hand) != pytest.approx(np.mean([accuracy(fed, c, np.concatenate(fed.held_out)) for c in fed.clients]))
+
+
+def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_network(monkeypatch, make_dataset):
+    noise = make_dataset(images=400, tests=100, shape=(1, 28, 28), num_classes=10)
+    monkeypatch.setattr(runs, "load_dataset", lambda name: noise)
+    small = {
+        "dataset": "mnist",
+        "partition": "n-way-k-shot",
+        "num_clients": 3,
+        "shots": 10,
+        "test_shots": 2,
+        "num_rounds": 1,
+    }
+    mixed, same = (
+        runs.run(settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **small), METHODS) for flag in (True, None)
+    )
+    sizes = mixed["partition"]["test_sizes"]
+    assert len(sizes) == 3
+    assert all(size in (4, 6, 8, 10) for size in sizes)
+    assert same["partition"] == mixed["partition"]
+    assert (mixed["model_parameters"], same["model_parameters"]) == ([19_738, 21_840, 23_942], 21_840)
+    assert len(mixed["final"]["clients/local classes"]) == 3
+    assert "accuracy_std/local classes" in mixed["final"]
+    assert mixed["departures"][-1] == "heterogeneous True instead of None"
+
+
+def test_every_committed_record_has_the_key_of_its_settings():
+    """Settings that were added later leave the keys of older records as they are."""
+    for record in map(runs.read, (ROOT / "results" / "runs").glob("*.json")):
+        given = {name: value for name, value in record["settings"].items() if value is not None}
+        own = settings.resolve(ALL_METHODS, **given)
+        assert {name: value for name, value in own.flat().items() if value is not None} == given
+        assert runs.key(own, record["dataset"]["fingerprint"], record["results_version"]) == record["key"]
 
 
 def test_keys_are_what_they_were():

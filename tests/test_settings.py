@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from functools import partial
 
 import pytest
 from fednb.papers.foundations import METHODS
@@ -172,6 +173,41 @@ def test_beta_with_an_iid_partition_is_refused():
     assert resolve(partition="iid").beta is None
 
 
+@pytest.mark.parametrize(
+    ("split", "name", "owner"),
+    [
+        *[("n-way-k-shot", name, "dirichlet") for name in ("beta", "balance", "min_size")],
+        *[
+            (split, name, "n-way-k-shot")
+            for split in ("dirichlet", "iid")
+            for name in ("ways", "stdev", "shots", "test_shots")
+        ],
+        ("dirichlet", "draw", "n-way-k-shot"),
+    ],
+)
+def test_a_setting_of_another_split_is_refused(split, name, owner):
+    value = {"beta": 0.5, "balance": True, "draw": "normal"}.get(name, 2)
+    refused(rf"^{name} belongs to partition '{owner}'; with '{split}' leave it at None\.$", partition=split, **{name: value})
+    assert resolve(partition=split, **{name: None}).flat()[name] is None
+    assert resolve(partition=owner, **{name: value}).flat()[name] == value
+
+
+def test_a_data_set_that_no_paper_has_with_that_split_is_refused():
+    with pytest.raises(
+        SettingsError,
+        match=r"^There are no settings for cifar100 with partition 'n-way-k-shot'; there are for digits, mnist, .*\.$",
+    ):
+        resolve(dataset="cifar100", partition="n-way-k-shot")
+    assert resolve(dataset="cifar100", partition="iid").model == "resnet-50"
+
+
+def test_of_another_split_a_method_keeps_its_hyperparameters_but_not_its_length():
+    """SOLO is as long as the others there, and has not MOON's 300 epochs in one round."""
+    values = resolve("SOLO", "mnist", partition="n-way-k-shot")
+    assert (values.num_rounds, values.local_epochs, values.lr, values.momentum) == (100, 1, 0.01, 0.5)
+    assert resolve("FedProx", "cifar10", partition="n-way-k-shot").hyperparameters["mu"] == 0.01
+
+
 def test_the_width_of_a_projection_head_that_is_not_there_is_refused():
     refused("with projection_head False leave it at None", projection_head=False, projection_dim=32)
     assert resolve(projection_head=False).projection_dim is None
@@ -190,6 +226,12 @@ def test_departures_are_the_settings_that_are_not_the_papers():
     assert departures(resolve(dataset="cifar10", num_rounds=100)) == []
     assert departures(resolve("FedProx", "cifar10", mu=1)) == ["mu 1.0 instead of 0.01"]
     assert departures(resolve(partition="iid")) == ["partition iid instead of dirichlet"]
+    few = partial(resolve, dataset="cifar10", partition="n-way-k-shot")
+    assert departures(few(ways=5, seed=1234)) == ["ways 5 instead of 3"]
+    assert departures(few(pretrained=False, heterogeneous=True)) == [
+        "heterogeneous True instead of None",
+        "pretrained False instead of True",
+    ]
 
 
 def test_settings_print_one_line_each():

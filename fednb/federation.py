@@ -326,7 +326,7 @@ class Federation:
     def _check_shared(self) -> None:
         """Refuse to average weights of different shapes."""
         first, *others = ({n: v.shape for n, v in w.items() if self.method.shared(n)} for w in self._initial.values())
-        for name in {n for shapes in others for n in first.keys() | shapes.keys() if first.get(n) != shapes.get(n)}:
+        for name in sorted({n for shapes in others for n in first.keys() | shapes.keys() if first.get(n) != shapes.get(n)}):
             raise ValueError(
                 f"{type(self.method).__name__} averages {name}, which has not the same shape in all clients' networks: give "
                 "them equal networks, or take a method that shares no weights."

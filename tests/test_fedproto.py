@@ -542,7 +542,7 @@ def test_the_repaired_bound_of_lemma_2_holds_on_random_draws():
     shares = []
     for seed in range(300):
         rng = np.random.default_rng(seed)
-        images, dim, lam = rng.integers(1, 6), rng.integers(1, 5), rng.exponential()
+        images, dim, lam = rng.integers(1, 6), rng.integers(2, 5), rng.exponential()
         z, y = made_up(images, dim, seed=seed) * rng.exponential(), torch.zeros(images, dtype=torch.long)
         old, new = rng.normal(size=dim), rng.normal(size=dim) * rng.exponential()
         before, after = one_class(*old), one_class(*new)

@@ -1,0 +1,453 @@
+"""FINCH against equation 1 taken at its word, in exact arithmetic; what must not change it; FINCH* and its weights."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from fednb import finch
+from fednb.finch import finch_star, first_neighbours, partitions
+
+METRICS = ("cosine", "euclidean")
+SETS = 200  # random sets per metric
+
+
+# --- the reference: whole numbers, so nothing is rounded and ties are ties
+
+
+def literal_neighbours(sums, sizes, metric):
+    """The nearest other mean sums[i] / sizes[i], the first of them on ties; distances are fractions of whole numbers."""
+    inner = (sums @ sums.T).tolist()
+    found = []
+    for i, m in enumerate(sizes):
+        nearest = None
+        for j, n in enumerate(sizes):
+            if metric == "cosine":  # -cos² with the sign of cos, but for a factor of i; 0 for a vector of zeros
+                top, bottom = -inner[i][j] * abs(inner[i][j]), inner[j][j] or 1
+            else:  # squared
+                top, bottom = inner[i][i] * n * n + inner[j][j] * m * m - 2 * inner[i][j] * m * n, m * m * n * n
+            if j != i and (nearest is None or top * nearest[1] < nearest[0] * bottom):
+                nearest = top, bottom, j
+        found.append(nearest[2])
+    return found
+
+
+def literal_components(neighbour, third=True):
+    """Components of the adjacency of equation 1, with or without its third clause, numbered by first occurrence."""
+    n = len(neighbour)
+    adjacent = [
+        [neighbour[i] == j or neighbour[j] == i or (third and neighbour[i] == neighbour[j]) for j in range(n)]
+        for i in range(n)
+    ]
+    labels, number = [None] * n, 0
+    for start in range(n):
+        if labels[start] is None:
+            labels[start], reached = number, [start]
+            while reached:
+                i = reached.pop()
+                for j in range(n):
+                    if adjacent[i][j] and labels[j] is None:
+                        labels[j] = number
+                        reached.append(j)
+            number += 1
+    return labels
+
+
+def literal_partitions(numbers, metric):
+    """Every level by the stop rule of the published code, each from the means of the original points."""
+    if len(numbers) < 2:
+        return [[0] * len(numbers)]
+    levels = [literal_components(literal_neighbours(numbers, [1] * len(numbers), metric))]
+    while True:
+        labels = np.array(levels[-1])
+        before = labels.max() + 1
+        if before == 1:
+            return levels
+        sums = np.stack([numbers[labels == c].sum(0) for c in range(before)])
+        sizes = [int((labels == c).sum()) for c in range(before)]
+        of_clusters = literal_components(literal_neighbours(sums, sizes, metric))
+        after = max(of_clusters) + 1
+        if after in (1, before):
+            return levels
+        levels.append([of_clusters[c] for c in labels])
+        if before - after == 1:
+            return levels
+
+
+def whole_numbers(seed):
+    """A random set of whole numbers [n, D]: fine or coarse, signed or as after a ReLU, with copies and zeros among them."""
+    rng = np.random.default_rng([seed, 7])
+    n, dimension = int(rng.integers(1, 61)), int(2 ** rng.uniform(1, 6.02))  # dimensions 2 to 64
+    scale = (500, 500, 1)[seed % 3]  # the last gives many exact ties between different points
+    numbers = np.rint(rng.normal(size=(n, dimension)) * scale).astype(np.int64)
+    if seed % 2:
+        numbers = np.maximum(numbers, 0)
+    for _ in range(int(rng.integers(0, n // 3 + 1))):
+        i, j = rng.integers(0, n, 2)
+        numbers[i] = (0, 1, 1, 3)[rng.integers(4)] * numbers[j]  # zeros, a copy, a multiple
+    return numbers
+
+
+def points_of(numbers, dtype=torch.float32):
+    return torch.from_numpy(numbers / 256).to(dtype)
+
+
+def random_points(seed, dtype=torch.float32):
+    """Random points, single or in groups, some of them copies; no ties between different points."""
+    rng = np.random.default_rng([seed, 8])
+    n, dimension = int(rng.integers(2, 61)), int(2 ** rng.uniform(1, 6.02))
+    points = rng.normal(size=(n, dimension))
+    if seed % 2:
+        points = np.abs(points)
+    if seed % 3 == 0:
+        points += rng.normal(size=(4, dimension))[rng.integers(0, 4, n)] * 3
+    points[rng.integers(0, n, n // 4)] = points[rng.integers(0, n, n // 4)]
+    return torch.from_numpy(points).to(dtype)
+
+
+def as_sets(labels):
+    """The partition as a set of sets of places."""
+    groups = {}
+    for place, label in enumerate(labels.tolist()):
+        groups.setdefault(label, set()).add(place)
+    return set(map(frozenset, groups.values()))
+
+
+# --- equation 1
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_first_neighbours_are_exactly_those_of_fractions(metric):
+    tied = 0
+    for seed in range(SETS):
+        numbers = whole_numbers(seed)
+        if len(numbers) > 1:
+            expected = literal_neighbours(numbers, [1] * len(numbers), metric)
+            assert first_neighbours(points_of(numbers), metric).tolist() == expected, seed
+            turned = literal_neighbours(numbers[::-1], [1] * len(numbers), metric)
+            tied += expected != [len(numbers) - 1 - j for j in turned[::-1]]
+    assert tied > SETS / 4  # the sets do have ties, in which the lowest index matters
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_every_level_is_that_of_equation_1(metric):
+    depths = []
+    for seed in range(SETS):
+        numbers = whole_numbers(seed)
+        found = partitions(points_of(numbers), metric)
+        assert found.dtype == torch.int64
+        assert found.tolist() == literal_partitions(numbers, metric), seed
+        depths.append(len(found))
+    assert min(depths) == 1 and max(depths) >= 3 and sum(depth > 1 for depth in depths) > SETS / 8
+
+
+def test_the_third_clause_adds_no_connectivity():
+    rng = np.random.default_rng(0)
+    for _ in range(SETS):  # any map without a fixed point, with cycles of any length
+        n = int(rng.integers(2, 61))
+        neighbour = (np.arange(n) + rng.integers(1, n, n)) % n
+        expected = literal_components(neighbour.tolist())
+        assert literal_components(neighbour.tolist(), third=False) == expected
+        assert finch._components(torch.from_numpy(neighbour)).tolist() == expected
+
+
+def test_a_long_chain_and_a_worked_example():
+    # gaps that shrink: each point's neighbour is the next one, 300 links to the only mutual pair
+    positions = torch.cumsum(torch.linspace(2, 1, 300, dtype=torch.float64), 0)[:, None]
+    assert first_neighbours(positions, "euclidean").tolist() == [*range(1, 300), 298]
+    assert partitions(positions, "euclidean").tolist() == [[0] * 300]
+    # 0, 1 | 10, 12 | 100, 103 | 111, 115: pairs; their means 0.5, 11, 101.5, 113; then two clusters, and there it ends
+    line = torch.tensor([100.0, 0, 12, 103, 115, 1, 10, 111])[:, None]
+    assert partitions(line, "euclidean").tolist() == [[0, 1, 2, 0, 3, 1, 2, 3], [0, 1, 1, 0, 0, 1, 1, 0]]
+
+
+# --- what must not matter
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_order_of_the_points_does_not_matter(metric):
+    for seed in range(SETS):
+        points = random_points(seed, (torch.float32, torch.float64)[seed % 5 % 2])
+        order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
+        levels, turned = partitions(points, metric), partitions(points[order], metric)
+        assert len(levels) == len(turned), seed
+        for before, after in zip(levels, turned, strict=True):
+            assert as_sets(before[order]) == as_sets(after), seed
+
+
+def test_lengths_do_not_matter_to_the_cosine_nor_do_scale_and_place_to_the_euclidean_distance():
+    for seed in range(60):
+        points = random_points(seed, torch.float64)
+        lengths = torch.from_numpy(np.random.default_rng(seed).uniform(0.1, 10, len(points)))[:, None]
+        assert torch.equal(first_neighbours(points), first_neighbours(points * lengths))
+        assert torch.equal(partitions(points, "euclidean"), partitions(points * 3 + 1000, "euclidean"))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_midway_between_two_clusters_the_lowest_index_decides(metric):
+    degrees = torch.tensor([-3.0, -2, 0, 2, 3]).deg2rad().double()
+    points = torch.stack([degrees.cos(), degrees.sin()], 1)
+    assert partitions(points, metric).tolist() == [[0, 0, 0, 1, 1]]
+    assert partitions(points.flip(0), metric).tolist() == [[0, 0, 0, 1, 1]]  # the middle one has changed sides
+
+
+def test_rounding_does_not_break_ties():
+    # the diagonal is as far from one axis as from the other; the lengths make the products round differently
+    for length in np.random.default_rng(0).uniform(0.1, 10, 100):
+        points = torch.tensor([[3.0, 0, 0], [0, 0.7, 0], [length, length, 0], [length / 3, length / 3, length / 3]])
+        assert first_neighbours(points.double()).tolist() == [2, 2, 3, 2]
+        assert first_neighbours(points[:3].double()).tolist() == [2, 2, 0]
+    # 0.1 + 0.2 is not 0.3
+    assert first_neighbours(torch.tensor([[0.1], [0.2], [0.3]], dtype=torch.float64), "euclidean").tolist() == [1, 0, 1]
+    assert first_neighbours(torch.tensor([[0.3], [0.2], [0.1]], dtype=torch.float64), "euclidean").tolist() == [1, 0, 1]
+
+
+def test_near_points_of_a_far_cluster_do_not_drown():
+    points = torch.tensor([0, 1e-6, 3e-6, 4e-6], dtype=torch.float64)[:, None] + torch.tensor([1000.0, -1000.0])
+    assert partitions(points, "euclidean").tolist() == [[0, 0, 1, 1]]
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_the_type_does_not_matter_beyond_the_rounding_of_the_points(metric):
+    for seed in range(30):
+        points = random_points(seed)
+        assert torch.equal(partitions(points, metric), partitions(points.double(), metric))
+        assert torch.equal(partitions(points.half(), metric), partitions(points.half().double(), metric))
+        assert torch.equal(partitions(points, metric), partitions(random_points(seed, torch.float64), metric))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("scale", [1e-250, 1e-30, 1e30, 1e250])
+def test_squares_neither_overflow_nor_vanish(metric, scale):
+    points = random_points(5, torch.float64)
+    assert torch.equal(partitions(points * scale, metric), partitions(points, metric))
+
+
+# --- small sets, equal points, zeros
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_few_points(metric):
+    for seed in range(50):
+        points = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 3)))
+        for n in (0, 1, 2, 3):
+            assert partitions(points[:n], metric).tolist() == [[0] * n]
+        for n in (4, 5):
+            assert len(partitions(points[:n], metric)) == 1 and partitions(points[:n], metric).max() <= 1
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_no_cluster_has_a_single_point_and_the_number_at_least_halves(metric):
+    for seed in range(SETS):
+        sizes = [torch.bincount(labels) for labels in partitions(random_points(seed), metric)]
+        assert all(size.min() >= 2 for size in sizes)
+        assert all(2 * len(coarse) <= len(fine) for fine, coarse in itertools.pairwise(sizes))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("n", [2, 3, 4, 10, 100])
+def test_equal_points_are_one_cluster(metric, n):
+    for point in (torch.zeros(1, 3), torch.tensor([[0.1, -0.2, 0.7]])):
+        assert partitions(point.expand(n, 3), metric).tolist() == [[0] * n]
+        assert first_neighbours(point.expand(n, 3), metric).tolist() == [1] + [0] * (n - 1)
+
+
+def test_copies_stay_together():
+    for seed in range(60):
+        points = random_points(seed)
+        for metric in METRICS:
+            for labels in partitions(torch.cat([points, points]), metric):
+                assert torch.equal(labels[: len(points)], labels[len(points) :])
+        for labels in partitions(torch.cat([points, 3 * points])):
+            assert torch.equal(labels[: len(points)], labels[len(points) :])
+
+
+def test_a_vector_of_zeros_is_at_distance_one_from_all():
+    east, north, west, zero = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]
+    # to the lowest other index, zeros included; north is as far from zero as from east and west; west prefers them to east
+    assert first_neighbours(torch.tensor([east, zero, north, west, zero])).tolist() == [1, 0, 0, 1, 0]
+    assert first_neighbours(torch.tensor([zero, zero, east, east])).tolist() == [1, 0, 3, 2]
+    # so it goes with the first of the others, and their order matters
+    pairs = torch.tensor([[5.0, 1], [5, 2], zero, [1, 5], [2, 5]])
+    assert partitions(pairs).tolist() == [[0, 0, 0, 1, 1]]
+    assert as_sets(partitions(pairs.flip(0))[0]) == {frozenset({0, 1, 2}), frozenset({3, 4})}  # now with [1, 5], [2, 5]
+    # to the Euclidean distance it is a point like others
+    assert first_neighbours(torch.tensor([[9.0, 9], zero, [1, 1], [8, 8]]), "euclidean").tolist() == [3, 2, 1, 0]
+
+
+# --- FINCH*
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_weights_are_conserved_and_centres_are_plain_means(metric):
+    for seed in range(30):
+        points, rng = random_points(seed), np.random.default_rng(seed)
+        n = len(points)
+        ones = torch.ones(n, dtype=torch.int64)
+        whole, real = torch.from_numpy(rng.integers(0, 1000, n)), torch.from_numpy(rng.random(n))
+        labels = partitions(points, metric)[-1]
+        members = [labels == c for c in range(labels.max() + 1)]
+        means = torch.stack([points[own].double().mean(0) for own in members]).float()
+        for weights, given in (
+            (None, ones),
+            (whole, whole),
+            (whole.int(), whole),
+            (real, real),
+            (real.float(), real.float()),
+        ):
+            found = finch_star(points, weights, metric)
+            assert torch.equal(found.labels, labels)
+            torch.testing.assert_close(found.centres, means)
+            torch.testing.assert_close(found.weights, torch.stack([given[own].sum() for own in members]))
+            torch.testing.assert_close(found.weights.sum(), given.sum())
+
+
+def test_whole_weights_are_conserved_exactly():
+    points = random_points(1)
+    large = torch.full((len(points),), 2**53 + 1)
+    assert finch_star(points, large).weights.sum() == large.sum()
+    assert finch_star(points, torch.full((len(points),), 200, dtype=torch.uint8)).weights.sum() == 200 * len(points)
+
+
+def test_two_levels_keep_the_number_of_images():
+    # FedPLCC's server: the prototypes of all clients with their weights, clustered again (equation 10)
+    clients = [finch_star(random_points(seed)[:, :2]) for seed in range(6)]
+    images = sum(len(client.labels) for client in clients)
+    joined = finch_star(torch.cat([c.centres for c in clients]), torch.cat([c.weights for c in clients]))
+    assert joined.weights.sum() == images and len(joined.labels) > len(joined.weights)
+    torch.testing.assert_close((joined.weights / joined.weights.sum()).sum(), torch.tensor(1.0))
+
+
+def test_weighted_mean_is_an_option_that_moves_the_centres_only():
+    points = torch.tensor([[1.0, 0], [3, 0], [0, 2], [0, 6]])
+    weights = torch.tensor([3, 1, 1, 1])
+    plain, weighted = finch_star(points, weights), finch_star(points, weights, weighted_mean=True)
+    assert plain.centres.tolist() == [[2, 0], [0, 4]] and plain.weights.tolist() == [4, 2]
+    assert weighted.centres.tolist() == [[1.5, 0], [0, 4]] and weighted.weights.tolist() == [4, 2]
+    for seed in range(20):
+        points = random_points(seed)
+        weights = torch.from_numpy(np.random.default_rng(seed).integers(1, 50, len(points)))
+        found = finch_star(points, weights, weighted_mean=True)
+        total = (found.centres * found.weights[:, None]).sum(0) / found.weights.sum()
+        torch.testing.assert_close(total, (points * weights[:, None]).sum(0) / weights.sum())
+        same = finch_star(points, torch.full((len(points),), 7), weighted_mean=True)
+        torch.testing.assert_close(same.centres, finch_star(points).centres)
+        assert torch.equal(found.labels, same.labels)
+
+
+def test_one_point_and_no_points():
+    one = finch_star(torch.tensor([[0.1, 0.2]]), torch.tensor([5]))
+    assert (
+        torch.equal(one.centres, torch.tensor([[0.1, 0.2]])) and one.weights.tolist() == [5] and one.labels.tolist() == [0]
+    )
+    for weighted_mean in (False, True):
+        none = finch_star(torch.zeros(0, 4), weighted_mean=weighted_mean)
+        assert none.centres.shape == (0, 4) and none.weights.shape == none.labels.shape == (0,)
+        assert none.weights.dtype == none.labels.dtype == torch.int64
+
+
+def test_nothing_is_changed_and_no_gradient_is_kept():
+    points = random_points(2).requires_grad_()
+    weights = torch.rand(len(points), requires_grad=True)
+    before = points.detach().clone()
+    found = finch_star(points, weights, weighted_mean=True)
+    assert not found.centres.requires_grad and not found.weights.requires_grad
+    assert torch.equal(points, before)
+    double = random_points(2, torch.float64)
+    kept = double.clone()
+    finch_star(double)
+    finch_star(double, metric="euclidean")
+    assert torch.equal(double, kept)
+
+
+# --- size
+
+
+class Largest(TorchDispatchMode):
+    """Remember the number of values of the largest tensor made."""
+
+    values = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        if isinstance(made, torch.Tensor):
+            self.values = max(self.values, made.numel())
+        return made
+
+
+def test_thousands_of_points_take_seconds_and_little_memory():
+    rng = np.random.default_rng(0)
+    centres = np.abs(rng.normal(size=(40, 128)))
+    points = torch.from_numpy(np.abs(centres[rng.integers(0, 40, 5000)] + rng.normal(size=(5000, 128)) * 0.3)).float()
+    with Largest() as largest:
+        levels = partitions(points)  # about half a second on one core
+    assert largest.values <= finch.BLOCK < 5000**2 / 20
+    assert levels.shape[1] == 5000 and torch.bincount(levels[-1]).min() >= 2
+    # a block of the same from the definition
+    unit = torch.nn.functional.normalize(points[::50].double())
+    cosine = unit @ torch.nn.functional.normalize(points.double()).T
+    cosine[torch.arange(100), torch.arange(0, 5000, 50)] = -2
+    assert torch.equal(first_neighbours(points)[::50], cosine.argmax(1))
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("block", [1, 100, 1000])
+def test_blocks_do_not_matter(metric, block, monkeypatch):
+    whole = [partitions(random_points(seed), metric) for seed in range(10)]
+    monkeypatch.setattr(finch, "BLOCK", block)
+    for seed, expected in enumerate(whole):
+        assert torch.equal(partitions(random_points(seed), metric), expected)
+
+
+# --- what is refused
+
+
+@pytest.mark.parametrize(
+    ("points", "metric", "message"),
+    [
+        (
+            torch.tensor([[0.0, torch.nan], [1, 1]]),
+            "cosine",
+            r"^points holds values that are not finite \(NaN or infinite\)\.$",
+        ),
+        (torch.tensor([[0.0, torch.inf], [1, 1]]), "euclidean", "not finite"),
+        (torch.ones(4), "cosine", r"^points is torch.float32 \[4\]; it must be floating point \[n, D\] with D >= 1\.$"),
+        (torch.ones(2, 3, 4), "cosine", r"\[2, 3, 4\]"),
+        (torch.ones(3, 0), "cosine", r"\[3, 0\]"),
+        (torch.ones(3, 2, dtype=torch.int64), "euclidean", "int64"),
+        (torch.tensor(1.0), "cosine", r"\[\]"),
+        (torch.ones(3, 2), "cosinus", r"^Unknown metric 'cosinus'; known: cosine, euclidean\.$"),
+    ],
+)
+@pytest.mark.parametrize("function", [first_neighbours, partitions, lambda points, metric: finch_star(points, None, metric)])
+def test_bad_points_are_refused(function, points, metric, message):
+    with pytest.raises(ValueError, match=message):
+        function(points, metric)
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_a_neighbour_needs_two_points(n):
+    with pytest.raises(ValueError, match=rf"^There are {n} points; a nearest other point needs at least two\.$"):
+        first_neighbours(torch.ones(n, 2))
+
+
+@pytest.mark.parametrize(
+    ("weights", "weighted_mean", "message"),
+    [
+        (torch.ones(3), False, r"^weights has the shape \[3\]; it must be \[4\], one for each point\.$"),
+        (torch.ones(4, 1), False, r"\[4, 1\]"),
+        (torch.tensor([1, 2, -1, 1]), False, r"^weights must be finite and zero or more\.$"),
+        (torch.tensor([1, torch.nan, 1, 1]), False, "finite"),
+        (torch.tensor([1, torch.inf, 1, 1]), False, "finite"),
+        (
+            torch.tensor([1, 0, 1, 1]),
+            True,
+            r"^weights must be finite and above zero, as weighted_mean divides by their sum\.$",
+        ),
+    ],
+)
+def test_bad_weights_are_refused(weights, weighted_mean, message):
+    with pytest.raises(ValueError, match=message):
+        finch_star(torch.eye(4), weights, weighted_mean=weighted_mean)

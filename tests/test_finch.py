@@ -118,6 +118,16 @@ def as_sets(labels):
 # --- equation 1
 
 
+def test_the_third_clause_adds_no_connectivity():
+    rng = np.random.default_rng(0)
+    for _ in range(SETS):  # any map without a fixed point, with cycles of any length
+        n = int(rng.integers(2, 61))
+        neighbour = (np.arange(n) + rng.integers(1, n, n)) % n
+        expected = literal_components(neighbour.tolist())
+        assert literal_components(neighbour.tolist(), third=False) == expected
+        assert finch._components(torch.from_numpy(neighbour)).tolist() == expected
+
+
 @pytest.mark.parametrize("metric", METRICS)
 def test_first_neighbours_are_exactly_those_of_fractions(metric):
     tied = 0
@@ -141,16 +151,6 @@ def test_every_level_is_that_of_equation_1(metric):
         assert found.tolist() == literal_partitions(numbers, metric), seed
         depths.append(len(found))
     assert min(depths) == 1 and max(depths) >= 3 and sum(depth > 1 for depth in depths) > SETS / 8
-
-
-def test_the_third_clause_adds_no_connectivity():
-    rng = np.random.default_rng(0)
-    for _ in range(SETS):  # any map without a fixed point, with cycles of any length
-        n = int(rng.integers(2, 61))
-        neighbour = (np.arange(n) + rng.integers(1, n, n)) % n
-        expected = literal_components(neighbour.tolist())
-        assert literal_components(neighbour.tolist(), third=False) == expected
-        assert finch._components(torch.from_numpy(neighbour)).tolist() == expected
 
 
 def test_a_long_chain_and_a_worked_example():

@@ -376,6 +376,10 @@ def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> _Pri
         raise ReportError(f"{table.name}: {table.printed} has no column {place[1]!r}; it has {', '.join(row['cells'])}.")
     cell, unit = row["cells"].get(place[1], {"value": None, "std": None}), printed.get("unit")
     unit = unit.get(place[1]) if isinstance(unit, dict) else unit
+    if measure.printed == "std":
+        cell = {"value": cell["std"], "std": None}
+    elif measure.printed != "value":
+        cell, unit = {"value": row.get(measure.printed), "std": None}, None
     value, std = (None if x is None else x * (100 if unit == "fraction" else 1) for x in (cell["value"], cell["std"]))
     if measure.relative and value is not None:
         (base,) = [r for r in printed["rows"] if _row_name(r) == table.baseline]
@@ -512,8 +516,8 @@ def paired(
 def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *, ledger: pd.DataFrame | None = None) -> str:
     """What `paired` says in words, such as ``"+1.0 ± 0.4 points over 3 seeds: ahead"``; "not run" without a shared seed.
 
-    Ahead is the better side: of rounds the fewer. Fewer than three seeds are indicative and get no verdict, and
-    neither does a pair of which a run never got there.
+    Ahead is the better side: of rounds the fewer, of a spread the narrower. Fewer than three seeds are indicative and
+    get no verdict, and neither does a pair of which a run never got there.
     """
     pairs, measure = _pairs(table, a, b, column, ledger)
     if not pairs:
@@ -523,12 +527,11 @@ def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *,
     if not all(measure.reached(value) for pair in pairs for value in pair):
         return f"not reached by every run of {seeds}"
     mean, half = evaluate.interval([x - y for x, y in pairs], LEVEL)
-    unit = "rounds" if measure.lower_is_better else "points"
     if n < MIN_SEEDS:
-        return f"{mean:+.1f} {unit} ({seeds}: indicative)"
+        return f"{mean:+.1f} {measure.unit} ({seeds}: indicative)"
     better = -mean if measure.lower_is_better else mean
     verdict = "no difference shown" if abs(mean) <= half else "ahead" if better > 0 else "behind"
-    return f"{mean:+.1f} ± {half:.1f} {unit} over {seeds}: {verdict}"
+    return f"{mean:+.1f} ± {half:.1f} {measure.unit} over {seeds}: {verdict}"
 
 
 def _pairs(

@@ -155,6 +155,7 @@ def against(
 
 # what the axis of a measure is called; others by their own names
 _AXIS = {"accuracy": "test accuracy (%)", "halfway": "test accuracy (%)", "validation": "held-out accuracy (%)"}
+_AXIS |= {"accuracy/local classes": "test accuracy among own classes (%)"}
 
 
 def _number(value: Any, label: str, otherwise: float) -> float:
@@ -180,12 +181,13 @@ def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame
     """One row per run and round; ``line`` tells apart what shares a row label."""
     records, tables, points = records_by_path(ledger), list(tables), []
     for table in tables:
+        metric = MEASURES[table.measure].curve
         for cell in cells(table, ledger):
             line = f"{cell.column} ({table.name})" if len(tables) > 1 else cell.column
             for metrics in (records[path]["metrics"] for path in cell.paths):
                 points += [
                     (cell.row, cell.column, line, *pair)
-                    for pair in zip(metrics.get("round", []), metrics.get("accuracy", []), strict=False)
+                    for pair in zip(metrics.get("round", []), metrics.get(metric, []), strict=False)
                 ]
     # without the rounds in which a run diverged
     return pd.DataFrame(points, columns=["row", "column", "line", "round", "accuracy"]).dropna()
@@ -197,7 +199,8 @@ def svg(table: sweep.Table, ledger: pd.DataFrame) -> bytes | None:
     The same bytes whenever the records are the same, whatever the reader's matplotlib settings.
     """
     points = _points([table], ledger)
-    if MEASURES[table.measure].baseline or MEASURES[table.measure].target or not points["round"].max() > 1:
+    measure = MEASURES[table.measure]
+    if measure.baseline or measure.target or not points["round"].max() > 1:
         return None
     columns = list(dict.fromkeys(points["column"]))
     options = {"svg.hashsalt": "fednb", "svg.fonttype": "none"}

@@ -45,6 +45,14 @@ class Measure:
         What stands for a value that was never reached.
     relative
         Whether printed values are divided by the baseline's printed value first.
+    lower
+        Whether the smaller of two values is the better one, where that does not follow from ``median``.
+    unit
+        What a difference is counted in.
+    printed
+        What of a printed cell stands beside it, ``value`` or ``std``; or a field of the printed row, for all its columns.
+    curve
+        The record's metric whose curves go with it; empty: none.
     """
 
     words: str
@@ -57,11 +65,15 @@ class Measure:
     median: bool = False
     worst: float = math.inf
     relative: bool = False
+    lower: bool = False
+    unit: str = "points"
+    printed: str = "value"
+    curve: str = "accuracy"
 
     @property
     def lower_is_better(self) -> bool:
         """Whether the smaller of two values is the better one: then what was never reached is infinitely large."""
-        return self.median and self.worst == math.inf
+        return self.lower or (self.median and self.worst == math.inf)
 
     def reached(self, value: float) -> bool:
         """Whether a value was reached at all."""
@@ -94,6 +106,11 @@ def _final(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value | None
 
 def _entry(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value]:
     return lambda run, baseline: Value(float(run[name]))
+
+
+def _numbers(direction: str) -> Callable[[dict[str, Any], dict[str, Any]], Value]:
+    """Thousands of numbers in the messages of the last round; the first one may be shorter."""
+    return lambda run, baseline: Value(run["record"]["metrics"][f"{direction}_numbers"][-1] / 1000)
 
 
 def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
@@ -143,8 +160,36 @@ MEASURES = {
     ),
     "halfway": Measure("Test accuracy after half of the run's rounds, in percent.", _halfway, judged=True),
     "validation": Measure("Accuracy on held-out training images after the last round, in percent.", _final("validation")),
+    "accuracy/prototype": Measure(
+        "Test accuracy after the last round, in percent, if each image gets the class of the nearest global prototype "
+        "among the classes that its client has.",
+        _final("accuracy/prototype"),
+        judged=True,
+        curve="accuracy/prototype",
+    ),
+    "accuracy/local classes": Measure(
+        "Test accuracy after the last round, in percent, if each client chooses among its own classes and no others.",
+        _final("accuracy/local classes"),
+        judged=True,
+        curve="accuracy/local classes",
+    ),
     "accuracy_std": Measure(
-        "Standard deviation of the test accuracy over clients, in percentage points.", _final("accuracy_std"), judged=True
+        "Standard deviation of the test accuracy over clients, in percentage points.",
+        _final("accuracy_std"),
+        decimals=2,
+        judged=True,
+        lower=True,
+        printed="std",
+        curve="",
+    ),
+    "up_numbers": Measure(
+        "Numbers that all clients together send to the server in a round, in thousands.",
+        _numbers("up"),
+        rule="Counted in the messages of the last round, with labels and numbers of images.",
+        lower=True,
+        unit="thousand",
+        printed="comm_params_thousands",
+        curve="",
     ),
     "seconds_per_round": Measure(
         "Training time per round, in seconds (of our machine: not judged against the paper's).", _entry("seconds_per_round")
@@ -166,6 +211,7 @@ MEASURES = {
         decimals=0,
         target=True,
         median=True,
+        unit="rounds",
     ),
     "rounds_to_baseline": Measure(
         "First round whose test accuracy reaches what the baseline has after its last round, with the same seed.",
@@ -174,6 +220,7 @@ MEASURES = {
         decimals=0,
         baseline=True,
         median=True,
+        unit="rounds",
     ),
     "speedup": Measure(
         "The number of rounds of the baseline, divided by the first round whose test accuracy reaches what that has after "

@@ -11,6 +11,7 @@ import os
 import re
 import zipfile
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -324,7 +325,7 @@ def _sources(seed: int) -> tuple[np.ndarray, list[list[np.ndarray]]]:
     sources, begin = [], 0
     for per_class in _PER_CLASS:
         ends = [begin + d * per_class for d in range(4)]
-        sources.append([np.concatenate([order[a:b] for order in orders]) for a, b in zip(ends, ends[1:], strict=False)])
+        sources.append([np.concatenate([order[a:b] for order in orders]) for a, b in pairwise(ends)])
         begin = ends[-1]
     return bunch.images / 16, sources
 

@@ -177,8 +177,9 @@ def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]
     beside = [(side, int(rng.integers(10))) for side in (-1, 1) if rng.random() < 0.4]
     masks = []
     for side, which in [(0, digit), *beside]:
-        shift = side * (0.12 + sum(np.ptp(np.concatenate(font[d])[:, 0]) / 2 for d in (digit, which)))
-        masks.append(cover([(polygon + (shift, 0)) @ matrix.T + centre for polygon in font[which]], size))
+        gap = 0.12 + sum(np.ptp(np.concatenate(font[d])[:, 0]) / 2 for d in (digit, which))
+        shift = np.array([side * gap, 0])
+        masks.append(cover([(polygon + shift) @ matrix.T + centre for polygon in font[which]], size))
     return masks
 
 

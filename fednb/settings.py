@@ -103,7 +103,7 @@ _FEDPLCC = _MOON | {
 # It has no PACS, which stands in for DomainNet, and no small digits, which are our own.
 DOMAINS: dict[str, dict[str, Any]] = {
     "digits5_mini": _FEDPLCC
-    | {"model": "digits-cnn", "num_clients": 5, "num_rounds": 10, "local_epochs": 5, "batch_size": 16},
+    | {"model": "digits-cnn", "num_clients": 5, "num_rounds": 10, "local_epochs": 5, "batch_size": 32, "lr": 0.03},
     "digits5": _FEDPLCC | {"num_clients": 5},
     "office10": _FEDPLCC | {"num_clients": 4, "num_rounds": 100},
     "pacs": _FEDPLCC | {"num_clients": 4, "per_domain": 400},

@@ -483,7 +483,7 @@ def download(name: str, root: Path | str | None = None) -> None:
     """
     facts = _facts(name)
     if name in _EMBEDDED:
-        print(f"{name} comes with the packages that are installed; nothing to download.")
+        print(f"{name} comes with scikit-learn and matplotlib; nothing to download.")
         return
     folder = _root(root)
     if facts.by_hand or name == "digits5":

@@ -165,6 +165,7 @@ def test_a_drawn_image_depends_on_its_own_number_alone(draw):
     assert images.shape == (6, 3, 32, 32) and images.dtype == np.uint8
     assert np.array_equal(images[:3], draw(labels[:3], 32, 0, True))
     assert np.array_equal(images[:3], draw(np.array([0, 1, 2, 9]), 32, 0, True)[:3])
+    assert len({image.tobytes() for image in draw(np.zeros(6, int), 32, 0, True)}) == 6
     for other in (draw(labels, 32, 1, True), draw(labels, 32, 0, False), draw(labels[::-1], 32, 0, True)):
         assert all(not np.array_equal(a, b) for a, b in zip(images, other, strict=True))
 

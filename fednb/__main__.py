@@ -68,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
     report.set_defaults(command=_report)
 
-    data = commands.add_parser("data", help="download a data set")
-    data.add_argument("name", metavar="NAME", help="for instance cifar10")
+    data = commands.add_parser("data", help="list the data sets, or download one")
+    data.add_argument("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
     data.set_defaults(command=_data)
     return parser
 
@@ -161,7 +161,11 @@ def _report(args: argparse.Namespace) -> int:
 def _data(args: argparse.Namespace) -> int:
     from fednb import data
 
-    data.download(args.name)
+    if args.name:
+        data.download(args.name)
+        return 0
+    for name in data.NAMES:
+        print(f"{name:<16} {data.where(name)}")
     return 0
 
 

@@ -3,7 +3,8 @@
 `load` gives any known set as uint8 images and int64 labels, with the mean, standard deviation and
 augmentation that the papers' code uses. `digits` comes with scikit-learn. The others are read from their
 official files, from a tree of images, from zip files of such a tree or from one file of arrays, checked against the
-published sizes, and kept decoded in a cache. `data/README.md` describes the layouts.
+published sizes, and kept decoded in a cache. `data/README.md` describes the layouts. What is special about sets of
+several domains is in `fednb.domains`.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ import string
 import sys
 import uuid
 import zipfile
+from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -84,7 +86,8 @@ class Dataset:
     fingerprint : str
         16 hex digits, see `fingerprint`.
     source : str
-        "embedded", "official files", "image tree", "zip files" or "file of arrays"; never a path.
+        "embedded", "official files", "image tree", "zip files", "file of arrays", "rendered" or, of domains that were
+        found in several of these ways, "several"; never a path.
     note : str
         What is not the published set, e.g. "subset: 4,000 of 100,000 training images", and what has to be known about
         the set itself; empty if nothing.
@@ -129,6 +132,7 @@ class _Facts:
     """What is published about a set. `files` are the official ones, inside one of `folders`.
 
     The official labels count from `first_label`. Where `at_most`, `sizes` are bounds and the true sizes are unknown.
+    Of a set of several domains, `domains` holds the sizes of each; None: they are unknown.
     """
 
     title: str
@@ -148,6 +152,25 @@ class _Facts:
     transposed: bool = False  # the official files hold each image with rows and columns exchanged
     at_most: bool = False
     remark: str = ""  # goes into the note of the data set
+    also: tuple[str, ...] = ()  # other names that its folder, zip files and file of arrays may have
+    by_hand: str = ""  # what to get and where to put it, where no command can fetch it
+    domains: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
+    resized: bool = False  # images of any size are accepted, and brought to `shape`
+    shorter_side: int | None = None  # of all published images, in pixels; None: it varies
+
+
+# RethinkFL's code, on which the results of FPL and FedPLCC rest: every image as 32x32 RGB, ImageNet's constants, random
+# crops and flips, on digits too.
+_RETHINK: dict[str, Any] = {
+    "shape": (3, 32, 32),
+    "sizes": (0, 0),  # see domains
+    "mean": (0.485, 0.456, 0.406),
+    "std": (0.229, 0.224, 0.225),
+    "augmentation": Augmentation(pad=4, flip=True),
+    "resized": True,
+}
+_DIGITS = tuple("0123456789")
+_HALF = {"mean": (0.5, 0.5, 0.5), "std": (0.5, 0.5, 0.5)}
 
 
 _FACTS = {
@@ -166,7 +189,7 @@ _FACTS = {
             "t10k-images-idx3-ubyte",
             "t10k-labels-idx1-ubyte",
         ),
-        classes=tuple("0123456789"),
+        classes=_DIGITS,
         fingerprint="7d3a935cd638b597",
         page="https://ossci-datasets.s3.amazonaws.com/mnist/",
     ),
@@ -237,9 +260,118 @@ _FACTS = {
         page="https://s3.amazonaws.com/nist-srd/SD19/by_class.zip",
         at_most=True,
     ),
+    # The other digits of Digit-5, each a set of its own.
+    "usps": _Facts(
+        "USPS",
+        (1, 16, 16),
+        (7_291, 2_007),
+        10,
+        mean=(0.5,),
+        std=(0.5,),
+        folders=("usps", "USPS", "."),
+        files=("usps.bz2", "usps.t.bz2"),
+        classes=_DIGITS,
+        page="https://www.csie.ntu.edu.tw/~cjlin/libsvmtools/datasets/multiclass/",
+    ),
+    "svhn": _Facts(
+        "SVHN",
+        (3, 32, 32),
+        (73_257, 26_032),
+        10,
+        **_HALF,
+        folders=("svhn", "SVHN", "."),
+        files=("train_32x32.mat", "test_32x32.mat"),
+        classes=_DIGITS,
+        page="http://ufldl.stanford.edu/housenumbers/",
+        also=("svhn_small",),
+    ),
+    "synthdigits": _Facts(
+        "SynthDigits",
+        (3, 32, 32),
+        (10_000, 2_000),  # the set that FPL and FedPLCC use; its test set is that small
+        10,
+        **_HALF,
+        folders=("synthdigits", "SynthDigits", "."),
+        files=("synth_train_32x32.mat", "synth_test_32x32.mat"),
+        classes=_DIGITS,
+        also=("syn",),
+        by_hand="put it there as syn/train/CLASS/*.png and syn/val/CLASS/*.png, as RethinkFL reads it",
+        resized=True,
+    ),
+    "mnistm": _Facts(
+        "MNIST-M",
+        (3, 32, 32),
+        (59_001, 9_001),
+        10,
+        **_HALF,
+        folders=("mnist_m", "mnistm"),
+        files=("mnist_m_train_labels.txt", "mnist_m_test_labels.txt"),  # and all images, see _find
+        classes=_DIGITS,
+        also=("mnist_m",),
+        by_hand="put the release of its authors (Y. Ganin and V. Lempitsky) there: the folders mnist_m_train and "
+        "mnist_m_test and the lists mnist_m_train_labels.txt and mnist_m_test_labels.txt, in mnist_m/",
+    ),
+    # Sets of several domains, for FedPLCC; the domains are in the order of its tables.
+    "digits5_mini": _Facts(
+        "Digit-5 in small",
+        **_RETHINK | {"shape": (3, 16, 16), "augmentation": Augmentation(pad=2), "resized": False},
+        num_classes=10,
+        classes=_DIGITS,
+        remark="a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts",
+        domains=dict.fromkeys(("Digits", "Slanted", "Blended", "Fonts", "Scenes"), (400, 150)),
+    ),
+    "digits5": _Facts(
+        "Digit-5",
+        **_RETHINK,
+        num_classes=10,
+        classes=_DIGITS,
+        remark="the digits of MNIST-M are those of MNIST, training images from training images and test from test",
+        domains={
+            "MNIST": (60_000, 10_000),
+            "USPS": (7_291, 2_007),
+            "SVHN": (73_257, 26_032),
+            "Synth": (10_000, 2_000),
+            "MNIST-M": (59_001, 9_001),
+        },
+    ),
+    "office10": _Facts(
+        "Office-10",
+        **_RETHINK,
+        num_classes=10,
+        classes=tuple("back_pack bike calculator headphones keyboard laptop_computer monitor mouse mug projector".split()),
+        also=("office_caltech_10",),
+        remark="Webcam and DSLR show the same objects, several times each",
+        by_hand="get the images of Office-Caltech-10 (B. Gong et al., CVPR 2012) and put them there as "
+        "office10/DOMAIN/CLASS/*.jpg, or as such a tree in office10.zip; DOMAIN is caltech, amazon, webcam or dslr",
+        domains={"Caltech": (899, 224), "Amazon": (768, 190), "Webcam": (237, 58), "DSLR": (127, 30)},
+    ),
+    "pacs": _Facts(
+        "PACS",
+        **_RETHINK,
+        num_classes=7,
+        classes=tuple("dog elephant giraffe guitar horse house person".split()),
+        remark="a stand-in for DomainNet",
+        by_hand="get the images of PACS (D. Li et al., ICCV 2017) and put them there as pacs/DOMAIN/CLASS/*.jpg, or as such "
+        "a tree in pacs.zip; DOMAIN is photo, art_painting, cartoon or sketch",
+        domains={"Photo": (1336, 334), "Art painting": (1640, 408), "Cartoon": (1876, 468), "Sketch": (3144, 785)},
+        shorter_side=227,
+    ),
+    # The ten classes of FedBN and FedPCL; FedPLCC does not name its own.
+    "domainnet": _Facts(
+        "DomainNet",
+        **_RETHINK,
+        num_classes=10,
+        classes=tuple("bird feather headphones ice_cream teapot tiger whale windmill wine_glass zebra".split()),
+        remark="ten classes, those of FedBN and FedPCL; FedPLCC does not name its own",
+        page="http://ai.bu.edu/M3SDA/",
+        by_hand="get the six zip files and the lists DOMAIN_train.txt and DOMAIN_test.txt from http://ai.bu.edu/M3SDA/ and "
+        "put them into domainnet/, packed or unpacked; DOMAIN is clipart, infograph, painting, quickdraw, real or sketch",
+        domains=dict.fromkeys(("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")),
+    ),
 }
 
 NAMES = tuple(_FACTS)
+_EMBEDDED = ("digits", "digits5_mini")
 
 
 class _Source(NamedTuple):
@@ -274,6 +406,7 @@ class _Content(NamedTuple):
     test_groups: np.ndarray | None = None
     group_names: tuple[str, ...] = ()
     shared: int = 0  # test images that equal a training image, where that was counted
+    remarks: tuple[str, ...] = ()  # further parts of the note
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
@@ -313,6 +446,10 @@ def _load(name: str, root: Path | str | None) -> tuple[_Content, str]:
     """Return the content of a set and the kind of its source."""
     if name == "digits":
         return _digits(), "embedded"
+    if name == "digits5_mini":
+        from fednb import domains  # which builds on this module
+
+        return _check(domains.embedded(), _FACTS[name]), "embedded"
     folder = _root(root)
     try:
         source = _find(name, folder)
@@ -326,6 +463,16 @@ def _load(name: str, root: Path | str | None) -> tuple[_Content, str]:
     return content, source.kind
 
 
+def where(name: str, root: Path | str | None = None) -> str:
+    """What kind of source a set has in `root` (see `load`), without reading it; "-" where it is missing or incomplete."""
+    if _facts(name) and name in _EMBEDDED:
+        return "embedded"
+    try:
+        return _find(name, _root(root)).kind
+    except (DataError, OSError):
+        return "-"
+
+
 def download(name: str, root: Path | str | None = None) -> None:
     """Fetch the official files of a set into `root` (see `load`), unless the complete set is already there.
 
@@ -335,10 +482,15 @@ def download(name: str, root: Path | str | None = None) -> None:
         If the download fails; the message says how to do it by hand.
     """
     facts = _facts(name)
-    if name == "digits":
-        print("digits comes with scikit-learn; nothing to download.")
+    if name in _EMBEDDED:
+        print(f"{name} comes with scikit-learn and matplotlib; nothing to download.")
         return
     folder = _root(root)
+    if facts.by_hand or name == "digits5":
+        for part in ("mnist", "usps", "svhn") if name == "digits5" else ():
+            download(part, folder)
+        print(load(name, folder))  # or what to do by hand
+        return
     try:
         complete = not _departures(_load(name, folder)[0], facts)
     except DataError:  # missing or damaged: fetch it
@@ -355,6 +507,12 @@ def download(name: str, root: Path | str | None = None) -> None:
                 download_and_extract_archive(facts.page, str(folder), md5=md5, remove_finished=True)
             elif name == "emnist_letters":
                 datasets.EMNIST(str(folder), split="letters", download=True)
+            elif name == "usps":
+                for train in (True, False):
+                    datasets.USPS(str(folder / name), train=train, download=True)
+            elif name == "svhn":
+                for split in ("train", "test"):
+                    datasets.SVHN(str(folder / name), split=split, download=True)
             else:
                 {"mnist": datasets.MNIST, "cifar10": datasets.CIFAR10, "cifar100": datasets.CIFAR100}[name](
                     str(folder), download=True
@@ -416,8 +574,11 @@ def _broken(name: str, path: Path | str, root: Path, reason: str, fix: str = "")
     The command helps for every layout: it fetches the official files, and these come first in the search.
     """
     shown = str(path).removeprefix(f"{root}{os.sep}")
-    fix = fix or "put a good copy in its place, or delete it and run"
-    return DataError(f"{_FACTS[name].title}: {shown} {reason}; {fix} `python -m fednb data {name}`.")
+    if _FACTS[name].by_hand:
+        fix = "put a good copy in its place."
+    else:
+        fix = f"{fix or 'put a good copy in its place, or delete it and run'} `python -m fednb data {name}`."
+    return DataError(f"{_FACTS[name].title}: {shown} {reason}; {fix}")
 
 
 # Finding
@@ -425,14 +586,19 @@ def _broken(name: str, path: Path | str, root: Path, reason: str, fix: str = "")
 
 def _find(name: str, root: Path) -> _Source:
     """Search the layouts in order: official files, image tree, zip files, file of arrays."""
-    facts = _FACTS[name]
+    facts, names = _FACTS[name], (name, *_FACTS[name].also)
+    if facts.domains:
+        from fednb import domains  # which builds on this module
+
+        return domains.find(name, root)
     if name == "femnist":
         for folder in (root / place for place in facts.folders):
             if files := _nist_files(folder):
                 return _Source("official files", folder, files)
     for folder in (root / place for place in facts.folders if facts.files):
         # idx files may lie in mnist/ itself, which may as well be the folder of a tree or of zip files.
-        if folder.is_dir() and (folder != root / name or _official_file(folder, facts.files[0])):
+        shared = folder in (root, *(root / n for n in names))
+        if folder.is_dir() and (not shared or _official_file(folder, facts.files[0])):
             files = [_official_file(folder, file) for file in facts.files]
             if None in files:
                 lost = folder / facts.files[files.index(None)]
@@ -440,27 +606,37 @@ def _find(name: str, root: Path) -> _Source:
             if name == "tiny_imagenet":
                 inner = [folder / "val" / "images", *(f / "images" for f in _children(folder / "train"))]
                 files += [file for f in inner for file in _children(f)]
+            if name == "mnistm":
+                files += [file for part in ("train", "test") for file in _children(folder / f"mnist_m_{part}")]
             return _Source("official files", folder, files)
 
-    folder = root / name
-    labels = [label for split in _SPLITS for label in _children(folder / split)]
-    files = [file for label in labels for file in _children(label) if file.suffix.lower() in _SUFFIXES]
-    if files:
-        return _Source("image tree", folder, files)
+    for folder in (root / n for n in names):
+        labels = [label for split in _SPLITS for label in _children(folder / split)]
+        files = [file for label in labels for file in _children(label) if file.suffix.lower() in _SUFFIXES]
+        if files:
+            return _Source("image tree", folder, files)
 
     # A letter or digit after the name makes another set: cifar100.zip is not cifar10.
-    mine = re.compile(rf"{name}([^a-z0-9].*)?\.zip", re.IGNORECASE)
+    mine = re.compile(rf"({'|'.join(names)})([^a-z0-9].*)?\.zip", re.IGNORECASE)
     files = [file for file in _children(root) if mine.fullmatch(file.name)]
-    files += [file for file in _children(folder) if file.suffix.lower() == ".zip"]
+    files += [file for n in names for file in _children(root / n) if file.suffix.lower() == ".zip"]
     if files:
         return _Source("zip files", root, files)
-    for file in (root / f"{name}.npz", folder / f"{name}.npz"):
-        if file.is_file():
-            return _Source("file of arrays", root, [file])
-    raise DataError(
-        f"{facts.title} was not found: looked for {facts.folders[0]}/, {name}/train/CLASS/*.png, "
-        f"{name}/*.zip, {name}*.zip and {name}.npz in {root}; get it with `python -m fednb data {name}`, "
-        "or set FEDNB_DATA to the folder that holds it."
+    for n in names:
+        for file in (root / f"{n}.npz", root / n / f"{n}.npz"):
+            if file.is_file():
+                return _Source("file of arrays", root, [file])
+    if name == "synthdigits":
+        return _Source("rendered", root, [ROOT / "fednb" / "render.py"])  # drawn anew when that changes
+    raise _missing(name, root, f"{facts.folders[0]}/, {name}/train/CLASS/*.png, {name}/*.zip, {name}*.zip and {name}.npz")
+
+
+def _missing(name: str, root: Path, places: str) -> DataError:
+    """Say where a set was looked for, and how to get it."""
+    facts = _FACTS[name]
+    fix = facts.by_hand or f"get it with `python -m fednb data {name}`"
+    return DataError(
+        f"{facts.title} was not found: looked for {places} in {root}; {fix}, or set FEDNB_DATA to the folder that holds it."
     )
 
 
@@ -479,6 +655,11 @@ def _official_file(folder: Path, name: str) -> Path | None:
 
 
 def _read(name: str, source: _Source, root: Path) -> _Content:
+    special = name in ("usps", "svhn", "synthdigits", "mnistm") and source.kind in ("official files", "rendered")
+    if _FACTS[name].domains or special:
+        from fednb import domains  # which builds on this module
+
+        return domains.read(name, source, root)
     if source.kind == "image tree":
         return _decode(name, sorted(_Entry(*p.parts[-3:], str(p)) for p in source.files), root)
     if source.kind == "zip files":
@@ -539,6 +720,7 @@ def _arrays(name: str, file: Path, root: Path) -> _Content:
     try:
         with np.load(file, allow_pickle=False) as opened:
             arrays = [opened[key] for key in ("x_train", "y_train", "x_test", "y_test")]
+            cut_out = "src_train" in opened
     except Exception as error:  # as above
         raise _broken(name, file, root, f"cannot be read ({_reason(error)})") from error
     classes = facts.classes or tuple(map(str, range(facts.num_classes)))
@@ -548,7 +730,8 @@ def _arrays(name: str, file: Path, root: Path) -> _Content:
         if images.shape[-2:] != facts.shape[-2:]:
             raise _broken(name, file, root, f"does not hold images of {facts.shape[1]}x{facts.shape[2]} pixels")
         parts += _checked(name, file, root, images, labels, classes)
-    return _Content(*parts, classes)
+    remarks = ("digits cut out of photographs of the full-number set, not the official crops",) if cut_out else ()
+    return _Content(*parts, classes, remarks=remarks)
 
 
 def _nist_files(folder: Path) -> list[Path]:
@@ -670,18 +853,18 @@ def _decode(name: str, entries: list[_Entry], root: Path) -> _Content:
     test_split = facts.test_split if {"test", "val"} <= splits else next(iter(splits - {"train"}), "")
     train = [entry for entry in entries if entry.split == "train"]
     test = [entry for entry in entries if entry.split == test_split]
-    classes = tuple(sorted({entry.label for entry in train}))
+    classes = facts.classes if facts.domains else tuple(sorted({entry.label for entry in train}))
     for split, part in (("training", train), ("test", test)):
         if not part:
             raise DataError(f"{facts.title} has no {split} images; see data/README.md for the layout.")
-    for label in sorted(set(classes) ^ {entry.label for entry in test}):
+    for label in () if facts.domains else sorted(set(classes) ^ {entry.label for entry in test}):
         raise DataError(f"{facts.title}: class {label} is only in one split; it must be in both or in none.")
     for label in sorted(set(classes) - set(facts.classes or classes)):
         raise DataError(f"{facts.title} has no class {label}; its classes are {', '.join(facts.classes)}.")
 
     channels, height, width = facts.shape
     chosen = train + test
-    images = np.empty((len(chosen), *facts.shape), np.uint8)
+    images, short = np.empty((len(chosen), *facts.shape), np.uint8), set()
     with ExitStack() as stack:
         zips = {a: stack.enter_context(zipfile.ZipFile(a)) for a in {e.archive for e in chosen} - {None}}
         bar = tqdm(chosen, desc=f"decoding {facts.title}", unit=" images", leave=False, disable=None)
@@ -691,8 +874,12 @@ def _decode(name: str, entries: list[_Entry], root: Path) -> _Content:
                 read = zips[entry.archive].read if entry.archive else lambda place: Path(place).read_bytes()
                 with Image.open(io.BytesIO(read(entry.place)), formats=("PNG", "JPEG", "WEBP")) as image:
                     size = image.size
-                    if size == (width, height):
-                        pixels = np.asarray(image.convert("RGB" if channels == 3 else "L"))
+                    short.add(min(size))
+                    if size == (width, height) or facts.resized:
+                        image = image.convert("RGB" if channels == 3 else "L")
+                        if size != (width, height):  # as torchvision's Resize
+                            image, size = image.resize((width, height), Image.Resampling.BILINEAR), (width, height)
+                        pixels = np.asarray(image)
                         images[i] = pixels.reshape(height, width, channels).transpose(2, 0, 1)
             except Exception as error:
                 reason = "not an image" if isinstance(error, Image.UnidentifiedImageError) else _reason(error)
@@ -704,7 +891,10 @@ def _decode(name: str, entries: list[_Entry], root: Path) -> _Content:
     labels = np.array([number[entry.label] for entry in chosen], np.int64)
     n = len(train)
     jpeg = any(entry.file.lower().endswith((".jpg", ".jpeg")) for entry in chosen)
-    return _Content(images[:n], labels[:n], images[n:], labels[n:], classes, jpeg)
+    content = _Content(images[:n], labels[:n], images[n:], labels[n:], classes, jpeg)
+    if facts.domains and short not in ({facts.shorter_side}, {width}) and len(short) == 1:
+        content = content._replace(remarks=(f"images reduced to {short.pop()} pixels on the shorter side",))
+    return content
 
 
 def _where(entry: _Entry) -> str:
@@ -738,6 +928,15 @@ def _digits_split(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 def _counts(content: _Content, facts: _Facts) -> list[tuple[int, int, str]]:
     """List what was found, what was published, and of what."""
+    if facts.domains:
+        named = [(g, domain, sizes) for g, (domain, sizes) in enumerate(facts.domains.items()) if sizes]
+        return [
+            (int((groups == g).sum()), published, f"{what} images in {domain}")
+            for g, domain, sizes in named
+            for groups, published, what in zip(
+                (content.train_groups, content.test_groups), sizes, ("training", "test"), strict=True
+            )
+        ]
     found = (len(content.labels), len(content.test_labels), len(content.classes))
     names = ("training images", "test images", "classes")
     return list(zip(found, (*facts.sizes, facts.num_classes), names, strict=True))
@@ -745,18 +944,28 @@ def _counts(content: _Content, facts: _Facts) -> list[tuple[int, int, str]]:
 
 def _check(content: _Content, facts: _Facts) -> _Content:
     """Refuse more than was published; add the fingerprint."""
+    x, y, x_test, y_test = content[:4]
+    if facts.domains:  # with an image in another domain it is another set
+        y, y_test = y + facts.num_classes * content.train_groups, y_test + facts.num_classes * content.test_groups
     for found, published, what in _counts(content, facts):
         if found > published:
             raise DataError(f"{facts.title} has {published:,} {what}, but {found:,} were found; remove the others.")
-    return content._replace(fingerprint=fingerprint(*content[:4]))
+    return content._replace(fingerprint=fingerprint(x, y, x_test, y_test))
 
 
 def _departures(content: _Content, facts: _Facts) -> list[str]:
     """Say what is not as published."""
     counts = [(n, m, what) for n, m, what in _counts(content, facts) if not facts.at_most or what == "classes"]
     parts = [f"{n:,} of {m:,} {what}" for n, m, what in counts if n < m]
+    if facts.domains:  # in pairs of training and test images
+        pairs = zip(counts[::2], counts[1::2], strict=True)
+        parts = [
+            f"{what.rpartition(' in ')[2]} {n:,} of {m:,} training and {n_test:,} of {m_test:,} test images"
+            for (n, m, what), (n_test, m_test, _) in pairs
+            if n < m or n_test < m_test
+        ]
     notes = [f"subset: {', '.join(parts)}"] if parts else []
-    if content.jpeg and facts.title != "Tiny-ImageNet":  # only Tiny-ImageNet was published as JPEG
+    if content.jpeg and facts.title != "Tiny-ImageNet" and not facts.domains:  # these were published as JPEG
         notes.append("re-encoded as JPEG")
     elif not parts and facts.fingerprint not in ("", content.fingerprint):
         notes.append("images or labels differ from the published ones")
@@ -765,7 +974,7 @@ def _departures(content: _Content, facts: _Facts) -> list[str]:
 
 def _remarks(content: _Content, facts: _Facts) -> list[str]:
     """Say what has to be known about a set, complete or not."""
-    notes = [facts.remark] if facts.remark else []
+    notes = [*content.remarks, facts.remark] if facts.remark else list(content.remarks)
     parts = [f"{n:,} of at most {m:,} {what}" for n, m, what in _counts(content, facts) if n < m and what != "classes"]
     if facts.at_most and parts:
         notes.append(", ".join(parts))
@@ -794,7 +1003,7 @@ def _read_cache(path: Path) -> _Content | None:
             meta = json.loads(str(file["meta"]))
             arrays = [file[key] for key in _Content._fields[:4]]
             groups = [file[key] if key in file else None for key in ("train_groups", "test_groups")]
-        more = *groups, tuple(meta.get("group_names", ())), meta.get("shared", 0)
+        more = *groups, tuple(meta.get("group_names", ())), meta.get("shared", 0), tuple(meta.get("remarks", ()))
         return _Content(*arrays, tuple(meta["classes"]), meta["jpeg"], meta["fingerprint"], *more)
     except Exception:
         return None
@@ -805,7 +1014,8 @@ def _write_cache(path: Path, content: _Content) -> None:
     arrays = dict(zip(_Content._fields[:4], content[:4], strict=True))
     if content.train_groups is not None and content.test_groups is not None:
         arrays |= {"train_groups": content.train_groups, "test_groups": content.test_groups}
-    meta = json.dumps({key: getattr(content, key) for key in ("classes", "jpeg", "fingerprint", "group_names", "shared")})
+    kept = ("classes", "jpeg", "fingerprint", "group_names", "shared", "remarks")
+    meta = json.dumps({key: getattr(content, key) for key in kept})
     part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

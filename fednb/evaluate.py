@@ -63,7 +63,8 @@ def evaluate(federation: Federation) -> dict[str, Any]:
     dict
         ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets
         it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list.
-        With test groups (domains) it is the mean over groups and comes with ``groups``.
+        With test groups (domains) it is the mean over groups and comes with ``groups``, of personal models the mean over
+        clients in each group.
         With held-out training images, ``validation`` is the (mean) accuracy on those.
     """
     dataset, clients = federation.dataset, federation.clients
@@ -78,22 +79,20 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         pieces = everything.split(1000)  # not by workers: results must not depend on their number
         found = federation.map(lambda piece: correct(federation, clients[0], piece), pieces)
         per_client = [{name: torch.cat([f[name] for f in found]) for name in found[0]}]
+    grouped = dataset.test_groups is not None and federation.test_parts is None
+    groups, num_groups = dataset.test_groups.to(everything.device) if grouped else None, len(dataset.group_names)
     result: dict[str, Any] = {}
     for i, name in enumerate(per_client[0]):
         accuracies = [100 * float(hits[name].float().mean()) for hits in per_client]
         suffix = "" if i == 0 else f"/{name}"
+        if groups is not None:
+            of_group = [[100 * float(h[name][groups == g].float().mean()) for h in per_client] for g in range(num_groups)]
+            result[f"groups{suffix}"] = dict(zip(dataset.group_names, np.mean(of_group, 1).tolist(), strict=True))
+            accuracies = np.mean(of_group, 0).tolist()
         result[f"accuracy{suffix}"] = float(np.mean(accuracies))
         if len(accuracies) > 1:
             result[f"accuracy_std{suffix}"] = float(np.std(accuracies))
             result[f"clients{suffix}"] = accuracies
-        elif dataset.test_groups is not None:
-            groups = dataset.test_groups.to(everything.device)
-            by_group = {
-                group: 100 * float(per_client[0][name][groups == g].float().mean())
-                for g, group in enumerate(dataset.group_names)
-            }
-            result[f"groups{suffix}"] = by_group
-            result[f"accuracy{suffix}"] = float(np.mean(list(by_group.values())))
     if len(federation.held_out):
         index = [torch.as_tensor(part, device=everything.device) for part in federation.held_out]
         judged = clients if federation.method.personal or len(index) > 1 else clients[:1]

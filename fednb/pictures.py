@@ -10,6 +10,7 @@ import seaborn as sns
 from matplotlib.axes import Axes
 
 from fednb import partition
+from fednb.data import Dataset
 from fednb.federation import Federation
 
 
@@ -29,6 +30,34 @@ def split(
     sns.heatmap(counts, ax=ax, cmap="cividis", annot=few, fmt="d", annot_kws={"size": 7}, cbar=not few, square=False)
     ax.set(xlabel="class", ylabel="client", title=title)
     ax.tick_params(length=0, labelrotation=0)
+    return ax
+
+
+def domains(dataset: Dataset, per_class: int = 1, ax: Axes | None = None, title: str = "") -> Axes:
+    """Training images of every domain (rows) and class (columns), ``per_class`` beside each other.
+
+    They are the first of their kind in the data set's order; where a domain has none, the place stays empty.
+    """
+    if dataset.train_groups is None:
+        raise ValueError(f"{dataset.name} has no domains to show.")
+    side = dataset.images.shape[-1]
+    step = side + 1  # a line of one pixel between images
+    sheet = np.full((len(dataset.group_names) * step - 1, dataset.num_classes * per_class * step - 1, 3), 255, np.uint8)
+    for row in range(len(dataset.group_names)):
+        for k in range(dataset.num_classes):
+            chosen = ((dataset.train_groups == row) & (dataset.labels == k)).nonzero().flatten()[:per_class]
+            for j, image in enumerate(dataset.images[chosen]):
+                top, left = row * step, (k * per_class + j) * step
+                sheet[top : top + side, left : left + side] = image.expand(3, side, side).permute(1, 2, 0).numpy()
+    ax = ax or plt.gca()
+    ax.imshow(sheet, interpolation="nearest")
+    ax.set_yticks(np.arange(len(dataset.group_names)) * step + side / 2, dataset.group_names)
+    ax.set_xticks((np.arange(dataset.num_classes) + 0.5) * per_class * step, dataset.classes)
+    if max(map(len, dataset.classes)) > 2:
+        ax.tick_params(axis="x", labelrotation=45)
+    ax.tick_params(length=0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(title)
     return ax
 
 

@@ -135,7 +135,7 @@ def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, parti
         Training and test images of each client; None: all clients share the test set.
     held_out
         Training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
-        together; of clients with test images of their own, one array for each. Empty without ``validation``.
+        together; of clients with test images or a domain of their own, one array for each. Empty without ``validation``.
     """
     labels, test_labels = dataset.labels.numpy(), dataset.test_labels.numpy()
     rng = np.random.RandomState(settings.seed)
@@ -154,6 +154,12 @@ def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, parti
             train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
             test_shots=settings.test_shots,
         )
+    elif settings.partition == "domain":
+        domain_rng = seeds.generator(settings.seed, "domains")
+        domains = dataset.train_groups.numpy()
+        parts = partition.by_domain(labels, domains, settings.per_domain, domain_rng, balanced=settings.balanced_draw)
+        test_parts = None  # one model for all domains is judged in each of them
+    if settings.partition in ("n-way-k-shot", "domain"):
         if settings.validation is None:
             return parts, test_parts, []
         held_out = [part[_held_out(settings, len(part), i)] for i, part in enumerate(parts)]

@@ -41,6 +41,8 @@ _MOON = {
     "draw": None,
     "heterogeneous": None,
     "pretrained": None,
+    "per_domain": None,
+    "balanced_draw": None,
 }
 
 # Settings per data set with label shift: the paper's where the paper has them.
@@ -54,6 +56,10 @@ DATASETS: dict[str, dict[str, Any]] = {
     "emnist_letters": _MOON | {"model": "simple-cnn", "num_rounds": 20},
     "femnist": _MOON
     | {"model": "femnist-cnn", "projection_head": False, "num_rounds": 20},  # no other fits its images but a ResNet
+    "usps": _MOON | {"model": "digits-cnn", "num_rounds": 20},
+    "svhn": _MOON | {"model": "simple-cnn", "num_rounds": 20},
+    "synthdigits": _MOON | {"model": "simple-cnn", "num_rounds": 20},
+    "mnistm": _MOON | {"model": "simple-cnn", "num_rounds": 20},
 }
 
 # FedProto, section "Training setups" and appendix A; the test images per class are in its code alone.
@@ -83,8 +89,34 @@ N_WAY: dict[str, dict[str, Any]] = {
     "cifar10": _FEDPROTO | {"model": "resnet-18-7x7", "stdev": 1, "num_rounds": 110, "pretrained": True},
 }
 
+# FedPLCC, section "Experiments": one client per domain, with about 300 training images (400 on DomainNet). It does not
+# give the batch size, that of RethinkFL's code, nor how the images are drawn: with equal classes, our choice.
+_FEDPLCC = _MOON | {
+    "partition": "domain",
+    "beta": None,
+    "per_domain": 300,
+    "balanced_draw": True,
+    "num_rounds": 50,
+    "model": "resnet-10",
+    "projection_head": False,
+}
+# It has no PACS, which stands in for DomainNet, and no small digits, which are our own.
+DOMAINS: dict[str, dict[str, Any]] = {
+    "digits5_mini": _FEDPLCC
+    | {"model": "digits-cnn", "num_clients": 5, "num_rounds": 10, "local_epochs": 5, "batch_size": 32, "lr": 0.03},
+    "digits5": _FEDPLCC | {"num_clients": 5},
+    "office10": _FEDPLCC | {"num_clients": 4, "num_rounds": 100},
+    "pacs": _FEDPLCC | {"num_clients": 4, "per_domain": 400},
+    "domainnet": _FEDPLCC | {"num_clients": 6, "per_domain": 400},
+}
+
 # How the images are divided belongs to an experiment as a whole: with the split come the other settings.
-SPLITS: dict[str, dict[str, dict[str, Any]]] = {"dirichlet": DATASETS, "iid": DATASETS, "n-way-k-shot": N_WAY}
+SPLITS: dict[str, dict[str, dict[str, Any]]] = {
+    "dirichlet": DATASETS,
+    "iid": DATASETS,
+    "n-way-k-shot": N_WAY,
+    "domain": DOMAINS,
+}
 
 # MOON: "mu = 1 is a reasonable good choice" (appendix D.1) where the paper has not tuned it
 _CONTRAST = {"mu": 1.0, "temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
@@ -119,6 +151,7 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
 # Which settings belong to one kind of split alone
 _OF_SPLIT = dict.fromkeys(("beta", "balance", "min_size"), "dirichlet")
 _OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), "n-way-k-shot")
+_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw"), "domain")
 _OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
 
 
@@ -156,6 +189,8 @@ _RULES: dict[str, _Rule] = {
     "projection_dim": _rule(Count),
     "heterogeneous": _SWITCH,
     "pretrained": _SWITCH,
+    "per_domain": _rule(Count),
+    "balanced_draw": _SWITCH,
     "validation": ((float,), lambda v: 0 < v < 1, "a fraction between 0 and 1"),
     "seed": _rule(NonNegativeInt),
 }
@@ -191,6 +226,8 @@ class Settings:
     draw: str | None  # how n and k are drawn
     heterogeneous: bool | None  # networks that differ between clients; None: all are alike
     pretrained: bool | None  # start from ImageNet weights; None: from random ones
+    per_domain: int | None  # training images of a client, at most
+    balanced_draw: bool | None  # of each class as many, as far as there are
     seed: int
 
     @property
@@ -208,24 +245,30 @@ class Settings:
 
 
 def defaults(method: str, dataset: str, partition: str | None = None) -> dict[str, Any]:
-    """The paper's settings of a method on a data set, under a kind of split; None is label shift.
+    """The paper's settings of a method on a data set, under a kind of split; None is the usual one.
 
     Raises
     ------
     SettingsError
         If no paper has such a split of that data set.
     """
-    known = SPLITS[partition or "dirichlet"]
+    known = SPLITS[partition or usual_split(dataset)]
     if dataset not in known:
         raise SettingsError(
             f"There are no settings for {dataset} with partition {partition!r}; there are for {', '.join(known)}."
         )
     own = METHODS.get(method, {})
     values = known[dataset] | own.get("", {}) | own.get(dataset, {})
+    if known is not DATASETS:
+        values |= {name: known[dataset][name] for name in ("num_rounds", "local_epochs")}
     if known is N_WAY:
-        values |= {name: N_WAY[dataset][name] for name in ("num_rounds", "local_epochs")}
         values["num_rounds"] = _ROUNDS.get(dataset, {}).get(method, values["num_rounds"])
     return values
+
+
+def usual_split(dataset: str) -> str:
+    """Label shift, or between domains where a data set has several."""
+    return "domain" if dataset in DOMAINS else "dirichlet"
 
 
 def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, seed: int = 0, **given: Any) -> Settings:
@@ -245,7 +288,7 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
         For an unknown name, a bad value, or a parameter that this run would not read.
     """
     _known("method", method, methods)
-    _known("dataset", dataset, DATASETS)
+    _known("dataset", dataset, {name: None for known in SPLITS.values() for name in known})
     given = {name: value for name, value in given.items() if value is not None}
     fields = {f.name: f for f in dataclasses.fields(methods[method])}
     owners: dict[str, list[str]] = {}
@@ -259,13 +302,18 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
                     f"{method} has no parameter {name!r}, which belongs to {', '.join(owners[name])}; leave it at None."
                 )
             _known("parameter", name, [*_RULES, *fields])
-    split = given.get("partition", "dirichlet")
+    split = given.get("partition", usual_split(dataset))
     values = defaults(method, dataset, split if split in SPLITS else None) | given | {"seed": seed}
     for name, owner in _OF_SPLIT.items():
         if split != owner and split in SPLITS:
             if name in given:
                 raise SettingsError(f"{name} belongs to partition {owner!r}; with {split!r} leave it at None.")
             values[name] = None
+    if split == "domain" and values["num_clients"] != DOMAINS[dataset]["num_clients"]:
+        raise SettingsError(
+            f"num_clients is {values['num_clients']}, but {dataset} has {DOMAINS[dataset]['num_clients']} domains with one "
+            "client each; leave it at None."
+        )
     if not values["projection_head"] and "projection_dim" in given:
         raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
     for name, (types, test, words) in _RULES.items():

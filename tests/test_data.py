@@ -345,11 +345,12 @@ def test_unknown_name():
     assert "Did you mean" not in error("qqqq")
 
 
-@pytest.mark.parametrize("name", [name for name in data.NAMES if name != "digits"])
+@pytest.mark.parametrize("name", [n for n in data.NAMES if n not in (*data._EMBEDDED, "synthdigits", "digits5")])
 def test_missing(root, name):
-    message = error(name)
+    message, facts = error(name), data._FACTS[name]
     assert "was not found" in message and str(root) in message and "FEDNB_DATA" in message
-    assert f"`python -m fednb data {name}`" in message and data._FACTS[name].folders[0] in message
+    assert (facts.by_hand or f"`python -m fednb data {name}`") in message
+    assert (facts.folders[0] if facts.folders else f"{name}/DOMAIN/CLASS/*.jpg") in message
 
 
 def test_missing_folder(root):

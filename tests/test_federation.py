@@ -458,6 +458,17 @@ def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_
     assert entry["accuracy"] == pytest.approx(sum(by_hand.values()) / 2)
 
 
+def test_personal_models_are_judged_in_every_group(federate, make_dataset, batch_norm_net):
+    groups = torch.tensor([0] * 33 + [1] * 7)
+    fed = federate(SOLO(), dataset=make_dataset(test_groups=groups, group_names=("big", "small")))
+    entry = fed.run_round()
+    right = torch.stack([hits(c.memory["model"], batch_norm_net(), fed).float() for c in fed.clients])
+    big, small = 100 * right[:, :33].mean(1), 100 * right[:, 33:].mean(1)
+    assert entry["groups"] == pytest.approx({"big": big.mean().item(), "small": small.mean().item()})
+    assert entry["clients"] == pytest.approx(((big + small) / 2).tolist())
+    assert entry["accuracy"] == pytest.approx(sum(entry["groups"].values()) / 2)
+
+
 def test_further_read_outs_have_a_name(federate):
     class Two(FedAvg):
         def predict(self, model, x, given):

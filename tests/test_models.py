@@ -38,6 +38,7 @@ def bottleneck(inputs, width):
 STEM = conv(3, 64, 3) + norms(64)
 SIMPLE_CNN = (conv(3, 6, 5) + 6) + (conv(6, 16, 5) + 16) + linear(400, 120) + linear(120, 84)
 RESNET_10 = STEM + basic(64, 64) + basic(64, 128) + basic(128, 256) + basic(256, 512)
+RESNET_10_16 = conv(3, 16, 3) + norms(16) + basic(16, 16) + basic(16, 32) + basic(32, 64) + basic(64, 128)
 RESNET_18_7X7 = (
     conv(3, 64, 7)
     + norms(64)
@@ -59,7 +60,8 @@ def fedproto_cnn(kernel, width, side, num_classes):
     [
         ("simple-cnn", 10, True, SIMPLE_CNN + linear(84, 84) + linear(84, 256) + linear(256, 10), 92_626),
         ("simple-cnn", 10, False, SIMPLE_CNN + linear(84, 10), 62_006),
-        ("resnet-10", 10, False, RESNET_10 + linear(512, 10), 4_903_242),
+        ("resnet-10", 10, False, RESNET_10 + linear(512, 10), 4_903_242),  # FedPLCC: about 4.90 million
+        ("resnet-10-16", 10, False, RESNET_10_16 + linear(128, 10), 308_826),
         ("resnet-50", 100, True, RESNET_50 + linear(2048, 2048) + linear(2048, 256) + linear(256, 100), 28_246_948),
     ],
 )
@@ -73,6 +75,8 @@ def test_parameter_counts_are_those_counted_by_hand(name, num_classes, head, by_
     [
         ("digits-cnn", 1, 8, True, 64),
         ("digits-cnn", 1, 8, False, 64),
+        ("digits-cnn", 3, 16, False, 64),
+        ("resnet-10-16", 3, 32, False, 128),
         ("simple-cnn", 3, 32, True, 256),
         ("simple-cnn", 1, 28, False, 84),
         ("resnet-10", 3, 32, True, 256),

@@ -47,6 +47,8 @@ def test_cifar10_has_the_papers_values():
         "draw": None,
         "heterogeneous": None,
         "pretrained": None,
+        "per_domain": None,
+        "balanced_draw": None,
         "seed": 0,
     }
 
@@ -114,13 +116,16 @@ BAD = {
     "draw": ["Uniform", "gauss", 1],
     "heterogeneous": [0, "True"],
     "pretrained": [1, "False"],
+    "per_domain": [0, 300.0, "300", True],
+    "balanced_draw": [0, 1, "True"],
     "seed": [-1, 0.0, "0", True],
 }
 
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
 def test_a_bad_value_is_refused_with_what_is_allowed(name, value):
-    split = {"partition": "n-way-k-shot"} if settings._OF_SPLIT.get(name) == "n-way-k-shot" else {}
+    split = {"n-way-k-shot": {"partition": "n-way-k-shot"}, "domain": {"dataset": "digits5_mini"}}
+    split = split.get(settings._OF_SPLIT.get(name), {})
     refused(f"^{name} is {re.escape(repr(value))}; it must be (a|one of|True|'uniform')", **split | {name: value})
 
 

@@ -108,9 +108,9 @@ def _entry(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value]:
     return lambda run, baseline: Value(float(run[name]))
 
 
-def _numbers(direction: str) -> Callable[[dict[str, Any], dict[str, Any]], Value]:
-    """Thousands of numbers in the messages of the last round; the first one may be shorter."""
-    return lambda run, baseline: Value(run["record"]["metrics"][f"{direction}_numbers"][-1] / 1000)
+def _up_numbers(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+    """In thousands, from the messages of the last round."""
+    return Value(run["record"]["metrics"]["up_numbers"][-1] / 1000)
 
 
 def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
@@ -184,7 +184,7 @@ MEASURES = {
     ),
     "up_numbers": Measure(
         "Numbers that all clients together send to the server in a round, in thousands.",
-        _numbers("up"),
+        _up_numbers,
         rule="Counted in the messages of the last round, with labels and numbers of images.",
         lower=True,
         unit="thousand",

@@ -187,13 +187,12 @@ def quadratics(federate, make_dataset):
 
 @pytest.fixture(scope="session")
 def places():
-    """Collect the settings per place of a sweep table, without the seed."""
+    """Collect the settings per place of a sweep table, without the seed and what does not apply."""
 
     def collect(table):
         found = {}
         for job in table.jobs:
-            own = job.settings.flat()
-            own.pop("seed")
+            own = {name: value for name, value in job.settings.flat().items() if value is not None and name != "seed"}
             here = found.setdefault((table.rows.name(job), table.columns.name(job)), [])
             if own not in here:
                 here.append(own)

@@ -21,8 +21,7 @@ USUAL = {
     "local_epochs": 10,
     "batch_size": 64,
 }
-USUAL |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "projection_head": True, "projection_dim": None}
-USUAL |= {"validation": None, "balance": None, "min_size": None}
+USUAL |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "projection_head": True}
 PRINTED_METHOD = {"alpha": 1.0, "alpha_schedule": "linear", "alpha_rounds": 0, "temperature": 1.0}
 PRINTED_METHOD |= {"first_round_ce": False, "normalise_z": False, "weighted_prototypes": False}
 OWN = {

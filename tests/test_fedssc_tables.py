@@ -10,8 +10,7 @@ NOTHING = pd.DataFrame()  # a ledger without records
 # section V of the paper; local epochs, temperature and projection head are MOON's, of which the paper says nothing
 USUAL = {"dataset": "cifar10", "model": "simple-cnn", "partition": "dirichlet", "beta": 0.5, "num_clients": 10}
 USUAL |= {"participation": 1.0, "num_rounds": 100, "local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9}
-USUAL |= {"weight_decay": 1e-5, "projection_head": True, "projection_dim": None, "validation": None}
-USUAL |= {"balance": None, "min_size": None}
+USUAL |= {"weight_decay": 1e-5, "projection_head": True}
 MOON = {"mu": 5.0, "temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
 FEDSSC = {"mu_moon": 5.0, "mu_glob": 1.0, "mu_glob_end": 1e-4, "mu_glob_schedule": "hold", "warmup": 5, "temperature": 0.5}
 FEDSSC |= {"num_shared": 1, "min_images": 10, "exclude_own": False, "variant": "default"}
@@ -31,7 +30,7 @@ def places(table):
     """Settings per place of the table, without the seed; and the seeds."""
     found, seeds = {}, {}
     for job in table.jobs:
-        own = job.settings.flat()
+        own = {name: value for name, value in job.settings.flat().items() if value is not None}
         place = table.rows.name(job), table.columns.name(job)
         seeds.setdefault(place, set()).add(own.pop("seed"))
         assert found.setdefault(place, own) == own, place

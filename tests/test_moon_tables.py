@@ -23,8 +23,7 @@ USUAL = {
     "local_epochs": 10,
     "batch_size": 64,
 }
-USUAL |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "projection_head": True, "projection_dim": None}
-USUAL |= {"validation": None, "balance": None, "min_size": None}
+USUAL |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "projection_head": True}
 CONTRAST = {"temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
 
 
@@ -47,7 +46,7 @@ def paper(method, dataset, **given):
         usual |= {"momentum_factor": True, "niid_bench": True}
     if method == "SOLO":
         usual |= {"local_epochs": 300, "num_rounds": 1}
-    return usual | given
+    return {name: value for name, value in (usual | given).items() if value is not None}
 
 
 def printed_places(number):

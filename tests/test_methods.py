@@ -276,6 +276,7 @@ def test_the_loss_can_be_batched_over_clients(trained):
 
 FEW_WAYS = {"method": "FedProto", "partition": "n-way-k-shot"}
 ON_MNIST = FEW_WAYS | {"dataset": "mnist", "shots": 3, "test_shots": 1}
+DOMAINS = {"method": "FedAvg", "dataset": "digits5_mini", "partition": "domain", "num_clients": 5, "per_domain": 64}
 RESNET = {"method": "FedAvg", "dataset": "cifar10", "model": "resnet-18-7x7", "projection_head": False, "min_size": 2}
 
 CHANGES = {
@@ -330,6 +331,9 @@ CHANGES = {
     "pretrained": (RESNET, {"pretrained": True}),
     "lam": (FEW_WAYS, {"lam": 0.5}),
     "distance": (FEW_WAYS, {"distance": "l2"}),
+    "own_start": (FEW_WAYS, {"own_start": True}),
+    "per_domain": (DOMAINS, {"per_domain": 128}),
+    "balanced_draw": (DOMAINS, {"balanced_draw": False}),
     "num_clusters": ("FeSEM", {"num_clusters": 3}),
     "private": ("FedPer", {"private": "classifier"}),
     "head_epochs": ("FedRep", {"head_epochs": 2}),

@@ -35,10 +35,7 @@ def correct(
         client.load(received)
         given = method.prepare(client, received, t)
         client.model.eval()
-        absent = None
-        if federation.test_parts is not None:
-            absent = torch.ones(federation.dataset.num_classes, dtype=torch.bool, device=client.indices.device)
-            absent[client.labels] = False
+        absent = None if federation.test_parts is None else ~client.classes
         labels = federation.labels if training else federation.test_labels
         plain = federation.plain_batches(index, batch) if training else _test_batches(federation, index, batch)
         for part, x in zip(index.split(batch), plain, strict=True):

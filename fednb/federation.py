@@ -95,6 +95,13 @@ class Client:
         return self._federation.labels[self.indices]
 
     @property
+    def classes(self) -> Tensor:
+        """Of which of the K classes the client has training images, boolean [K]."""
+        mask = torch.zeros(self._federation.dataset.num_classes, dtype=torch.bool, device=self.indices.device)
+        mask[self.labels] = True
+        return mask
+
+    @property
     def training(self) -> Training:
         return self._federation.training
 

@@ -17,12 +17,16 @@ class SettingsError(ValueError):
     """A parameter with an unknown name or a bad value; the message says what is allowed."""
 
 
+# Which settings belong to one kind of split alone
+_OF_SPLIT = dict.fromkeys(("beta", "balance", "min_size"), "dirichlet")
+_OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), "n-way-k-shot")
+_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw"), "domain")
+_OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
+
 # MOON, section 4.1; FedProc and FedSSC follow it. What is not in the paper is in its code.
-_MOON = {
+_MOON = dict.fromkeys(_OPTIONAL) | {
     "partition": "dirichlet",
     "beta": 0.5,
-    "balance": None,
-    "min_size": None,
     "num_clients": 10,
     "participation": 1.0,
     "num_rounds": 100,
@@ -32,17 +36,6 @@ _MOON = {
     "momentum": 0.9,
     "weight_decay": 1e-5,
     "projection_head": True,
-    "projection_dim": None,
-    "validation": None,
-    "ways": None,
-    "stdev": None,
-    "shots": None,
-    "test_shots": None,
-    "draw": None,
-    "heterogeneous": None,
-    "pretrained": None,
-    "per_domain": None,
-    "balanced_draw": None,
 }
 
 # Settings per data set with label shift: the paper's where the paper has them.
@@ -147,12 +140,6 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
     # FedProto, appendix A
     "FedProto": {"": {"lam": 1.0}, "cifar10": {"lam": 0.1}},
 }
-
-# Which settings belong to one kind of split alone
-_OF_SPLIT = dict.fromkeys(("beta", "balance", "min_size"), "dirichlet")
-_OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), "n-way-k-shot")
-_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw"), "domain")
-_OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
 
 
 # name: (types, test, what is allowed in words)

@@ -343,7 +343,9 @@ def _measured(measure: Measure, cell: Cell, entry: dict[str, Any], baseline: dic
         return None
     value = measure.read(entry, {"target": cell.target} if measure.target else other)
     if value is None and not measure.baseline:
-        raise ReportError(f"{entry['path'].name} has no {cell.measure.replace('_', ' ')}.")
+        every = entry["record"]["settings"].get("evaluate_every")
+        why = f": it was evaluated after every {every} rounds and the last" if every else ""
+        raise ReportError(f"{entry['path'].name} has no {cell.measure.replace('_', ' ')}{why}.")
     return value
 
 

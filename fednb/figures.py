@@ -28,7 +28,8 @@ def curves(
 ) -> Axes:
     """Accuracy per communication round: a line for the mean over seeds, a band from the lowest to the highest.
 
-    Runs of a single round (SOLO) are a dashed level, as in the papers' figures.
+    Runs of a single round (SOLO) are a dashed level, as in the papers' figures. Rounds that were not evaluated are passed
+    over.
 
     Parameters
     ----------
@@ -56,15 +57,16 @@ def curves(
         points = points[points["column"] == column]
     if points.empty:
         return _empty(ax)
-    length = points.groupby(["row", "line"], sort=False)["round"].transform("max")
+    length = points.groupby(["row", "line"], sort=False)["round"].transform("nunique")
     curved, flat = points[length > 1], points[length == 1]
     several = points["line"].nunique() > 1
     if not curved.empty:
         style = {"style": "line"} if several else {}
         sns.lineplot(curved, x="round", y="accuracy", hue="row", palette=colours, errorbar=("pi", 100), ax=ax, **style)
-    for (row, line), level in flat.groupby(["row", "line"], sort=False)["accuracy"].mean().items():
+    for (row, line, last), level in flat.groupby(["row", "line", "round"], sort=False)["accuracy"].mean().items():
         name = f"{row}, {line}" if several else str(row)
-        ax.axhline(level, color=colours[row], linestyle="--", label=f"{name} (one round)")
+        told = "one round" if last == 1 else f"after {last} rounds"
+        ax.axhline(level, color=colours[row], linestyle="--", label=f"{name} ({told})")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
     ax.legend(frameon=False)
@@ -189,7 +191,7 @@ def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame
                     (cell.row, cell.column, line, *pair)
                     for pair in zip(metrics.get("round", []), metrics.get(metric, []), strict=False)
                 ]
-    # without the rounds in which a run diverged
+    # without the rounds in which a run diverged or was not evaluated
     return pd.DataFrame(points, columns=["row", "column", "line", "round", "accuracy"]).dropna()
 
 

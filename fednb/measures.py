@@ -113,9 +113,10 @@ def _up_numbers(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
     return Value(run["record"]["metrics"]["up_numbers"][-1] / 1000)
 
 
-def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
     accuracies = run["record"]["metrics"]["accuracy"]
-    return Value(float(accuracies[max(len(accuracies) // 2, 1) - 1]))
+    value = accuracies[max(len(accuracies) // 2, 1) - 1]
+    return None if value is None else Value(float(value))
 
 
 def _rounds_to_target(run: dict[str, Any], table: dict[str, Any]) -> Value:

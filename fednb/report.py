@@ -80,6 +80,7 @@ _MEANING = {
 LISTED = 6  # tables that the README names per notebook
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}
+_COUNTED |= {"local_steps": "local steps", "test_per_domain": "test images of each domain"}
 
 
 def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -260,6 +261,8 @@ def _in_words(departure: str) -> str:
     name, value, rest = departure.split(" ", 2)
     if name == "validation":
         return f"{float(value):.0%} of the training images held out"
+    if name == "keep_last":
+        return f"the last incomplete batch of an epoch {'trained on' if value == 'True' else 'dropped'}"
     if name in _COUNTED:
         return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]} {rest}"
     return f"{name.replace('_', ' ')} {value} {rest}"

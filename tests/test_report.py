@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import compare, figures, papers, report, runs, settings, sweep
+from fednb import compare, evaluate, figures, papers, report, runs, settings, sweep
 from fednb.data import ROOT
 from fednb.measures import MEASURES
 
@@ -426,6 +426,42 @@ def test_curves():
     record(job("FedProx"), curve=[None], status="diverged")
     for nothing in (job("FedProx", seed=9), job("FedProx")):
         assert report.curves(table(nothing), ledger=runs.load()).texts[0].get_text() == "nothing recorded"
+
+
+def test_rounds_that_were_not_evaluated():
+    curve = [None, 20.0, None, 40.0, 30.0]
+    one = job(num_rounds=5, evaluate_every=2)
+    record(one, 30.0, curve=curve)
+    assert (evaluate.best(curve), evaluate.mean_of_last(curve), evaluate.mean_of_last(curve, 2)) == (40.0, 30.0, 35.0)
+    assert (evaluate.rounds_to(curve, 20), evaluate.rounds_to(curve, 21), evaluate.rounds_to(curve, 41)) == (2, 4, None)
+    t = table(one, printed=None)
+    assert list(report.curves(t, ledger=runs.load()).lines[0].get_xydata().flat) == [2, 20, 4, 40, 5, 30]
+    assert only(t).departures == ["num_rounds 5 instead of 100"]
+    assert only(replace(t, measure="halfway")).values == (20.0,)
+    assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
+    assert only(replace(t, measure="rounds_to_target", target=50)).bounds == (5.0,)
+    assert only(replace(t, measure="speedup", baseline="FedAvg")).values == (1.25,)  # 30 % in round 4 of 5
+    odd = job(num_rounds=5, evaluate_every=5)
+    record(odd, 30.0, curve=[None] * 4 + [30.0])
+    with pytest.raises(report.ReportError, match=r"json has no halfway: it was evaluated after every 5 rounds and the last"):
+        report.cells(table(odd, printed=None, measure="halfway"))
+    level = report.curves(table(odd, printed=None), ledger=runs.load()).lines[0]
+    assert (set(level.get_ydata()), level.get_label()) == ({30.0}, "FedAvg (after 5 rounds)")
+    assert figures.svg(table(odd, printed=None), runs.load()) is not None
+
+
+def test_departures_in_words():
+    t = table(job(num_rounds=1, keep_last=True, local_steps=10))
+    record(t.jobs[0])
+    assert (
+        "- All runs: 1 round instead of 100, the last incomplete batch of an epoch trained on, "
+        "10 local steps instead of whole epochs." in report.markdown(t)
+    )
+    domains = settings.resolve(METHODS, method="FedAvg", dataset="digits5", keep_last=False, test_per_domain=2000)
+    assert [report._in_words(text) for text in settings.departures(domains)] == [
+        "2000 test images of each domain instead of all",
+        "the last incomplete batch of an epoch dropped",
+    ]
 
 
 def test_the_sweep_files_of_the_project_fit_the_printed_tables(tmp_path):

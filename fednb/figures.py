@@ -53,7 +53,7 @@ def curves(
     rows = list(dict.fromkeys(points["row"]))
     colours = dict(zip(rows, sns.color_palette("colorblind", len(rows)), strict=True))
     if column is not None:
-        _check_column(column, chosen)
+        _check_column(column, chosen, drawn=True)
         points = points[points["column"] == column]
     if points.empty:
         return _empty(ax)
@@ -89,7 +89,7 @@ def against(
     Parameters
     ----------
     column
-        Only this column.
+        Only this column; needed where each has a measure of its own.
     ledger
         From `runs.load`; by default the committed one.
 
@@ -99,9 +99,13 @@ def against(
         For a column that the table does not have, or a parameter in which its runs do not differ.
     """
     table = table_of(table) if isinstance(table, str) else table
-    measure = MEASURES[table.measure]
     if column is not None:
         _check_column(column, [table])
+    elif len(table.columns.measures) > 1:
+        known = ", ".join(table.columns.measures)
+        raise ReportError(f"{table.name} has columns with measures of their own; choose one of {known}.")
+    what = table.measures[0] if column is None else table.measure_of(column)
+    measure = MEASURES[what]
     found = [c for c in cells(table, committed() if ledger is None else ledger) if column in (None, c.column)]
     axis = next((axis for axis in (table.rows, table.columns) if axis.parameter == parameter), None)
     places: dict[str, float] = {}
@@ -123,7 +127,7 @@ def against(
         raise ReportError(f"{table.name}: its runs do not differ in {parameter}, so there is nothing to draw.")
     order = {x: i for i, x in enumerate(sorted(places, key=places.__getitem__))}
     ax = ax or plt.figure(layout="constrained").subplots()
-    ax.set(xlabel=parameter.replace("_", " "), ylabel=_AXIS.get(table.measure, table.measure.replace("_", " ")))
+    ax.set(xlabel=parameter.replace("_", " "), ylabel=_AXIS.get(what, what.replace("_", " ")))
     ax.set_xticks(range(len(order)), list(order))
     ax.set_xlim(-0.3, len(order) - 0.7)
     drawn = printed = False
@@ -168,8 +172,15 @@ def _number(value: Any, label: str, otherwise: float) -> float:
     return float(found[0]) if found else float(otherwise)
 
 
-def _check_column(column: str, tables: Iterable[sweep.Table]) -> None:
-    known = dict.fromkeys(table.columns.name(job) for table in tables for job in table.jobs)
+def _check_column(column: str, tables: Iterable[sweep.Table], drawn: bool = False) -> None:
+    """Refuse a column that no table has; with ``drawn`` also one whose own measure has no curves."""
+    known = dict.fromkeys(
+        name
+        for table in tables
+        for job in table.jobs
+        for name in table.columns.names(job)
+        if not (drawn and name in table.columns.measures) or MEASURES[table.measure_of(name)].curve
+    )
     if column not in known:
         raise ReportError(f"There is no column {column!r}; there are {', '.join(known)}.")
 
@@ -183,8 +194,8 @@ def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame
     """One row per run and round; ``line`` tells apart what shares a row label."""
     records, tables, points = records_by_path(ledger), list(tables), []
     for table in tables:
-        metric = MEASURES[table.measure].curve
         for cell in cells(table, ledger):
+            metric = MEASURES[cell.measure].curve
             line = f"{cell.column} ({table.name})" if len(tables) > 1 else cell.column
             for metrics in (records[path]["metrics"] for path in cell.paths):
                 points += [

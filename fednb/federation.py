@@ -6,6 +6,7 @@ A method is what differs from FedAvg: it overrides some of the answers below, an
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import queue
@@ -48,11 +49,17 @@ class Training:
     lr: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    keep_last: bool | None = None  # train on the last, incomplete batch of an epoch too
+    local_steps: int | None = None  # at most so many SGD steps in a phase; None: whole epochs
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts."""
+    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts.
+
+    ``Training.local_steps`` may end it earlier. As epochs are counted per phase, so are steps: what an earlier phase
+    did takes nothing from a later one.
+    """
 
     epochs: int
     trains: Callable[[str], bool] = lambda name: True
@@ -273,12 +280,16 @@ class Federation:
         Fraction of the clients that is sampled in each round.
     test_parts
         Test images of each client; None: all clients share the whole test set.
+    test_index
+        The test images that are evaluated where all clients share the test set; None: all of them.
     held_out
         Training images that nobody trains on; the accuracy on them is ``validation``. One array for all clients, or
         one for each; empty: there are none.
     architectures
         For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
         What a method shares must have the same shape in all of them.
+    evaluate_every
+        Evaluate after every so many rounds, and in any case from round ``training.num_rounds`` on.
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     workers
@@ -293,13 +304,17 @@ class Federation:
     seed: int = 0
     participation: float = 1.0
     test_parts: Sequence[np.ndarray] | None = None
+    test_index: np.ndarray | None = None
     held_out: Sequence[np.ndarray] = ()
     architectures: Sequence[Hashable] | None = None
+    evaluate_every: int = 1
     device: str = "cpu"
     workers: int | None = None
     traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        if self.test_parts is not None and self.test_index is not None:
+            raise ValueError("test_index belongs to a test set that all clients share; with test_parts leave it at None.")
         d, dev = self.dataset, self.device
         self.images = augment.store(d.images, d.augmentation).to(dev)
         self.labels = d.labels.to(dev)
@@ -419,12 +434,14 @@ class Federation:
     # --- local training -------------------------------------------------------------------------------------------
 
     def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch over a client's images: shuffled, augmented, normalised; the last incomplete batch is dropped.
+        """One epoch over a client's images: shuffled, augmented, normalised.
 
-        A client with less than one batch keeps the one it has: it would otherwise never train.
+        The last incomplete batch is dropped unless the training's ``keep_last`` says otherwise. A client with less than
+        one batch keeps the one it has in any case: it would otherwise never train.
         """
         n, size = len(indices), self.training.batch_size
-        order = torch.from_numpy(rng.permutation(n)[: max(n - n % size, min(n, size))])
+        kept = n if self.training.keep_last else max(n - n % size, min(n, size))
+        order = torch.from_numpy(rng.permutation(n)[:kept])
         draws = augment.draw(len(order), self.dataset.augmentation, rng).to(self.device)
         index = indices[order.to(self.device)]
         pixels = augment.gather(self.images, index, draws, self.dataset.augmentation)
@@ -452,15 +469,15 @@ class Federation:
                 module.eval()
         optimizer = self.method.optimizer(client, parameters, given)
         loss, losses = self.method.loss, client.losses
-        for _ in range(phase.epochs):
-            for x, y in self.batches(client.indices, rng):
-                terms = loss(model, x, y, given)
-                optimizer.zero_grad()
-                sum(terms.values()).backward()
-                optimizer.step()
-                client.steps += 1
-                for name, value in terms.items():  # sums stay on the device until the round ends
-                    losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+        batches = (batch for _ in range(phase.epochs) for batch in self.batches(client.indices, rng))
+        for x, y in itertools.islice(batches, self.training.local_steps):
+            terms = loss(model, x, y, given)
+            optimizer.zero_grad()
+            sum(terms.values()).backward()
+            optimizer.step()
+            client.steps += 1
+            for name, value in terms.items():  # sums stay on the device until the round ends
+                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
@@ -474,10 +491,11 @@ class Federation:
         return [self.clients[i] for i in sorted(chosen)]
 
     def run_round(self) -> dict[str, Any]:
-        """Run one round, evaluate, and return (and append to ``history``) its entry.
+        """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
-        The entry holds ``round`` (from 1), ``accuracy`` in percent, mean loss terms, ``seconds`` of training and
-        aggregation, ``evaluation_seconds``, and ``finite``: False once a loss or the server holds NaN or Inf.
+        The entry holds ``round`` (from 1), ``accuracy`` in percent (not after a round without evaluation), mean loss
+        terms, ``seconds`` of training and aggregation, ``evaluation_seconds``, and ``finite``: False once a loss or the
+        server holds NaN or Inf.
         """
         t = self.rounds_done
         begin = time.perf_counter()
@@ -489,7 +507,7 @@ class Federation:
         trained = time.perf_counter()
         self.rounds_done = t + 1  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
-        if finite:
+        if finite and (self.rounds_done % self.evaluate_every == 0 or self.rounds_done >= self.training.num_rounds):
             entry |= evaluate.evaluate(self)
         entry |= {f"loss/{name}": value for name, value in losses.items()}
         for direction, names in self.traffic.items():

@@ -31,7 +31,7 @@ from tqdm import tqdm
 from fednb import data, evaluate, models, partition, seeds
 from fednb.data import ROOT, Dataset
 from fednb.federation import FedAvg, Federation
-from fednb.settings import Settings, SettingsError, departures
+from fednb.settings import NO_DEPARTURE, Settings, SettingsError, departures
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -181,6 +181,21 @@ def _held_out(settings: Settings, num_images: int, client: int = 0) -> np.ndarra
     return np.sort(order[: max(1, round(settings.validation * num_images))])
 
 
+def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
+    """The test images that are evaluated, sorted, int64 [n]; None: all of them.
+
+    Whatever the seed they are the same, so that runs stay comparable; with a larger ``test_per_domain`` come others on top.
+    """
+    if settings.test_per_domain is None:
+        return None
+    groups = dataset.test_groups.numpy()
+    orders = [
+        seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
+        for domain in range(len(dataset.group_names))
+    ]
+    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
+
+
 def federation(
     settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
 ) -> Federation:
@@ -207,12 +222,14 @@ def federation(
             dataset=dataset,
             parts=parts,
             test_parts=test_parts,
+            test_index=test_index(settings, dataset),
             held_out=held_out,
             architectures=models.heterogeneous(settings.model, settings.num_clients) if settings.heterogeneous else None,
             build_model=build_model,
             training=settings.training,
             seed=settings.seed,
             participation=settings.participation,
+            evaluate_every=settings.evaluate_every or 1,
             device=_device(device),
             workers=workers,
         )
@@ -304,7 +321,7 @@ def _run(
             _save(fed.checkpoint(), checkpoint)
             unsaved = 0.0
     history = pd.DataFrame(fed.history).drop(columns="finite")
-    accuracies = [a for a in history.get("accuracy", pd.Series(dtype=float)).tolist() if a == a]
+    accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
     final: dict[str, Any] = {}
     if accuracies and status == "finished":
         wanted = ("accuracy", "clients", "groups", "validation")
@@ -328,6 +345,8 @@ def _run(
 
 def _partition(fed: Federation) -> dict[str, Any]:
     told = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
+    if fed.test_index is not None:
+        told["test_images"] = len(fed.test_index)
     return told if fed.test_parts is None else told | {"test_sizes": [len(part) for part in fed.test_parts]}
 
 
@@ -408,7 +427,7 @@ def _progress(fed: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
     )
     for t in bar:
         entry = fed.run_round()
-        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "diverged"
+        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "not evaluated" if entry["finite"] else "diverged"
         bar.set_postfix_str(text)
         if kind == "log":
             left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"]) / 60
@@ -450,5 +469,6 @@ def repeat_command(record: dict[str, Any], notebook: str) -> str:
     names = [f.name for f in dataclasses.fields(Settings)]
     paper = {n: v for n, v in settings.items() if n in ("method", "dataset", "seed")}
     changed = {d.split(" ")[0] for d in record["departures"]} | {n for n in settings if n not in names}
+    changed |= {n for n in NO_DEPARTURE if settings.get(n) is not None}
     chosen = paper | {n: settings[n] for n in settings if n in changed}
     return f"python -m fednb run {notebook} " + " ".join(f"{n}={v}" for n, v in chosen.items())

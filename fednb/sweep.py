@@ -85,11 +85,15 @@ class Axis:
 
     ``named`` are names for runs that several settings tell apart: ``"MOON (mu=1)"`` for method MOON with mu 1, say. The
     first that fits a run goes before its value's label.
+
+    Columns may have ``measures`` of their own, by name, instead of a parameter (which is then empty): every run is in all
+    of them.
     """
 
     parameter: str
     labels: dict[Any, str]
     named: dict[str, dict[str, Any]] = field(default_factory=dict)
+    measures: dict[str, str] = field(default_factory=dict)
 
     def value(self, job: Job) -> Any:
         """A run's value of the parameter; None if its method does not have it."""
@@ -107,6 +111,10 @@ class Axis:
                 return name
         return self.label(self.value(job))
 
+    def names(self, job: Job) -> list[str]:
+        """The rows or columns that a run is in: all of those with a measure, else one."""
+        return list(self.measures) or [self.name(job)]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -116,6 +124,8 @@ class Table:
     ----------
     printed
         Its original, as named in ``data/reported.json``.
+    measure
+        What its cells hold, but for columns that have measures of their own.
     baseline
         The row that the measure compares the others with.
     target
@@ -136,6 +146,15 @@ class Table:
     baseline: str | None = None
     best_of: str | None = None
     target: float | None = None
+
+    def measure_of(self, column: str | None) -> str:
+        """What the cells of a column hold."""
+        return self.columns.measures.get(column, self.measure)
+
+    @property
+    def measures(self) -> list[str]:
+        """What its cells hold, each once."""
+        return list(dict.fromkeys(self.columns.measures.values())) or [self.measure]
 
     @property
     def tiers(self) -> list[str]:
@@ -240,7 +259,11 @@ def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) ->
     printed = entry.get("printed")
     if printed is not None and printed not in _printed_tables():
         raise SweepError(f"data/reported.json has no table {printed!r}.")
-    rows, columns = _axis("rows", entry["rows"], jobs), _axis("columns", entry["columns"], jobs)
+    rows = _axis("rows", entry["rows"], jobs)
+    columns = _columns(entry["columns"], jobs, with_baseline="baseline" in entry)
+    for key in ("measure", "best_of") if columns.measures else ():
+        if key in entry:
+            raise SweepError(f"its columns have measures of their own, and a run fills a row of them: leave out {key}.")
     if (best_of := entry.get("best_of")) is not None:
         _check_name(best_of, defaults(jobs[0].notebook), f"the notebook {jobs[0].notebook}")
     return Table(
@@ -286,11 +309,40 @@ def _baseline(row: Any, rows: Axis, columns: Axis, jobs: tuple[Job, ...]) -> str
     names = dict.fromkeys(rows.name(job) for job in jobs)
     if row not in names:
         raise SweepError(f"the baseline must be a row; there is no row {row!r}: {settings.known(row, names)}")
-    have = {(columns.name(job), job.settings.seed) for job in jobs if rows.name(job) == row}
-    for job in jobs:
-        if (place := (columns.name(job), job.settings.seed)) not in have:
-            raise SweepError(f"the baseline {row!r} has no run in column {place[0]!r} with seed {place[1]}, as others have.")
+    have = {(name, job.settings.seed) for job in jobs if rows.name(job) == row for name in columns.names(job)}
+    for name, seed in ((name, job.settings.seed) for job in jobs for name in columns.names(job)):
+        if (name, seed) not in have:
+            raise SweepError(f"the baseline {row!r} has no run in column {name!r} with seed {seed}, as others have.")
     return row
+
+
+def _columns(entry: Any, jobs: tuple[Job, ...], with_baseline: bool) -> Axis:
+    """Columns by a parameter or, given as ``{measures: {NAME: MEASURE}}``, by measures.
+
+    ``domains`` is short for the domains of the runs' data set, their mean, and by how much that leads the baseline's.
+    """
+    if entry == "domains":
+        measures = {domain: f"accuracy in {domain}" for domain in _domains(jobs)} | {"Avg.": "accuracy"}
+        entry = {"measures": measures | ({"Delta": "lead"} if with_baseline else {})}
+    if not isinstance(entry, dict) or "measures" not in entry:
+        return _axis("columns", entry, jobs)
+    _check_keys("columns", entry, ("measures",))
+    measures = entry["measures"]
+    if not isinstance(measures, dict) or not measures or not all(isinstance(m, str) for m in measures.values()):
+        raise SweepError("measures in columns must map names of columns to measures.")
+    return Axis("", {}, measures={str(name): measure for name, measure in measures.items()})
+
+
+def _domains(jobs: tuple[Job, ...]) -> tuple[str, ...]:
+    """The domains that all runs have."""
+    names = list(dict.fromkeys(job.settings.dataset for job in jobs))
+    if len(names) > 1:
+        raise SweepError(
+            f"columns: domains are those of one data set, but its runs have {', '.join(names)}: divide the table."
+        )
+    if not (domains := data.domain_names(names[0])):
+        raise SweepError(f"columns: domains needs a data set of several domains, and {names[0]} is none.")
+    return domains
 
 
 def _axis(what: str, entry: Any, jobs: tuple[Job, ...]) -> Axis:

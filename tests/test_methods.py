@@ -334,6 +334,10 @@ CHANGES = {
     "own_start": (FEW_WAYS, {"own_start": True}),
     "per_domain": (DOMAINS, {"per_domain": 128}),
     "balanced_draw": (DOMAINS, {"balanced_draw": False}),
+    "test_per_domain": (DOMAINS, {"test_per_domain": 50}),
+    "keep_last": ("FedAvg", {"keep_last": True}),
+    "local_steps": ("FedAvg", {"local_steps": 3}),
+    "evaluate_every": ("FedAvg", {"evaluate_every": 2}),
     "num_clusters": ("FeSEM", {"num_clusters": 3}),
     "private": ("FedPer", {"private": "classifier"}),
     "head_epochs": ("FedRep", {"head_epochs": 2}),
@@ -390,7 +394,7 @@ def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
     other_key, other_curves, other_weights = result(**base | change)
     assert other_key != key
     assert other_curves != curves
-    if name == "test_shots":  # nobody trains on these
+    if name in ("test_shots", "test_per_domain", "evaluate_every"):  # nobody trains on what these are about
         assert torch.equal(other_weights, weights)
     else:
         assert other_weights.shape != weights.shape or not torch.equal(other_weights, weights)

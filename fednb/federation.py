@@ -125,6 +125,10 @@ class Client:
         """A copy of the model's parameters and buffers."""
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
+    def seed_masks(self, seed: int) -> None:
+        """Let the dropout of the model draw its masks anew, from this seed."""
+        seed_dropout(self.model, torch.Generator(self.indices.device).manual_seed(seed))
+
     def random_weights(self) -> State:
         """Weights of a network of the client's own that was never trained, the same whenever they are asked for.
 
@@ -406,8 +410,7 @@ class Federation:
         given = self.method.prepare(client, received, t)
         client.steps, client.losses = 0, {}
         rng = seeds.generator(self.seed, "batches", t, client.id)
-        masks = int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63))
-        seed_dropout(client.model, torch.Generator(self.device).manual_seed(masks))
+        client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
         for phase in self.method.plan(client, t):
             self._train(client, phase, given, rng)
         return self.method.upload(client, given)

@@ -386,4 +386,4 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
         known = data.load(name).images.numpy()
         images = _as_rgb(known[rng.permutation(len(known))[:number]], side)
     images = images if channels == 3 else np.rint(images.mean(1, keepdims=True)).astype(np.uint8)
-    return torch.from_numpy(np.ascontiguousarray(images))
+    return torch.from_numpy(images.copy())

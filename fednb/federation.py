@@ -125,6 +125,10 @@ class Client:
         """A copy of the model's parameters and buffers."""
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
 
+    def seed_masks(self, seed: int) -> None:
+        """Let the dropout of the model draw its masks anew, from this seed."""
+        self._federation.masks[id(self.model)].manual_seed(seed)
+
     def random_weights(self) -> State:
         """Weights of a network of the client's own that was never trained, the same whenever they are asked for.
 
@@ -334,7 +338,7 @@ class Federation:
         if self.captured is None:
             self.captured = dev != "cpu"
         self._trainers: dict[Hashable, captured.Trainer] = {}
-        self._masks: dict[int, torch.Generator] = {}  # of each network
+        self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
         # clients take turns to use a few networks, so that memory does not grow with their number
         self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
         self._initial: dict[Hashable, State] = {}
@@ -343,8 +347,8 @@ class Federation:
             for _ in range(self.workers):
                 model = self.build_model() if key is None else self.build_model(key)
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
-                self._masks[id(model)] = torch.Generator(dev)
-                seed_dropout(model, self._masks[id(model)])
+                self.masks[id(model)] = torch.Generator(dev)
+                seed_dropout(model, self.masks[id(model)])
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
         self._check_shared()
         with self.hand_model(self.clients[0]):
@@ -413,8 +417,7 @@ class Federation:
         given = self.method.prepare(client, received, t)
         client.steps, client.losses = 0, {}
         rng = seeds.generator(self.seed, "batches", t, client.id)
-        masks = int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63))
-        self._masks[id(client.model)].manual_seed(masks)
+        client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
         for phase in self.method.plan(client, t):
             self._train(client, phase, given, rng)
         return self.method.upload(client, given)
@@ -510,7 +513,7 @@ class Federation:
         room = max(c.num_samples for c in self.clients) * phase.epochs
         kind = id(model), captured.trained(model), captured.shape_of(given), room
         if kind not in self._trainers:
-            self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room, self._masks[id(model)])
+            self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room, self.masks[id(model)])
         client.losses = self._trainers[kind].train(given, index, draws, sizes, client.losses)
         client.steps += len(sizes)
 

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from fednb import durations
+
 # what needs torch is imported by the commands: help and usage errors come at once
 
 
@@ -19,8 +21,6 @@ def _count(text: str) -> int:
 
 
 def _duration(text: str) -> float:
-    from fednb import durations
-
     try:
         return durations.parse(text)
     except ValueError as error:
@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
 def _sweep(args: argparse.Namespace) -> int:
     begin = time.monotonic()  # reading the sweeps is part of a budget
 
-    from fednb import durations, runs, settings, sweep
+    from fednb import runs, settings, sweep
 
     if args.budget and args.scheduler:
         raise sweep.SweepError(sweep.NO_BUDGET)

@@ -16,10 +16,10 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fednb import runs
-from fednb.settings import Settings
+# what needs torch is imported by `Forecast`: the command line reads its durations before
 
 if TYPE_CHECKING:
+    from fednb.settings import Settings
     from fednb.sweep import Job
 
 LATEST = 5  # as many records of a kind count
@@ -223,6 +223,8 @@ class Forecast:
     """
 
     def __init__(self, jobs: int = 1) -> None:
+        from fednb import runs
+
         name, gpu = runs.device_name()
         self._device = Device(name, gpu, max(1, (os.cpu_count() or 1) // jobs))
         ledger = runs.load()
@@ -232,11 +234,15 @@ class Forecast:
 
     def __call__(self, job: Job) -> Estimate:
         """How long a run will take that nobody is making."""
+        from fednb import runs
+
         if job.path not in self._history:
             self._history[job.path] = runs.history(job.path)
         return estimate(job.settings, job.tier, self._rates, self._history[job.path])
 
     def learn(self, job: Job) -> None:
         """Take note of a run's new record."""
+        from fednb import runs
+
         self._records.append(runs.read(job.path))
         self._rates = learn(self._records, self._device)

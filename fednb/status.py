@@ -89,5 +89,6 @@ def _unique(tables: Iterable[Table]) -> list[tuple[str, Job]]:
 def _time(tier: str, left: list[durations.Estimate]) -> str:
     seconds = durations.words(sum(estimate.seconds for estimate in left))
     guessed = sum(estimate.basis == "tier" for estimate in left)
-    guess = f"; of {guessed} nothing similar is recorded, a guess" if guessed else ""
+    where = " (on a GPU)" if tier.endswith("gpu") else ""
+    guess = f"; {guessed} of them guessed from the tier{where}" if guessed else ""
     return f"{tier:<11} {len(left):>5} to be made: about {seconds}, one at a time{guess}"

@@ -117,7 +117,10 @@ def _sweep(args: argparse.Namespace) -> int:
         forecast = durations.Forecast(args.jobs) if args.budget else None
         for job in todo:
             parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
-            expected = f"  (about {durations.words(forecast(job).seconds)})" if forecast else ""
+            expected = ""
+            if forecast:
+                about = "no data" if sweep.lacks_data(job) else f"about {durations.words(forecast(job).seconds)}"
+                expected = f"  ({about})"
             print(f"{job.table}: {job.notebook} {parameters}{expected}")
         return 0
     budget = args.budget and args.budget - (time.monotonic() - begin)

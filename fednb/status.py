@@ -62,6 +62,8 @@ def text(tables: Iterable[Table]) -> str:
         counts.setdefault(file, Counter())[state] += 1
         if state not in ("recorded", "diverged") and not sweep.lacks_data(job):
             left.setdefault(job.tier, []).append(forecast(job))
+    if not counts:
+        return "No run is chosen."
     width = max(len(file) for file in [*counts, "together"])
     lines = [" ".join([" " * width, "  runs", *(f"{state:>{_wide(state)}}" for state in STATES)])]
     for file, count in [*counts.items(), ("together", sum(counts.values(), Counter()))]:

@@ -16,8 +16,8 @@ STATES = {
     "recorded": "finished",
     "diverged": "recorded, too",
     "running": "a living process is making it",
-    "stopped": "has a checkpoint, from which it goes on",
     "failed": "is tried again",
+    "stopped": "has a checkpoint, from which it goes on",
     "no data": "cannot be made here",
     "stale": "recorded with an older results version",
     "missing": "not begun",
@@ -36,13 +36,13 @@ class States:
         """One of `STATES`; of several that fit, the first."""
         status = self._recorded.get(job.path)
         if status in ("finished", "diverged"):
-            return {"finished": "recorded"}.get(status, status)
+            return "recorded" if status == "finished" else status
         if runs.in_progress(job.path):
             return "running"
-        if runs.has_checkpoint(job.path) and status != "failed":
-            return "stopped"
         if status == "failed":
             return "failed"
+        if runs.has_checkpoint(job.path):
+            return "stopped"
         if sweep.lacks_data(job):
             return "no data"
         return "stale" if _recipe(job.settings.flat()) in self._stale else "missing"

@@ -256,7 +256,7 @@ MEASURES = {
         worst=0.0,
     ),
 }
-# a run in several domains has no curve for each
+# They have no curves: a run in several domains is drawn as one, by its mean
 MEASURES |= {
     f"accuracy in {domain}": Measure(
         "Test accuracy in that domain after the last round, in percent; a run's accuracy is the mean over its domains.",

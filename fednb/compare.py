@@ -161,7 +161,7 @@ class _Ledger:
 
 
 def _recipe(settings: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in settings.items() if value is not None}, sort_keys=True)
+    return json.dumps(runs.recipe(settings), sort_keys=True)
 
 
 def recorded(table: sweep.Table, ledger: pd.DataFrame | None = None) -> tuple[int, int]:

@@ -46,12 +46,16 @@ def runs_folder() -> Path:
     return Path(os.environ.get("FEDNB_RUNS", ROOT / "results" / "runs"))
 
 
+def recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the settings, all in one level, makes a run; without what is None and does not apply."""
+    # so that a setting added later leaves the keys of older runs as they are
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def key(settings: Settings, fingerprint: str, version: int = RESULTS_VERSION) -> str:
     """Twelve hex digits that name a recipe."""
-    # what is None does not apply, so that a setting added later leaves the keys of older runs as they are
-    recipe = {name: value for name, value in settings.flat().items() if value is not None}
-    recipe |= {"version": version, "data": fingerprint}
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    named = recipe(settings.flat()) | {"version": version, "data": fingerprint}
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def record_path(settings: Settings, fingerprint: str, folder: Path | None = None) -> Path:
@@ -237,6 +241,12 @@ def federation(
         raise SettingsError(str(error)) from error
 
 
+def device_name(chosen: str | None = None) -> tuple[str, bool]:
+    """The name of the device on which runs are made here, as records have it, and whether it is a GPU."""
+    device = _device(chosen)
+    return (_cpu_name(), False) if device == "cpu" else (torch.cuda.get_device_name(device), True)
+
+
 def _device(chosen: str | None) -> str:
     name = chosen or os.environ.get("FEDNB_DEVICE") or ("cuda" if torch.cuda.is_available() else "cpu")
     kind = name.partition(":")[0]
@@ -268,7 +278,8 @@ def run(
     commit()  # now: the code on disk may change while the run goes on
     fingerprint = load_dataset(settings.dataset).fingerprint
     path = record_path(settings, fingerprint)
-    checkpoints = path.parent.parent / "checkpoints"
+    lock, checkpoint = (_beside(path, suffix) for suffix in (".lock", ".pt"))
+    checkpoints = checkpoint.parent
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         checkpoints.mkdir(parents=True, exist_ok=True)
@@ -279,13 +290,13 @@ def run(
             f"Runs cannot be recorded in {path.parent} ({error.strerror}): "
             "make it writable, or set FEDNB_RUNS to another folder."
         ) from error
-    with _locked(checkpoints / f"{path.stem}.lock"):
+    with _locked(lock):
         if path.exists():
             record = read(path)
             if record["status"] != "failed" and not again:
                 return record
         try:
-            record = _run(settings, methods, device, workers, checkpoints / f"{path.stem}.pt", checkpoint_seconds)
+            record = _run(settings, methods, device, workers, checkpoint, checkpoint_seconds)
         except SettingsError:
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
@@ -293,8 +304,41 @@ def run(
             _write(path, failed | {"error": f"{type(error).__name__}: {error}"})
             raise
         _write(path, record)
-        (checkpoints / f"{path.stem}.pt").unlink(missing_ok=True)
+        checkpoint.unlink(missing_ok=True)
     return record
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """The lock or the checkpoint of the run with this record."""
+    return path.parent.parent / "checkpoints" / f"{path.stem}{suffix}"
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether the run with this record can go on from a checkpoint."""
+    return _beside(path, ".pt").exists()
+
+
+def history(path: Path) -> list[dict[str, Any]]:
+    """The rounds up to the checkpoint of the run with this record; empty without one, or if it cannot be read."""
+    checkpoint = _beside(path, ".pt")
+    try:  # mapped: of gigabytes of networks nothing is read
+        return torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["history"]
+    except Exception:  # a run with a broken checkpoint starts anew
+        return []
+
+
+def in_progress(path: Path) -> bool:
+    """Whether a living process is making the run with this record (always False where there are no such locks)."""
+    try:
+        import fcntl
+
+        with _beside(path, ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        pass
+    return False
 
 
 def _run(
@@ -336,7 +380,7 @@ def _run(
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
         "seconds_per_round": round(float(seconds.mean()), 3),
         "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
-        "device": _cpu_name() if fed.device == "cpu" else torch.cuda.get_device_name(fed.device),
+        "device": device_name(fed.device)[0],
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
         "metrics": {name: [_plain(v) for v in history[name]] for name in history},

@@ -343,9 +343,7 @@ def test_the_command_line_chooses_runs(
     assert main(["sweep", file, "--dry-run", "--tier", "minutes-cpu", "--only", "seed=1"]) == 0
     assert capsys.readouterr().out == "1 runs: 0 recorded, 1 to do.\nt: 90_sweeptest dataset=digits seed=1\n"
     made = []
-    monkeypatch.setattr(
-        sweep, "run", lambda tables, jobs, scheduler: made.extend(j for t in tables for j in t.jobs) or sweep.Summary()
-    )
+    monkeypatch.setattr(sweep, "run", lambda tables, **_: made.extend(j for t in tables for j in t.jobs) or sweep.Summary())
     assert main(["sweep", file, "--only", "dataset=digits"]) == 0
     assert [job.parameters for job in made] == [{"dataset": "digits", "seed": 0}, {"dataset": "digits", "seed": 1}]
 

@@ -146,7 +146,19 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "SOLO": {"": {"num_rounds": 1, "local_epochs": 300}, "digits": {"num_rounds": 1, "local_epochs": 50}},
     # FedProto, appendix A
     "FedProto": {"": {"lam": 1.0}, "cifar10": {"lam": 0.1}},
+    # FedPLCC, section "Experiments": λ1 per data set, λ2 = 10 λ1. Of the methods that it compares with it gives no
+    # hyperparameters ("slightly adjusted"): they are their papers' and code's. On the small digits all are our own.
+    "FedPLCC": {
+        "": {"lam1": 1.0, "lam2": 10.0},
+        "digits5_mini": {"lam1": 0.3, "lam2": 3.0},
+        "digits5": {"lam1": 100.0, "lam2": 1000.0},
+        "office10": {"lam1": 20.0, "lam2": 200.0},
+    },
+    "FedPLVM": {"": {"lam": 100.0}, "digits5_mini": {"lam": 0.3}},
+    "FPL": {"": {"temperature": 0.02}, "digits5_mini": {"temperature": 1.0}},
 }
+for _name in ("digits5", "office10", "pacs", "domainnet"):  # RethinkFL
+    METHODS["MOON"][_name] = {"mu": 5.0}
 
 
 # name: (types, test, what is allowed in words)

@@ -23,6 +23,7 @@ from fednb.papers.fedplcc import (
     cross_correlation,
     instance_similarity,
     non_target_divergence,
+    public_batches,
     shares,
     similarity,
 )
@@ -32,6 +33,13 @@ from fednb.data import DataError
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
 from fednb.prototypes import join, padded, select
+
+
+def public_of(federation, t):
+    """The public batches of a round."""
+    method = federation.method
+    return public_batches(federation, method.public, method.public_size, method.public_batch, t)
+
 
 LABELS = [(), (2,), (0, 1, 3), (0, 0, 0, 0, 0, 1, 1, 3), (3, 0, 2, 1, 0, 2, 2)]
 CLASSES_OF = ([0, 1], [1, 2], [0, 1, 2], [2])
@@ -844,7 +852,7 @@ def test_a_round_of_clients_with_different_networks_by_hand(federate, identical)
     fed = federate(Strangers(**PUBLIC, similarity_temperature=0.3))
     begin = fed.server
     looked, agreed, prepared = (watched(fed, name) for name in ("look", "agree", "prepare"))
-    batches = fed.method.public_batches(fed, 0)
+    batches = public_of(fed, 0)
     fed.run_round()
     assert [len(x) for x in batches] == [5, 5]
     for i, client in enumerate(fed.clients):
@@ -983,7 +991,7 @@ def test_public_images_of_a_data_set_are_its_training_images_without_repetition(
 
 def test_public_batches_are_drawn_anew_in_each_round_and_for_each_seed(federate):
     feds = [federate(FCCLPlus(public_size=16, public_batch=4), seed=seed) for seed in (0, 1)]
-    orders = [feds[seed].method.public_batches(feds[seed], t) for seed, t in ((0, 0), (0, 1), (1, 0))]
+    orders = [public_of(feds[seed], t) for seed, t in ((0, 0), (0, 1), (1, 0))]
     assert all([x.shape for x in batches] == [(4, 1, 8, 8)] * 4 for batches in orders)
     pixels = (domains.public_images("photographs", 16, 1, 8).float() / 255 - 0.5) / 0.25
     values = pixels.flatten(1).sort(0).values
@@ -991,10 +999,10 @@ def test_public_batches_are_drawn_anew_in_each_round_and_for_each_seed(federate)
         torch.testing.assert_close(torch.cat(batches).flatten(1).sort(0).values, values, rtol=1e-4, atol=1e-5)
     assert not torch.equal(torch.cat(orders[0]), torch.cat(orders[1]))
     assert not torch.equal(torch.cat(orders[0]), torch.cat(orders[2]))
-    again = feds[0].method.public_batches(feds[0], 0)
+    again = public_of(feds[0], 0)
     assert torch.equal(torch.cat(again), torch.cat(orders[0]))
     small = federate(FCCLPlus(public_size=3, public_batch=4))
-    assert [len(x) for x in small.method.public_batches(small, 0)] == [3]
+    assert [len(x) for x in public_of(small, 0)] == [3]
 
 
 def test_unknown_public_images_are_refused_with_those_that_are_known(federate):

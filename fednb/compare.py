@@ -52,7 +52,7 @@ class Cell:
         those runs went.
     seeds, statuses, partitions, paths
         Of all recorded runs, diverged and failed ones included. A finished run whose measure needs a baseline that is
-        not there has the status ``without baseline``.
+        not there has the status ``without baseline``, one whose record does not have the measure ``not measured``.
     std
         With ddof 0, as the papers' code; ``std_over`` says whether it is over ``seeds``, or, for a single run of personal
         models, over ``clients``.
@@ -112,9 +112,9 @@ def verdict(cell: Cell) -> str:
     Returns
     -------
     str
-        ``not run``, ``diverged``, ``failed`` or ``without baseline`` without a finished run; ``reduced`` if setting or data
-        are not the paper's; ``indicative`` below `MIN_SEEDS` seeds; else ``reproduced`` or ``off by +x.x``. Empty if there
-        is nothing to judge: no printed value, or no accuracy, but seconds or a number of rounds.
+        ``not run``, ``diverged``, ``failed``, ``without baseline`` or ``not measured`` without a value; ``reduced`` if
+        setting or data are not the paper's; ``indicative`` below `MIN_SEEDS` seeds; else ``reproduced`` or ``off by +x.x``.
+        Empty if there is nothing to judge: no printed value, or no accuracy, but seconds or a number of rounds.
     """
     if not cell.statuses:
         return "not run"
@@ -316,7 +316,8 @@ def _filled(cell: Cell, jobs: list[sweep.Job], known: _Ledger, baseline: dict[in
     for entry in found:
         value = _measured(measure, cell, entry, baseline) if entry["status"] == "finished" else None
         values += [] if value is None else [value]
-        statuses.append("without baseline" if value is None and entry["status"] == "finished" else entry["status"])
+        lacking = "without baseline" if measure.baseline else "not measured"
+        statuses.append(lacking if value is None and entry["status"] == "finished" else entry["status"])
     finished = [entry for entry in found if entry["status"] == "finished"]
     over_clients = [float(entry["accuracy_std"]) for entry in finished if pd.notna(entry.get("accuracy_std"))]
     std, std_over = None, ""
@@ -343,12 +344,12 @@ def _filled(cell: Cell, jobs: list[sweep.Job], known: _Ledger, baseline: dict[in
 
 
 def _measured(measure: Measure, cell: Cell, entry: dict[str, Any], baseline: dict[int, dict[str, Any]]) -> Value | None:
-    """A finished run's value; None if the baseline's run is missing or cannot be compared."""
+    """A finished run's value; None if the baseline's run is missing or cannot be compared, or if its record may lack it."""
     other = baseline.get(int(entry["seed"]), {})
     if measure.baseline and not other:
         return None
     value = measure.read(entry, {"target": cell.target} if measure.target else other)
-    if value is None and not measure.baseline:
+    if value is None and not (measure.baseline or measure.optional):
         every = entry["record"]["settings"].get("evaluate_every")
         why = f": it was evaluated after every {every} rounds and the last" if every else ""
         raise ReportError(f"{entry['path'].name} has no {cell.measure.replace('_', ' ')}{why}.")

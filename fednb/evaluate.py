@@ -62,6 +62,8 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list.
         With test groups (domains) it is the mean over groups and comes with ``groups``, of personal models the mean over
         clients in each group. Where the federation has a ``test_index``, only those test images count.
+        Where all clients share the test set and there are no groups, ``accuracy/own mix``, ``accuracy_std/own mix`` and
+        ``clients/own mix`` are the same for `own_mix`, of the first read-out.
         With held-out training images, ``validation`` is the (mean) accuracy on those.
     """
     dataset, clients = federation.dataset, federation.clients
@@ -93,6 +95,10 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         if len(accuracies) > 1:
             result[f"accuracy_std{suffix}"] = float(np.std(accuracies))
             result[f"clients{suffix}"] = accuracies
+        if i == 0 and federation.test_parts is None and groups is None:
+            mixed = own_mix(federation, torch.stack([hits[name] for hits in per_client]), everything)
+            result |= {"accuracy/own mix": float(np.mean(mixed)), "accuracy_std/own mix": float(np.std(mixed))}
+            result["clients/own mix"] = mixed
     if len(federation.held_out):
         index = [torch.as_tensor(part, device=everything.device) for part in federation.held_out]
         judged = clients if federation.method.personal or len(index) > 1 else clients[:1]
@@ -100,6 +106,31 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         found = federation.map(lambda p: next(iter(correct(federation, *p, training=True).values())), pairs)
         result["validation"] = 100 * float(np.mean([float(hits.float().mean()) for hits in found]))
     return result
+
+
+def own_mix(federation: Federation, hits: Tensor, index: Tensor) -> list[float]:
+    """The accuracy in percent that each client can expect on images like its own: Σ_k p_i(k) acc_k.
+
+    Parameters
+    ----------
+    hits
+        Which test images are classified right, boolean [models, n]: one model for all clients, or one of each.
+    index
+        Those test images, [n].
+
+    Returns
+    -------
+    list of float
+        With p_i(k) the share of class k among client i's training images and acc_k the accuracy on the test images of
+        class k. A class without test images is left out of the sum, and the other shares are scaled up.
+    """
+    labels, num_classes = federation.test_labels[index], federation.dataset.num_classes
+    shares = torch.stack([client.labels.bincount(minlength=num_classes) for client in federation.clients]).double()
+    images = labels.bincount(minlength=num_classes)
+    of_class = hits.new_zeros(len(hits), num_classes, dtype=torch.double).index_add_(1, labels, hits.double())
+    shares = shares * (images > 0)
+    right = (shares * of_class / images.clamp(min=1)).sum(1) / shares.sum(1)
+    return (100 * right).tolist()
 
 
 def last(accuracies: Sequence[float]) -> float:

@@ -80,6 +80,8 @@ class Client:
         The network in the hands of the client while it works; otherwise None.
     steps
         SGD steps of this round so far.
+    held
+        Bytes that it held beside its network when it last trained: see `held_bytes`.
     """
 
     def __init__(self, id: int, indices: Tensor, architecture: Hashable, federation: Federation) -> None:
@@ -90,6 +92,7 @@ class Client:
         self.model: Net | None = None
         self.steps = 0
         self.losses: dict[str, Tensor] = {}
+        self.held = 0
         self._federation = federation
 
     @property
@@ -264,6 +267,25 @@ def message_size(message: Message) -> dict[str, tuple[int, int]]:
     return {name: size(value) for name, value in message.items()}
 
 
+def held_bytes(client: Client, given: Mapping[str, Any]) -> int:
+    """Bytes of the tensors that a client must hold beside the network that it trains: its memory, and what it was given.
+
+    A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
+    """
+    found: dict[int, int] = {}
+
+    def add(value: Any) -> None:
+        if isinstance(value, Tensor):
+            place = value.data_ptr()
+            found[place] = max(found.get(place, 0), value.numel() * value.element_size())
+        elif isinstance(value, Mapping | list | tuple):
+            for one in value.values() if isinstance(value, Mapping) else value:
+                add(one)
+
+    add([{name: value for name, value in client.memory.items() if name != "model"}, given])
+    return sum(found.values())
+
+
 @dataclass
 class Federation:
     """A simulated federation: clients, data on a device, and the way across between client and server.
@@ -415,6 +437,7 @@ class Federation:
         """What a client does by default: load, prepare, train phase by phase, upload."""
         client.load(received)
         given = self.method.prepare(client, received, t)
+        client.held = held_bytes(client, given)
         client.steps, client.losses = 0, {}
         rng = seeds.generator(self.seed, "batches", t, client.id)
         client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
@@ -532,8 +555,8 @@ class Federation:
         """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
         The entry holds ``round`` (from 1), ``accuracy`` in percent (not after a round without evaluation), mean loss
-        terms, ``seconds`` of training and aggregation, ``evaluation_seconds``, and ``finite``: False once a loss or the
-        server holds NaN or Inf.
+        terms, ``seconds`` of training and aggregation, ``evaluation_seconds``, ``held_bytes`` (see `held_bytes`, the largest
+        of any client), and ``finite``: False once a loss or the server holds NaN or Inf.
         """
         t = self.rounds_done
         begin = time.perf_counter()
@@ -551,6 +574,7 @@ class Federation:
         for direction, names in self.traffic.items():
             entry[f"{direction}_numbers"] = sum(n for n, _ in names.values())
             entry[f"{direction}_bytes"] = sum(b for _, b in names.values())
+        entry["held_bytes"] = max(client.held for client in clients)
         entry |= {"seconds": trained - begin, "evaluation_seconds": time.perf_counter() - trained}
         self.history.append(entry)
         return entry

@@ -39,6 +39,8 @@ class Measure:
         Whether it needs the baseline's run with the same column and seed.
     target
         Whether it needs the table's target, which `read` gets in place of the baseline's entry.
+    optional
+        Whether a record may lack it: one of another kind of split, or an older one.
     median
         Over seeds the median instead of the mean, since some runs may never reach it.
     worst
@@ -64,6 +66,7 @@ class Measure:
     judged: bool = False
     baseline: bool = False
     target: bool = False
+    optional: bool = False
     median: bool = False
     worst: float = math.inf
     relative: bool = False
@@ -119,6 +122,28 @@ def _in_domain(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value | 
     return read
 
 
+def _client_accuracies(run: dict[str, Any]) -> list[float] | None:
+    """Of each client on images like its own: expected from its mix of classes, or on test images that are its own."""
+    final = run["record"]["final"]
+    own_images = "test_sizes" in run["record"].get("partition", {})
+    return final.get("clients/own mix", final.get("clients") if own_images else None)
+
+
+def _client_mean(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+    accuracies = _client_accuracies(run)
+    return None if accuracies is None else Value(float(np.mean(accuracies)))
+
+
+def _worst_client(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+    accuracies = _client_accuracies(run)
+    return None if accuracies is None else Value(min(accuracies))
+
+
+def _worst_domain(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+    groups = run["record"]["final"].get("groups")
+    return None if groups is None else Value(min(groups.values()))
+
+
 def _lead(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
     return Value(run["record"]["final"]["accuracy"] - baseline["record"]["final"]["accuracy"])
 
@@ -138,6 +163,20 @@ def _rounds_to_target(run: dict[str, Any], table: dict[str, Any]) -> Value:
     accuracies = run["record"]["metrics"]["accuracy"]
     rounds = evaluate.rounds_to(accuracies, table["target"])
     return Value(math.inf, len(accuracies)) if rounds is None else Value(rounds)
+
+
+def _bytes_to_target(run: dict[str, Any], table: dict[str, Any]) -> Value:
+    """In megabytes, both ways, over all clients."""
+    metrics = run["record"]["metrics"]
+    sent = np.cumsum(np.add(metrics["down_bytes"], metrics["up_bytes"])) / 1e6
+    rounds = evaluate.rounds_to(metrics["accuracy"], table["target"])
+    return Value(math.inf, float(sent[-1])) if rounds is None else Value(float(sent[rounds - 1]))
+
+
+def _held(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+    """In megabytes, of the client that held most in the last round."""
+    held = run["record"]["metrics"].get("held_bytes")
+    return None if held is None else Value(held[-1] / 1e6)
 
 
 def _rounds_to_baseline(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
@@ -165,6 +204,10 @@ _MEDIAN = (
 _ROUNDS = (
     f"{_MEDIAN} The baseline is held to the same rule, so its row shows what luck in a single round is "
     "worth. For that reason it is not judged against the paper."
+)
+_OWN = (
+    "On images like its own: the accuracy on the test images of each class, weighted with the class's share of the client's "
+    "training images; of clients with test images of their own, the accuracy on those."
 )
 MEASURES = {
     "accuracy": Measure("Test accuracy after the last round, in percent.", _final("accuracy"), judged=True),
@@ -194,6 +237,26 @@ MEASURES = {
         _lead,
         baseline=True,
         signed=True,
+        curve="",
+    ),
+    "client mean": Measure(
+        "Accuracy that a client can expect on images like its own, after the last round, mean over clients, in percent.",
+        _client_mean,
+        rule=_OWN,
+        optional=True,
+        curve="accuracy/own mix",
+    ),
+    "worst client": Measure(
+        "Accuracy that the worst off client can expect on images like its own, after the last round, in percent.",
+        _worst_client,
+        rule=_OWN,
+        optional=True,
+        curve="",
+    ),
+    "worst domain": Measure(
+        "Test accuracy in the domain where it is lowest, after the last round, in percent.",
+        _worst_domain,
+        optional=True,
         curve="",
     ),
     "accuracy_std": Measure(
@@ -235,6 +298,26 @@ MEASURES = {
         target=True,
         median=True,
         unit="rounds",
+    ),
+    "bytes_to_target": Measure(
+        "Megabytes that server and clients together have sent when the test accuracy first reaches the target.",
+        _bytes_to_target,
+        rule=f"{_MEDIAN} It hangs on single rounds.",
+        decimals=2,
+        target=True,
+        median=True,
+        unit="MB",
+    ),
+    "client_memory": Measure(
+        "Megabytes that a client must hold beside its images and the network that it trains: what it keeps between rounds, "
+        "and what its loss reads (other networks, prototypes).",
+        _held,
+        rule="Counted in the tensors of the last round, of the client that holds most.",
+        decimals=2,
+        optional=True,
+        lower=True,
+        unit="MB",
+        curve="",
     ),
     "rounds_to_baseline": Measure(
         "First round whose test accuracy reaches what the baseline has after its last round, with the same seed.",

@@ -93,7 +93,55 @@ def dirichlet(
                 for part in parts:
                     rng.shuffle(part)
                 return [np.array(part) for part in parts]
-    raise PartitionError(
+    raise _never_met(max_draws, beta, num_clients, min_size)
+
+
+def quantity(
+    labels: np.ndarray,
+    num_clients: int,
+    beta: float,
+    rng: np.random.RandomState,
+    *,
+    min_size: int = 10,
+    max_draws: int = 1000,
+) -> Parts:
+    """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
+
+    Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random
+    permutation is then cut into parts of these sizes, so that the classes of each part are drawn alike.
+
+    Parameters
+    ----------
+    labels
+        Integer labels, shape [N]; only their number is read.
+    beta
+        Concentration, > 0. Small: a few clients have most images. Large: nearly equal sizes.
+    rng
+        NumPy's legacy generator, as for the other splits.
+    min_size
+        Smallest number of images that a client may have.
+    max_draws
+        Bound on the repetitions.
+
+    Raises
+    ------
+    PartitionError
+        If the request is impossible, or ``max_draws`` draws did not meet it.
+    """
+    n = len(labels)
+    _check(n, num_clients, min_size)
+    if not beta > 0:
+        raise PartitionError(f"beta is {beta}; the Dirichlet concentration must be positive.")
+    order = rng.permutation(n)
+    for _ in range(max_draws):
+        ends = (np.cumsum(rng.dirichlet(np.repeat(beta, num_clients))) * n).astype(int)[:-1]
+        if np.diff(ends, prepend=0, append=n).min() >= min_size:
+            return np.split(order, ends)
+    raise _never_met(max_draws, beta, num_clients, min_size)
+
+
+def _never_met(max_draws: int, beta: float, num_clients: int, min_size: int) -> PartitionError:
+    return PartitionError(
         f"None of {max_draws} Dirichlet draws with beta {beta} gave each of {num_clients} clients at least "
         f"{min_size} images: take a larger beta, fewer clients, or a smaller min_size."
     )

@@ -75,6 +75,8 @@ _MEANING = {
     "reduced": "*Reduced*: not the paper's setting or data, so not judged against the paper.",
     "diverged": "*Diverged*: a loss or weight became NaN or infinite.",
     "failed": "*Failed*: the run ended in an error, which its record tells.",
+    "not measured": "*Not measured*: the record does not have it, because its split has no such measure, or because it is "
+    "older than the measure; without the record the run is made again.",
     "without baseline": "*Without baseline*: the baseline's run with that seed is missing, or was made on another machine.",
 }
 LISTED = 6  # tables that the README names per notebook

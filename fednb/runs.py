@@ -175,7 +175,8 @@ def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, parti
     else:
         options = {"balance": settings.balance, "min_size": settings.min_size}
         options = {name: value for name, value in options.items() if value is not None}
-        parts = partition.dirichlet(labels[kept], settings.num_clients, settings.beta, rng, **options)
+        draw = partition.quantity if settings.partition == "quantity" else partition.dirichlet
+        parts = draw(labels[kept], settings.num_clients, settings.beta, rng, **options)
     return [kept[part] for part in parts], None, [held] if len(held) else []
 
 
@@ -355,6 +356,8 @@ def _run(
             fed.restore(torch.load(checkpoint, map_location=fed.device, weights_only=True))
         except Exception as error:
             print(f"fednb: {checkpoint.name} cannot be read ({error}); the run starts anew.", file=sys.stderr)
+    if fed.device != "cpu":
+        torch.cuda.reset_peak_memory_stats(fed.device)
     status, unsaved = "finished", 0.0
     for entry in _progress(fed, settings):
         if not entry["finite"]:
@@ -383,6 +386,8 @@ def _run(
         "device": device_name(fed.device)[0],
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
+        # everything that was on the GPU at once: images, networks, all clients' memories
+        **({} if fed.device == "cpu" else {"gpu_peak_bytes": torch.cuda.max_memory_allocated(fed.device)}),
         "metrics": {name: [_plain(v) for v in history[name]] for name in history},
     }
 

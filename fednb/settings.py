@@ -17,10 +17,10 @@ class SettingsError(ValueError):
     """A parameter with an unknown name or a bad value; the message says what is allowed."""
 
 
-# Which settings belong to one kind of split alone
-_OF_SPLIT = dict.fromkeys(("beta", "balance", "min_size"), "dirichlet")
-_OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), "n-way-k-shot")
-_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw", "test_per_domain"), "domain")
+# Which settings belong to certain kinds of split alone
+_OF_SPLIT = {"balance": ("dirichlet",)} | dict.fromkeys(("beta", "min_size"), ("dirichlet", "quantity"))
+_OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), ("n-way-k-shot",))
+_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw", "test_per_domain"), ("domain",))
 _OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
 _OPTIONAL += ("keep_last", "local_steps", "evaluate_every")
 # What says the same as None, so that a recipe has one key; where the paper has another value, it stays as it is
@@ -114,6 +114,7 @@ DOMAINS: dict[str, dict[str, Any]] = {
 SPLITS: dict[str, dict[str, dict[str, Any]]] = {
     "dirichlet": DATASETS,
     "iid": DATASETS,
+    "quantity": DATASETS,
     "n-way-k-shot": N_WAY,
     "domain": DOMAINS,
 }
@@ -319,10 +320,11 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
     split = given.get("partition", usual_split(dataset))
     usual = defaults(method, dataset, split if split in SPLITS else None)
     values = usual | given | {"seed": seed}
-    for name, owner in _OF_SPLIT.items():
-        if split != owner and split in SPLITS:
+    for name, owners_of in _OF_SPLIT.items():
+        if split not in owners_of and split in SPLITS:
             if name in given:
-                raise SettingsError(f"{name} belongs to partition {owner!r}; with {split!r} leave it at None.")
+                words = " or ".join(map(repr, owners_of))
+                raise SettingsError(f"{name} belongs to partition {words}; with {split!r} leave it at None.")
             values[name] = None
     if split == "domain" and values["num_clients"] != DOMAINS[dataset]["num_clients"]:
         raise SettingsError(
@@ -375,7 +377,7 @@ def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> li
         What the paper has in a certain table, where that is not its usual setting.
     """
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
-    unread = [name for name, owner in _OF_SPLIT.items() if owner != settings.partition]  # the partition itself is told
+    unread = [name for name, splits in _OF_SPLIT.items() if settings.partition not in splits]  # the partition itself is told
     no_limit = {"test_per_domain": "all", "local_steps": "whole epochs"}  # what None means there
     return [
         f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"

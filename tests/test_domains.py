@@ -578,7 +578,7 @@ def test_fedplccs_settings(dataset, clients, rounds, per_domain):
     [
         ({"num_clients": 3}, "num_clients is 3, but digits5_mini has 5 domains with one client each; leave it at None"),
         ({"partition": "dirichlet"}, "no settings for digits5_mini with partition 'dirichlet'; there are for digits,"),
-        ({"beta": 0.5}, "beta belongs to partition 'dirichlet'; with 'domain' leave it at None"),
+        ({"beta": 0.5}, "beta belongs to partition 'dirichlet' or 'quantity'; with 'domain' leave it at None"),
         ({"dataset": "digits", "partition": "domain"}, "no settings for digits with partition 'domain'; .* digits5_mini"),
         ({"dataset": "digits", "per_domain": 10}, "per_domain belongs to partition 'domain'"),
         ({"dataset": "digits", "test_per_domain": 10}, "test_per_domain belongs to partition 'domain'"),

@@ -17,6 +17,7 @@ from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
 
 from fednb import augment, federation, models, seeds
+from fednb import evaluate as evaluation
 from fednb.data import Augmentation
 from fednb.evaluate import evaluate
 from fednb.federation import (
@@ -448,6 +449,69 @@ def test_personal_models_are_evaluated_one_by_one(federate, batch_norm_net):
     assert len(set(by_hand)) > 1
     assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
     assert entry["accuracy_std"] == pytest.approx(np.std(by_hand))
+
+
+@pytest.mark.parametrize("method", [FedAvg(), SOLO()])
+def test_accuracy_on_a_clients_own_mix_of_classes(ragged, batch_norm_net, method):
+    """Against a loop over clients, classes and images; class 2 is not in the mix of client 0, class 0 not in client 2's."""
+    classes_of = ([0, 1, 1], [2, 0], [2, 2, 2, 1], [0, 1, 2])
+    fed = ragged(method, classes_of)
+    entry = fed.run_round()
+    labels, expected = fed.dataset.test_labels.tolist(), []
+    for client, state in zip(fed.clients, models_of(fed), strict=True):
+        right, own = hits(state, batch_norm_net(), fed).tolist(), client.labels.tolist()
+        of_class = {k: [r for r, y in zip(right, labels, strict=True) if y == k] for k in range(3)}
+        expected.append(100 * sum(own.count(k) / len(own) * sum(of_class[k]) / len(of_class[k]) for k in range(3)))
+    assert len({round(value, 3) for value in expected}) > 2
+    assert entry["clients/own mix"] == pytest.approx(expected)
+    assert entry["accuracy/own mix"] == pytest.approx(np.mean(expected))
+    assert entry["accuracy_std/own mix"] == pytest.approx(np.std(expected))
+
+
+def test_a_class_without_test_images_is_left_out_of_the_mix(ragged, batch_norm_net):
+    fed = ragged(FedAvg(), ([0, 1, 1], [2, 0], [2, 2, 2, 1], [0, 1, 2]))
+    some = torch.nonzero(fed.test_labels < 2).flatten()
+    right = hits(fed.server["model"], batch_norm_net(), fed)[some]
+    of_class = [100 * right[fed.test_labels[some] == k].float().mean().item() for k in (0, 1)]
+    mixed = evaluation.own_mix(fed, right[None], some)
+    assert mixed == pytest.approx([(7 * of_class[0] + 13 * of_class[1]) / 20, of_class[0], of_class[1], np.mean(of_class)])
+
+
+def test_the_mix_costs_no_look_at_a_test_image(federate, monkeypatch):
+    fed, looked = federate(), []
+    correct = evaluation.correct
+    monkeypatch.setattr(
+        evaluation, "correct", lambda f, c, index, **m: looked.append(len(index)) or correct(f, c, index, **m)
+    )
+    assert "accuracy/own mix" in fed.run_round()
+    assert sum(looked) == len(fed.test_labels)
+
+
+def test_where_clients_have_test_images_of_their_own_there_is_no_expected_mix(federate):
+    parts = [np.arange(10), np.arange(5, 30), np.arange(30, 40), np.array([7])]
+    assert not any("own mix" in name for name in federate(test_parts=parts).run_round())
+
+
+class Hoarder(FedAvg):
+    """Keeps what it received, the same tensors again under another name, and a list of one more; reads two of them."""
+
+    def prepare(self, client, received, t):
+        return {"frozen": [received["model"]], "kept": client.memory.get("kept", {}), "rounds": t}
+
+    def upload(self, client, given):
+        message = super().upload(client, given)
+        client.memory |= {"kept": message["model"], "again": message["model"], "list": [torch.zeros(3)]}
+        return message
+
+
+def test_what_a_client_holds_beside_its_network_is_counted_once(federate):
+    size = sum(v.numel() * v.element_size() for v in federate().initial().values())
+    assert federate().run_round()["held_bytes"] == 0
+    fed = federate(Hoarder())
+    assert [fed.run_round()["held_bytes"] for _ in range(2)] == [size, 2 * size + 12]  # received; then also kept and list
+    assert federate(SOLO()).run_round()["held_bytes"] == 0
+    alone = federate(SOLO())
+    assert [alone.run_round()["held_bytes"] for _ in range(2)] == [0, 0]  # its own model is the network that it trains
 
 
 @pytest.mark.parametrize("method", [FedAvg(), SOLO()])

@@ -1,6 +1,7 @@
 """Partitions: MOON's published rule to the digit, and the promises of every partition."""
 
 import dataclasses
+import itertools
 import random
 from types import SimpleNamespace
 
@@ -302,6 +303,76 @@ def test_only_the_classes_that_are_too_small_are_renumbered():
         assert small[labels[0][small] < 9].tolist() == reference[large[0][reference] < 9].tolist()
         if i in holders:
             assert small[labels[0][small] == 9][0] == 22_500 + 110 * holders.index(i)
+
+
+def quantity(labels, num_clients=10, beta=0.5, seed=0, **options):
+    return partition.quantity(labels, num_clients, beta, np.random.RandomState(seed), **options)
+
+
+@pytest.mark.parametrize("beta", [0.3, 0.5, 5.0])
+def test_quantity_shift_gives_every_image_to_exactly_one_client_and_each_enough(beta):
+    labels = labels_of(10, 144)
+    parts = quantity(labels, beta=beta, min_size=3)
+    assert len(parts) == 10
+    assert is_complete(parts, 1440)
+    assert min(map(len, parts)) >= 3
+
+
+def test_sizes_differ_the_more_the_smaller_beta_is():
+    labels = labels_of(10, 1000)
+    sizes = {b: [[len(p) for p in quantity(labels, beta=b, seed=s)] for s in range(20)] for b in (0.2, 1, 5, 50)}
+    spread = [np.mean(np.std(of_seeds, axis=1)) for of_seeds in sizes.values()]
+    assert all(a > 1.5 * b for a, b in itertools.pairwise(spread))
+    assert spread[-1] < 200 < 1000 < spread[0]
+
+
+def test_quantity_shift_is_no_label_shift():
+    """The shares of the classes of large clients are those of all images, whatever order the labels have."""
+    labels = labels_of(10, 1000)
+    counts = partition.class_counts(quantity(labels), labels, 10)
+    large = counts.sum(1) > 500
+    assert 1 < large.sum() < 10
+    assert np.abs(counts[large] / counts[large].sum(1, keepdims=True) - 0.1).max() < 0.05
+
+
+def test_quantity_shift_reads_its_generator_and_no_other_and_only_the_number_of_labels():
+    np.random.seed(5)
+    expected = np.random.RandomState(5).rand(3)
+    first, again, other = (partition.digest(quantity(labels_of(10, 100), seed=s)) for s in (3, 3, 4))
+    assert first == again != other
+    assert first == partition.digest(quantity(np.zeros(1000, int), seed=3))
+    assert np.array_equal(np.random.rand(3), expected)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"beta": 0.0}, "beta is 0.0; the Dirichlet concentration must be positive"),
+        ({"num_clients": 0}, "num_clients is 0"),
+        ({"num_clients": 11}, "11 clients with at least 10 images each need 110 images, but there are only 100"),
+        ({"beta": 1e-9}, "None of 1000 Dirichlet draws .* take a larger beta"),
+    ],
+)
+def test_an_impossible_quantity_shift_says_why(change, reason):
+    with pytest.raises(PartitionError, match=reason):
+        quantity(labels_of(10, 10), **change)
+
+
+def test_quantity_shift_is_a_split_of_a_run():
+    sizes = []
+    for given in (
+        {"partition": "quantity"},
+        {"partition": "quantity", "beta": 5.0},
+        {"partition": "quantity", "min_size": 60},
+    ):
+        resolved = settings.resolve(METHODS, method="FedAvg", dataset="digits", **given)
+        dataset = runs.load_dataset("digits")
+        parts, test_parts, held_out = runs.divide(resolved, dataset)
+        assert (test_parts, held_out) == (None, [])
+        assert is_complete(parts, len(dataset.labels))
+        sizes.append([len(part) for part in parts])
+    assert np.std(sizes[0]) > 2 * np.std(sizes[1])
+    assert min(sizes[2]) >= 60 > min(sizes[0])
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ BAD = {
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
 def test_a_bad_value_is_refused_with_what_is_allowed(name, value):
     split = {"n-way-k-shot": {"partition": "n-way-k-shot"}, "domain": {"dataset": "digits5_mini"}}
-    split = split.get(settings._OF_SPLIT.get(name), {})
+    split = next((given for owner, given in split.items() if owner in settings._OF_SPLIT.get(name, ())), {})
     refused(f"^{name} is {re.escape(repr(value))}; it must be (a|one of|True|'uniform')", **split | {name: value})
 
 
@@ -189,10 +189,12 @@ def test_beta_with_an_iid_partition_is_refused():
 @pytest.mark.parametrize(
     ("split", "name", "owner"),
     [
-        *[("n-way-k-shot", name, "dirichlet") for name in ("beta", "balance", "min_size")],
+        *[("n-way-k-shot", name, "dirichlet' or 'quantity") for name in ("beta", "min_size")],
+        ("iid", "beta", "dirichlet' or 'quantity"),
+        *[(split, "balance", "dirichlet") for split in ("n-way-k-shot", "quantity")],
         *[
             (split, name, "n-way-k-shot")
-            for split in ("dirichlet", "iid")
+            for split in ("dirichlet", "iid", "quantity")
             for name in ("ways", "stdev", "shots", "test_shots")
         ],
         ("dirichlet", "draw", "n-way-k-shot"),
@@ -202,7 +204,8 @@ def test_a_setting_of_another_split_is_refused(split, name, owner):
     value = {"beta": 0.5, "balance": True, "draw": "normal"}.get(name, 2)
     refused(rf"^{name} belongs to partition '{owner}'; with '{split}' leave it at None\.$", partition=split, **{name: value})
     assert resolve(partition=split, **{name: None}).flat()[name] is None
-    assert resolve(partition=owner, **{name: value}).flat()[name] == value
+    for one in owner.split("' or '"):
+        assert resolve(partition=one, **{name: value}).flat()[name] == value
 
 
 def test_a_data_set_that_no_paper_has_with_that_split_is_refused():

@@ -620,3 +620,44 @@ def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.Da
         )
     columns = ["seed", "compared", "by_test", "by_validation", "accuracy_by_test", "accuracy_by_validation", "gain"]
     return pd.DataFrame(rows, columns=columns).set_index("seed")
+
+
+def trials(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
+    """The trials of a table that tunes its rows, and in each row the one that held-out training images choose.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A line per trial, in the order of the table: ``row``; ``settings``, a dict of what tells the trials of a row apart;
+        ``validation`` and ``accuracy`` after the last round in percent, means over seeds (NaN if a run is missing or
+        diverged); ``seconds`` and ``megabytes``, what its recorded runs took and sent; and ``chosen``, the best
+        ``validation`` of a row, of equally good ones the first. Test accuracy has no say in it.
+
+    Raises
+    ------
+    ReportError
+        If a run holds out no images.
+    """
+    if isinstance(table, str):
+        table, ledger = table_of(table), committed() if ledger is None else ledger
+    known, rows, lines = _Ledger(ledger), {}, []
+    for job in table.jobs:
+        if job.settings.validation is None:
+            raise ReportError(f"{table.name} holds out no training images: its runs need the parameter validation.")
+        rows.setdefault(table.rows.name(job), []).append(job)
+    for row, jobs in rows.items():
+        own = []
+        for told, variant in _variants(jobs, None):
+            found = [known.found.get(_recipe(job.settings.flat()), {"status": None, "record": {}}) for job in variant]
+            finals = [entry["record"]["final"] if entry["status"] == "finished" else {} for entry in found]
+            metrics = [entry["record"].get("metrics", {}) for entry in found]
+            bytes_ = sum(sum(m.get("down_bytes", ())) + sum(m.get("up_bytes", ())) for m in metrics)
+            own.append(
+                {"row": row, "settings": dict(told)}
+                | {name: np.mean([final.get(name, np.nan) for final in finals]) for name in ("validation", "accuracy")}
+                | {"seconds": sum(entry["record"].get("wall_seconds", 0.0) for entry in found), "megabytes": bytes_ / 1e6}
+            )
+        best = max((one["validation"] for one in own if np.isfinite(one["validation"])), default=None)
+        first = next((one for one in own if one["validation"] == best), None)
+        lines += [one | {"chosen": one is first} for one in own]
+    return pd.DataFrame(lines)

@@ -18,6 +18,8 @@ from fednb import sweep
 from fednb.compare import Cell, ReportError, cells, committed, records_by_path, table_of
 from fednb.measures import MEASURES
 
+COLOURS = len(sns.color_palette("colorblind"))
+
 
 def curves(
     tables: str | sweep.Table | Sequence[str | sweep.Table],
@@ -62,6 +64,8 @@ def curves(
     several = points["line"].nunique() > 1
     if not curved.empty:
         style = {"style": "line"} if several else {}
+        if len(rows) > COLOURS and not several:  # the palette begins anew
+            style = {"style": "row", "dashes": {row: "" if i < COLOURS else (4, 2) for i, row in enumerate(rows)}}
         sns.lineplot(curved, x="round", y="accuracy", hue="row", palette=colours, errorbar=("pi", 100), ax=ax, **style)
     for (row, line, last), level in flat.groupby(["row", "line", "round"], sort=False)["accuracy"].mean().items():
         name = f"{row}, {line}" if several else str(row)
@@ -212,8 +216,8 @@ def svg(table: sweep.Table, ledger: pd.DataFrame) -> bytes | None:
     The same bytes whenever the records are the same, whatever the reader's matplotlib settings.
     """
     points = _points([table], ledger)
-    measure = MEASURES[table.measure]
-    if measure.baseline or measure.target or not points["round"].max() > 1:
+    other = MEASURES[table.measure].baseline or any(MEASURES[name].target for name in table.measures)
+    if other or not points["round"].max() > 1:
         return None
     columns = list(dict.fromkeys(points["column"]))
     options = {"svg.hashsalt": "fednb", "svg.fonttype": "none"}

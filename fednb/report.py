@@ -33,6 +33,7 @@ from fednb.compare import (
     recorded,
     records_by_path,
     table_of,
+    trials,
     tuned,
     verdict,
 )
@@ -62,6 +63,7 @@ __all__ = [
     "recorded",
     "show",
     "text",
+    "trials",
     "tuned",
     "verdict",
     "write_all",

@@ -644,6 +644,118 @@ def test_halfway_and_validation():
     assert only(table(held, printed=None, measure="validation")).values == (48.0,)
 
 
+def changed(path, **sections):
+    """Change a record: what is given of a section is put into it."""
+    content = json.loads(path.read_text())
+    for section, values in sections.items():
+        content[section] = content.get(section, {}) | values
+    path.write_text(json.dumps(content))
+
+
+def measures(*jobs, target=None, **columns):
+    return replace(table(*jobs, printed=None, target=target), columns=sweep.Axis("", {}, measures=columns))
+
+
+def test_the_mean_and_the_worst_client_on_images_like_their_own():
+    one = job()
+    changed(record(one), final={"clients/own mix": [50.0, 90.0, 70.0], "clients": [1.0], "groups": {"a": 4.0, "b": 3.0}})
+    t = measures(one, mean="client mean", worst="worst client", domain="worst domain")
+    assert [c.mean for c in report.cells(t)] == [70.0, 50.0, 3.0]
+    assert "| FedAvg | 70.0 | 50.0 | 3.0 | 1 of 1 |" in report.markdown(t)
+
+
+def test_clients_with_test_images_of_their_own_are_judged_on_those():
+    one = job(dataset="mnist", partition="n-way-k-shot")
+    path = record(one)
+    changed(path, final={"clients": [50.0, 90.0]})  # of personal models on everybody's images: not their own
+    t = measures(one, mean="client mean", worst="worst client", domain="worst domain")
+    assert {c.statuses for c in report.cells(t)} == {("not measured",)}
+    changed(path, partition={"test_sizes": [3, 3]})
+    assert [c.mean for c in report.cells(t)] == [70.0, 50.0, None]
+
+
+def test_a_record_without_an_optional_measure_is_shown_as_such():
+    old, new = job(), job("FedProx")
+    record(old), changed(record(new), final={"clients/own mix": [40.0, 60.0]}, metrics={"held_bytes": [1, 2_500_000]})
+    t = measures(old, new, accuracy="accuracy", mean="client mean", held="client_memory")
+    assert [(c.mean, c.verdict) for c in report.cells(t)[:3]] == [(66.3, ""), (None, "not measured"), (None, "not measured")]
+    assert [c.mean for c in report.cells(t)[3:]] == [66.3, 50.0, 2.5]
+    assert "- *Not measured*:" in report.markdown(t)
+    assert "| FedAvg | here | 66.3 |  |  | 1 of 1 |" in report.markdown(t)
+
+
+def test_bytes_to_a_target_are_those_of_all_rounds_until_it_is_reached():
+    sent = {"down_bytes": [1e6, 2e6, 4e6, 8e6], "up_bytes": [5e5, 5e5, 5e5, 5e5]}
+    jobs = [job(seed=seed, num_rounds=4) for seed in range(3)]
+    for one, curve in zip(jobs, ([10.0, 61.0, 50.0, 70.0], [60.0, 60.0, 60.0, 60.0], [10.0, 59.9, 50.0, 59.0]), strict=True):
+        changed(record(one, curve[-1], curve=curve), metrics=sent)
+    t = measures(*jobs, target=60.0, MB="bytes_to_target", rounds="rounds_to_target")
+    megabytes, rounds = report.cells(t)
+    assert (megabytes.values, rounds.values) == ((4.0, 1.5, math.inf), (2, 1, math.inf))
+    assert (megabytes.mean, megabytes.bounds) == (4.0, (17.0,))
+    assert "4.00 (1.50 to > 17.00)" in report.markdown(t)
+    with pytest.raises(report.ReportError, match="needs a target"):
+        report.cells(replace(t, target=None))
+    assert figures.svg(t, runs.load()) is None  # its curves are another table's
+
+
+def test_eleven_rows_have_curves_that_can_be_told_apart():
+    jobs = [job(num_rounds=3, seed=seed) for seed in range(11)]
+    for one in jobs:
+        record(one, curve=[1.0, 2.0, 3.0])
+    ax = report.curves(table(*jobs, rows="seed", printed=None), ledger=runs.load())
+    lines = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines() if len(line.get_xdata()) == 3}
+    assert len(lines) == 11
+    plt.close("all")
+
+
+# --- trials: which of them the held-out images choose -----------------------------------------------------------------
+
+
+def trials_table(validation, accuracy, seeds=(100,)):
+    """FedAvg with two learning rates and FedProx with two coefficients; None: the run diverged."""
+    given = [("FedAvg", {"lr": 0.1}), ("FedAvg", {"lr": 0.2}), ("FedProx", {"mu": 0.1}), ("FedProx", {"mu": 1.0})]
+    jobs = [job(method, seed, validation=0.1, num_rounds=2, **g) for method, g in given for seed in seeds]
+    for i, one in enumerate(jobs):
+        if validation[i] is None:
+            record(one, status="diverged", curve=[10.0, None])
+        else:
+            sent = {"down_bytes": [1e6, 2e6], "up_bytes": [3e6, 4e6]}
+            changed(record(one, accuracy[i]), final={"validation": validation[i]}, metrics=sent)
+    return table(*jobs, printed=None)
+
+
+def test_held_out_images_choose_a_trial_and_test_images_do_not():
+    found = report.trials(trials_table(validation=[50.0, 60.0, 70.0, 40.0], accuracy=[99.0, 1.0, 2.0, 98.0]))
+    assert found["row"].tolist() == ["FedAvg", "FedAvg", "FedProx", "FedProx"]
+    assert found["settings"].tolist() == [{"lr": 0.1}, {"lr": 0.2}, {"mu": 0.1}, {"mu": 1.0}]
+    assert found["chosen"].tolist() == [False, True, True, False]
+    assert found["accuracy"].tolist() == [99.0, 1.0, 2.0, 98.0]
+    assert found["megabytes"].tolist() == [10.0] * 4
+
+
+def test_of_equally_good_trials_the_first_is_chosen_and_a_diverged_one_never():
+    found = report.trials(trials_table(validation=[60.0, 60.0, None, 10.0], accuracy=[1.0, 99.0, None, 5.0]))
+    assert found["chosen"].tolist() == [True, False, False, True]
+    assert math.isnan(found["validation"][2])
+
+
+def test_a_trial_with_several_seeds_counts_with_their_mean_and_only_if_all_are_there():
+    values = [50.0, 70.0, 65.0, 52.0, 90.0, None, 40.0, 42.0]
+    found = report.trials(trials_table(values, [1.0] * 8, seeds=(100, 101)))
+    assert found["validation"].tolist()[:2] == [60.0, 58.5]
+    assert found["chosen"].tolist() == [True, False, False, True]
+
+
+def test_trials_that_hold_out_no_images_are_refused_and_without_records_nothing_is_chosen(folder):
+    with pytest.raises(report.ReportError, match="holds out no training images: its runs need the parameter validation"):
+        report.trials(table(job(), printed=None))
+    t = trials_table([1.0] * 4, [1.0] * 4)
+    for path in folder.glob("*.json"):
+        path.unlink()
+    assert not report.trials(t)["chosen"].any()
+
+
 # --- a run in several domains -----------------------------------------------------------------------------------------
 
 OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")

@@ -357,6 +357,7 @@ CHANGES = {
     "public_lr": (PUBLIC, {"public_lr": 0.01}),
     "similarity_weight": (PUBLIC, {"similarity_weight": 30.0}),  # of equal networks: what is left is rounding
     "similarity_temperature": (PUBLIC, {"similarity_temperature": 0.5}),
+    "strength": ("FedPrior", {"strength": 0.5}),
 }
 
 

@@ -681,7 +681,7 @@ def test_a_record_without_an_optional_measure_is_shown_as_such():
     assert [(c.mean, c.verdict) for c in report.cells(t)[:3]] == [(66.3, ""), (None, "not measured"), (None, "not measured")]
     assert [c.mean for c in report.cells(t)[3:]] == [66.3, 50.0, 2.5]
     assert "- *Not measured*:" in report.markdown(t)
-    assert "| FedAvg | here | 66.3 |  |  | 1 of 1 |" in report.markdown(t)
+    assert "| FedAvg | here | 66.3 |  |  | 1 of 1; 1 of 1, 1 not measured |" in report.markdown(t)
 
 
 def test_bytes_to_a_target_are_those_of_all_rounds_until_it_is_reached():

@@ -179,7 +179,7 @@ def test_every_method_has_six_trials_with_the_same_rule_and_budget(tables):
 
 
 def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
-    """Written into the sweep file by hand, so compared with what the committed records say; not run before they are there."""
+    """Written into the sweep file by hand, so compared with what the records say; not run before these are there."""
     checked, ledger = 0, report.committed()
     for tuning, table in finals(tables):
         done, count = report.recorded(tuning, ledger)

@@ -134,7 +134,10 @@ def quantity(
         raise PartitionError(f"beta is {beta}; the Dirichlet concentration must be positive.")
     order = rng.permutation(n)
     for _ in range(max_draws):
-        ends = (np.cumsum(rng.dirichlet(np.repeat(beta, num_clients))) * n).astype(int)[:-1]
+        shares = rng.dirichlet(np.repeat(beta, num_clients))
+        if not shares.sum() > 0:  # tiny beta: every share underflowed
+            continue
+        ends = (np.cumsum(shares) * n).astype(int)[:-1]
         if np.diff(ends, prepend=0, append=n).min() >= min_size:
             return np.split(order, ends)
     raise _never_met(max_draws, beta, num_clients, min_size)

@@ -372,7 +372,7 @@ def test_quantity_shift_is_a_split_of_a_run():
         assert is_complete(parts, len(dataset.labels))
         sizes.append([len(part) for part in parts])
     assert np.std(sizes[0]) > 2 * np.std(sizes[1])
-    assert min(sizes[2]) >= 60 > min(sizes[0])
+    assert min(sizes[2]) >= 80 > min(sizes[1])
 
 
 @pytest.mark.parametrize(

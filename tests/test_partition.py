@@ -360,12 +360,8 @@ def test_an_impossible_quantity_shift_says_why(change, reason):
 
 def test_quantity_shift_is_a_split_of_a_run():
     sizes = []
-    for given in (
-        {"partition": "quantity"},
-        {"partition": "quantity", "beta": 5.0},
-        {"partition": "quantity", "min_size": 60},
-    ):
-        resolved = settings.resolve(METHODS, method="FedAvg", dataset="digits", **given)
+    for given in ({}, {"beta": 5.0}, {"beta": 5.0, "min_size": 80}):
+        resolved = settings.resolve(METHODS, method="FedAvg", dataset="digits", partition="quantity", **given)
         dataset = runs.load_dataset("digits")
         parts, test_parts, held_out = runs.divide(resolved, dataset)
         assert (test_parts, held_out) == (None, [])

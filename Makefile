@@ -6,7 +6,7 @@ BIN := .venv/bin
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb))
 BUILD := $(CURDIR)/build
 
-.PHONY: run test lint bench report notebooks clean
+.PHONY: run test test-course lint bench report notebooks clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -29,6 +29,10 @@ test: .venv/ready
 	$(BIN)/python -m pytest tests
 	FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest --nbval-lax --nbval-current-env \
 	  --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+
+# Hand-outs are made of every notebook, executed, solved and graded.
+test-course: .venv/ready
+	$(BIN)/python -m pytest tests/test_course.py -m course --durations=0
 
 lint: .venv/ready
 	$(BIN)/ruff check .

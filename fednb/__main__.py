@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb sweep | run | list | report | data``."""
+"""The command line: ``python -m fednb sweep | run | list | report | data | course``."""
 
 from __future__ import annotations
 
@@ -71,6 +71,27 @@ def _parser() -> argparse.ArgumentParser:
     data = commands.add_parser("data", help="list the data sets, or download one")
     data.add_argument("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
     data.set_defaults(command=_data)
+
+    course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
+    steps = course.add_subparsers(required=True, metavar="STEP")
+    release = steps.add_parser("release", help="write the students' version of a notebook")
+    release.add_argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
+    release.add_argument("--kind", choices=("exercises", "implementation"), default="exercises", help="default: exercises")
+    release.set_defaults(command=_course_release)
+    check = steps.add_parser("check", help="for students: run the visible checks of a notebook")
+    check.add_argument("path", type=Path, metavar="FILE", help="the notebook that was handed out")
+    check.add_argument("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
+    check.set_defaults(command=_course_check)
+    grade = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages")
+    grade.add_argument("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
+    grade.add_argument("--assignment", metavar="NAME", help="for instance 01_moon-exercises (default: what the files say)")
+    grade.add_argument("--seed", default="fednb", metavar="TEXT", help="decides the hidden inputs, with the student's name")
+    grade.add_argument("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
+    grade.add_argument("--limit", type=_count, default=900, metavar="S", help="seconds for a submission (default: 900)")
+    grade.add_argument("--again", action="store_true", help="also grade what is graded and has not changed")
+    grade.set_defaults(command=_course_grade)
+    for step in (release, grade):
+        step.add_argument("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     return parser
 
 
@@ -127,7 +148,7 @@ def _show_round(line: str) -> None:
 def _list(args: argparse.Namespace) -> int:
     from fednb import papers, sweep
 
-    for notebook in sorted(papers.folder().glob("[0-9]*.ipynb")):
+    for notebook in papers.notebooks():
         print(notebook.stem)
     sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
@@ -169,8 +190,40 @@ def _data(args: argparse.Namespace) -> int:
     return 0
 
 
+def _course_release(args: argparse.Namespace) -> int:
+    from fednb import course
+
+    path = course.release(args.notebook, args.kind, args.course or course.FOLDER)
+    print(f"Hand out what is in {path.parent}")
+    return 0
+
+
+def _course_check(args: argparse.Namespace) -> int:
+    from fednb import course
+
+    rows = course.check(args.path, args.timeout)
+    for name, wrong in rows:
+        print(f"{name}: {wrong or 'passed' if not name.endswith('answer') else wrong or 'answered; a person grades it'}")
+    return int(any(wrong for _, wrong in rows))
+
+
+def _course_grade(args: argparse.Namespace) -> int:
+    from fednb import course
+
+    given = {"seed": args.seed, "timeout": args.timeout, "limit": args.limit, "again": args.again}
+    path = course.grade(args.path, args.assignment, args.course or course.FOLDER, **given)
+    rows = list(course.scores(path))
+    by_hand = sum(float(row["to_grade_by_hand"]) > 0 for row in rows)
+    mean = sum(float(row["score"]) for row in rows) / len(rows)
+    print(f"{len(rows)} submissions, {mean:.1f} of {rows[0]['max_score']} points on average")
+    print(f"{by_hand} of them with answers to grade by hand")
+    print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
+    return 0
+
+
 def _errors() -> tuple[type[Exception], ...]:
     """The errors whose message is all that a person needs."""
+    from fednb.course import CourseError
     from fednb.data import DataError
     from fednb.papers import NotebookError
     from fednb.partition import PartitionError
@@ -179,7 +232,7 @@ def _errors() -> tuple[type[Exception], ...]:
     from fednb.settings import SettingsError
     from fednb.sweep import SweepError
 
-    return DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
+    return CourseError, DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
 
 
 def main(arguments: list[str] | None = None) -> int:

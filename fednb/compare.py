@@ -474,7 +474,7 @@ def _tables(folder: Path, state: Any) -> dict[str, sweep.Table]:
 def table_of(name: str) -> sweep.Table:
     """Table ``name`` of the sweep files."""
     folder = papers.folder() / "sweeps"
-    files = [*folder.glob("*.yaml"), *papers.folder().glob("*.ipynb")]
+    files = [*folder.glob("*.yaml"), *papers.notebooks()]
     places = [os.environ.get(name) for name in ("FEDNB_RUNS", "FEDNB_DATA")]
     tables = _tables(folder, (*((file, file.stat().st_mtime_ns) for file in sorted(files)), *places))
     if name not in tables:

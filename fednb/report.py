@@ -390,7 +390,7 @@ def readme(text: str, sweeps: Path, ledger: pd.DataFrame) -> str:
     """
     tables = sweep.read(sweeps).values()
     lines = ["| notebook | claim | tables and verdicts |", "| :-- | :-- | :-- |"]
-    for path in sorted(papers.folder().glob("[0-9]*.ipynb")):
+    for path in papers.notebooks():
         prose = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", prose)
         own = [table for table in tables if table.notebook == path.stem]

@@ -42,8 +42,12 @@ class RunError(RuntimeError):
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``."""
-    return Path(os.environ.get("FEDNB_RUNS", ROOT / "results" / "runs"))
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``.
+
+    A record does not say whose code made it. So with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
+    """
+    own = os.environ.get("FEDNB_NOTEBOOKS")
+    return Path(os.environ.get("FEDNB_RUNS", Path(own or ROOT) / "results" / "runs"))
 
 
 def key(settings: Settings, fingerprint: str, version: int = RESULTS_VERSION) -> str:

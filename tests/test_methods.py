@@ -20,7 +20,7 @@ UPDATE = "FEDNB_UPDATE_GOLDEN"
 
 
 def methods_of_all_notebooks():
-    modules = [papers.load(path.stem) for path in sorted(papers.folder().glob("[0-9]*.ipynb"))]
+    modules = [papers.load(path.stem) for path in papers.notebooks()]
     return {name: cls for module in modules for name, cls in getattr(module, "METHODS", {}).items()}
 
 

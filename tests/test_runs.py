@@ -18,7 +18,7 @@ from fednb.data import ROOT
 from fednb.federation import FedAvg, Federation
 from fednb.runs import RunError
 
-ALL_METHODS = {n: cls for path in papers.folder().glob("[0-9]*.ipynb") for n, cls in papers.load(path.stem).METHODS.items()}
+ALL_METHODS = {n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()}
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 
 

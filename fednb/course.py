@@ -5,10 +5,11 @@ The solved notebooks are the only source, and what they say is what counts. An e
     **Exercise 2** (easy, 10 minutes, 2 points). ...
 
 and goes on to the next exercise or section. Its code cell with ``### BEGIN SOLUTION`` / ``### END SOLUTION`` is the
-student's; a code cell after that is a check, worth the points, and may hold tests between ``### BEGIN HIDDEN TESTS`` /
-``### END HIDDEN TESTS``; a text cell with ``<!-- BEGIN SOLUTION -->`` / ``<!-- END SOLUTION -->`` is an answer that a person
-grades. With several checks and answers the points are a sum, one term for each: "1 + 2 points". Cells tagged ``setup``,
-``parameters``, ``export`` or ``course`` are what exercises may build on; the others are left out when a notebook is graded.
+student's. A code cell after that is a check, worth the points, and may hold tests between ``### BEGIN HIDDEN TESTS`` /
+``### END HIDDEN TESTS``. A text cell with ``<!-- BEGIN SOLUTION -->`` / ``<!-- END SOLUTION -->`` is an answer that a person
+grades; an exercise of "10 points, written" that has none gets an empty one. With several checks and answers the points are
+a sum, one term for each: "1 + 2 points". Cells tagged ``setup``, ``parameters``, ``export`` or ``course`` are what exercises
+may build on; all others are left out when a notebook is graded.
 
 In an implementation assignment the functions of the ``export`` cells lose their bodies instead, each for a point, which
 the next cell that asserts something grades. A cell also tagged ``given`` keeps its bodies.
@@ -38,9 +39,10 @@ from typing import Any
 import nbformat
 import numpy as np
 from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
-from fednb.data import ROOT
+from fednb.papers import ROOT
 
 FOLDER = ROOT / "course"  # nbgrader's course directory: source, release, submitted, autograded, feedback, gradebook
 KINDS = ("exercises", "implementation")
@@ -49,7 +51,7 @@ SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
 SEED = "FEDNB_STUDENT_SEED"
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 ANSWER = "*Your answer here.*"
-EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), ([\w ]+), ([\d +]+) points?[^)]*\)\.")
+EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), ([\w ]+), ([\d +]+) points?([^)]*)\)\.")
 
 
 class CourseError(Exception):
@@ -103,7 +105,8 @@ class Exercise:
     level: str
     time: str
     points: list[int]
-    text: str
+    written: bool
+    heading: NotebookNode
     cells: list[NotebookNode] = field(default_factory=list)
 
     @property
@@ -123,20 +126,33 @@ class Exercise:
         return found
 
 
-def exercises(nb: NotebookNode) -> list[Exercise]:
-    """The exercises of a solved notebook, in order."""
+def _apart(nb: NotebookNode) -> None:
+    """Give each exercise a cell of its own, and a written one without an answer a cell for it."""
+    cells: list[NotebookNode] = []
+    for cell in nb.cells:
+        heading = EXERCISE.search(cell.source) if cell.cell_type == "markdown" else None
+        pieces = re.split(r"(?m)^(?=\*\*Exercise \d+\*\* \()|(?<!\A)^(?=## )", cell.source) if heading else [cell.source]
+        pieces = [piece.strip() for piece in pieces if piece.strip()] if heading else pieces
+        for number, piece in enumerate(pieces):
+            name = cell.id if number == 0 else f"{cell.id}-{number}"
+            cells.append(NotebookNode({**cell, "id": name, "source": piece}))
+    nb.cells = cells
+    for one in exercises(nb, complete=False):
+        if one.written and not any(kind == "answer" for kind, _ in one.parts()):
+            last = next(i for i, cell in enumerate(nb.cells) if cell is (one.cells or [one.heading])[-1])
+            answer = new_markdown_cell("BEGIN SOLUTION\nEND SOLUTION", id=f"exercise-{one.number}-answer")
+            nb.cells.insert(last + 1, answer)
+
+
+def exercises(nb: NotebookNode, complete: bool = True) -> list[Exercise]:
+    """The exercises of a solved notebook, in order; each begins a cell."""
     found: list[Exercise] = []
     inside = False
     for cell in nb.cells:
-        headings = list(EXERCISE.finditer(cell.source)) if cell.cell_type == "markdown" else []
-        if len(headings) > 1:
-            raise CourseError(f"Exercise {headings[1][1]} begins in the cell of exercise {headings[0][1]}: give it its own.")
-        if headings:
-            number, level, time, points = headings[0].groups()
-            text = cell.source[headings[0].start() :]
-            if re.search(r"(?m)^## ", text):
-                raise CourseError(f"A section begins in the cell of exercise {number}: give it its own cell.")
-            found.append(Exercise(int(number), level, time, [int(p) for p in points.split("+")], text))
+        heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
+        if heading:
+            number, level, time, points, more = heading.groups()
+            found.append(Exercise(int(number), level, time, [int(p) for p in points.split("+")], "written" in more, cell))
             inside = True
         elif cell.cell_type == "markdown" and cell.source.startswith("## "):
             inside = False
@@ -144,7 +160,7 @@ def exercises(nb: NotebookNode) -> list[Exercise]:
             found[-1].cells.append(cell)
         elif "BEGIN SOLUTION" in cell.source:
             raise CourseError(f"A solution stands outside of every exercise: {cell.source[:60]!r}.")
-    for one in found:
+    for one in found if complete else ():
         graded = [kind for kind, _ in one.parts() if kind != "solution"]
         if len(graded) != len(one.points):
             raise CourseError(
@@ -243,11 +259,8 @@ def _exercises_kind(nb: NotebookNode) -> tuple[int, str]:
 
 def _implementation_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
     """Mark the functions of the export cells and their checks; leave the exercises out."""
-    done = {id(cell) for one in exercises(nb) for cell in one.cells}
-    headings = [c for c in nb.cells if c.cell_type == "markdown" and EXERCISE.search(c.source)]
-    for cell in headings:
-        cell.source = cell.source[: EXERCISE.search(cell.source).start()]
-    nb.cells = [c for c in nb.cells if id(c) not in done and c.source.strip()]
+    done = {id(cell) for one in exercises(nb) for cell in (one.heading, *one.cells)}
+    nb.cells = [c for c in nb.cells if id(c) not in done and not re.match(r"## [^\n]*Exercises", c.source)]
     waiting, total, parts, last = 0, 0, 0, None
     for cell in [c for c in nb.cells if c.cell_type == "code"]:
         tags = cell.metadata.get("tags", [])
@@ -266,7 +279,7 @@ def _implementation_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
     if last is None:
         raise CourseError("No cell is tagged export, so there is nothing to implement.")
     total += waiting  # of functions that only the whole checks
-    whole = nbformat.v4.new_code_cell(WHOLE.replace("{name}", name), id="whole-check")
+    whole = new_code_cell(WHOLE.replace("{name}", name), id="whole-check")
     _mark(whole, "whole-check", grade=True, points=total)
     nb.cells.insert(nb.cells.index(last) + 1, whole)
     secret = set().union(*(solution_lines(c.source) for c in nb.cells))
@@ -289,8 +302,8 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 > **Hand in** this file under its name. Do not delete or copy exercise and check cells: an exercise that is missing or there
 > twice counts as not done. Checks are put back as they were, and others that you do not see are added."""
 HOW = {
-    "exercises": "The exercises are at the end. In JupyterLab, choose *Run All Above Selected Cell* at the first of them: about a\n"
-    "> minute. The outputs further up are those of the solved notebook.",
+    "exercises": "The exercises are at the end. In JupyterLab, choose *Run All Above Selected Cell* at the\n"
+    "> first of them: about a minute. The outputs further up are those of the solved notebook.",
     "implementation": "Go from the top to the bottom and run each cell as you come to it. The outputs further\n"
     "> down are those of the solved notebook: what your implementation has to give.",
 }
@@ -304,6 +317,7 @@ def source(name: str, kind: str = "exercises") -> NotebookNode:
     nb = _read(path)
     stem = path.stem
     try:
+        _apart(nb)
         points, what = _exercises_kind(nb) if kind == "exercises" else _implementation_kind(nb, stem)
     except CourseError as error:
         raise CourseError(f"{path.name}: {error}") from error
@@ -317,7 +331,7 @@ def source(name: str, kind: str = "exercises") -> NotebookNode:
             cell.metadata["tags"] = [*tags, SKIP]
     nb.metadata["fednb"] = {"assignment": f"{stem}-{kind}", "cells": _ids(nb)}
     note = NOTE.format(assignment=f"{stem}-{kind}", file=path.name, what=what, points=points, how=HOW[kind])
-    nb.cells.insert(0, nbformat.v4.new_markdown_cell(note, id="course-note"))
+    nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
 
 
@@ -368,6 +382,7 @@ def _environment(**more: str) -> dict[str, str]:
     """The environment of nbgrader and of the code that it runs: the released notebooks, this package, no ledger."""
     env = {name: value for name, value in os.environ.items() if name not in ("FEDNB_NOTEBOOKS", SEED)}
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), env.get("PATH", "")])  # nbgrader calls alembic
     return env | {"FEDNB_PROGRESS": "off", "PYTHONWARNINGS": "ignore", "MPLBACKEND": "agg"} | more
 
 
@@ -391,8 +406,9 @@ def _nbgrader(folder: Path, *arguments: str, limit: float | None = None, **envir
         log.seek(0)
         text = log.read()
     if status:
-        said = [line for line in text.splitlines() if re.match(r"\w*(Error|Exception)\b|[\w.]+(Error|Exception):", line)]
-        raise CourseError((said or text.splitlines() or ["nbgrader failed"])[0].strip()[:200])
+        said = [line for line in text.splitlines() if re.match(r"\s*[\w.]*(Error|Exception)\b", line)]
+        (folder / "nbgrader.log").write_text(text, encoding="utf-8")
+        raise CourseError(f"{(said or ['nbgrader failed'])[-1].strip()[:200]} (all it said: {folder / 'nbgrader.log'})")
     return text
 
 
@@ -656,9 +672,7 @@ def _assignment_of(handed_in: Path) -> str:
 def _excuse(original: NotebookNode, remarks: list[str]) -> NotebookNode:
     """The untouched hand-out, with the reason why it stands for the submission."""
     nb = nbformat.from_dict(json.loads(json.dumps(original)))
-    nb.cells[0] = nbformat.v4.new_markdown_cell(
-        "> **Not graded.** " + html.escape("; ".join(remarks)) + ".", id="course-note"
-    )
+    nb.cells[0] = new_markdown_cell("> **Not graded.** " + html.escape("; ".join(remarks)) + ".", id="course-note")
     return nb
 
 

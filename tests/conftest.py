@@ -15,7 +15,7 @@ from fednb.models import Net, Output
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path, monkeypatch):
-    """Keep tests away from the committed ledger, from a GPU, and from what the user has set; not from a student's notebooks."""
+    """Keep tests away from the committed ledger, from a GPU, and from what the user has set but a folder of notebooks."""
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "results" / "runs"))
     monkeypatch.setenv("FEDNB_PROGRESS", "off")
     monkeypatch.setenv("FEDNB_DEVICE", "cpu")

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from fednb.data import ROOT
+ROOT = Path(__file__).resolve().parents[2]  # the repository, as fednb.data.ROOT, whose import is slow
 
 
 class NotebookError(ImportError):

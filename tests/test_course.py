@@ -1,0 +1,402 @@
+"""Hand-outs, checks and grades: with one short assignment notebook, and (marked course, minutes) with every notebook."""
+
+import ast
+import json
+import re
+import time
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from fednb import course
+from fednb.__main__ import main
+from fednb.course import CourseError
+from fednb.data import ROOT
+
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+DOUBLE = '''def double(x):
+    """Twice x."""
+    ### BEGIN SOLUTION
+    return 2 * x
+    ### END SOLUTION'''
+DOUBLE_CHECK = """assert double(2) == 4
+assert double(5) != 25, "this is the square"
+### BEGIN HIDDEN TESTS
+from fednb.course import draws
+
+number = int(draws("exercise 1").integers(10, 99))
+assert double(number) == 2 * number, f"double({number})"
+### END HIDDEN TESTS"""
+MEAN = '''def mean(x, weights):
+    """The weighted mean."""
+    ### BEGIN SOLUTION
+    return np.average(x, weights=weights)
+    ### END SOLUTION'''
+MEAN_CHECK = "assert mean([0, 4], [3, 1]) == 1"
+PREDICT = """### BEGIN SOLUTION
+prediction = "b"
+### END SOLUTION"""
+PREDICT_CHECK = 'assert prediction in ("a", "b"), "choose one"\nprint("it is b")'
+ANSWER = "<!-- BEGIN SOLUTION -->\nBecause of the order.\n<!-- END SOLUTION -->"
+EXPORT = '''def half(x):
+    """Half of x."""
+    # by two
+    return x / 2
+
+
+class Pair:
+    """Two numbers."""
+
+    size: int = 2
+
+    def __init__(self, a, b):
+        self.a, self.b = a, b
+
+    def total(self):
+        both = self.a + self.b + 0 * self.size
+        return both
+
+
+METHODS = {}'''
+SECRET = ("return 2 * x", "np.average", 'prediction = "b"', "Because of the order", "draws(")
+
+
+def code(cell_id, source, *tags, output=None):
+    outputs = [new_output("stream", name="stdout", text=output)] if output else []
+    return new_code_cell(
+        source, id=cell_id, metadata={"tags": list(tags)} if tags else {}, outputs=outputs, execution_count=1
+    )
+
+
+@pytest.fixture
+def short(tmp_path, monkeypatch):
+    """The short assignment notebook, in a folder of its own."""
+    cells = [
+        new_markdown_cell("# 90 · Short"),
+        code("imports", "import numpy as np", "setup"),
+        code("exported", EXPORT, "export"),
+        code("part-check", "assert half(4) == 2 and Pair(1, 2).total() == 3", output="fine"),
+        code("seen", 'print("seen")\nraise RuntimeError("not needed for grading")', output="seen"),
+        new_markdown_cell("## 1 · Exercises\n\n**Exercise 1** (easy, 5 minutes, 2 points). Double."),
+        code("e1", DOUBLE),
+        code("e1c", DOUBLE_CHECK),
+        new_markdown_cell("**Exercise 2** (medium, 10 minutes, 3 points). Mean. *Hint: divide.*"),
+        code("e2", MEAN),
+        code("e2c", MEAN_CHECK, output="old"),
+        new_markdown_cell("**Exercise 3** (predict, 5 minutes, 1 + 4 points). Which?"),
+        code("e3", PREDICT),
+        code("e3c", PREDICT_CHECK),
+        new_markdown_cell(ANSWER, id="e3a"),
+        new_markdown_cell("## 2 · Summary\n\nDone."),
+        code("last", "print(double)"),
+    ]
+    nb = new_notebook(cells=cells)
+    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    folder = tmp_path / "notebooks"
+    folder.mkdir()
+    nbformat.write(nb, folder / "90_short.ipynb")
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(folder))
+    return folder / "90_short.ipynb"
+
+
+def read(path):
+    return nbformat.read(path, as_version=4)
+
+
+def change(path, to, **sources):
+    """Write a copy of a hand-out in which cells (by grade id, with _ for -) have other sources."""
+    nb = read(path)
+    by_name = {c.metadata.get("nbgrader", {}).get("grade_id"): c for c in nb.cells}
+    for name, source in sources.items():
+        by_name[name.replace("_", "-")].source = source
+    to.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, to)
+    return nb
+
+
+def solved(source):
+    """What a student would write who finds the solution."""
+    return "\n".join(line for line in source.splitlines() if "SOLUTION" not in line)
+
+
+RIGHT = {"exercise_1": solved(DOUBLE), "exercise_2": solved(MEAN), "exercise_3": solved(PREDICT)}
+
+
+# --- what a notebook says about its exercises -------------------------------------------------------------------------
+
+
+def test_an_exercise_is_read_from_its_heading_and_cells(short):
+    one, two, three = course.exercises(course.source("short"))
+    assert (one.number, one.level, one.minutes, one.points) == (1, "easy", 5, [2])
+    assert [kind for kind, _ in one.parts()] == [kind for kind, _ in two.parts()] == ["solution", "check"]
+    assert [kind for kind, _ in three.parts()] == ["solution", "check", "answer"]
+    assert three.points == [1, 4]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("1 + 4 points", "5 points", "Exercise 3 has 2 checks and answers, and 1 numbers of points"),
+        ("**Exercise 1**", "Exercise 1", "A solution stands outside of every exercise"),
+    ],
+)
+def test_a_notebook_that_says_it_wrongly_is_an_error_that_says_what_to_write(short, old, new, said):
+    nb = read(short)
+    for cell in nb.cells:
+        cell.source = cell.source.replace(old, new)
+    nbformat.write(nb, short)
+    with pytest.raises(CourseError, match=re.escape(said)):
+        course.source("short")
+
+
+def test_exercises_and_sections_may_share_a_cell_and_a_written_one_gets_a_place_for_the_answer(short):
+    nb = read(short)
+    nb.cells = nb.cells[:-2]
+    nb.cells.append(
+        new_markdown_cell("**Exercise 4** (research, an evening, 10 points, written). Why?\n\n## 2 · Summary\n\nDone.")
+    )
+    nbformat.write(nb, short)
+    nb = course.source("short")
+    assert course.exercises(nb)[-1].minutes is None
+    *_, heading, answer, summary = nb.cells
+    assert heading.source.endswith("Why?") and summary.source == "## 2 · Summary\n\nDone."
+    assert answer.metadata["nbgrader"]["points"] == 10 and answer.metadata["nbgrader"]["solution"]
+
+
+def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
+    nb = course.source("short")
+    by_id = {cell.id: cell for cell in nb.cells}
+    skipped = {name for name, cell in by_id.items() if course.SKIP in cell.metadata.get("tags", [])}
+    assert skipped == {"part-check", "seen", "last"}
+    assert by_id["seen"].outputs and not by_id["e2c"].outputs
+    assert by_id["imports"].metadata["nbgrader"]["locked"] and not by_id["e1"].metadata["nbgrader"]["locked"]
+    points = {
+        c.metadata["nbgrader"]["grade_id"]: c.metadata["nbgrader"].get("points")
+        for c in nb.cells
+        if "nbgrader" in c.metadata
+    }
+    assert points == {"imports": None, "exported": None, "exercise-1": None, "exercise-1-check": 2, "exercise-2": None} | {
+        "exercise-2-check": 3,
+        "exercise-3": None,
+        "exercise-3-check": 1,
+        "exercise-3-answer": 4,
+    }
+    assert "3 exercises at the end, about 20 minutes, 10 points" in nb.cells[0].source
+
+
+def test_bodies_of_functions_are_marked_and_nothing_else():
+    source, number = course.blank(EXPORT)
+    assert number == 2
+    ast.parse(source)
+    assert course.solution_lines(source) == {
+        "# by two",
+        "return x / 2",
+        "both = self.a + self.b + 0 * self.size",
+        "return both",
+    }
+    assert solved(source) == EXPORT
+
+
+def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(short):
+    nb = read(short)
+    nb.cells.insert(4, code("variant", "both = self.a + self.b + 0 * self.size", output="3"))
+    nbformat.write(nb, short)
+    nb = course.source("short", "implementation")
+    names = {c.metadata["nbgrader"]["grade_id"]: c for c in nb.cells if "nbgrader" in c.metadata}
+    assert list(names) == ["imports", "part-1", "part-1-check", "whole-check"]
+    assert names["part-1-check"].metadata["nbgrader"]["points"] == 2 == names["whole-check"].metadata["nbgrader"]["points"]
+    assert "Exercise" not in "".join(c.source for c in nb.cells[1:])
+    assert "4 points" in nb.cells[0].source
+
+
+def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
+    def numbers(seed, purpose):
+        monkeypatch.setenv(course.SEED, seed)
+        return tuple(course.draws(purpose).integers(1000, size=4))
+
+    assert numbers("1", "a") == numbers("1", "a")
+    assert len({numbers("1", "a"), numbers("2", "a"), numbers("1", "b")}) == 3
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
+@pytest.mark.parametrize("kind", course.KINDS)
+def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
+    nb = course.source(path.stem, kind)
+    assert len(set(course._ids(nb))) == len(course._ids(nb))
+    for cell in nb.cells:
+        if cell.cell_type == "code" and cell.metadata.get("nbgrader", {}).get("grade"):
+            last = ast.parse(cell.source).body[-1]  # nbgrader takes the value of a last line for points
+            assert not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call), cell.source
+
+
+# --- with nbgrader: a minute ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def handed_out(short, tmp_path, capsys):
+    pytest.importorskip("nbgrader")
+    assert main(["course", "release", "short", "--course", str(tmp_path / "course")]) == 0
+    assert "Hand out what is in" in capsys.readouterr().out
+    return tmp_path / "course" / "release" / "90_short-exercises" / "90_short.ipynb"
+
+
+def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out, tmp_path, capsys):
+    text = handed_out.read_text()
+    assert not [secret for secret in SECRET if secret in text]
+    assert text.count("raise NotImplementedError()") >= 3 and course.ANSWER in text
+    mine = tmp_path / "mine" / "90_short.ipynb"
+    change(handed_out, mine, exercise_1=solved(DOUBLE), exercise_2="def mean(x, weights):\n    return np.mean(x)")
+    assert main(["course", "check", str(mine)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "exercise-1-check: passed"
+    assert lines[1] == "exercise-2-check: AssertionError:"
+    assert lines[2].startswith("exercise-3-check: NameError") or "not done" in lines[2]
+    assert lines[3] == "exercise-3-answer: no answer yet"
+
+
+# --- grading: minutes -------------------------------------------------------------------------------------------------
+
+
+def cell_of(nb, name):
+    return next(c for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
+
+
+def hand_in(folder, handed_out):
+    """Thirty submissions; the scores that they must get (exercise 1: 2, exercise 2: 3, exercise 3: 1 and 4 by hand)."""
+    expected = {}
+
+    def submit(student, score, *, edit=None, text=None, **sources):
+        path = folder / f"{student}.ipynb"
+        if text is None:
+            nb = change(handed_out, path, **sources)
+            if edit:
+                edit(nb)
+                path.write_text(json.dumps(nb))
+        else:
+            path.write_text(text)
+        expected[student] = score
+
+    def duplicate(nb):
+        place = nb.cells.index(cell_of(nb, "exercise-1"))
+        nb.cells.insert(place, nbformat.from_dict(json.loads(json.dumps(nb.cells[place]))))
+
+    def delete(nb):
+        for name in ("exercise-1", "exercise-2-check", "imports"):
+            nb.cells.remove(cell_of(nb, name))
+
+    def skip(nb):
+        for name in ("exercise-1-check", "exercise-2-check"):
+            cell_of(nb, name).metadata["tags"] = ["skip-execution"]
+
+    def disown(nb):
+        cell_of(nb, "exercise-1-check").metadata["nbgrader"]["grade"] = False
+        cell_of(nb, "exercise-2-check").metadata["nbgrader"]["points"] = 300
+        cell_of(nb, "exercise-2").metadata["nbgrader"] = {"grade_id": "my-own", "solution": True}
+
+    def old_format(nb):
+        nb["nbformat_minor"] = 4
+        for cell in nb.cells:
+            del cell["id"]
+
+    def helped(nb):
+        nb.cells.insert(nb.cells.index(cell_of(nb, "exercise-1")), code("mine", "two = 2"))
+
+    def moved(nb):
+        nb.cells.append(nb.cells.pop(nb.cells.index(cell_of(nb, "exercise-1"))))
+
+    submit("untouched", 0)
+    submit("half", 2, exercise_1=solved(DOUBLE))
+    submit("constant", 0, exercise_1="def double(x):\n    return 4")
+    submit("answered", 6, **RIGHT, exercise_3_answer="Because I say so.")
+    submit("edited-tests", 0, exercise_1_check="pass", exercise_2_check="pass", exported="print('other')")
+    submit("skipped-tests", 0, edit=skip)
+    submit("disowned-tests", 3, edit=disown, exercise_2=solved(MEAN))
+    submit("duplicate", 4, edit=duplicate, **RIGHT)
+    submit("deleted", 4, edit=delete, **RIGHT)
+    submit("moved", 4, edit=moved, **RIGHT)
+    submit("syntax", 4, **RIGHT | {"exercise_1": "def double(x:\n    return 2 * x"})
+    submit("endless", 4, **RIGHT | {"exercise_1": "while True:\n    pass"})
+    submit(
+        "warns",
+        6,
+        **RIGHT | {"exercise_1": "import sys\n\ndef double(x):\n    print('!', file=sys.stderr)\n    return x + x"},
+    )
+    submit("helped", 6, edit=helped, **RIGHT | {"exercise_1": "def double(x):\n    return two * x"})
+    submit("old-format", 6, edit=old_format, **RIGHT)
+    submit("died", 0, **RIGHT | {"exercise_2": "import os\n\nos._exit(0)"})
+    submit("not-a-notebook", 0, text="I could not open the file.")
+    submit("cut-off", 0, text=handed_out.read_text()[:2000])
+    submit("list", 0, text="[1, 2]")
+    submit("other", 0, edit=lambda nb: nb.metadata["fednb"].update(assignment="91_other-exercises"), **RIGHT)
+    (folder / "scan.pdf").write_bytes(b"%PDF\xff\x00")
+    (folder / "nothing").mkdir()
+    change(handed_out, folder / "Ann O'Neil" / "90_short.ipynb", **RIGHT)
+    change(handed_out, folder / "as-nbgrader" / "90_short-exercises" / "90_short.ipynb", **RIGHT)
+    expected |= {"scan": 0, "nothing": 0, "Ann_O_Neil": 6, "as-nbgrader": 6}
+    for number in range(30 - len(expected)):
+        submit(f"right-{number}", 6, **RIGHT)
+    return expected
+
+
+REMARKS = {
+    "constant": "exercise-1-check: AssertionError: double(",
+    "duplicate": "exercise-1 is there twice: it counts as not done",
+    "deleted": "exercise-1 is missing; exercise-2-check is missing; imports is missing",
+    "syntax": "exercise-1-check: SyntaxError: ",
+    "endless": "exercise-1-check: KeyboardInterrupt",
+    "died": "executing it failed, so it scores zero: ",
+    "not-a-notebook": "not-a-notebook.ipynb cannot be read as a notebook",
+    "cut-off": "cut-off.ipynb cannot be read as a notebook",
+    "list": "list.ipynb cannot be read as a notebook",
+    "scan": "scan.pdf cannot be read as a notebook",
+    "other": "other.ipynb is the hand-out of 91_other-exercises, not of 90_short-exercises",
+    "nothing": "nothing was handed in",
+    "untouched": "exercise-1-check: not done yet; exercise-2-check: not done yet; exercise-3-check: not done yet",
+}
+
+
+@pytest.mark.course
+def test_thirty_submissions_are_graded_in_one_go(handed_out, tmp_path, capsys):
+    folder = tmp_path / "handed in"
+    folder.mkdir()
+    expected = hand_in(folder, handed_out)
+    assert len(expected) == 30
+    command = ["course", "grade", str(folder), "--course", str(tmp_path / "course"), "--timeout", "8"]
+    assert main(command) == 0
+    assert "30 submissions" in capsys.readouterr().out
+    table = tmp_path / "course" / "90_short-exercises.csv"
+    rows = {row["student"]: row for row in course.scores(table)}
+    assert {student: float(row["score"]) for student, row in rows.items()} == expected
+    assert {row["max_score"] for row in rows.values()} == {"10.0"}
+    for student, row in rows.items():
+        cells = [row[f"exercise-{name}"] for name in ("1-check", "2-check", "3-check", "3-answer")]
+        assert sum(float(points) for points in cells) == expected[student]
+        assert float(row["to_grade_by_hand"]) == (4 if student == "answered" else 0)
+    assert len({row["seed"] for row in rows.values()}) == 30
+    for student, remark in REMARKS.items():
+        assert remark in rows[student]["remarks"], (student, rows[student]["remarks"])
+    for student, row in rows.items():
+        page = (tmp_path / "course" / "feedback" / student / "90_short-exercises" / "90_short.html").read_text()
+        assert "Exercise 1" in page
+        if student in ("not-a-notebook", "died", "other"):
+            assert "Not graded." in page
+    before, begin = table.read_bytes(), time.monotonic()
+    assert main(command) == 0  # nothing has changed: only the tables are written again
+    assert table.read_bytes() == before
+    assert time.monotonic() - begin < 60
+
+
+@pytest.mark.course
+def test_a_loop_that_cannot_be_interrupted_ends_at_the_limit(handed_out, tmp_path):
+    loop = "while True:\n    try:\n        pass\n    except BaseException:\n        pass"
+    change(
+        handed_out,
+        tmp_path / "in" / "stubborn.ipynb",
+        **RIGHT | {"exercise_1": "import re\n\nre.match('(a+)+$', 'a' * 60 + 'b')"},
+    )
+    change(handed_out, tmp_path / "in" / "swallows.ipynb", **RIGHT | {"exercise_1": loop})
+    path = course.grade(tmp_path / "in", folder=tmp_path / "course", timeout=5, limit=40)
+    for row in course.scores(path):
+        assert float(row["score"]) == 0
+        assert "not finished after 40 s" in row["remarks"], row

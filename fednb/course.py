@@ -366,6 +366,7 @@ def configure(config: Any) -> None:
     config.IgnorePattern.enabled = True
     config.IgnorePattern.pattern = "(?s).*"  # a warning on stderr would cost all points of a check
     config.Execute.timeout = int(os.environ.get("FEDNB_CELL_TIMEOUT", 60))  # seconds for a cell
+    config.Execute.iopub_timeout = 60  # nbclient's 4 seconds for the output to arrive fail good work on a busy machine
 
 
 CONFIG = """# Written by `python -m fednb course`. nbgrader's own commands work in this folder, too.

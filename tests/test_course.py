@@ -376,7 +376,7 @@ def test_thirty_submissions_are_graded_in_one_go(handed_out, tmp_path, capsys):
     assert len({row["seed"] for row in rows.values()}) == 30
     for student, remark in REMARKS.items():
         assert remark in rows[student]["remarks"], (student, rows[student]["remarks"])
-    for student, row in rows.items():
+    for student in rows:
         page = (tmp_path / "course" / "feedback" / student / "90_short-exercises" / "90_short.html").read_text()
         assert "Exercise 1" in page
         if student in ("not-a-notebook", "died", "other"):

@@ -643,20 +643,32 @@ def grade(
         place.mkdir(parents=True, exist_ok=True)
         student_seed = zlib.crc32(f"{seed} {one.student}".encode())
         environment = {SEED: str(student_seed), "FEDNB_CELL_TIMEOUT": str(timeout)}
-        call = ["autograde", assignment, "--student", one.student, "--force"]
         with tempfile.TemporaryDirectory() as runs:
             environment |= {"FEDNB_RUNS": runs}
-            try:
-                nbformat.write(nb, place / f"{name}.ipynb")
-                _nbgrader(folder, *call, limit=limit, **environment)
-            except CourseError as error:
+            nbformat.write(nb, place / f"{name}.ipynb")
+            if error := _autograde(folder, assignment, one.student, limit, environment):
                 one.remarks.append(f"executing it failed, so it scores zero: {error}")
                 nbformat.write(_excuse(original, one.remarks), place / f"{name}.ipynb")
-                _nbgrader(folder, *call, limit=limit, **environment)
+                if error := _autograde(folder, assignment, one.student, limit, environment):
+                    raise CourseError(f"Not even the untouched hand-out can be graded: {error}.")
         state.write_text(json.dumps({"digest": digest, "remarks": one.remarks, "seed": student_seed}))
         print(f"{number}/{len(found)} {one.student}", *one.remarks, sep="; ", flush=True)
     _nbgrader(folder, "generate_feedback", assignment, "--force")
     return _write_scores(folder, assignment, name, found)
+
+
+def _autograde(folder: Path, assignment: str, student: str, limit: int, environment: Mapping[str, str]) -> str:
+    """Have nbgrader grade a submission; what failed, if it failed twice or took too long."""
+    error = ""
+    for _ in range(2):
+        try:
+            _nbgrader(folder, "autograde", assignment, "--student", student, "--force", limit=limit, **environment)
+            return ""
+        except CourseError as caught:
+            error = str(caught).partition(" (all it said")[0]
+            if error.startswith("not finished"):
+                break
+    return error
 
 
 def _assignment_of(handed_in: Path) -> str:
@@ -730,7 +742,12 @@ def _errors(path: Path) -> dict[str, str]:
     for cell in _read(path).cells if path.exists() else ():
         marks = cell.metadata.get("nbgrader", {})
         said = [o for o in cell.get("outputs", []) if o.output_type == "error"]
-        error = _last_line("\n".join(said[0].traceback) or f"{said[0].ename}: {said[0].evalue}") if said else ""
+        if any(o.ename in ("CellTimeoutError", "KeyboardInterrupt") for o in said):
+            error, said = "stopped, as it took too long", []
+        else:
+            error = ""
+        if said:
+            error = _last_line("\n".join(said[0].traceback) or f"{said[0].ename}: {said[0].evalue}")
         if marks.get("solution"):
             cause = error
         elif marks.get("grade") and error:

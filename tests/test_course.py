@@ -2,7 +2,10 @@
 
 import ast
 import json
+import os
 import re
+import subprocess
+import sys
 import time
 
 import nbformat
@@ -400,3 +403,123 @@ def test_a_loop_that_cannot_be_interrupted_ends_at_the_limit(handed_out, tmp_pat
     for row in course.scores(path):
         assert float(row["score"]) == 0
         assert "not finished after 40 s" in row["remarks"], row
+
+
+# --- every notebook: minutes ------------------------------------------------------------------------------------------
+
+NOT_YET = {"04_fedproto"}  # its exercises build on cells that are not tagged course
+ASSIGNMENTS = [path for path in NOTEBOOKS if path.stem not in NOT_YET]
+
+
+def solutions(name, kind):
+    """The solved cells of an assignment, by grade id, without the markers."""
+    cells = [c for c in course.source(name, kind).cells if c.metadata.get("nbgrader", {}).get("solution")]
+    return {c.metadata["nbgrader"]["grade_id"]: solved(c.source) or "In words." for c in cells}
+
+
+def lines_of(cells):
+    return {line.strip() for cell in cells for line in cell.source.splitlines()}
+
+
+@pytest.mark.course
+@pytest.mark.parametrize("kind", course.KINDS)
+@pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
+def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
+    pytest.importorskip("nbgrader")
+    source, folder = course.source(path.stem, kind), tmp_path / "course"
+    handed_out = read(course.release(path.stem, kind, folder))
+    secret = set().union(*(course.solution_lines(cell.source) for cell in source.cells))
+    for cell in source.cells:  # what stands elsewhere in the text is no secret
+        own = course.solution_lines(cell.source)
+        secret -= {line.strip() for line in cell.source.splitlines()} - own
+    assert len(secret) > 10
+    assert not secret & lines_of(handed_out.cells)
+    assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", "".join(lines_of(handed_out.cells)))
+    for before, after in zip(source.cells, handed_out.cells, strict=True):
+        marks = before.metadata.get("nbgrader", {})
+        if not marks.get("solution") and not marks.get("grade"):
+            assert (before.source, before.get("outputs")) == (after.source, after.get("outputs"))
+        elif before.cell_type == "code":
+            assert not after.outputs
+
+    mine = solutions(path.stem, kind)
+    half = list(mine)[: (len(mine) + 1) // 2]
+    released = folder / "release" / f"{path.stem}-{kind}" / path.name
+    names = {name: name.replace("-", "_") for name in mine}
+    change(released, tmp_path / "in" / "solved.ipynb", **{names[n]: mine[n] for n in mine})
+    change(released, tmp_path / "in" / "half.ipynb", **{names[n]: mine[n] for n in half})
+    change(released, tmp_path / "in" / "untouched.ipynb")
+    rows = {row["student"]: row for row in course.scores(course.grade(tmp_path / "in", folder=folder, timeout=200))}
+    graded = {c.metadata["nbgrader"]["grade_id"]: c for c in handed_out.cells if c.metadata.get("nbgrader", {}).get("grade")}
+    by_hand = {name for name, cell in graded.items() if cell.cell_type == "markdown"}
+    points = {name: cell.metadata["nbgrader"]["points"] for name, cell in graded.items()}
+    assert {n: float(rows["solved"][n]) for n in graded} == {n: 0 if n in by_hand else p for n, p in points.items()}, rows[
+        "solved"
+    ]
+    assert float(rows["solved"]["to_grade_by_hand"]) == sum(points[n] for n in by_hand)
+    assert float(rows["solved"]["max_score"]) == sum(points.values())
+    assert float(rows["untouched"]["score"]) == float(rows["untouched"]["to_grade_by_hand"]) == 0
+    if kind == "exercises":
+        expected = {n: p if n.removesuffix("-check") in half and n not in by_hand else 0 for n, p in points.items()}
+        assert {n: float(rows["half"][n]) for n in graded} == expected, rows["half"]
+    for cell in read(folder / "autograded" / "untouched" / f"{path.stem}-{kind}" / path.name).cells:
+        failed = any(output.output_type == "error" for output in cell.get("outputs", []))
+        marks = cell.metadata.get("nbgrader", {})
+        assert not failed or marks.get("solution") or marks.get("grade"), cell.source
+
+
+@pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
+def test_every_exercise_says_what_it_takes_and_what_goes_wrong(path):
+    nb = read(path)
+    course._apart(nb)
+    found = course.exercises(nb)
+    assert 5 <= len(found) <= 7
+    assert [one.number for one in found] == list(range(1, len(found) + 1))
+    assert {"easy", "medium", "predict", "research"} == {one.level for one in found}
+    for one in found:
+        assert "*Hint: " in one.heading.source and "A common mistake is " in one.heading.source, one.number
+        checks = [cell for kind, cell in one.parts() if kind == "check"]
+        assert all(re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', cell.source) for cell in checks), (
+            f"exercise {one.number} names no mistake"
+        )
+        assert one.level == "predict" or all("### BEGIN HIDDEN TESTS" in cell.source for cell in checks), one.number
+        assert all(cell.cell_type == "markdown" for kind, cell in one.parts() if kind == "answer")
+
+
+def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
+    """Its export cells are what ``fednb.papers`` imports, in the tests and in a sweep's runs."""
+    nb = read(ROOT / "notebooks" / "01_moon.ipynb")
+    for cell in nb.cells:
+        cell.source = cell.source.replace("return -similarities.log_softmax(0)[0]", "return similarities.log_softmax(0)[0]")
+    nbformat.write(nb, tmp_path / "01_moon.ipynb")
+    environment = os.environ | {"FEDNB_NOTEBOOKS": str(tmp_path)}
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-x",
+        "-p",
+        "no:cacheprovider",
+        "-k",
+        "literal_loops",
+        ROOT / "tests" / "test_moon.py",
+    ]
+    result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 1
+    assert "model_contrastive" in result.stdout and "1 failed" in result.stdout
+    assert subprocess.run(command, cwd=ROOT, env=os.environ | {"FEDNB_NOTEBOOKS": ""}, capture_output=True).returncode == 0
+
+
+@pytest.mark.course
+def test_a_sweep_runs_on_a_students_code_and_records_it_beside_it(tmp_path):
+    nb = read(ROOT / "notebooks" / "01_moon.ipynb")
+    for cell in nb.cells:
+        cell.source = cell.source.replace('terms["contrastive"] = self.mu *', 'terms["contrastive"] = 0 *')
+    nbformat.write(nb, tmp_path / "01_moon.ipynb")
+    environment = os.environ | {"FEDNB_NOTEBOOKS": str(tmp_path)}
+    environment.pop("FEDNB_RUNS", None)
+    command = [sys.executable, "-m", "fednb", "run", "01_moon", "num_clients=3", "num_rounds=2", "local_epochs=1"]
+    result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    (record,) = (tmp_path / "results" / "runs").glob("*.json")
+    assert json.loads(record.read_text())["metrics"]["loss/contrastive"][-1] == 0

@@ -345,7 +345,7 @@ def hand_in(folder, handed_out):
 REMARKS = {
     "constant": "exercise-1-check: AssertionError: double(",
     "duplicate": "exercise-1 is there twice: it counts as not done",
-    "deleted": "exercise-1 is missing; exercise-2-check is missing; imports is missing",
+    "deleted": "imports is missing; exercise-1 is missing; exercise-2-check is missing; exercise-1-check: not done yet",
     "syntax": "exercise-1-check: SyntaxError: ",
     "endless": "exercise-1-check: stopped, as it took too long",
     "died": "executing it failed, so it scores zero: ",

@@ -493,10 +493,11 @@ def check(path: Path, timeout: int = 60) -> list[tuple[str, str]]:
         os.environ.update(before)
     changed = {entry["source"] for key in ("changed", "type_changed") for entry in result.get(key, [])}
     failed = {entry["source"]: entry["raw_error"] for entry in result.get("failed", [])}
-    rows = []
+    rows, untouched = [], False
     for cell in nb.cells:
         marks = cell.metadata.get("nbgrader", {})
         text = cell.source.strip()
+        untouched = untouched or (bool(marks.get("solution")) and STUB.splitlines()[-1] in text)
         if text in changed:
             rows.append(
                 (marks["grade_id"], "the cell was changed, and will be put back for grading: put it back yourself first")
@@ -506,7 +507,9 @@ def check(path: Path, timeout: int = 60) -> list[tuple[str, str]]:
         elif marks["solution"]:
             rows.append((marks["grade_id"], "no answer yet" if text == ANSWER else ""))
         else:
-            rows.append((marks["grade_id"], _last_line(failed[text]) if text in failed else ""))
+            said = "not done yet" if untouched else _last_line(failed.get(text, "-"))
+            rows.append((marks["grade_id"], said if text in failed else ""))
+            untouched = False
     return rows
 
 

@@ -52,6 +52,7 @@ SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
 SEED = "FEDNB_STUDENT_SEED"
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 ANSWER = "*Your answer here.*"
+SOLVED = "Solutions stand between the markers; in the course version of this notebook they are taken out. "
 EXCUSE = "> **Not graded.**"
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), ([\w ]+), ([\d +]+) points?([^)]*)\)\.")
 
@@ -305,7 +306,7 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 > twice counts as not done. Checks are put back as they were, and others that you do not see are added."""
 HOW = {
     "exercises": "The exercises are at the end. In JupyterLab, choose *Run All Above Selected Cell* at the\n"
-    "> first of them: about a minute. The outputs further up are those of the solved notebook.",
+    "> first of them: about a minute. The outputs before them are those of the solved notebook.",
     "implementation": "Go from the top to the bottom and run each cell as you come to it. The outputs further\n"
     "> down are those of the solved notebook: what your implementation has to give.",
 }
@@ -325,6 +326,7 @@ def source(name: str, kind: str = "exercises") -> NotebookNode:
         raise CourseError(f"{path.name}: {error}") from error
     for cell in nb.cells:
         tags = cell.metadata.get("tags", [])
+        cell.source = cell.source.replace(SOLVED, "")
         if cell.cell_type != "code" or "nbgrader" in cell.metadata:
             continue
         if BUILT_ON & set(tags):

@@ -1,12 +1,15 @@
-"""The command line: ``python -m fednb sweep | run | list | report | data | course``."""
+"""The command line: ``python -m fednb sweep | run | list | status | report | data | course``."""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import sys
+import time
 from pathlib import Path
 from typing import Any
+
+from fednb import durations
 
 # what needs torch is imported by the commands: help and usage errors come at once
 
@@ -15,6 +18,13 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
+
+
+def _duration(text: str) -> float:
+    try:
+        return durations.parse(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def _assignment(text: str) -> tuple[str, Any]:
@@ -52,6 +62,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread",
     )
+    sweep.add_argument(
+        "--budget",
+        type=_duration,
+        metavar="TIME",
+        help="make what can be made in this time, 9m or 1h30m, say: only runs whose data are here and that are expected to "
+        "end within what is left of it",
+    )
     sweep.add_argument("--dry-run", action="store_true", help="say what would be run")
     sweep.set_defaults(command=_sweep)
 
@@ -60,8 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("parameters", nargs="*", type=_assignment, metavar="name=value")
     run.set_defaults(command=_run)
 
-    listing = commands.add_parser("list", help="notebooks, tables, and how many of their runs are recorded")
+    listing = commands.add_parser("list", help="notebooks, tables, and how much of each table is recorded")
     listing.set_defaults(command=_list)
+
+    status = commands.add_parser("status", help="how far all runs are, each counted once, and how long the rest takes here")
+    status.add_argument(
+        "path", type=Path, nargs="?", metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them (default: all)"
+    )
+    status.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
+    status.set_defaults(command=_status)
 
     report = commands.add_parser("report", help="write the papers' tables and figures with the measured values")
     report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
@@ -96,8 +120,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _sweep(args: argparse.Namespace) -> int:
+    begin = time.monotonic()  # reading the sweeps is part of a budget
+
     from fednb import runs, settings, sweep
 
+    if args.budget and args.scheduler:
+        raise sweep.SweepError(sweep.NO_BUDGET)
     tables = sweep.read(args.path)
     for name in args.table or ():
         if name not in tables:
@@ -107,16 +135,30 @@ def _sweep(args: argparse.Namespace) -> int:
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
     if args.dry_run:
+        forecast = durations.Forecast(args.jobs) if args.budget else None
         for job in todo:
-            print(f"{job.table}: {job.notebook} " + " ".join(f"{name}={value}" for name, value in job.parameters.items()))
+            parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
+            expected = ""
+            if forecast:
+                about = "no data" if sweep.lacks_data(job) else f"about {durations.words(forecast(job).seconds)}"
+                expected = f"  ({about})"
+            print(f"{job.table}: {job.notebook} {parameters}{expected}")
         return 0
-    summary = sweep.run(chosen, jobs=args.jobs, scheduler=args.scheduler)
+    budget = args.budget and args.budget - (time.monotonic() - begin)
+    summary = sweep.run(chosen, jobs=args.jobs, scheduler=args.scheduler, budget=budget)
     for job in summary.diverged:
         print(f"diverged: {job.path.stem}")
     for job, error in summary.failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {sweep.log_path(job)}")
     if todo:
-        print(f"{len(summary.done)} runs made, {len(summary.failed)} failed; records are in {runs.runs_folder()}.")
+        made = f"{len(summary.done)} runs made, {len(summary.failed)} failed"
+        if args.budget:
+            made += f", {len(summary.stopped)} stopped at the end of the budget, {len(summary.unfit)} did not fit"
+            if summary.unfit:
+                made += f" (the shortest takes about {durations.words(min(seconds for _, seconds in summary.unfit))})"
+            if summary.without_data:
+                made += f", {len(summary.without_data)} lack data"
+        print(f"{made}; records are in {runs.runs_folder()}.")
     return 1 if summary.failed else 0
 
 
@@ -156,6 +198,14 @@ def _list(args: argparse.Namespace) -> int:
         count = f"{len(recorded)}/{len(recorded) + len(todo)}"
         tiers = ", ".join(table.tiers)
         print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {table.title}")
+    return 0
+
+
+def _status(args: argparse.Namespace) -> int:
+    from fednb import papers, status, sweep
+
+    tables = sweep.read(args.path or papers.folder() / "sweeps")
+    print(status.text(sweep.choose(tables.values(), args.tier or ())))
     return 0
 
 

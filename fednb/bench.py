@@ -1,9 +1,9 @@
 """``make bench``: what the federation costs over a bare loop of the same SGD steps.
 
 The bare loop trains one model on tensors in memory: foreach SGD, no augmentation, no averaging, no evaluation, all cores for
-each step; for MOON with two frozen networks beside it, which see every batch too, for FedProto with ten prototypes. The
-federated round does all of that and the same number of steps on batches of the same size. The two alternate, so that a busy
-machine disturbs both.
+each step; for MOON with two frozen networks beside it, which see every batch too, for FedProto with ten prototypes, for
+FedPLCC with as many as it is sent. The federated round does all of that and the same number of steps on batches of the same
+size; for FedPLCC it also clusters. The two alternate, so that a busy machine disturbs both.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ CASES = {
     ),
     "small net, batch 8": ("digits-cnn", 1, 8, 4_000, 8, Augmentation(), ("FedAvg", "MOON")),
     "MNIST network, batch 8": ("mnist-cnn", 1, 28, 4_000, 8, Augmentation(), ("FedProto",)),
+    "small net, batch 32": ("digits-cnn", 3, 16, 4_000, 32, Augmentation(pad=2, flip=True), ("FedPLCC",)),
 }
 
 
@@ -87,6 +88,22 @@ def plain_fedproto(build: Callable[[], models.Net]) -> Loss:
     return loss
 
 
+def plain_fedplcc(build: Callable[[], models.Net]) -> Loss:
+    """FedPLCC's loss as one writes it without this package: three prototypes of each class, of which two attract."""
+    prototypes, labels = torch.rand(30, build().classifier.in_features), torch.arange(30) % 10
+    weights = torch.full((30,), 1 / 3)
+
+    def loss(model: models.Net, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        z, logits = model(x)
+        s = (F.normalize(z) @ F.normalize(prototypes).T).clamp_min(1e-6).sqrt()
+        lumps, own = weights * (s / 0.07).exp(), labels == y[:, None]
+        contrast = (lumps.sum(1) / (lumps * own).sum(1)).log().mean()
+        best = (s * weights).masked_fill(~own, 0).topk(2).values.sum(1).mean()
+        return F.cross_entropy(logits, y) + contrast - 10 * best
+
+    return loss
+
+
 def bare_loop(loss: Loss, model: models.Net, x: torch.Tensor, y: torch.Tensor, batch_size: int, steps: int) -> float:
     """Seconds per step of plain PyTorch."""
     model.train()
@@ -118,6 +135,7 @@ def compare(bare: Callable[[int], float], federation: Federation, alternations: 
 
 
 def main() -> None:
+    from fednb.papers.fedplcc import FedPLCC
     from fednb.papers.fedproto import FedProto
     from fednb.papers.moon import MOON
 
@@ -126,6 +144,7 @@ def main() -> None:
     alternations = parser.parse_args().alternations
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; a round is ten clients with one epoch each")
     methods = {"FedAvg": (FedAvg(), plain_fedavg), "MOON": (MOON(), plain_moon), "FedProto": (FedProto(), plain_fedproto)}
+    methods["FedPLCC"] = (FedPLCC(), plain_fedplcc)
     for case, (model, channels, side, images, batch_size, augmentation, names) in CASES.items():
         dataset = made_up(channels, side, images, augmentation)
         head = models.MODELS[model].head is not None

@@ -161,7 +161,7 @@ class _Ledger:
 
 
 def _recipe(settings: dict[str, Any]) -> str:
-    return json.dumps({name: value for name, value in settings.items() if value is not None}, sort_keys=True)
+    return json.dumps(runs.recipe(settings), sort_keys=True)
 
 
 def recorded(table: sweep.Table, ledger: pd.DataFrame | None = None) -> tuple[int, int]:
@@ -187,19 +187,12 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
     ReportError
         If the printed table, row or column does not exist, the measure is unknown or lacks its baseline.
     """
-    if table.measure not in MEASURES:
-        raise ReportError(f"{table.name}: unknown measure {table.measure!r}; there are {', '.join(MEASURES)}.")
-    if MEASURES[table.measure].baseline and table.baseline is None:
-        raise ReportError(
-            f"{table.name}: the measure {table.measure!r} needs a row that is the baseline; name it in the table."
-        )
-    if MEASURES[table.measure].target != (table.target is not None):
-        what = "needs a target; name it in the table" if table.target is None else "does not read a target; leave it out"
-        raise ReportError(f"{table.name}: the measure {table.measure!r} {what}.")
+    _check_measures(table)
     known = _Ledger(ledger)
     places: dict[tuple[str, str], list[sweep.Job]] = {}
     for job in table.jobs:
-        places.setdefault((table.rows.name(job), table.columns.name(job)), []).append(job)
+        for column in table.columns.names(job):
+            places.setdefault((table.rows.name(job), column), []).append(job)
     rows = dict.fromkeys(row for row, _ in places)
     ordered = [(place, jobs) for row in rows for place, jobs in places.items() if place[0] == row]
     return [
@@ -207,6 +200,19 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
         for place, jobs in ordered
         for told, variant in _variants(jobs, table.best_of)
     ]
+
+
+def _check_measures(table: sweep.Table) -> None:
+    for name in table.measures:
+        if name not in MEASURES:
+            plain = (known for known in MEASURES if not known.startswith("accuracy in "))
+            raise ReportError(f"{table.name}: unknown measure {name!r}; there are {', '.join(plain)}, accuracy in DOMAIN.")
+        if MEASURES[name].baseline and table.baseline is None:
+            raise ReportError(f"{table.name}: the measure {name!r} needs a row that is the baseline; name it in the table.")
+        if MEASURES[name].target and table.target is None:
+            raise ReportError(f"{table.name}: the measure {name!r} needs a target; name it in the table.")
+    if table.target is not None and not any(MEASURES[name].target for name in table.measures):
+        raise ReportError(f"{table.name}: the measure {table.measure!r} does not read a target; leave it out.")
 
 
 def _baseline(table: sweep.Table, jobs: list[sweep.Job], known: _Ledger) -> dict[int, dict[str, Any]]:
@@ -250,7 +256,7 @@ def _cell(
         printed=printed.value,
         printed_std=printed.std,
         printed_text=printed.text,
-        measure=table.measure,
+        measure=table.measure_of(place[1]),
         target=table.target,
         label=place[0],
         told=told,
@@ -261,7 +267,7 @@ def _cell(
     candidates = [_filled(made, group, known, baseline) for group in groups.values()]
     finished = [cell for cell in candidates if cell.values]
     shown = (finished or [cell for cell in candidates if cell.statuses] or candidates)[0]
-    better = min if MEASURES[table.measure].lower_is_better else max
+    better = min if MEASURES[made.measure].lower_is_better else max
     if len(finished) > 1:
         shown = better(finished, key=lambda cell: cell.mean)
     if not shown.statuses:
@@ -281,7 +287,7 @@ def _cell(
     return replace(
         shown,
         departures=[
-            *(text for text in _departures(table, shown.job, printed) if text.split(" ")[0] not in printed.not_stated),
+            *(text for text in _departures(table, shown, printed) if text.split(" ")[0] not in printed.not_stated),
             *departs,
         ],
         not_stated=[f"{n} {own[n]}" for n in printed.not_stated if n in own and n in usual and own[n] != usual[n]],
@@ -290,10 +296,10 @@ def _cell(
     )
 
 
-def _departures(table: sweep.Table, job: sweep.Job, printed: _Printed) -> list[str]:
+def _departures(table: sweep.Table, cell: Cell, printed: _Printed) -> list[str]:
     """What is not the paper's setting of this cell. What the paper varies in the table is none."""
-    own, given = job.settings, dict(printed.settings)
-    if table.measure == "halfway":  # the run is read as one of half its length
+    own, given = cell.job.settings, dict(printed.settings)
+    if cell.measure == "halfway":  # the run is read as one of half its length
         own = replace(own, num_rounds=max(own.num_rounds // 2, 1))
     for name, value in own.flat().items():
         varied = table.printed is not None and name in (table.rows.parameter, table.columns.parameter)
@@ -343,7 +349,9 @@ def _measured(measure: Measure, cell: Cell, entry: dict[str, Any], baseline: dic
         return None
     value = measure.read(entry, {"target": cell.target} if measure.target else other)
     if value is None and not measure.baseline:
-        raise ReportError(f"{entry['path'].name} has no {cell.measure.replace('_', ' ')}.")
+        every = entry["record"]["settings"].get("evaluate_every")
+        why = f": it was evaluated after every {every} rounds and the last" if every else ""
+        raise ReportError(f"{entry['path'].name} has no {cell.measure.replace('_', ' ')}{why}.")
     return value
 
 
@@ -365,7 +373,7 @@ class _Printed:
 def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> _Printed:
     if table.printed is None:
         return _Printed()
-    printed, own, measure = _printed_table(table), job.settings.flat(), MEASURES[table.measure]
+    printed, own, measure = _printed_table(table), job.settings.flat(), MEASURES[table.measure_of(place[1])]
     row = _printed_row(table, printed["rows"], place[0], table.rows.value(job), own)
     given = printed.get("parameters", {}) | printed.get("columns_are", {}).get(place[1], {})
     given |= {name: own[name] for name in printed.get("varied", []) if name in own}
@@ -384,7 +392,7 @@ def _printed(table: sweep.Table, place: tuple[str, str], job: sweep.Job) -> _Pri
     if measure.relative and value is not None:
         (base,) = [r for r in printed["rows"] if _row_name(r) == table.baseline]
         value, std = value / base["cells"][place[1]]["value"], None
-    plain = value is None or measure.judged or measure.relative  # else as many digits as the paper prints
+    plain = value is None or measure.judged or measure.relative or measure.signed  # else as many digits as the paper prints
     text = (measure.text(value) if plain else f"{value:g}") + ("" if std is None else f" ± {std:.{measure.decimals}f}")
     given |= {name: row[name] for name in row.keys() & own.keys() if name != "method"}
     tuned = printed.get("tuned", {}) | row.get("tuned", {})
@@ -554,7 +562,8 @@ def _pairs(
     shared = sorted(sides[0].keys() & sides[1].keys())
     if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
         raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
-    return [(sides[0][seed][0], sides[1][seed][0]) for seed in shared], MEASURES[table.measure]
+    measure = MEASURES[table.measure_of(column or columns[0])]
+    return [(sides[0][seed][0], sides[1][seed][0]) for seed in shared], measure
 
 
 def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:

@@ -371,6 +371,13 @@ _FACTS = {
 }
 
 NAMES = tuple(_FACTS)
+
+
+def domain_names(name: str) -> tuple[str, ...]:
+    """The domains of a data set in the order of its groups, without loading it; empty if it has none."""
+    return tuple(_FACTS[name].domains)
+
+
 _EMBEDDED = ("digits", "digits5_mini")
 
 

@@ -7,6 +7,7 @@ divided into training and test images as RethinkFL does; `digits5_mini` is made 
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import zipfile
@@ -16,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from PIL import Image
 from scipy import ndimage
 
@@ -350,3 +352,38 @@ def _slanted(digit: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarr
 
 def _blended(digit: np.ndarray, side: int, rng: np.random.Generator, train: bool) -> np.ndarray:
     return np.abs(render.patch(rng, side, train) - _enlarged(digit, side)[..., None])
+
+
+# Public images
+
+
+@functools.lru_cache(maxsize=2)
+def public_images(name: str, number: int, channels: int, side: int) -> torch.Tensor:
+    """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
+
+    Parameters
+    ----------
+    name
+        ``"photographs"``: pieces of scikit-learn's two sample photographs, which need no download. Else a data set, whose
+        training images are taken: the first ones of a fixed permutation.
+    number, channels, side
+        How many, and their shape. Other shapes are resized, and grey is repeated or colour averaged.
+
+    Returns
+    -------
+    Tensor
+        uint8 [number, channels, side, side]; fewer where the data set has fewer.
+
+    Raises
+    ------
+    DataError
+        As `fednb.data.load`.
+    """
+    rng = seeds.generator(0, "public images")
+    if name == "photographs":
+        images = np.stack([_bytes(render.patch(rng, side, train=True)) for _ in range(number)]).transpose(0, 3, 1, 2)
+    else:
+        known = data.load(name).images.numpy()
+        images = _as_rgb(known[rng.permutation(len(known))[:number]], side)
+    images = images if channels == 3 else np.rint(images.mean(1, keepdims=True)).astype(np.uint8)
+    return torch.from_numpy(images.copy())

@@ -61,11 +61,13 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets
         it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list.
         With test groups (domains) it is the mean over groups and comes with ``groups``, of personal models the mean over
-        clients in each group.
+        clients in each group. Where the federation has a ``test_index``, only those test images count.
         With held-out training images, ``validation`` is the (mean) accuracy on those.
     """
     dataset, clients = federation.dataset, federation.clients
     everything = torch.arange(len(federation.test_labels), device=federation.test_labels.device)
+    if federation.test_index is not None:
+        everything = everything[torch.as_tensor(federation.test_index, device=everything.device)]
     if federation.test_parts is not None:
         own = [torch.as_tensor(part, device=everything.device) for part in federation.test_parts]
     else:
@@ -77,7 +79,8 @@ def evaluate(federation: Federation) -> dict[str, Any]:
         found = federation.map(lambda piece: correct(federation, clients[0], piece), pieces)
         per_client = [{name: torch.cat([f[name] for f in found]) for name in found[0]}]
     grouped = dataset.test_groups is not None and federation.test_parts is None
-    groups, num_groups = dataset.test_groups.to(everything.device) if grouped else None, len(dataset.group_names)
+    groups = dataset.test_groups.to(everything.device)[everything] if grouped else None
+    num_groups = len(dataset.group_names)
     result: dict[str, Any] = {}
     for i, name in enumerate(per_client[0]):
         accuracies = [100 * float(hits[name].float().mean()) for hits in per_client]
@@ -104,19 +107,26 @@ def last(accuracies: Sequence[float]) -> float:
     return float(accuracies[-1])
 
 
-def best(accuracies: Sequence[float]) -> float:
+# Below, None stands for a round that was not evaluated.
+
+
+def _known(accuracies: Sequence[float | None]) -> list[float]:
+    return [accuracy for accuracy in accuracies if accuracy is not None]
+
+
+def best(accuracies: Sequence[float | None]) -> float:
     """Best accuracy of any round. Chosen on the test set, so an upper bound rather than a result."""
-    return float(max(accuracies))
+    return float(max(_known(accuracies)))
 
 
-def mean_of_last(accuracies: Sequence[float], n: int = 5) -> float:
-    """Mean of the last ``n`` rounds: less noise than the last one."""
-    return float(np.mean(accuracies[-n:]))
+def mean_of_last(accuracies: Sequence[float | None], n: int = 5) -> float:
+    """Mean of the last ``n`` rounds that were evaluated: less noise than the last one."""
+    return float(np.mean(_known(accuracies)[-n:]))
 
 
-def rounds_to(accuracies: Sequence[float], target: float) -> int | None:
-    """First round (from 1) whose accuracy reaches ``target`` percent, or None."""
-    reached = np.flatnonzero(np.asarray(accuracies) >= target)
+def rounds_to(accuracies: Sequence[float | None], target: float) -> int | None:
+    """First round (from 1) that was evaluated and whose accuracy reaches ``target`` percent, or None."""
+    reached = np.flatnonzero(np.asarray(accuracies, float) >= target)  # None becomes NaN, which reaches nothing
     return int(reached[0]) + 1 if len(reached) else None
 
 

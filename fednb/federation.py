@@ -6,6 +6,7 @@ A method is what differs from FedAvg: it overrides some of the answers below, an
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import queue
@@ -21,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednb import augment, evaluate, seeds
+from fednb import augment, captured, evaluate, seeds
 from fednb.data import Dataset
 from fednb.models import Net, seed_dropout
 
@@ -48,11 +49,17 @@ class Training:
     lr: float
     momentum: float = 0.0
     weight_decay: float = 0.0
+    keep_last: bool | None = None  # train on the last, incomplete batch of an epoch too
+    local_steps: int | None = None  # at most so many SGD steps in a phase; None: whole epochs
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts."""
+    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts.
+
+    ``Training.local_steps`` may end it earlier. As epochs are counted per phase, so are steps: what an earlier phase
+    did takes nothing from a later one.
+    """
 
     epochs: int
     trains: Callable[[str], bool] = lambda name: True
@@ -117,6 +124,10 @@ class Client:
     def state(self) -> State:
         """A copy of the model's parameters and buffers."""
         return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
+
+    def seed_masks(self, seed: int) -> None:
+        """Let the dropout of the model draw its masks anew, from this seed."""
+        self._federation.masks[id(self.model)].manual_seed(seed)
 
     def random_weights(self) -> State:
         """Weights of a network of the client's own that was never trained, the same whenever they are asked for.
@@ -273,16 +284,22 @@ class Federation:
         Fraction of the clients that is sampled in each round.
     test_parts
         Test images of each client; None: all clients share the whole test set.
+    test_index
+        The test images that are evaluated where all clients share the test set; None: all of them.
     held_out
         Training images that nobody trains on; the accuracy on them is ``validation``. One array for all clients, or
         one for each; empty: there are none.
     architectures
         For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
         What a method shares must have the same shape in all of them.
+    evaluate_every
+        Evaluate after every so many rounds, and in any case from round ``training.num_rounds`` on.
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     workers
-        How many clients train side by side on a CPU, one thread each. Results do not depend on it.
+        How many clients train side by side: on a CPU one thread each, on a GPU one stream each. Results do not depend on it.
+    captured
+        Train by replays of a captured step (see `fednb.captured`); None: on a GPU.
     """
 
     method: FedAvg
@@ -293,13 +310,18 @@ class Federation:
     seed: int = 0
     participation: float = 1.0
     test_parts: Sequence[np.ndarray] | None = None
+    test_index: np.ndarray | None = None
     held_out: Sequence[np.ndarray] = ()
     architectures: Sequence[Hashable] | None = None
+    evaluate_every: int = 1
     device: str = "cpu"
     workers: int | None = None
+    captured: bool | None = None
     traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
+        if self.test_parts is not None and self.test_index is not None:
+            raise ValueError("test_index belongs to a test set that all clients share; with test_parts leave it at None.")
         d, dev = self.dataset, self.device
         self.images = augment.store(d.images, d.augmentation).to(dev)
         self.labels = d.labels.to(dev)
@@ -312,9 +334,11 @@ class Federation:
             for i, (part, key) in enumerate(zip(self.parts, keys, strict=True))
         ]
         if self.workers is None:
-            self.workers = _default_workers()
-        if dev != "cpu":
-            self.workers = 1
+            self.workers = _default_workers(dev)
+        if self.captured is None:
+            self.captured = dev != "cpu"
+        self._trainers: dict[Hashable, captured.Trainer] = {}
+        self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
         # clients take turns to use a few networks, so that memory does not grow with their number
         self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
         self._initial: dict[Hashable, State] = {}
@@ -323,6 +347,8 @@ class Federation:
             for _ in range(self.workers):
                 model = self.build_model() if key is None else self.build_model(key)
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
+                self.masks[id(model)] = torch.Generator(dev)
+                seed_dropout(model, self.masks[id(model)])
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
         self._check_shared()
         with self.hand_model(self.clients[0]):
@@ -391,8 +417,7 @@ class Federation:
         given = self.method.prepare(client, received, t)
         client.steps, client.losses = 0, {}
         rng = seeds.generator(self.seed, "batches", t, client.id)
-        masks = int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63))
-        seed_dropout(client.model, torch.Generator(self.device).manual_seed(masks))
+        client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
         for phase in self.method.plan(client, t):
             self._train(client, phase, given, rng)
         return self.method.upload(client, given)
@@ -405,6 +430,8 @@ class Federation:
         try:
             if self.workers == 1 or len(items) == 1:
                 return [function(item) for item in items]
+            if self.device != "cpu":
+                function = _on_stream(function)
             with ThreadPoolExecutor(self.workers) as pool:
                 return list(pool.map(function, items))
         finally:
@@ -419,18 +446,24 @@ class Federation:
     # --- local training -------------------------------------------------------------------------------------------
 
     def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch over a client's images: shuffled, augmented, normalised; the last incomplete batch is dropped.
+        """One epoch over a client's images: shuffled, augmented, normalised.
 
-        A client with less than one batch keeps the one it has: it would otherwise never train.
+        The last incomplete batch is dropped unless the training's ``keep_last`` says otherwise. A client with less than
+        one batch keeps the one it has in any case: it would otherwise never train.
         """
-        n, size = len(indices), self.training.batch_size
-        order = torch.from_numpy(rng.permutation(n)[: max(n - n % size, min(n, size))])
-        draws = augment.draw(len(order), self.dataset.augmentation, rng).to(self.device)
-        index = indices[order.to(self.device)]
+        index, draws = self._epoch(indices, rng)
         pixels = augment.gather(self.images, index, draws, self.dataset.augmentation)
-        labels = self.labels[index]
+        labels, size = self.labels[index], self.training.batch_size
         for x, y in zip(pixels.split(size), labels.split(size), strict=True):
             yield augment.normalise(x, *self.constants), y
+
+    def _epoch(self, indices: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+        """The images of an epoch in their order, [n], and the draws for their augmentation, [n, 4]."""
+        n, size = len(indices), self.training.batch_size
+        kept = n if self.training.keep_last else max(n - n % size, min(n, size))
+        order = torch.from_numpy(rng.permutation(n)[:kept])
+        draws = augment.draw(len(order), self.dataset.augmentation, rng).to(self.device)
+        return indices[order.to(self.device)], draws
 
     def plain_batches(self, indices: Tensor, size: int = 500) -> Iterator[Tensor]:
         """Training images as they are, normalised, in order."""
@@ -451,16 +484,38 @@ class Federation:
             if own and not any(p.requires_grad for p in own):
                 module.eval()
         optimizer = self.method.optimizer(client, parameters, given)
+        if self.captured and captured.can_be_captured(optimizer):
+            self._train_captured(client, phase, given, rng, optimizer)
+            return
         loss, losses = self.method.loss, client.losses
-        for _ in range(phase.epochs):
-            for x, y in self.batches(client.indices, rng):
-                terms = loss(model, x, y, given)
-                optimizer.zero_grad()
-                sum(terms.values()).backward()
-                optimizer.step()
-                client.steps += 1
-                for name, value in terms.items():  # sums stay on the device until the round ends
-                    losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+        batches = (batch for _ in range(phase.epochs) for batch in self.batches(client.indices, rng))
+        for x, y in itertools.islice(batches, self.training.local_steps):
+            terms = loss(model, x, y, given)
+            optimizer.zero_grad()
+            sum(terms.values()).backward()
+            optimizer.step()
+            client.steps += 1
+            for name, value in terms.items():  # sums stay on the device until the round ends
+                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+
+    def _train_captured(
+        self,
+        client: Client,
+        phase: Phase,
+        given: dict[str, Any],
+        rng: np.random.Generator,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        model, size = client.model, self.training.batch_size
+        epochs = [self._epoch(client.indices, rng) for _ in range(phase.epochs)]
+        sizes = [len(batch) for index, _ in epochs for batch in index.split(size)][: self.training.local_steps]
+        index, draws = (torch.cat(parts)[: sum(sizes)] for parts in zip(*epochs, strict=True))
+        room = max(c.num_samples for c in self.clients) * phase.epochs
+        kind = id(model), captured.trained(model), captured.shape_of(given), room
+        if kind not in self._trainers:
+            self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room, self.masks[id(model)])
+        client.losses = self._trainers[kind].train(given, index, draws, sizes, client.losses)
+        client.steps += len(sizes)
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
@@ -474,10 +529,11 @@ class Federation:
         return [self.clients[i] for i in sorted(chosen)]
 
     def run_round(self) -> dict[str, Any]:
-        """Run one round, evaluate, and return (and append to ``history``) its entry.
+        """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
-        The entry holds ``round`` (from 1), ``accuracy`` in percent, mean loss terms, ``seconds`` of training and
-        aggregation, ``evaluation_seconds``, and ``finite``: False once a loss or the server holds NaN or Inf.
+        The entry holds ``round`` (from 1), ``accuracy`` in percent (not after a round without evaluation), mean loss
+        terms, ``seconds`` of training and aggregation, ``evaluation_seconds``, and ``finite``: False once a loss or the
+        server holds NaN or Inf.
         """
         t = self.rounds_done
         begin = time.perf_counter()
@@ -489,7 +545,7 @@ class Federation:
         trained = time.perf_counter()
         self.rounds_done = t + 1  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
-        if finite:
+        if finite and (self.rounds_done % self.evaluate_every == 0 or self.rounds_done >= self.training.num_rounds):
             entry |= evaluate.evaluate(self)
         entry |= {f"loss/{name}": value for name, value in losses.items()}
         for direction, names in self.traffic.items():
@@ -518,9 +574,24 @@ class Federation:
             client.memory = memory
 
 
-def _default_workers() -> int:
-    """``$FEDNB_WORKERS``, or one per core."""
-    text = os.environ.get("FEDNB_WORKERS") or str(os.cpu_count() or 1)
+def _on_stream(function: Callable) -> Callable:
+    """The function on a stream of its own, after all that the caller has asked for so far, and finished when it returns."""
+    begin = torch.cuda.current_stream()
+
+    def work(item: Any) -> Any:
+        stream = torch.cuda.Stream()
+        stream.wait_stream(begin)
+        with torch.cuda.stream(stream):
+            result = function(item)
+        stream.synchronize()
+        return result
+
+    return work
+
+
+def _default_workers(device: str) -> int:
+    """``$FEDNB_WORKERS``, or one per core; on a GPU one."""
+    text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
     if not text.isdecimal() or int(text) < 1:
         raise ValueError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
     return int(text)

@@ -28,7 +28,8 @@ def curves(
 ) -> Axes:
     """Accuracy per communication round: a line for the mean over seeds, a band from the lowest to the highest.
 
-    Runs of a single round (SOLO) are a dashed level, as in the papers' figures.
+    Runs of a single round (SOLO) are a dashed level, as in the papers' figures. Rounds that were not evaluated are passed
+    over.
 
     Parameters
     ----------
@@ -52,19 +53,20 @@ def curves(
     rows = list(dict.fromkeys(points["row"]))
     colours = dict(zip(rows, sns.color_palette("colorblind", len(rows)), strict=True))
     if column is not None:
-        _check_column(column, chosen)
+        _check_column(column, chosen, drawn=True)
         points = points[points["column"] == column]
     if points.empty:
         return _empty(ax)
-    length = points.groupby(["row", "line"], sort=False)["round"].transform("max")
+    length = points.groupby(["row", "line"], sort=False)["round"].transform("nunique")
     curved, flat = points[length > 1], points[length == 1]
     several = points["line"].nunique() > 1
     if not curved.empty:
         style = {"style": "line"} if several else {}
         sns.lineplot(curved, x="round", y="accuracy", hue="row", palette=colours, errorbar=("pi", 100), ax=ax, **style)
-    for (row, line), level in flat.groupby(["row", "line"], sort=False)["accuracy"].mean().items():
+    for (row, line, last), level in flat.groupby(["row", "line", "round"], sort=False)["accuracy"].mean().items():
         name = f"{row}, {line}" if several else str(row)
-        ax.axhline(level, color=colours[row], linestyle="--", label=f"{name} (one round)")
+        told = "one round" if last == 1 else f"after {last} rounds"
+        ax.axhline(level, color=colours[row], linestyle="--", label=f"{name} ({told})")
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.grid(alpha=0.3)
     ax.legend(frameon=False)
@@ -87,7 +89,7 @@ def against(
     Parameters
     ----------
     column
-        Only this column.
+        Only this column; needed where each has a measure of its own.
     ledger
         From `runs.load`; by default the committed one.
 
@@ -97,9 +99,13 @@ def against(
         For a column that the table does not have, or a parameter in which its runs do not differ.
     """
     table = table_of(table) if isinstance(table, str) else table
-    measure = MEASURES[table.measure]
     if column is not None:
         _check_column(column, [table])
+    elif len(table.columns.measures) > 1:
+        known = ", ".join(table.columns.measures)
+        raise ReportError(f"{table.name} has columns with measures of their own; choose one of {known}.")
+    what = table.measures[0] if column is None else table.measure_of(column)
+    measure = MEASURES[what]
     found = [c for c in cells(table, committed() if ledger is None else ledger) if column in (None, c.column)]
     axis = next((axis for axis in (table.rows, table.columns) if axis.parameter == parameter), None)
     places: dict[str, float] = {}
@@ -121,7 +127,7 @@ def against(
         raise ReportError(f"{table.name}: its runs do not differ in {parameter}, so there is nothing to draw.")
     order = {x: i for i, x in enumerate(sorted(places, key=places.__getitem__))}
     ax = ax or plt.figure(layout="constrained").subplots()
-    ax.set(xlabel=parameter.replace("_", " "), ylabel=_AXIS.get(table.measure, table.measure.replace("_", " ")))
+    ax.set(xlabel=parameter.replace("_", " "), ylabel=_AXIS.get(what, what.replace("_", " ")))
     ax.set_xticks(range(len(order)), list(order))
     ax.set_xlim(-0.3, len(order) - 0.7)
     drawn = printed = False
@@ -166,8 +172,15 @@ def _number(value: Any, label: str, otherwise: float) -> float:
     return float(found[0]) if found else float(otherwise)
 
 
-def _check_column(column: str, tables: Iterable[sweep.Table]) -> None:
-    known = dict.fromkeys(table.columns.name(job) for table in tables for job in table.jobs)
+def _check_column(column: str, tables: Iterable[sweep.Table], drawn: bool = False) -> None:
+    """Refuse a column that no table has; with ``drawn`` also one whose own measure has no curves."""
+    known = dict.fromkeys(
+        name
+        for table in tables
+        for job in table.jobs
+        for name in table.columns.names(job)
+        if not (drawn and name in table.columns.measures) or MEASURES[table.measure_of(name)].curve
+    )
     if column not in known:
         raise ReportError(f"There is no column {column!r}; there are {', '.join(known)}.")
 
@@ -181,15 +194,15 @@ def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame
     """One row per run and round; ``line`` tells apart what shares a row label."""
     records, tables, points = records_by_path(ledger), list(tables), []
     for table in tables:
-        metric = MEASURES[table.measure].curve
         for cell in cells(table, ledger):
+            metric = MEASURES[cell.measure].curve
             line = f"{cell.column} ({table.name})" if len(tables) > 1 else cell.column
             for metrics in (records[path]["metrics"] for path in cell.paths):
                 points += [
                     (cell.row, cell.column, line, *pair)
                     for pair in zip(metrics.get("round", []), metrics.get(metric, []), strict=False)
                 ]
-    # without the rounds in which a run diverged
+    # without the rounds in which a run diverged or was not evaluated
     return pd.DataFrame(points, columns=["row", "column", "line", "round", "accuracy"]).dropna()
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fednb import evaluate
+from fednb import data, evaluate
 
 
 class Value(NamedTuple):
@@ -45,6 +45,8 @@ class Measure:
         What stands for a value that was never reached.
     relative
         Whether printed values are divided by the baseline's printed value first.
+    signed
+        Whether a value is told with its sign: a difference.
     lower
         Whether the smaller of two values is the better one, where that does not follow from ``median``.
     unit
@@ -65,6 +67,7 @@ class Measure:
     median: bool = False
     worst: float = math.inf
     relative: bool = False
+    signed: bool = False
     lower: bool = False
     unit: str = "points"
     printed: str = "value"
@@ -91,7 +94,7 @@ class Measure:
             return ""
         if not self.reached(value):
             return f"> {min(bounds):.{self.decimals}f}" if self.lower_is_better else f"< {max(bounds):.{self.decimals}f}"
-        return f"{value:.{self.decimals}f}"
+        return f"{value:{'+' if self.signed else ''}.{self.decimals}f}"
 
 
 def _final(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value | None]:
@@ -108,14 +111,27 @@ def _entry(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value]:
     return lambda run, baseline: Value(float(run[name]))
 
 
+def _in_domain(name: str) -> Callable[[dict[str, Any], dict[str, Any]], Value | None]:
+    def read(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
+        value = run["record"]["final"].get("groups", {}).get(name)
+        return None if value is None else Value(float(value))
+
+    return read
+
+
+def _lead(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+    return Value(run["record"]["final"]["accuracy"] - baseline["record"]["final"]["accuracy"])
+
+
 def _up_numbers(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
     """In thousands, from the messages of the last round."""
     return Value(run["record"]["metrics"]["up_numbers"][-1] / 1000)
 
 
-def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+def _halfway(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
     accuracies = run["record"]["metrics"]["accuracy"]
-    return Value(float(accuracies[max(len(accuracies) // 2, 1) - 1]))
+    value = accuracies[max(len(accuracies) // 2, 1) - 1]
+    return None if value is None else Value(float(value))
 
 
 def _rounds_to_target(run: dict[str, Any], table: dict[str, Any]) -> Value:
@@ -172,6 +188,13 @@ MEASURES = {
         _final("accuracy/local classes"),
         judged=True,
         curve="accuracy/local classes",
+    ),
+    "lead": Measure(
+        "Test accuracy after the last round minus the baseline's with the same seed, in percentage points.",
+        _lead,
+        baseline=True,
+        signed=True,
+        curve="",
     ),
     "accuracy_std": Measure(
         "Standard deviation of the test accuracy over clients, in percentage points.",
@@ -232,4 +255,15 @@ MEASURES = {
         median=True,
         worst=0.0,
     ),
+}
+# They have no curves: a run in several domains is drawn as one, by its mean
+MEASURES |= {
+    f"accuracy in {domain}": Measure(
+        "Test accuracy in that domain after the last round, in percent; a run's accuracy is the mean over its domains.",
+        _in_domain(domain),
+        judged=True,
+        curve="",
+    )
+    for name in data.NAMES
+    for domain in data.domain_names(name)
 }

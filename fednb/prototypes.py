@@ -84,10 +84,9 @@ def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
     missing = capacity - len(prototypes["labels"])
     if missing < 0:
         raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
-    vectors, labels = prototypes["vectors"], prototypes["labels"]
     return {
-        "vectors": torch.cat([vectors, vectors.new_zeros(missing, vectors.shape[1])]),
-        "labels": torch.cat([labels, labels.new_full((missing,), -1)]),
+        name: torch.cat([values, values.new_full((missing, *values.shape[1:]), -1 if name == "labels" else 0)])
+        for name, values in prototypes.items()
     }
 
 
@@ -96,7 +95,7 @@ class WithPrototypes(FedAvg):
     """FedAvg whose clients also send what they know of each class, and receive what the server makes of it.
 
     A method overrides `summary`, what a client sends; `merge`, what the server keeps; `sent`, what a client
-    receives; and uses ``given["prototypes"]`` in its loss: the received set, padded to one row per class.
+    receives; and uses ``given["prototypes"]`` in its loss: the received set, padded to `room` rows.
     """
 
     def start(self, model: Net, num_clients: int) -> Server:
@@ -108,8 +107,12 @@ class WithPrototypes(FedAvg):
         return super().broadcast(server, client_id) | {"prototypes": self.sent(server, client_id)}
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        capacity = client.model.classifier.out_features
+        capacity = self.room(client, received)
         return super().prepare(client, received, t) | {"prototypes": padded(received["prototypes"], capacity)}
+
+    def room(self, client: Client, received: Message) -> int:
+        """How many rows the received set is padded to: by default one per class."""
+        return client.model.classifier.out_features
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
         return super().upload(client, given) | {"prototypes": self.summary(client)}

@@ -80,6 +80,7 @@ _MEANING = {
 LISTED = 6  # tables that the README names per notebook
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}
+_COUNTED |= {"local_steps": "local steps", "test_per_domain": "test images of each domain"}
 
 
 def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -119,14 +120,23 @@ def markdown(table: sweep.Table, ledger: pd.DataFrame | None = None, *, link: st
     """
     found = cells(table, ledger)
     some, left_out = _some_recorded(found)
-    text = [f"**{table.title}**", MEASURES[table.measure].words]
+    text = [f"**{table.title}**", _words(table)]
     if some:
-        text.append(_lines(table, some, link))
+        text.append(_lines_of_rows(table, some, link) if table.columns.measures else _lines(table, some, link))
     elif any(cell.printed_text for cell in found):
         text.append(_paper_grid(table, found))
     notes = _notes(table, some, left_out, found)
     command = f"python -m fednb sweep notebooks/sweeps/{Path(table.file).name} --table {table.name}"
     return "\n\n".join([*text, "\n".join(f"- {note}" for note in notes), f"Made by `{command}`."]) + "\n"
+
+
+def _words(table: sweep.Table) -> str:
+    """What the cells hold."""
+    columns: dict[str, list[str]] = {}
+    for column, measure in table.columns.measures.items():
+        columns.setdefault(MEASURES[measure].words, []).append(column)
+    said = [f"{', '.join(names)}: {words[0].lower()}{words[1:]}" for words, names in columns.items()]
+    return " ".join(said) or MEASURES[table.measure].words
 
 
 def _some_recorded(found: list[Cell]) -> tuple[list[Cell], list[str]]:
@@ -151,7 +161,7 @@ def _lines(table: sweep.Table, found: list[Cell], link: str) -> str:
             "seeds": _seeds(cell),
             "difference": _difference(cell),
             "verdict": cell.verdict,
-            "records": " ".join(f"[{seed}]({link}/{path.name})" for seed, path in zip(cell.seeds, cell.paths, strict=True)),
+            "records": _records(cell, link),
         }
         for cell in found
     ]
@@ -159,6 +169,33 @@ def _lines(table: sweep.Table, found: list[Cell], link: str) -> str:
     if len({cell.column for cell in found}) == 1:
         shown.remove(columns)
     return _grid(shown, [[line[name] for name in shown] for line in lines], right=("paper", "here", "difference"))
+
+
+def _lines_of_rows(table: sweep.Table, found: list[Cell], link: str) -> str:
+    """Columns as the paper has them; of each row a line with its numbers, one with ours, and one with the verdicts."""
+    columns = list(dict.fromkeys(cell.column for cell in found))
+    rows: dict[str, dict[str, Cell]] = {}
+    for cell in found:
+        rows.setdefault(cell.row, {})[cell.column] = cell
+    lines = []
+    for row, of_columns in rows.items():
+        own = [of_columns[column] for column in columns]  # a run fills a row
+        seeds = "; ".join(dict.fromkeys(map(_seeds, own)))
+        kinds = {
+            "paper": [*(cell.printed_text for cell in own), "", ""],
+            "here": [*map(_here, own), seeds, _records(own[0], link)],
+            "verdict": [*(cell.verdict for cell in own), "", ""],
+        }
+        shown = {kind: texts for kind, texts in kinds.items() if kind == "here" or any(texts)}
+        lines += [["" if i else row, kind, *texts] for i, (kind, texts) in enumerate(shown.items())]
+    heads = [_heading(table.rows), "", *columns, "seeds", "records"]
+    if all(line[1] == "here" for line in lines):
+        heads, lines = [heads[0], *heads[2:]], [[line[0], *line[2:]] for line in lines]
+    return _grid(heads, lines, right=columns)
+
+
+def _records(cell: Cell, link: str) -> str:
+    return " ".join(f"[{seed}]({link}/{path.name})" for seed, path in zip(cell.seeds, cell.paths, strict=True))
 
 
 def _paper_grid(table: sweep.Table, found: list[Cell]) -> str:
@@ -188,8 +225,7 @@ def _notes(table: sweep.Table, some: list[Cell], left_out: list[str], found: lis
         notes.append(f"The baseline is {table.baseline}.")
     if table.target is not None:
         notes.append(f"The target is {table.target:g} %.")
-    if some and (rule := MEASURES[table.measure].rule):
-        notes.append(rule)
+    notes += dict.fromkeys(rule for cell in some if (rule := MEASURES[cell.measure].rule))
     seen = set() if table.printed else _varied(table)  # then rows and columns tell it
     notes += _by_cell(
         some, lambda cell: ", ".join(_in_words(text) for text in cell.departures if text.split(" ")[0] not in seen)
@@ -208,14 +244,24 @@ def _notes(table: sweep.Table, some: list[Cell], left_out: list[str], found: lis
         if left_out:
             rest = [cell for cell in found if cell not in some]
             tiers = [tier for tier in table.tiers if any(cell.tier == tier for cell in rest)]
-            runs_left = sum(cell.expected for cell in rest)
-            notes.append(f"Not run: {', '.join(left_out)} ({runs_left} runs, tier {', '.join(tiers)}).")
+            notes.append(f"Not run: {', '.join(left_out)} ({_num_runs(table, rest)} runs, tier {', '.join(tiers)}).")
     else:
-        count = sum(cell.expected for cell in found)
+        count = _num_runs(table, found)
         notes.append(f"None of {count} {'run' if count == 1 else 'runs'} recorded (tier {', '.join(table.tiers)}).")
-    if stale := sum(cell.stale for cell in found):
+    if stale := sum(cell.stale for cell in _first_of_runs(table, found)):
         notes.append(f"Stale records, of an older results version, which do not count: {stale}.")
     return notes
+
+
+def _first_of_runs(table: sweep.Table, found: list[Cell]) -> list[Cell]:
+    """The cells without those of the same runs in further columns."""
+    if not table.columns.measures:
+        return found
+    return list({cell.row: cell for cell in reversed(found)}.values())[::-1]
+
+
+def _num_runs(table: sweep.Table, found: list[Cell]) -> int:
+    return sum(cell.expected for cell in _first_of_runs(table, found))
 
 
 def _varied(table: sweep.Table) -> set[str]:
@@ -260,6 +306,8 @@ def _in_words(departure: str) -> str:
     name, value, rest = departure.split(" ", 2)
     if name == "validation":
         return f"{float(value):.0%} of the training images held out"
+    if name == "keep_last":
+        return f"the last incomplete batch of an epoch {'trained on' if value == 'True' else 'dropped'}"
     if name in _COUNTED:
         return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]} {rest}"
     return f"{name.replace('_', ' ')} {value} {rest}"

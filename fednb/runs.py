@@ -31,7 +31,7 @@ from tqdm import tqdm
 from fednb import data, evaluate, models, partition, seeds
 from fednb.data import ROOT, Dataset
 from fednb.federation import FedAvg, Federation
-from fednb.settings import Settings, SettingsError, departures
+from fednb.settings import NO_DEPARTURE, Settings, SettingsError, departures
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -50,12 +50,16 @@ def runs_folder() -> Path:
     return Path(os.environ.get("FEDNB_RUNS", Path(own or ROOT) / "results" / "runs"))
 
 
+def recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """What of the settings, all in one level, makes a run; without what is None and does not apply."""
+    # so that a setting added later leaves the keys of older runs as they are
+    return {name: value for name, value in settings.items() if value is not None}
+
+
 def key(settings: Settings, fingerprint: str, version: int = RESULTS_VERSION) -> str:
     """Twelve hex digits that name a recipe."""
-    # what is None does not apply, so that a setting added later leaves the keys of older runs as they are
-    recipe = {name: value for name, value in settings.flat().items() if value is not None}
-    recipe |= {"version": version, "data": fingerprint}
-    return hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()[:12]
+    named = recipe(settings.flat()) | {"version": version, "data": fingerprint}
+    return hashlib.sha256(json.dumps(named, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def record_path(settings: Settings, fingerprint: str, folder: Path | None = None) -> Path:
@@ -185,6 +189,21 @@ def _held_out(settings: Settings, num_images: int, client: int = 0) -> np.ndarra
     return np.sort(order[: max(1, round(settings.validation * num_images))])
 
 
+def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
+    """The test images that are evaluated, sorted, int64 [n]; None: all of them.
+
+    Whatever the seed they are the same, so that runs stay comparable; with a larger ``test_per_domain`` come others on top.
+    """
+    if settings.test_per_domain is None:
+        return None
+    groups = dataset.test_groups.numpy()
+    orders = [
+        seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
+        for domain in range(len(dataset.group_names))
+    ]
+    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
+
+
 def federation(
     settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
 ) -> Federation:
@@ -211,17 +230,25 @@ def federation(
             dataset=dataset,
             parts=parts,
             test_parts=test_parts,
+            test_index=test_index(settings, dataset),
             held_out=held_out,
             architectures=models.heterogeneous(settings.model, settings.num_clients) if settings.heterogeneous else None,
             build_model=build_model,
             training=settings.training,
             seed=settings.seed,
             participation=settings.participation,
+            evaluate_every=settings.evaluate_every or 1,
             device=_device(device),
             workers=workers,
         )
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
+
+
+def device_name(chosen: str | None = None) -> tuple[str, bool]:
+    """The name of the device on which runs are made here, as records have it, and whether it is a GPU."""
+    device = _device(chosen)
+    return (_cpu_name(), False) if device == "cpu" else (torch.cuda.get_device_name(device), True)
 
 
 def _device(chosen: str | None) -> str:
@@ -255,7 +282,8 @@ def run(
     commit()  # now: the code on disk may change while the run goes on
     fingerprint = load_dataset(settings.dataset).fingerprint
     path = record_path(settings, fingerprint)
-    checkpoints = path.parent.parent / "checkpoints"
+    lock, checkpoint = (_beside(path, suffix) for suffix in (".lock", ".pt"))
+    checkpoints = checkpoint.parent
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         checkpoints.mkdir(parents=True, exist_ok=True)
@@ -266,13 +294,13 @@ def run(
             f"Runs cannot be recorded in {path.parent} ({error.strerror}): "
             "make it writable, or set FEDNB_RUNS to another folder."
         ) from error
-    with _locked(checkpoints / f"{path.stem}.lock"):
+    with _locked(lock):
         if path.exists():
             record = read(path)
             if record["status"] != "failed" and not again:
                 return record
         try:
-            record = _run(settings, methods, device, workers, checkpoints / f"{path.stem}.pt", checkpoint_seconds)
+            record = _run(settings, methods, device, workers, checkpoint, checkpoint_seconds)
         except SettingsError:
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
@@ -280,8 +308,41 @@ def run(
             _write(path, failed | {"error": f"{type(error).__name__}: {error}"})
             raise
         _write(path, record)
-        (checkpoints / f"{path.stem}.pt").unlink(missing_ok=True)
+        checkpoint.unlink(missing_ok=True)
     return record
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    """The lock or the checkpoint of the run with this record."""
+    return path.parent.parent / "checkpoints" / f"{path.stem}{suffix}"
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Whether the run with this record can go on from a checkpoint."""
+    return _beside(path, ".pt").exists()
+
+
+def history(path: Path) -> list[dict[str, Any]]:
+    """The rounds up to the checkpoint of the run with this record; empty without one, or if it cannot be read."""
+    checkpoint = _beside(path, ".pt")
+    try:  # mapped: of gigabytes of networks nothing is read
+        return torch.load(checkpoint, map_location="cpu", weights_only=True, mmap=True)["history"]
+    except Exception:  # a run with a broken checkpoint starts anew
+        return []
+
+
+def in_progress(path: Path) -> bool:
+    """Whether a living process is making the run with this record (always False where there are no such locks)."""
+    try:
+        import fcntl
+
+        with _beside(path, ".lock").open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):
+        pass
+    return False
 
 
 def _run(
@@ -308,7 +369,7 @@ def _run(
             _save(fed.checkpoint(), checkpoint)
             unsaved = 0.0
     history = pd.DataFrame(fed.history).drop(columns="finite")
-    accuracies = [a for a in history.get("accuracy", pd.Series(dtype=float)).tolist() if a == a]
+    accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
     final: dict[str, Any] = {}
     if accuracies and status == "finished":
         wanted = ("accuracy", "clients", "groups", "validation")
@@ -323,7 +384,7 @@ def _run(
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
         "seconds_per_round": round(float(seconds.mean()), 3),
         "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
-        "device": _cpu_name() if fed.device == "cpu" else torch.cuda.get_device_name(fed.device),
+        "device": device_name(fed.device)[0],
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
         "metrics": {name: [_plain(v) for v in history[name]] for name in history},
@@ -332,6 +393,8 @@ def _run(
 
 def _partition(fed: Federation) -> dict[str, Any]:
     told = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
+    if fed.test_index is not None:
+        told["test_images"] = len(fed.test_index)
     return told if fed.test_parts is None else told | {"test_sizes": [len(part) for part in fed.test_parts]}
 
 
@@ -412,7 +475,7 @@ def _progress(fed: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
     )
     for t in bar:
         entry = fed.run_round()
-        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "diverged"
+        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "not evaluated" if entry["finite"] else "diverged"
         bar.set_postfix_str(text)
         if kind == "log":
             left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"]) / 60
@@ -454,5 +517,6 @@ def repeat_command(record: dict[str, Any], notebook: str) -> str:
     names = [f.name for f in dataclasses.fields(Settings)]
     paper = {n: v for n, v in settings.items() if n in ("method", "dataset", "seed")}
     changed = {d.split(" ")[0] for d in record["departures"]} | {n for n in settings if n not in names}
+    changed |= {n for n in NO_DEPARTURE if settings.get(n) is not None}
     chosen = paper | {n: settings[n] for n in settings if n in changed}
     return f"python -m fednb run {notebook} " + " ".join(f"{n}={v}" for n, v in chosen.items())

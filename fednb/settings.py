@@ -20,8 +20,13 @@ class SettingsError(ValueError):
 # Which settings belong to one kind of split alone
 _OF_SPLIT = dict.fromkeys(("beta", "balance", "min_size"), "dirichlet")
 _OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), "n-way-k-shot")
-_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw"), "domain")
+_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw", "test_per_domain"), "domain")
 _OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
+_OPTIONAL += ("keep_last", "local_steps", "evaluate_every")
+# What says the same as None, so that a recipe has one key; where the paper has another value, it stays as it is
+_SAME_AS_NONE = {"heterogeneous": False, "pretrained": False, "keep_last": False, "evaluate_every": 1}
+# A run may look at its accuracy as often as it likes: it ends as the paper's
+NO_DEPARTURE = ("evaluate_every",)
 
 # MOON, section 4.1; FedProc and FedSSC follow it. What is not in the paper is in its code.
 _MOON = dict.fromkeys(_OPTIONAL) | {
@@ -82,13 +87,15 @@ N_WAY: dict[str, dict[str, Any]] = {
     "cifar10": _FEDPROTO | {"model": "resnet-18-7x7", "stdev": 1, "num_rounds": 110, "pretrained": True},
 }
 
-# FedPLCC, section "Experiments": one client per domain, with about 300 training images (400 on DomainNet). It does not
-# give the batch size, that of RethinkFL's code, nor how the images are drawn: with equal classes, our choice.
+# FedPLCC, section "Experiments": one client per domain, with about 300 training images (400 on DomainNet). It gives
+# neither the batch size nor what becomes of an incomplete batch, both as in RethinkFL's code, nor how the images are
+# drawn: with equal classes, our choice.
 _FEDPLCC = _MOON | {
     "partition": "domain",
     "beta": None,
     "per_domain": 300,
     "balanced_draw": True,
+    "keep_last": True,
     "num_rounds": 50,
     "model": "resnet-10",
     "projection_head": False,
@@ -139,7 +146,19 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
     "SOLO": {"": {"num_rounds": 1, "local_epochs": 300}, "digits": {"num_rounds": 1, "local_epochs": 50}},
     # FedProto, appendix A
     "FedProto": {"": {"lam": 1.0}, "cifar10": {"lam": 0.1}},
+    # FedPLCC, section "Experiments": λ1 per data set, λ2 = 10 λ1. Of the methods that it compares with it gives no
+    # hyperparameters ("slightly adjusted"): they are their papers' and code's. On the small digits all are our own.
+    "FedPLCC": {
+        "": {"lam1": 1.0, "lam2": 10.0},
+        "digits5_mini": {"lam1": 0.3, "lam2": 3.0},
+        "digits5": {"lam1": 100.0, "lam2": 1000.0},
+        "office10": {"lam1": 20.0, "lam2": 200.0},
+    },
+    "FedPLVM": {"": {"lam": 100.0}, "digits5_mini": {"lam": 0.3}},
+    "FPL": {"": {"temperature": 0.02}, "digits5_mini": {"temperature": 1.0}},
 }
+for _name in ("digits5", "office10", "pacs", "domainnet"):  # RethinkFL
+    METHODS["MOON"][_name] = {"mu": 5.0}
 
 
 # name: (types, test, what is allowed in words)
@@ -178,6 +197,10 @@ _RULES: dict[str, _Rule] = {
     "pretrained": _SWITCH,
     "per_domain": _rule(Count),
     "balanced_draw": _SWITCH,
+    "test_per_domain": _rule(Count),
+    "keep_last": _SWITCH,
+    "local_steps": _rule(Count),
+    "evaluate_every": _rule(Count),
     "validation": ((float,), lambda v: 0 < v < 1, "a fraction between 0 and 1"),
     "seed": _rule(NonNegativeInt),
 }
@@ -215,6 +238,10 @@ class Settings:
     pretrained: bool | None  # start from ImageNet weights; None: from random ones
     per_domain: int | None  # training images of a client, at most
     balanced_draw: bool | None  # of each class as many, as far as there are
+    test_per_domain: int | None  # test images of a domain that are evaluated, at most; None: all
+    keep_last: bool | None  # train on the last, incomplete batch of an epoch; None: it is dropped, as in MOON's code
+    local_steps: int | None  # SGD steps of a client in a phase of a round, at most; None: whole epochs
+    evaluate_every: int | None  # evaluate after every so many rounds, and after the last; None: after each
     seed: int
 
     @property
@@ -290,7 +317,8 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
                 )
             _known("parameter", name, [*_RULES, *fields])
     split = given.get("partition", usual_split(dataset))
-    values = defaults(method, dataset, split if split in SPLITS else None) | given | {"seed": seed}
+    usual = defaults(method, dataset, split if split in SPLITS else None)
+    values = usual | given | {"seed": seed}
     for name, owner in _OF_SPLIT.items():
         if split != owner and split in SPLITS:
             if name in given:
@@ -311,6 +339,7 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
             raise SettingsError(f"{name} is {value!r}; it must be {words}.")
         if float in types:
             values[name] = float(value)
+    values |= {name: None for name, same in _SAME_AS_NONE.items() if values[name] == same and usual[name] is None}
     if values["projection_head"] and MODELS[values["model"]][1] is None:
         raise SettingsError(f"Model {values['model']!r} has no projection head; set projection_head to False.")
     hyper = {}
@@ -336,7 +365,9 @@ def _like(default: Any, value: Any, name: str) -> Any:
 
 
 def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``. Seeds do not count.
+    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``.
+
+    Neither seeds nor `NO_DEPARTURE` count.
 
     Parameters
     ----------
@@ -345,10 +376,11 @@ def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     """
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     unread = [name for name, owner in _OF_SPLIT.items() if owner != settings.partition]  # the partition itself is told
+    no_limit = {"test_per_domain": "all", "local_steps": "whole epochs"}  # what None means there
     return [
-        f"{name} {value} instead of {paper[name]}"
+        f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()
-        if name in paper and name not in unread and value != paper[name]
+        if name in paper and name not in (*unread, *NO_DEPARTURE) and value != paper[name]
     ]
 
 

@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import json
+import math
 import os
 import queue
 import re
@@ -33,12 +34,16 @@ from tqdm import tqdm
 
 from fednb import data, papers, runs, settings
 from fednb.data import ROOT, DataError
+from fednb.durations import Forecast
 from fednb.settings import Settings, SettingsError
 
 TAGS = ("setup", "parameters", "export", "run")
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
+DEFAULT_PRIORITY = 100
+STOPPED = "it was ended before it was done."  # what `execute` says of a run that it has ended itself
+NO_BUDGET = "A budget is for runs on this machine, not on a cluster: leave out the budget or the scheduler."
 _REQUIRED = ("title", "rows", "columns", "tier")
-_OPTIONAL = ("printed", "measure", "baseline", "target", "best_of", "parameters", "grid", "runs")
+_OPTIONAL = ("printed", "measure", "baseline", "target", "best_of", "parameters", "grid", "runs", "priority")
 
 
 class SweepError(Exception):
@@ -59,6 +64,8 @@ class Job:
         Of the run's record, whether it exists or not.
     tier
         One of `TIERS`: how long it takes, and on what.
+    priority
+        From 1, which is made first.
     """
 
     notebook: str
@@ -67,6 +74,7 @@ class Job:
     settings: Settings
     path: Path
     tier: str = TIERS[0]
+    priority: int = DEFAULT_PRIORITY
 
     @property
     def status(self) -> str | None:
@@ -85,11 +93,15 @@ class Axis:
 
     ``named`` are names for runs that several settings tell apart: ``"MOON (mu=1)"`` for method MOON with mu 1, say. The
     first that fits a run goes before its value's label.
+
+    Columns may have ``measures`` of their own, by name, instead of a parameter (which is then empty): every run is in all
+    of them.
     """
 
     parameter: str
     labels: dict[Any, str]
     named: dict[str, dict[str, Any]] = field(default_factory=dict)
+    measures: dict[str, str] = field(default_factory=dict)
 
     def value(self, job: Job) -> Any:
         """A run's value of the parameter; None if its method does not have it."""
@@ -107,6 +119,10 @@ class Axis:
                 return name
         return self.label(self.value(job))
 
+    def names(self, job: Job) -> list[str]:
+        """The rows or columns that a run is in: all of those with a measure, else one."""
+        return list(self.measures) or [self.name(job)]
+
 
 @dataclass(frozen=True)
 class Table:
@@ -116,6 +132,8 @@ class Table:
     ----------
     printed
         Its original, as named in ``data/reported.json``.
+    measure
+        What its cells hold, but for columns that have measures of their own.
     baseline
         The row that the measure compares the others with.
     target
@@ -137,6 +155,15 @@ class Table:
     best_of: str | None = None
     target: float | None = None
 
+    def measure_of(self, column: str | None) -> str:
+        """What the cells of a column hold."""
+        return self.columns.measures.get(column, self.measure)
+
+    @property
+    def measures(self) -> list[str]:
+        """What its cells hold, each once."""
+        return list(dict.fromkeys(self.columns.measures.values())) or [self.measure]
+
     @property
     def tiers(self) -> list[str]:
         """The tiers of its runs, the quickest first."""
@@ -145,11 +172,27 @@ class Table:
 
 @dataclass
 class Summary:
-    """What a sweep did: runs that were recorded before, runs that ended, and with the reason those that did not."""
+    """What a sweep did: runs that were recorded before, runs that ended, and with the reason those that did not.
+
+    With a budget there are also runs that were stopped at its end, runs that were not expected to end within it, with the
+    seconds that they need, and runs without data.
+    """
 
     recorded: list[Job] = field(default_factory=list)
     done: list[Job] = field(default_factory=list)
     failed: list[tuple[Job, str]] = field(default_factory=list)
+    stopped: list[Job] = field(default_factory=list)
+    unfit: list[tuple[Job, float]] = field(default_factory=list)
+    without_data: list[Job] = field(default_factory=list)
+
+    def add(self, job: Job, error: str | None) -> None:
+        """Note a run that has ended, as `execute` says how."""
+        if error is None:
+            self.done.append(job)
+        elif error == STOPPED:
+            self.stopped.append(job)
+        else:
+            self.failed.append((job, error))
 
     @property
     def diverged(self) -> list[Job]:
@@ -237,10 +280,15 @@ def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) ->
     grids += [{key: value if isinstance(value, list) else [value] for key, value in run.items()} for run in single]
     product = [dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]
     jobs = _with_tiers(entry["tier"], [job(notebook, fixed | chosen, name) for chosen in product])
+    jobs = _with_priorities(entry.get("priority", DEFAULT_PRIORITY), jobs)
     printed = entry.get("printed")
     if printed is not None and printed not in _printed_tables():
         raise SweepError(f"data/reported.json has no table {printed!r}.")
-    rows, columns = _axis("rows", entry["rows"], jobs), _axis("columns", entry["columns"], jobs)
+    rows = _axis("rows", entry["rows"], jobs)
+    columns = _columns(entry["columns"], jobs, with_baseline="baseline" in entry)
+    for key in ("measure", "best_of") if columns.measures else ():
+        if key in entry:
+            raise SweepError(f"its columns have measures of their own, and a run fills a row of them: leave out {key}.")
     if (best_of := entry.get("best_of")) is not None:
         _check_name(best_of, defaults(jobs[0].notebook), f"the notebook {jobs[0].notebook}")
     return Table(
@@ -279,6 +327,18 @@ def _with_tiers(entry: Any, jobs: list[Job]) -> tuple[Job, ...]:
     return tuple(dataclasses.replace(job, tier=tiers[job.settings.dataset]) for job in jobs)
 
 
+def _with_priorities(entry: Any, jobs: tuple[Job, ...]) -> tuple[Job, ...]:
+    """Give each run its priority: the table's, or that of its data set; of those not named, the usual one."""
+    datasets = list(dict.fromkeys(job.settings.dataset for job in jobs))
+    priorities = entry if isinstance(entry, dict) else dict.fromkeys(datasets, entry)
+    for dataset, priority in priorities.items():
+        if isinstance(priority, bool) or not isinstance(priority, int) or priority < 1:
+            raise SweepError(f"priority is {priority!r}; it must be a whole number from 1, which is made first.")
+        if dataset not in datasets:
+            raise SweepError(f"priority names the data set {dataset!r}, which no run of the table has.")
+    return tuple(dataclasses.replace(job, priority=priorities.get(job.settings.dataset, DEFAULT_PRIORITY)) for job in jobs)
+
+
 def _baseline(row: Any, rows: Axis, columns: Axis, jobs: tuple[Job, ...]) -> str | None:
     """Check that every run has a run of the baseline's row with its column and seed."""
     if row is None:
@@ -286,11 +346,40 @@ def _baseline(row: Any, rows: Axis, columns: Axis, jobs: tuple[Job, ...]) -> str
     names = dict.fromkeys(rows.name(job) for job in jobs)
     if row not in names:
         raise SweepError(f"the baseline must be a row; there is no row {row!r}: {settings.known(row, names)}")
-    have = {(columns.name(job), job.settings.seed) for job in jobs if rows.name(job) == row}
-    for job in jobs:
-        if (place := (columns.name(job), job.settings.seed)) not in have:
-            raise SweepError(f"the baseline {row!r} has no run in column {place[0]!r} with seed {place[1]}, as others have.")
+    have = {(name, job.settings.seed) for job in jobs if rows.name(job) == row for name in columns.names(job)}
+    for name, seed in ((name, job.settings.seed) for job in jobs for name in columns.names(job)):
+        if (name, seed) not in have:
+            raise SweepError(f"the baseline {row!r} has no run in column {name!r} with seed {seed}, as others have.")
     return row
+
+
+def _columns(entry: Any, jobs: tuple[Job, ...], with_baseline: bool) -> Axis:
+    """Columns by a parameter or, given as ``{measures: {NAME: MEASURE}}``, by measures.
+
+    ``domains`` is short for the domains of the runs' data set, their mean, and by how much that leads the baseline's.
+    """
+    if entry == "domains":
+        measures = {domain: f"accuracy in {domain}" for domain in _domains(jobs)} | {"Avg.": "accuracy"}
+        entry = {"measures": measures | ({"Delta": "lead"} if with_baseline else {})}
+    if not isinstance(entry, dict) or "measures" not in entry:
+        return _axis("columns", entry, jobs)
+    _check_keys("columns", entry, ("measures",))
+    measures = entry["measures"]
+    if not isinstance(measures, dict) or not measures or not all(isinstance(m, str) for m in measures.values()):
+        raise SweepError("measures in columns must map names of columns to measures.")
+    return Axis("", {}, measures={str(name): measure for name, measure in measures.items()})
+
+
+def _domains(jobs: tuple[Job, ...]) -> tuple[str, ...]:
+    """The domains that all runs have."""
+    names = list(dict.fromkeys(job.settings.dataset for job in jobs))
+    if len(names) > 1:
+        raise SweepError(
+            f"columns: domains are those of one data set, but its runs have {', '.join(names)}: divide the table."
+        )
+    if not (domains := data.domain_names(names[0])):
+        raise SweepError(f"columns: domains needs a data set of several domains, and {names[0]} is none.")
+    return domains
 
 
 def _axis(what: str, entry: Any, jobs: tuple[Job, ...]) -> Axis:
@@ -443,6 +532,11 @@ def _find_data(dataset: str) -> str | DataError:
     return _fingerprint(dataset, os.environ.get("FEDNB_DATA"))
 
 
+def lacks_data(job: Job) -> bool:
+    """Whether a run's data set is not here."""
+    return isinstance(_find_data(job.settings.dataset), DataError)
+
+
 def _record_path(chosen: Settings) -> Path:
     found = _find_data(chosen.dataset)
     if isinstance(found, str):
@@ -547,7 +641,7 @@ def execute(
     Returns
     -------
     str or None
-        None if the run is recorded; else what went wrong, in one line.
+        None if the run is recorded; `STOPPED` if it was ended because ``stop`` said so; else what went wrong, in one line.
     """
     log = logs / f"{job.path.stem}.log"
     order = {
@@ -579,6 +673,8 @@ def execute(
                     echo(line.rstrip("\n"))
         finally:
             _end(process)
+    if running:
+        return None if job.recorded else STOPPED
     if process.returncode == 0:
         return None if job.recorded else f"the notebook {job.notebook} ended without the record {job.path.name}."
     last = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
@@ -644,11 +740,22 @@ def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tu
 
 
 def plan(tables: Iterable[Table]) -> tuple[list[Job], list[Job]]:
-    """The runs of the tables, each once: those that are recorded, and those to do."""
+    """The runs of the tables, each once: those that are recorded, and those to do, in the order in which they are made.
+
+    That is by priority, of which a run in several tables has the best, then as in the files.
+    """
     recorded, todo = [], []
-    for one in {job.path: job for table in tables for job in table.jobs}.values():
+    for one in unique(tables):
         (recorded if one.recorded else todo).append(one)
     return recorded, todo
+
+
+def unique(tables: Iterable[Table]) -> list[Job]:
+    """The runs of the tables, each once, by priority and then as in the files."""
+    found: dict[Path, Job] = {}
+    for one in sorted((job for table in tables for job in table.jobs), key=lambda job: job.priority):
+        found.setdefault(one.path, one)
+    return list(found.values())
 
 
 def prepare(todo: Iterable[Job]) -> None:
@@ -664,8 +771,16 @@ def prepare(todo: Iterable[Job]) -> None:
         raise SweepError(f"Logs cannot be written in {logs_folder()} ({error.strerror}).") from error
 
 
-def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2, scheduler: str | None = None) -> Summary:
-    """Make the runs that are not recorded.
+def run(
+    tables: Iterable[Table],
+    *,
+    jobs: int = 1,
+    attempts: int = 2,
+    scheduler: str | None = None,
+    budget: float | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Summary:
+    """Make the runs that are not recorded, in the order of `plan`.
 
     Parameters
     ----------
@@ -675,39 +790,72 @@ def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2, scheduler:
         How often a run that fails is tried. The other runs go on in any case.
     scheduler
         Address of a dask scheduler, whose workers make the runs, one per thread; ``jobs`` is then of no account.
+    budget
+        Seconds after which nothing is made any more; not with a scheduler. A run is started only if it is expected to end
+        within what is left of them (`fednb.durations`); where one is not, later ones that are go first. What still runs at
+        the end is stopped, and goes on from its checkpoint at the next call. Runs without data are left out.
+    clock
+        Seconds since whenever.
 
     Returns
     -------
     Summary
         Runs that failed are in it with the reason; they are not raised.
     """
+    if budget is not None and scheduler is not None:
+        raise SweepError(NO_BUDGET)
+    end = math.inf if budget is None else clock() + budget
     recorded, todo = plan(tables)
-    prepare(todo)
-    summary, stop, slots = Summary(recorded), threading.Event(), queue.SimpleQueue()
+    summary = Summary(recorded)
+    if budget is not None:
+        summary.without_data = [job for job in todo if lacks_data(job)]
+        todo = [job for job in todo if not lacks_data(job)]
+    prepare(todo or summary.without_data)
     if scheduler is not None:
         if todo:
             from fednb import cluster
 
             cluster.run(todo, summary, scheduler, attempts=attempts)
         return summary
+    forecast = Forecast(jobs) if budget is not None and todo else None
+    ended, slots, running, waiting = threading.Event(), queue.SimpleQueue(), {}, list(todo)
     for slot in range(jobs):
         slots.put(slot)
+
+    def stop() -> bool:
+        return ended.is_set() or clock() >= end
 
     def one(job: Job) -> str | None:
         slot = slots.get()
         try:
-            return execute_again(job, environment(slot, jobs), attempts=attempts, stop=stop.is_set)
+            return execute_again(job, environment(slot, jobs), attempts=attempts, stop=stop)
         finally:
             slots.put(slot)
 
+    def start() -> None:
+        while len(running) < jobs and (job := next(filter(fits, waiting), None)) is not None:
+            waiting.remove(job)
+            running[pool.submit(one, job)] = job
+
+    def fits(job: Job) -> bool:
+        return forecast is None or forecast(job).seconds <= end - clock()
+
+    def collect(job: Job, future: Future[str | None]) -> str | None:
+        error = future.result()
+        if error is None and forecast is not None:
+            forecast.learn(job)
+        return error
+
     pool = ThreadPoolExecutor(jobs)
     try:
-        follow({pool.submit(one, job): job for job in todo}, summary)
+        start()
+        follow(running, summary, collect, start, total=len(todo), seconds=end - clock())
     except BaseException:  # Ctrl-C above all
-        stop.set()
+        ended.set()
         raise
     finally:
         pool.shutdown(cancel_futures=True)
+    summary.unfit = [(job, forecast(job).seconds) for job in waiting]
     return summary
 
 
@@ -716,6 +864,9 @@ def follow(
     summary: Summary,
     collect: Callable[[Job, Future[Any]], str | None] = lambda job, future: future.result(),
     watch: Callable[[], None] = lambda: None,
+    *,
+    total: int | None = None,
+    seconds: float = math.inf,
 ) -> None:
     """Fill the summary as runs end: a live line in a terminal, else a line per run.
 
@@ -726,26 +877,31 @@ def follow(
     collect
         Says of a future that has ended what went wrong, or None if the run is recorded.
     watch
-        Called every second.
+        Called every second, and after a run has ended; may add futures.
+    total
+        How many there will be, if more than there are.
+    seconds
+        After which all will have ended.
     """
-    begin, live, pending, total = time.monotonic(), sys.stderr.isatty(), set(futures), len(futures)
+    begin, live, total, count = time.monotonic(), sys.stderr.isatty(), total or len(futures), 0
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
     with tqdm(total=total, unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
-        while pending:
-            ended, pending = wait(pending, timeout=1, return_when=FIRST_COMPLETED)
+        while futures:
+            ended = wait(list(futures), timeout=1, return_when=FIRST_COMPLETED).done
             while ended:
                 future = ended.pop()
                 job = futures.pop(future)
                 error = collect(job, future)
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
-                summary.done.append(job) if error is None else summary.failed.append((job, error))
+                summary.add(job, error)
+                count += 1
                 bar.update()
                 bar.set_postfix(failed=len(summary.failed), refresh=False)
                 if not live:
-                    count = len(summary.done) + len(summary.failed)
-                    left = (time.monotonic() - begin) / count * (total - count)
-                    text = job.status if error is None else f"failed: {error}"
-                    rest = f"; about {tqdm.format_interval(left)} left" if left else ""
+                    spent = time.monotonic() - begin
+                    left = min(spent / count * (total - count), seconds - spent)
+                    text = job.status if error is None else "stopped" if error == STOPPED else f"failed: {error}"
+                    rest = f"; about {tqdm.format_interval(left)} left" if left > 0 else ""
                     print(f"{count}/{total}  {job.path.stem}  {text}{rest}", file=sys.stderr, flush=True)
             bar.refresh()
             watch()

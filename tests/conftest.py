@@ -192,9 +192,10 @@ def places():
         found = {}
         for job in table.jobs:
             own = {name: value for name, value in job.settings.flat().items() if value is not None and name != "seed"}
-            here = found.setdefault((table.rows.name(job), table.columns.name(job)), [])
-            if own not in here:
-                here.append(own)
+            for column in table.columns.names(job):
+                here = found.setdefault((table.rows.name(job), column), [])
+                if own not in here:
+                    here.append(own)
         return found
 
     return collect

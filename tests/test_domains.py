@@ -14,7 +14,7 @@ from fednb.papers.foundations import METHODS
 from PIL import Image
 from scipy.io import savemat
 
-from fednb import __main__, data, domains, models, partition, pictures, render, runs, settings
+from fednb import __main__, data, domains, evaluate, models, partition, pictures, render, runs, settings
 from fednb.settings import SettingsError
 
 OFFICE = {  # images per domain and class, in the order of the classes
@@ -566,6 +566,7 @@ def test_fedplccs_settings(dataset, clients, rounds, per_domain):
     assert (s.partition, s.num_clients, s.num_rounds, s.per_domain) == ("domain", clients, rounds, per_domain)
     assert (s.model, s.projection_head, s.local_epochs, s.batch_size) == ("resnet-10", False, 10, 64)
     assert (s.lr, s.momentum, s.weight_decay, s.balanced_draw, s.beta) == (0.01, 0.9, 1e-5, True, None)
+    assert (s.keep_last, s.local_steps, s.evaluate_every, s.test_per_domain) == (True, None, None, None)
     assert len(data._FACTS[dataset].domains) == clients
     assert settings.departures(s) == []
     for method in METHODS:
@@ -580,6 +581,7 @@ def test_fedplccs_settings(dataset, clients, rounds, per_domain):
         ({"beta": 0.5}, "beta belongs to partition 'dirichlet'; with 'domain' leave it at None"),
         ({"dataset": "digits", "partition": "domain"}, "no settings for digits with partition 'domain'; .* digits5_mini"),
         ({"dataset": "digits", "per_domain": 10}, "per_domain belongs to partition 'domain'"),
+        ({"dataset": "digits", "test_per_domain": 10}, "test_per_domain belongs to partition 'domain'"),
         ({"dataset": "digits5mini"}, "Unknown dataset 'digits5mini': .*did you mean 'digits5_mini'"),
     ],
 )
@@ -613,6 +615,38 @@ def test_a_run_is_judged_in_each_domain():
     assert record["model_parameters"] == models.num_parameters(
         models.build("digits-cnn", 10, side=16, projection_head=False)
     )
+
+
+def test_as_many_test_images_of_each_domain_as_asked_for(mini):
+    index = runs.test_index(resolve(test_per_domain=40), mini)
+    assert index.dtype == np.int64 and (np.diff(index) > 0).all()
+    assert np.bincount(mini.test_groups[index]).tolist() == [40] * 5
+    own = (mini.test_groups == 3).nonzero().flatten().numpy()
+    assert not np.array_equal(index[mini.test_groups[index] == 3], own[:40])  # drawn, not the first
+    assert np.array_equal(index, runs.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini))
+    assert set(index) < set(runs.test_index(resolve(test_per_domain=41), mini))
+    assert runs.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
+    assert runs.test_index(resolve(), mini) is None
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
+def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method):
+    s = resolve(method, test_per_domain=40, num_rounds=1, local_epochs=1)
+    index = runs.test_index(s, mini)
+    other = torch.ones(750, dtype=torch.bool)
+    other[index] = False
+    noise = torch.where(other.view(-1, 1, 1, 1), 255 - mini.test_images, mini.test_images)
+    record = runs.run(s, METHODS, workers=1)
+    assert record["partition"]["test_images"] == 200
+    assert "test_per_domain 40 instead of all" in record["departures"]
+    monkeypatch.setattr(runs, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise))
+    assert runs.run(s, METHODS, workers=2, again=True)["metrics"]["groups"] == record["metrics"]["groups"]
+    fed = runs.federation(s, METHODS, workers=1)
+    fed.run_round()
+    hits = [evaluate.correct(fed, c, torch.arange(750))["classifier"] for c in fed.clients[: 5 if method == "SOLO" else 1]]
+    chosen = [index[mini.test_groups[index] == d] for d in range(5)]
+    by_hand = [100 * np.mean([h[own].float().mean().item() for h in hits]) for own in chosen]
+    assert list(record["final"]["groups"].values()) == pytest.approx(by_hand, rel=1e-6)
 
 
 # --- what people see

@@ -164,6 +164,39 @@ def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(federate):
     assert [c.steps for c in fed.clients] == [10, 4, 2, 2]
 
 
+def test_the_incomplete_batch_can_be_kept(federate, identical, rounds):
+    fed = federate(sizes=(20, 9, 3, 4), keep_last=True)
+    rng = np.random.default_rng(0)
+    assert [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients] == [[4] * 5, [4, 4, 1], [3], [4]]
+    model = rounds(fed)
+    assert [c.steps for c in fed.clients] == [10, 6, 2, 2]
+    assert not identical(model, rounds(federate(sizes=(20, 9, 3, 4))))
+    even = [rounds(federate(sizes=(20, 8, 3, 4), keep_last=kept)) for kept in (True, False, None)]
+    assert identical(even[0], even[1]) and identical(even[1], even[2])
+
+
+def test_a_client_takes_no_more_steps_than_allowed(federate, identical, rounds):
+    fed = federate(local_steps=7, sizes=(20, 9, 3, 4))  # of 10, 4, 2 and 2 in two epochs
+    model = rounds(fed)
+    assert [c.steps for c in fed.clients] == [7, 4, 2, 2]
+    assert not identical(model, rounds(federate(sizes=(20, 9, 3, 4))))
+    whole = federate(sizes=(20,), local_epochs=1)
+    assert identical(rounds(whole), rounds(federate(sizes=(20,), local_epochs=3, local_steps=5)))
+
+
+def test_every_phase_has_its_steps(federate):
+    class Noting(FedRep):
+        def loss(self, model, x, y, given):
+            seen.append([p.requires_grad for p in model.parameters()])
+            return super().loss(model, x, y, given)
+
+    seen = []
+    fed = federate(Noting(), sizes=(20,), local_steps=3)
+    fed.run_round()
+    assert fed.clients[0].steps == len(seen) == 6
+    assert seen[0] == seen[2] != seen[3] == seen[5]
+
+
 def test_rounds_and_clients_have_different_orders(federate, make_dataset):
     class Noting(FedAvg):
         def loss(self, model, x, y, given):
@@ -469,6 +502,22 @@ def test_personal_models_are_judged_in_every_group(federate, make_dataset, batch
     assert entry["accuracy"] == pytest.approx(sum(entry["groups"].values()) / 2)
 
 
+def test_of_a_shared_test_set_some_images_can_be_enough(federate, make_dataset, batch_norm_net):
+    index = np.array([2, 3, 5, 7, 30, 34, 39])
+    plain = federate(SOLO(), test_index=index)
+    entry = plain.run_round()
+    by_hand = [100 * hits(c.memory["model"], batch_norm_net(), plain)[index].float().mean().item() for c in plain.clients]
+    assert entry["clients"] == pytest.approx(by_hand)
+    groups = torch.tensor([0] * 33 + [1] * 7)
+    fed = federate(dataset=make_dataset(test_groups=groups, group_names=("big", "small")), test_index=index)
+    entry = fed.run_round()
+    right = hits(fed.server["model"], batch_norm_net(), fed).float()
+    by_hand = {"big": 100 * right[index[:5]].mean().item(), "small": 100 * right[index[5:]].mean().item()}
+    assert entry["groups"] == pytest.approx(by_hand)
+    with pytest.raises(ValueError, match="with test_parts leave it at None"):
+        federate(test_parts=[index] * 4, test_index=index)
+
+
 def test_further_read_outs_have_a_name(federate):
     class Two(FedAvg):
         def predict(self, model, x, given):
@@ -490,6 +539,19 @@ def test_evaluation_changes_nothing(federate, identical, method):
         assert identical(state_of(fed), before)
         fed.run_round(), undisturbed.run_round()
     assert identical(state_of(fed), state_of(undisturbed))
+
+
+@pytest.mark.parametrize("method", [FedAvg(), SOLO(), SCAFFOLD(niid_bench=True)])
+def test_evaluation_every_few_rounds_leaves_the_rest_as_it_was(federate, identical, method):
+    always, seldom = federate(method, num_rounds=5), federate(method, num_rounds=5, evaluate_every=2)
+    for _ in range(6):
+        always.run_round(), seldom.run_round()
+    assert [entry["round"] for entry in seldom.history if "accuracy" in entry] == [2, 4, 5, 6]  # 5 is the last one planned
+    assert identical(state_of(always), state_of(seldom))
+    timings = ("seconds", "evaluation_seconds")
+    for full, entry in zip(always.history, seldom.history, strict=True):
+        assert all(full[name] == value for name, value in entry.items() if name not in timings)
+        assert ("accuracy" in entry) == (full.keys() == entry.keys())
 
 
 def test_evaluation_works_with_more_workers_than_test_images(federate, make_dataset):

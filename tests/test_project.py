@@ -110,7 +110,7 @@ class TestNotebook:
 
     def test_defaults_resolve_on_embedded_data(self, path):
         resolved = sweep.resolve(path.stem, {})
-        assert resolved.dataset == "digits"
+        assert data.load(resolved.dataset).source == "embedded"
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 
 

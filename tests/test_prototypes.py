@@ -142,8 +142,9 @@ def test_the_first_prototypes_are_all_taken_and_no_new_ones_change_nothing(ident
 def test_padding_fills_up_with_rows_that_are_no_prototypes(identical):
     prototypes = made_up([4, 0], [7, 8], dtype=torch.float32)
     full = padded(prototypes, 5)
-    assert set(full) == {"vectors", "labels"}
+    assert set(full) == {"vectors", "labels", "counts"}
     assert full["labels"].tolist() == [4, 0, -1, -1, -1]
+    assert full["counts"].tolist() == [7, 8, 0, 0, 0]
     assert full["vectors"].dtype == torch.float32
     assert torch.equal(full["vectors"], torch.cat([prototypes["vectors"], torch.zeros(3, 3)]))
     assert identical(padded(full, 5), full)

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import compare, figures, papers, report, runs, settings, sweep
+from fednb import compare, data, evaluate, figures, papers, report, runs, settings, sweep
 from fednb.data import ROOT
 from fednb.measures import MEASURES
 
@@ -428,6 +428,42 @@ def test_curves():
         assert report.curves(table(nothing), ledger=runs.load()).texts[0].get_text() == "nothing recorded"
 
 
+def test_rounds_that_were_not_evaluated():
+    curve = [None, 20.0, None, 40.0, 30.0]
+    one = job(num_rounds=5, evaluate_every=2)
+    record(one, 30.0, curve=curve)
+    assert (evaluate.best(curve), evaluate.mean_of_last(curve), evaluate.mean_of_last(curve, 2)) == (40.0, 30.0, 35.0)
+    assert (evaluate.rounds_to(curve, 20), evaluate.rounds_to(curve, 21), evaluate.rounds_to(curve, 41)) == (2, 4, None)
+    t = table(one, printed=None)
+    assert list(report.curves(t, ledger=runs.load()).lines[0].get_xydata().flat) == [2, 20, 4, 40, 5, 30]
+    assert only(t).departures == ["num_rounds 5 instead of 100"]
+    assert only(replace(t, measure="halfway")).values == (20.0,)
+    assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
+    assert only(replace(t, measure="rounds_to_target", target=50)).bounds == (5.0,)
+    assert only(replace(t, measure="speedup", baseline="FedAvg")).values == (1.25,)  # 30 % in round 4 of 5
+    odd = job(num_rounds=5, evaluate_every=5)
+    record(odd, 30.0, curve=[None] * 4 + [30.0])
+    with pytest.raises(report.ReportError, match=r"json has no halfway: it was evaluated after every 5 rounds and the last"):
+        report.cells(table(odd, printed=None, measure="halfway"))
+    level = report.curves(table(odd, printed=None), ledger=runs.load()).lines[0]
+    assert (set(level.get_ydata()), level.get_label()) == ({30.0}, "FedAvg (after 5 rounds)")
+    assert figures.svg(table(odd, printed=None), runs.load()) is not None
+
+
+def test_departures_in_words():
+    t = table(job(num_rounds=1, keep_last=True, local_steps=10))
+    record(t.jobs[0])
+    assert (
+        "- All runs: 1 round instead of 100, the last incomplete batch of an epoch trained on, "
+        "10 local steps instead of whole epochs." in report.markdown(t)
+    )
+    domains = settings.resolve(METHODS, method="FedAvg", dataset="digits5", keep_last=False, test_per_domain=2000)
+    assert [report._in_words(text) for text in settings.departures(domains)] == [
+        "2000 test images of each domain instead of all",
+        "the last incomplete batch of an epoch dropped",
+    ]
+
+
 def test_the_sweep_files_of_the_project_fit_the_printed_tables(tmp_path):
     sweeps = ROOT / "notebooks" / "sweeps"
     written = {path.name for path in report.write_all(sweeps, tmp_path)}
@@ -606,6 +642,237 @@ def test_halfway_and_validation():
     content["final"]["validation"] = 48.0
     path.write_text(json.dumps(content))
     assert only(table(held, printed=None, measure="validation")).values == (48.0,)
+
+
+# --- a run in several domains -----------------------------------------------------------------------------------------
+
+OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")
+PRINTED = (62.5, 83.16, 72.41, 53.33)  # FedAvg in FedPLCC's table III; the mean is 67.85
+
+
+def domain_job(method="FedAvg", seed=0, dataset="office10", **given):
+    return job(method, seed, dataset=dataset, **given)
+
+
+def in_domains(job, *accuracies, names=OFFICE, **more):
+    """Write the record of a run that ends with these accuracies in the domains."""
+    mean = sum(accuracies) / len(accuracies)
+    path = record(job, mean, **more)
+    content = json.loads(path.read_text())
+    if content["final"]:
+        content["final"]["groups"] = dict(zip(names, accuracies, strict=True))
+    path.write_text(json.dumps(content))
+    return path
+
+
+def domain_table(*jobs, names=OFFICE, printed="FedPLCC Table III", baseline="FedAvg", **more):
+    measures = {name: f"accuracy in {name}" for name in names} | {"Avg.": "accuracy"}
+    measures |= {"Delta": "lead"} if baseline else {}
+    columns = sweep.Axis("", {}, measures=measures)
+    return replace(
+        table(*jobs, printed=printed, baseline=baseline, name="office", title="Office-10"), columns=columns, **more
+    )
+
+
+def two_methods(ahead=2.0):
+    """FedAvg as printed with three seeds; FedProx so many points higher in each domain."""
+    jobs = [domain_job(method, seed) for method in ("FedAvg", "FedProx") for seed in range(3)]
+    for one in jobs:
+        shift = 0.1 * (one.settings.seed - 1) + (ahead if one.settings.method == "FedProx" else 0)
+        in_domains(one, *(accuracy + shift for accuracy in PRINTED))
+    return domain_table(*jobs)
+
+
+def test_a_run_fills_a_row_of_domains():
+    found = report.cells(two_methods())
+    assert [(c.row, c.column) for c in found] == [(m, c) for m in ("FedAvg", "FedProx") for c in (*OFFICE, "Avg.", "Delta")]
+    average, prox = found[:6], found[6:]
+    assert [c.mean for c in average] == pytest.approx([*PRINTED, 67.85, 0])
+    assert [c.printed for c in average] == [*PRINTED, 67.85, None]
+    assert [c.mean - a.mean for c, a in zip(prox, average, strict=True)] == pytest.approx([2.0] * 6)
+    assert [c.printed for c in prox] == [54.46, 75.79, 86.21, 56.67, 68.282, 0.432]
+    assert [c.verdict for c in average] == ["reproduced"] * 5 + [""]
+    # half width 2.484 times 0.1: one point is the rule
+    assert [c.verdict for c in prox] == ["off by +10.0", "off by +9.4", "off by -11.8", "off by -1.3", "off by +1.6", ""]
+    assert all(len(c.paths) == c.expected == 3 and c.departures == [] for c in found)
+    assert {c.measure for c in average} == {*(f"accuracy in {name}" for name in OFFICE), "accuracy", "lead"}
+    assert prox[5].std == pytest.approx(0)  # of differences between equal seeds
+
+
+def test_markdown_of_domains_is_the_papers_table():
+    lines = report.markdown(two_methods()).splitlines()
+    assert lines[2] == (
+        "Caltech, Amazon, Webcam, DSLR: test accuracy in that domain after the last round, in percent; a run's accuracy is "
+        "the mean over its domains. Avg.: test accuracy after the last round, in percent. Delta: test accuracy after the "
+        "last round minus the baseline's with the same seed, in percentage points."
+    )
+    assert lines[4:6] == [
+        "| method |  | Caltech | Amazon | Webcam | DSLR | Avg. | Delta | seeds | records |",
+        "| :-- | :-- | --: | --: | --: | --: | --: | --: | :-- | :-- |",
+    ]
+    assert lines[6] == "| FedAvg | paper | 62.5 | 83.2 | 72.4 | 53.3 | 67.8 | - |  |  |"
+    assert lines[7].startswith(
+        "|  | here | 62.5 ± 0.1 | 83.2 ± 0.1 | 72.4 ± 0.1 | 53.3 ± 0.1 | 67.8 ± 0.1 | +0.0 ± 0.0 | 3 of 3 | [0](../runs/"
+    )
+    assert lines[7].count("](") == 3
+    verdicts = " | ".join(["reproduced"] * 5)
+    assert lines[8] == f"|  | verdict | {verdicts} |  |  |  |"
+    assert lines[9] == "| FedProx | paper | 54.5 | 75.8 | 86.2 | 56.7 | 68.3 | +0.4 |  |  |"
+    assert "- The baseline is FedAvg." in lines
+
+
+def test_domains_without_printed_numbers_are_a_line_per_row():
+    names = ("Photo", "Art painting", "Cartoon", "Sketch")
+    jobs = [domain_job(method, dataset="pacs", num_rounds=2) for method in ("FedAvg", "FedProx")]
+    for one, accuracy in zip(jobs, (50.0, 60.0), strict=True):
+        in_domains(one, *(accuracy + i for i in range(4)), names=names, note="a stand-in for DomainNet")
+    text = report.markdown(domain_table(*jobs, names=names, printed=None))
+    assert "| method | Photo | Art painting | Cartoon | Sketch | Avg. | Delta | seeds | records |" in text
+    assert "| FedProx | 60.0 | 61.0 | 62.0 | 63.0 | 61.5 | +10.0 | 1 of 1 | [0](" in text
+    assert "- All runs: data are not the published set (a stand-in for DomainNet)." in text
+    assert "- All runs: 2 rounds instead of 50." in text
+    assert "paper" not in text
+
+
+def test_domains_of_reduced_runs_are_not_judged():
+    one = domain_job(num_rounds=5)
+    in_domains(one, *PRINTED)
+    assert [c.verdict for c in report.cells(domain_table(one))] == ["reduced"] * 5 + [""]
+
+
+def test_rows_of_domains_that_were_not_run_count_each_run_once():
+    jobs = [domain_job(method, seed) for method in ("FedAvg", "FedProx") for seed in range(2)]
+    text = report.markdown(domain_table(*jobs))
+    assert "| method | paper, Caltech | paper, Amazon | paper, Webcam | paper, DSLR | paper, Avg. | paper, Delta |" in text
+    assert "| FedAvg | 62.5 | 83.2 | 72.4 | 53.3 | 67.8 | - |" in text
+    assert "- None of 4 runs recorded (tier hours-gpu)." in text
+    for one in jobs[:2]:
+        in_domains(one, *PRINTED)
+    in_domains(replace(jobs[2], path=jobs[2].path.with_name("old.json")), *PRINTED, version=runs.RESULTS_VERSION - 1)
+    text = report.markdown(domain_table(*jobs))
+    assert "- Not run: FedProx (2 runs, tier hours-gpu)." in text
+    assert "which do not count: 1." in text
+    assert "| FedProx |" not in text
+
+
+def test_a_domain_row_that_diverged_or_lacks_its_baseline():
+    jobs = [domain_job("FedAvg"), domain_job("FedProx")]
+    record(jobs[0], status="diverged", curve=[10.0, None])
+    in_domains(jobs[1], *PRINTED)
+    average, prox = (report.cells(domain_table(*jobs))[i : i + 6] for i in (0, 6))
+    assert [c.verdict for c in average] == ["diverged"] * 6
+    assert [c.verdict for c in prox] == ["indicative"] * 5 + ["without baseline"]
+    text = report.markdown(domain_table(*jobs))
+    assert "|  | here |  |  |  |  |  |  | 1 of 1, 1 diverged | [0](" in text
+    assert "| 1 of 1; 1 of 1, 1 without baseline | [0](" in text
+
+
+def test_printed_rows_of_fedplcc_are_found_by_method_and_label():
+    one = domain_job()
+    plcc = replace(one, settings=replace(one.settings, method="FedPLCC"))
+    delta = [c for c in report.cells(domain_table(one, plcc)) if c.row == "FedPLCC"]
+    assert [c.printed for c in delta] == [72.77, 84.74, 75.86, 80.0, 78.342, 10.492]
+    named = {"L_contra w/o, L_corr w/o": {"method": "FedAvg"}, "L_contra w/, L_corr phi=1": {"method": "FedProx"}}
+    jobs = [domain_job(method, dataset="digits5") for method in ("FedAvg", "FedProx")]
+    t = domain_table(*jobs, names=(), printed="FedPLCC Table V", baseline="L_contra w/o, L_corr w/o")
+    t = replace(t, rows=sweep.Axis("method", {}, named))
+    assert [(c.row, c.column, c.printed) for c in report.cells(t)] == [
+        ("L_contra w/o, L_corr w/o", "Avg.", 60.394),
+        ("L_contra w/o, L_corr w/o", "Delta", None),
+        ("L_contra w/, L_corr phi=1", "Avg.", 78.304),
+        ("L_contra w/, L_corr phi=1", "Delta", 17.91),
+    ]
+
+
+@pytest.mark.parametrize("dataset", ["digits5", "office10", "domainnet"])
+def test_the_domains_are_called_as_the_paper_calls_them(dataset):
+    number = {"digits5": "II", "office10": "III", "domainnet": "IV"}[dataset]
+    assert list(report.printed(f"FedPLCC Table {number}")["FedAvg"]) == [*data.domain_names(dataset), "Avg.", "Delta"]
+
+
+def test_leads_in_a_domain():
+    t = two_methods()
+    assert report.paired(t, "FedProx", "FedAvg", "Webcam") == (pytest.approx(2.0), pytest.approx(0, abs=1e-9), 3)
+    assert report.lead(t, "FedProx", "FedAvg", "Avg.") == "+2.0 ± 0.0 points over 3 seeds: ahead"
+    with pytest.raises(
+        report.ReportError, match=r"several columns; choose one of Caltech, Amazon, Webcam, DSLR, Avg\., Delta"
+    ):
+        report.lead(t, "FedProx", "FedAvg")
+    in_domains(t.jobs[3], 90.0, 83.16, 72.41, 53.33)
+    assert report.lead(t, "FedProx", "FedAvg", "Caltech").startswith("+10.5 ± ")
+    assert report.lead(t, "FedProx", "FedAvg", "DSLR").startswith("+1.4 ± ")
+
+
+def test_domains_in_frame_summary_and_terminal(tmp_path, monkeypatch):
+    t = two_methods()
+    lines = report.frame(t)
+    assert len(lines) == 12
+    amazon = lines[(lines["row"] == "FedProx") & (lines["column"] == "Amazon")].iloc[0]
+    assert (amazon["measure"], amazon["printed"], amazon["mean"]) == ("accuracy in Amazon", 75.79, pytest.approx(85.16))
+    assert report.csv(t).count("\n") == 13
+    assert report._summary(t, report.cells(t)) == "5 reproduced, 5 off"
+    assert re.search(r"FedProx +Delta +0\.4 +2\.0 +0\.0 +3", report.text(t))
+    assert report.recorded(t) == (6, 6)
+    monkeypatch.setattr(sweep, "read", lambda path: {"office": t})
+    assert "| [office](office.md) | Office-10 | 6 of 6 | 5 reproduced, 5 off | [curves](../figures/office.svg) |" in (
+        report.write_all(tmp_path / "sweeps", tmp_path)[-1].read_text()
+    )
+    (line,) = [
+        x for x in report.readme((ROOT / "README.md").read_text(), tmp_path, runs.load()).splitlines() if "office.md" in x
+    ]
+    assert "[office](results/tables/office.md): 5 reproduced, 5 off" in line
+
+
+def test_a_run_in_several_domains_has_one_curve():
+    t = two_methods()
+    ax = report.curves(t, ledger=runs.load())
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["FedAvg", "FedProx"]
+    assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
+    assert figures.svg(t, runs.load()).decode().count("communication round") == 1
+    assert report.curves(t, column="Avg.", ledger=runs.load()).lines
+    with pytest.raises(report.ReportError, match=r"no column 'Caltech'; there are Avg\.\."):
+        report.curves(t, column="Caltech", ledger=runs.load())
+
+
+def test_a_domain_against_a_parameter():
+    jobs = [domain_job("FedProx", mu=mu) for mu in (0.1, 1.0)]
+    for one, accuracy in zip(jobs, (10.0, 20.0), strict=True):
+        in_domains(one, accuracy, 30.0, 30.0, 30.0)
+    t = domain_table(*jobs, printed=None, baseline=None)
+    ax = report.against(t, "mu", column="Caltech", ledger=runs.load())
+    assert list(ax.lines[0].get_xydata().flat) == [0, 10, 1, 20]
+    assert ax.get_ylabel() == "accuracy in Caltech"
+    with pytest.raises(report.ReportError, match="measures of their own; choose one of Caltech, Amazon, Webcam, DSLR, Avg"):
+        report.against(t, "mu", ledger=runs.load())
+
+
+def test_columns_whose_measure_does_not_fit():
+    one = domain_job()
+    in_domains(one, *PRINTED)
+
+    def measured(**measures):
+        return replace(domain_table(one, printed=None, baseline=None), columns=sweep.Axis("", {}, measures=measures))
+
+    with pytest.raises(
+        report.ReportError, match=r"unknown measure 'accuracy in Paris'; there are accuracy, .*, accuracy in DOMAIN"
+    ):
+        report.cells(measured(a="accuracy in Paris"))
+    with pytest.raises(report.ReportError, match="json has no accuracy in MNIST"):
+        report.cells(measured(a="accuracy in MNIST"))
+    with pytest.raises(
+        report.ReportError, match="the measure 'lead' needs a row that is the baseline; name it in the table"
+    ):
+        report.cells(measured(a="accuracy", b="lead"))
+    with pytest.raises(report.ReportError, match="'rounds_to_target' needs a target"):
+        report.cells(measured(a="accuracy", b="rounds_to_target"))
+    a, b = report.cells(replace(measured(a="accuracy", b="rounds_to_target"), target=60.0))
+    assert (a.mean, b.mean) == (pytest.approx(67.85), 1)
+    short = domain_job(num_rounds=50)
+    halves = replace(measured(a="accuracy", b="halfway"), jobs=(short,))
+    assert [c.departures for c in report.cells(halves)] == [
+        ["num_rounds 50 instead of 100"],
+        ["num_rounds 25 instead of 100"],
+    ]
 
 
 # --- what is the paper's, and what is not -----------------------------------------------------------------------------

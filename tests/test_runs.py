@@ -462,7 +462,15 @@ def test_keys_are_what_they_were():
     assert runs.key(settings.resolve(METHODS, method="FedAvg", dataset="digits"), FINGERPRINT, 1) == "35600bc66e60"
 
 
-@pytest.mark.parametrize("given", [{}, {"partition": "iid"}, {"momentum_factor": False, "seed": 2, "beta": 5}])
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"partition": "iid"},
+        {"momentum_factor": False, "seed": 2, "beta": 5},
+        {"keep_last": True, "local_steps": 2, "evaluate_every": 3},
+    ],
+)
 def test_the_command_that_repeats_a_run_has_its_settings(given):
     s = quick(num_rounds=1, **given)
     words = shlex.split(runs.repeat_command(runs.run(s, METHODS), "00_foundations"))
@@ -477,6 +485,50 @@ def test_the_command_that_repeats_a_run_has_its_settings(given):
         return literals.get(text, text)
 
     assert settings.resolve(METHODS, **{n: value(v) for n, v in chosen.items()}) == s
+
+
+def test_a_run_that_is_seldom_evaluated_ends_as_every_other(start, monkeypatch):
+    full, s = quick(num_rounds=5), quick(num_rounds=5, evaluate_every=2)
+    always = runs.run(full, METHODS)
+    process = start(s, 4)
+    process.join(300)
+    assert process.exitcode == -signal.SIGKILL
+    with trainings(monkeypatch) as rounds:
+        record = runs.run(s, METHODS)
+    assert rounds == [4, 5]
+    curve = always["metrics"]["accuracy"]
+    assert record["metrics"]["accuracy"] == [None, curve[1], None, curve[3], curve[4]]
+    assert record["metrics"]["loss/cross_entropy"] == always["metrics"]["loss/cross_entropy"]
+    evaluated = [curve[1], curve[3], curve[4]]
+    assert record["final"] == always["final"] | {
+        "best": pytest.approx(max(evaluated)),
+        "mean_of_last_5": pytest.approx(np.mean(evaluated)),
+    }
+    assert record["departures"] == always["departures"]
+    assert record["key"] != always["key"]
+    for name in ("partition", "messages_per_round", "model_parameters"):
+        assert record[name] == always[name]
+
+
+def test_lists_of_a_round_that_was_not_evaluated_are_none():
+    metrics = runs.run(quick("SOLO", num_rounds=2, evaluate_every=2), METHODS)["metrics"]
+    assert metrics["clients"][0] is None and len(metrics["clients"][1]) == 4
+    assert metrics["accuracy"][0] is metrics["accuracy_std"][0] is None
+    assert metrics["round"] == [1, 2] and None not in metrics["up_numbers"]
+
+
+def test_the_command_that_repeats_a_run_without_incomplete_batches_says_so():
+    given = {"dataset": "digits5_mini", "num_rounds": 1, "local_steps": 1, "keep_last": False}
+    command = runs.repeat_command(runs.run(settings.resolve(METHODS, method="FedAvg", **given), METHODS), "x")
+    assert command.endswith(" dataset=digits5_mini seed=0 num_rounds=1 keep_last=False local_steps=1")
+
+
+def test_progress_says_what_was_not_evaluated(monkeypatch, capsys):
+    monkeypatch.setenv("FEDNB_PROGRESS", "log")
+    runs.run(quick(num_rounds=2, evaluate_every=2), METHODS)
+    first, second = capsys.readouterr().out.splitlines()
+    assert first.startswith("round 1/2  not evaluated  ")
+    assert " %" in second
 
 
 def test_progress_is_a_line_per_round_if_asked_for(monkeypatch, capsys):

@@ -49,6 +49,10 @@ def test_cifar10_has_the_papers_values():
         "pretrained": None,
         "per_domain": None,
         "balanced_draw": None,
+        "test_per_domain": None,
+        "keep_last": None,
+        "local_steps": None,
+        "evaluate_every": None,
         "seed": 0,
     }
 
@@ -118,6 +122,10 @@ BAD = {
     "pretrained": [1, "False"],
     "per_domain": [0, 300.0, "300", True],
     "balanced_draw": [0, 1, "True"],
+    "test_per_domain": [0, 2000.0, "all", True],
+    "keep_last": [0, 1, "False"],
+    "local_steps": [0, 10.0, "10", True],
+    "evaluate_every": [0, 5.0, "5", True],
     "seed": [-1, 0.0, "0", True],
 }
 
@@ -237,6 +245,34 @@ def test_departures_are_the_settings_that_are_not_the_papers():
         "heterogeneous True instead of None",
         "pretrained False instead of True",
     ]
+
+
+def test_departures_say_in_words_what_has_no_limit():
+    domains = partial(resolve, dataset="digits5")
+    assert departures(domains(test_per_domain=2000)) == ["test_per_domain 2000 instead of all"]
+    assert departures(domains(local_steps=10)) == ["local_steps 10 instead of whole epochs"]
+    assert departures(domains(keep_last=False)) == ["keep_last False instead of True"]
+    assert departures(resolve(dataset="cifar10", keep_last=True)) == ["keep_last True instead of None"]
+
+
+def test_how_often_a_run_is_evaluated_is_no_departure():
+    assert departures(resolve(dataset="cifar10", evaluate_every=5)) == []
+    assert resolve(evaluate_every=5).evaluate_every == 5
+
+
+@pytest.mark.parametrize(
+    "off", [{"keep_last": False}, {"evaluate_every": 1}, {"heterogeneous": False}, {"pretrained": False}]
+)
+def test_what_says_the_same_as_none_makes_the_same_recipe(off):
+    assert resolve(dataset="mnist", **off) == resolve(dataset="mnist")
+    assert runs.key(resolve(dataset="mnist", **off), "f") == runs.key(resolve(dataset="mnist"), "f")
+
+
+def test_what_the_paper_has_is_switched_off_by_false():
+    kept, dropped = (resolve(dataset="digits5", keep_last=value) for value in (None, False))
+    assert (kept.keep_last, dropped.keep_last) == (True, False)
+    assert (kept.training.keep_last, dropped.training.keep_last) == (True, False)
+    assert resolve(dataset="cifar10", partition="n-way-k-shot", pretrained=False).pretrained is False
 
 
 def test_settings_print_one_line_each():

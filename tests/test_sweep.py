@@ -248,6 +248,68 @@ def test_names_that_several_settings_make(tmp_path: Path) -> None:
     assert (read.baseline, read.best_of, read.target) == ("average", "pause", 60.0)
 
 
+MINI = ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
+
+
+def domain_table(**more: object) -> dict:
+    return TABLE | {"columns": "domains", "parameters": {"dataset": "digits5_mini", "num_clients": 5}} | more
+
+
+def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
+    grid = {"method": ["FedAvg", "Slow"], "seed": [0, 1]}
+    tables = {"with": domain_table(grid=grid, baseline="FedAvg"), "without": domain_table(grid=grid)}
+    tables = sweep.read(write(tmp_path, tables))
+    expected = {name: f"accuracy in {name}" for name in MINI} | {"Avg.": "accuracy"}
+    assert list(tables["without"].columns.measures.items()) == list(expected.items())
+    assert list(tables["with"].columns.measures.items()) == [*expected.items(), ("Delta", "lead")]
+    read = tables["with"]
+    assert len(read.jobs) == 4
+    assert read.columns.names(read.jobs[0]) == [*MINI, "Avg.", "Delta"]
+    assert read.rows.names(read.jobs[0]) == ["FedAvg"]
+    assert (read.measure, read.measure_of("Scenes"), read.measure_of("Delta")) == ("accuracy", "accuracy in Scenes", "lead")
+    assert read.measures == [*expected.values(), "lead"]
+    assert len(sweep.plan([read])[1]) == 4
+
+
+def test_columns_with_measures_of_their_own(tmp_path: Path) -> None:
+    measures = {"Avg.": "accuracy", 5: "lead"}
+    table = TABLE | {"columns": {"measures": measures}, "baseline": "FedAvg", "grid": {"method": ["FedAvg", "Slow"]}}
+    read = sweep.read(write(tmp_path, {"one": table, "two": TABLE | {"grid": {"seed": [0]}}}))
+    assert read["one"].columns.measures == {"Avg.": "accuracy", "5": "lead"}
+    assert (read["two"].columns.measures, read["two"].measures, read["two"].measure_of("x")) == (
+        {},
+        ["accuracy"],
+        "accuracy",
+    )
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"parameters": {}}, "columns: domains needs a data set of several domains, and digits is none"),
+        (
+            {"parameters": {}, "grid": {"dataset": ["digits", "mnist"]}},
+            "columns: domains are those of one data set, but its runs have digits, mnist: divide the table",
+        ),
+        ({"measure": "best"}, "its columns have measures of their own, and a run fills a row of them: leave out measure"),
+        ({"best_of": "lr"}, "its columns have measures of their own, .*: leave out best_of"),
+        ({"columns": {"measures": {}}}, "measures in columns must map names of columns to measures"),
+        ({"columns": {"measures": ["lead"]}}, "measures in columns must map names of columns to measures"),
+        ({"columns": {"measures": {"a": 1}}}, "measures in columns must map names of columns to measures"),
+        ({"columns": {"measures": {"a": "lead"}, "labels": {}}}, "columns has no key 'labels'"),
+        ({"rows": {"measures": {"a": "lead"}}}, "rows: parameter is missing"),
+        (
+            {"baseline": "FedAvg", "runs": [{"method": "Slow", "seed": 3}]},
+            "the baseline 'FedAvg' has no run in column 'Digits' with seed 3, as others have",
+        ),
+    ],
+)
+def test_wrong_columns_are_refused_in_one_sentence(tmp_path: Path, change: dict, message: str) -> None:
+    file = write(tmp_path, {"bad": domain_table(grid={"method": ["FedAvg"]}) | change})
+    with pytest.raises(sweep.SweepError, match=f"^sweep.yaml, table bad: {message}"):
+        sweep.read(file)
+
+
 def test_tiers_and_choosing_runs(tmp_path: Path) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu", "cifar10": "minutes-gpu"}
     grid = {"dataset": ["mnist", "digits"], "method": ["FedAvg", "Slow"], "seed": [0, 1]}
@@ -281,9 +343,7 @@ def test_the_command_line_chooses_runs(
     assert main(["sweep", file, "--dry-run", "--tier", "minutes-cpu", "--only", "seed=1"]) == 0
     assert capsys.readouterr().out == "1 runs: 0 recorded, 1 to do.\nt: 90_sweeptest dataset=digits seed=1\n"
     made = []
-    monkeypatch.setattr(
-        sweep, "run", lambda tables, jobs, scheduler: made.extend(j for t in tables for j in t.jobs) or sweep.Summary()
-    )
+    monkeypatch.setattr(sweep, "run", lambda tables, **_: made.extend(j for t in tables for j in t.jobs) or sweep.Summary())
     assert main(["sweep", file, "--only", "dataset=digits"]) == 0
     assert [job.parameters for job in made] == [{"dataset": "digits", "seed": 0}, {"dataset": "digits", "seed": 1}]
 

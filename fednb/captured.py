@@ -1,0 +1,186 @@
+"""Local training as replays of one captured step.
+
+A step of a small network is a few dozen kernels of some microseconds; launched one by one from Python they cost ten times
+that. Here a step (gather and augment a batch, losses, backward, SGD) reads and writes nothing but tensors that stay where
+they are, so that CUDA can record it once as a graph and replay it. Per client and round the tensors are refilled: weights,
+the order of the images, the draws of the augmentation, what the method's ``prepare`` returned.
+
+Without a GPU the same step runs unrecorded. It then gives bit for bit what the plain loop of `Federation` gives, and that is
+how it is tested.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from fednb import augment
+from fednb.models import Net
+
+if TYPE_CHECKING:
+    from fednb.federation import Federation
+
+WARM_UP = 3  # steps before the recording: libraries choose their kernels and allocate what they need
+_recording = threading.Lock()  # one at a time; other threads may go on replaying
+
+
+def shape_of(value: Any) -> Hashable:
+    """What of a tree of dicts, lists and tensors must stay the same for a step to be replayed: all but the numbers."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), value.dtype
+    if isinstance(value, dict):
+        return "dict", tuple((name, shape_of(one)) for name, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value).__name__, tuple(map(shape_of, value))
+    return value  # a Python value becomes part of the recording
+
+
+def static(value: Any) -> Any:
+    """A copy of a tree whose tensors are its own."""
+    if isinstance(value, Tensor):
+        return value.detach().clone()
+    if isinstance(value, dict):
+        return {name: static(one) for name, one in value.items()}
+    return type(value)(map(static, value)) if isinstance(value, (list, tuple)) else value
+
+
+def refill(kept: Any, value: Any) -> None:
+    """Put the numbers of one tree into the tensors of another of the same shape."""
+    if isinstance(kept, Tensor):
+        kept.copy_(value)
+    elif isinstance(kept, dict):
+        for name, one in kept.items():
+            refill(one, value[name])
+    elif isinstance(kept, (list, tuple)):
+        for one, other in zip(kept, value, strict=True):
+            refill(one, other)
+
+
+class Trainer:
+    """Local training of one network, for clients whose ``given`` has one shape.
+
+    Parameters
+    ----------
+    model
+        In train mode, with the parameters that are trained requiring a gradient. Its memory must not move.
+    optimizer
+        Of these parameters, without hooks. Its momentum starts anew with each call of `train`.
+    given
+        As the method's `prepare` returned it; copied.
+    room
+        How many images a client sees at most in a call of `train`, all epochs together.
+    generator
+        Of the network's dropout masks.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        model: Net,
+        optimizer: torch.optim.Optimizer,
+        given: dict[str, Any],
+        room: int,
+        generator: torch.Generator,
+    ) -> None:
+        device = federation.images.device
+        self.federation, self.model, self.optimizer, self.generator = federation, model, optimizer, generator
+        self.given = static(given)
+        self.index = torch.zeros(room, dtype=torch.long, device=device)
+        self.draws = torch.zeros(room, 4, device=device)
+        self.place = torch.zeros((), dtype=torch.long, device=device)  # of the next batch
+        self.losses: dict[str, Tensor] = {}
+        self._replays: dict[int, Callable[[], None]] = {}
+
+    def train(
+        self, given: dict[str, Any], index: Tensor, draws: Tensor, sizes: list[int], totals: dict[str, Tensor]
+    ) -> dict[str, Tensor]:
+        """Make one step per batch; the model holds the result.
+
+        Parameters
+        ----------
+        index, draws
+            Images of all batches one after the other, int64 [n], and what `augment.draw` drew for them, [n, 4].
+        sizes
+            Of the batches.
+        totals
+            Sums of the loss terms so far.
+
+        Returns
+        -------
+        dict
+            The sums with this training.
+        """
+        refill(self.given, given)
+        self.index[: len(index)].copy_(index)
+        self.draws[: len(draws)].copy_(draws)
+        for size in sorted(set(sizes) - self._replays.keys()):
+            self._replays[size] = self._record(size)
+        self._reset(totals)
+        for size in sizes:
+            self._replays[size]()
+        return totals | {name: total.clone() for name, total in self.losses.items()}
+
+    def _reset(self, totals: dict[str, Tensor]) -> None:
+        self.place.zero_()
+        for name, total in self.losses.items():
+            total.copy_(totals[name]) if name in totals else total.zero_()
+        for state in self.optimizer.state.values():
+            if (buffer := state.get("momentum_buffer")) is not None:
+                buffer.zero_()  # the first step then makes it the gradient, as for a new optimiser
+
+    def _step(self, size: int) -> None:
+        fed, rows = self.federation, self.place + torch.arange(size, device=self.place.device)
+        index = self.index[rows]
+        pixels = augment.gather(fed.images, index, self.draws[rows], fed.dataset.augmentation)
+        terms = fed.method.loss(self.model, augment.normalise(pixels, *fed.constants), fed.labels[index], self.given)
+        self.optimizer.zero_grad()
+        sum(terms.values()).backward()
+        self.optimizer.step()
+        self.place += size
+        for name, value in terms.items():
+            if name not in self.losses:
+                self.losses[name] = torch.zeros_like(value)
+            self.losses[name] += value.detach()
+
+    def _record(self, size: int) -> Callable[[], None]:
+        """A function that makes a step on a batch of this size. The model is left as it was, the generator too."""
+        weights, masks = static(self.model.state_dict()), self.generator.get_state()
+        on_gpu = self.place.device.type == "cuda"
+        with _recording if on_gpu else nullcontext():
+            replay = self._record_graph(size) if on_gpu else partial(self._step, size)
+        if not self.losses:  # their names are known after a step
+            self._step(size)
+        self.model.load_state_dict(weights)
+        self.generator.set_state(masks)
+        return replay
+
+    def _record_graph(self, size: int) -> Callable[[], None]:
+        here, beside, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        beside.wait_stream(here)
+        with torch.cuda.stream(beside):
+            for _ in range(WARM_UP):
+                self.place.zero_()
+                self._step(size)
+        here.wait_stream(beside)
+        graph.register_generator_state(self.generator)
+        self.optimizer.zero_grad()  # gradients belong to the recording
+        with torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
+            self._step(size)
+        return graph.replay
+
+
+def can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether a step of this optimiser is the same in every round: plain SGD without hooks."""
+    hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    return type(optimizer) is torch.optim.SGD and not hooks
+
+
+def trained(model: nn.Module) -> tuple[str, ...]:
+    """The names of the parameters that are trained."""
+    return tuple(name for name, parameter in model.named_parameters() if parameter.requires_grad)

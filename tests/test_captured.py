@@ -1,0 +1,120 @@
+"""Training by a captured step: the same numbers as the plain loop, for every method; recorded as a graph where CUDA is."""
+
+from functools import partial
+
+import pytest
+import torch
+from fednb.papers.fedplcc import METHODS as LAST
+from fednb.papers.fedproto import METHODS as FEDPROTO
+from fednb.papers.fedssc import METHODS as FEDSSC
+
+from fednb import captured, models
+from fednb.data import Augmentation
+from fednb.federation import FedAvg
+
+METHODS = FEDSSC | FEDPROTO | LAST
+OPTIONS = {"FCCL+": {"public_size": 8, "public_batch": 4}, "FedSSC": {"min_images": 1}, "FedPLVM": {"lam": 1.0}}
+VARIANTS = {
+    "two-stage FedProc": ("FedProc", {"alpha_schedule": "two-stage"}),
+    "two-stage FedSSC": ("FedSSC", {"variant": "two-stage", "min_images": 1}),
+    "MOON with two previous models": ("MOON", {"negatives": 2}),
+    "SCAFFOLD of NIID-Bench": ("SCAFFOLD", {"niid_bench": True}),
+    "FedProto with own start": ("FedProto", {"own_start": True}),
+}
+
+
+def ends_of(federation, rounds):
+    for _ in range(rounds):
+        federation.run_round()
+    entries = [{k: v for k, v in entry.items() if "seconds" not in k} for entry in federation.history]
+    return federation.checkpoint() | {"history": entries}
+
+
+@pytest.fixture
+def pair(federate, make_dataset):
+    """Two equal federations with dropout, augmentation and a client smaller than a batch; one trains by captured steps."""
+
+    def make(name, device="cpu", rounds=3, **given):
+        method, options = VARIANTS.get(name, (name, OPTIONS.get(name, {})))
+        data = make_dataset(
+            images=66, shape=(3, 28, 28), num_classes=4, augmentation=Augmentation(pad=2, flip=True, rotation=10)
+        )
+        build = partial(models.build, "mnist-cnn", 4, channels=3, side=28, projection_head=False)
+        shared = {
+            "dataset": data,
+            "build_model": build,
+            "sizes": (30, 19, 14, 3),
+            "batch_size": 4,
+            "lr": 0.02,
+            "device": device,
+        }
+        shared |= {"num_rounds": rounds} | given
+        return [federate(METHODS[method](**options), captured=which, **shared) for which in (False, True)]
+
+    return make
+
+
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_captured_steps_give_the_numbers_of_the_plain_loop_for_every_method(pair, identical, name):
+    plain, replayed = pair(name)
+    assert identical(ends_of(plain, 3), ends_of(replayed, 3))
+    assert not plain._trainers and (bool(replayed._trainers) != (name == "SCAFFOLD of NIID-Bench"))
+
+
+@pytest.mark.parametrize(
+    "given", [{"keep_last": True}, {"local_steps": 3}, {"keep_last": True, "local_steps": 7}, {"workers": 3}]
+)
+def test_incomplete_batches_limits_and_several_workers_are_the_same_too(pair, identical, given):
+    plain, replayed = pair("FedAvg", **given)
+    assert identical(ends_of(plain, 2), ends_of(replayed, 2))
+
+
+def test_batch_norm_buffers_are_not_moved_by_the_recording(federate, identical):
+    plain, replayed = (federate(FedAvg(), captured=which) for which in (False, True))
+    assert identical(ends_of(plain, 2), ends_of(replayed, 2))
+
+
+def test_a_step_is_recorded_once_per_network_phase_and_batch_size(pair):
+    _, replayed = pair("FedAvg")
+    ends_of(replayed, 3)
+    (trainer,) = replayed._trainers.values()
+    assert sorted(trainer._replays) == [3, 4]  # the small client has three images
+    _, replayed = pair("FedRep")
+    ends_of(replayed, 3)
+    assert len(replayed._trainers) == 2  # head and body
+    _, replayed = pair("MOON")
+    ends_of(replayed, 3)
+    assert len(replayed._trainers) == 2  # the first round has no previous model
+
+
+def test_what_a_step_reads_is_refilled_and_not_replaced(pair):
+    _, replayed = pair("FedProx")
+    ends_of(replayed, 1)
+    (trainer,) = replayed._trainers.values()
+    address, before = trainer.given["w_global"].data_ptr(), trainer.given["w_global"].clone()
+    ends_of(replayed, 1)
+    assert trainer.given["w_global"].data_ptr() == address and not torch.equal(trainer.given["w_global"], before)
+
+
+def test_trees_of_other_shape_are_other_recordings():
+    tree = {"a": torch.zeros(2), "b": [torch.zeros(1), {"c": torch.zeros(3, dtype=torch.long)}], "d": 1.0}
+    kept = captured.static(tree)
+    captured.refill(kept, {"a": torch.ones(2), "b": [torch.ones(1), {"c": torch.ones(3, dtype=torch.long)}], "d": 1.0})
+    assert kept["b"][1]["c"].tolist() == [1, 1, 1] and tree["a"].tolist() == [0, 0]
+    assert captured.shape_of(kept) == captured.shape_of(tree)
+    for other in ({"a": torch.zeros(3)}, {"d": 2.0}, {"b": [torch.zeros(1)]}, {"a": torch.zeros(2).double()}):
+        assert captured.shape_of(tree | other) != captured.shape_of(tree)
+
+
+if torch.cuda.is_available():  # where there is none, no test is skipped either
+
+    @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+    def test_on_a_gpu_the_graph_agrees_with_the_plain_loop(pair, name):
+        plain, replayed = (ends_of(federation, 3) for federation in pair(name, "cuda"))
+        for a, b in zip(plain["history"], replayed["history"], strict=True):
+            for key, value in a.items():
+                if key.startswith("loss"):
+                    assert abs(value - b[key]) <= 1e-3 + 1e-2 * abs(value)
+        model = plain["server"].get("model", {})
+        for key, value in model.items():
+            assert torch.allclose(value.float(), replayed["server"]["model"][key].float(), rtol=1e-2, atol=1e-3)

@@ -75,21 +75,14 @@ class Trainer:
         As the method's `prepare` returned it; copied.
     room
         How many images a client sees at most in a call of `train`, all epochs together.
-    generator
-        Of the network's dropout masks.
     """
 
     def __init__(
-        self,
-        federation: Federation,
-        model: Net,
-        optimizer: torch.optim.Optimizer,
-        given: dict[str, Any],
-        room: int,
-        generator: torch.Generator,
+        self, federation: Federation, model: Net, optimizer: torch.optim.Optimizer, given: dict[str, Any], room: int
     ) -> None:
         device = federation.images.device
-        self.federation, self.model, self.optimizer, self.generator = federation, model, optimizer, generator
+        self.federation, self.model, self.optimizer = federation, model, optimizer
+        self.generator = federation.masks[id(model)]  # of the network's dropout
         self.given = static(given)
         self.index = torch.zeros(room, dtype=torch.long, device=device)
         self.draws = torch.zeros(room, 4, device=device)

@@ -513,7 +513,7 @@ class Federation:
         room = max(c.num_samples for c in self.clients) * phase.epochs
         kind = id(model), captured.trained(model), captured.shape_of(given), room
         if kind not in self._trainers:
-            self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room, self.masks[id(model)])
+            self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room)
         client.losses = self._trainers[kind].train(given, index, draws, sizes, client.losses)
         client.steps += len(sizes)
 

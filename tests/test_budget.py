@@ -17,6 +17,7 @@ import pytest
 import torch
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook
+from waiting import wait_for
 
 from fednb import durations, papers, runs, settings, status, sweep
 from fednb.__main__ import main
@@ -403,13 +404,6 @@ def test_the_command_says_what_became_of_a_budget(
 # --- runs that are interrupted ----------------------------------------------------------------------------------------
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 200) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.02)
-
-
 def test_a_sweep_that_is_stopped_and_killed_ends_with_the_same_tables(
     notebooks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -427,7 +421,7 @@ def test_a_sweep_that_is_stopped_and_killed_ends_with_the_same_tables(
     # the budget ends during the first run
     summary = sweep.run(tables.values(), budget=400, clock=lambda: 400.0 if rounds() > 1 else 0.0)
     assert (summary.stopped, [job for job, _ in summary.unfit], summary.done, summary.failed) == ([first], [second], [], [])
-    wait_for(lambda: states() == ["stopped", "missing"])
+    wait_for(lambda: states() == ["stopped", "missing"], 200)
     made = [rounds()]
     assert durations.Forecast()(first).basis == "checkpoint"
 
@@ -438,12 +432,12 @@ def test_a_sweep_that_is_stopped_and_killed_ends_with_the_same_tables(
         process.start()
         try:
             goal = made[-1] + rng.randint(1, 6)
-            wait_for(lambda goal=goal: rounds() >= goal)
+            wait_for(lambda goal=goal: rounds() >= goal, 200)
             time.sleep(rng.uniform(0, 0.3))
         finally:
             process.kill()
             process.join()
-        wait_for(lambda: "running" not in states())  # the kernel ends, too
+        wait_for(lambda: "running" not in states(), 200)  # the kernel ends, too
         made.append(rounds())
     assert 1 < made[0] < made[1] < made[2] < made[3] < 30  # nothing was lost, and each time there was something to do
     assert main(["sweep", str(file), "--budget", "20m"]) == 0

@@ -20,6 +20,7 @@ import pytest
 import yaml
 from dask.system import CPU_COUNT
 from nbformat.v4 import new_code_cell, new_notebook
+from waiting import wait_for
 
 from fednb import cluster, runs, sweep
 from fednb.__main__ import main
@@ -173,13 +174,6 @@ def write(folder: Path, runs: list[dict[str, object]]) -> str:
     file = folder / "sweep.yaml"
     file.write_text(yaml.safe_dump({"notebook": "95_clustertest", "tables": {"one": TABLE | {"runs": runs}}}))
     return str(file)
-
-
-def wait_for(condition: Callable[[], object], seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
 
 
 def records(folder: Path | None = None) -> list[Path]:

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import itertools
 import math
 from fractions import Fraction
 from functools import partial
@@ -113,36 +114,41 @@ def cosine(a, b):
 # --- the losses of FedPLCC
 
 
+@pytest.fixture
+def agree(numeric_gradient):
+    """A loss of each image and its gradient agree with a literal loop; returns the loss."""
+
+    def compare(ours, literal, z):
+        loss = ours(z)
+        np.testing.assert_allclose(loss.detach(), literal(z.detach()), rtol=1e-9, atol=1e-11)
+        (gradient,) = torch.autograd.grad(loss.sum(), z)
+        np.testing.assert_allclose(gradient, numeric_gradient(literal, z), rtol=1e-4, atol=1e-6)
+        return loss
+
+    return compare
+
+
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.25])
-def test_the_contrast_and_its_gradient_are_those_of_literal_loops(numeric_gradient, alpha, labels, even):
+def test_the_contrast_and_its_gradient_are_those_of_literal_loops(agree, alpha, labels, even):
     z, y = vectors(5, 6).requires_grad_(), torch.tensor([0, 3, 2, 1, 0])
     for capacity in {max(len(labels), 1), 11}:
-        prototypes = prototypes_of(labels, capacity, even=even)
-        loss = contrast(similarity(z, prototypes, alpha), y, prototypes, 0.07)
-        expected = literal_contrast(z.detach(), y, prototypes, alpha, 0.07)
-        np.testing.assert_allclose(loss.detach(), expected, rtol=1e-9, atol=1e-11)
-        (gradient,) = torch.autograd.grad(loss.sum(), z)
-        numeric = numeric_gradient(lambda moved, p=prototypes: literal_contrast(moved, y, p, alpha, 0.07), z)
-        np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
+        p = prototypes_of(labels, capacity, even=even)
+        ours = partial(lambda p, z: contrast(similarity(z, p, alpha), y, p, 0.07), p)
+        loss = agree(ours, partial(literal_contrast, y=y, prototypes=p, alpha=alpha, temperature=0.07), z)
         assert (loss[[label not in labels for label in y.tolist()]] == 0).all()
 
 
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("labels", LABELS)
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.25])
-def test_the_correlation_and_its_gradient_are_those_of_literal_loops(numeric_gradient, alpha, labels, even):
+def test_the_correlation_and_its_gradient_are_those_of_literal_loops(agree, alpha, labels, even):
     z, y = vectors(5, 6).requires_grad_(), torch.tensor([0, 3, 2, 1, 0])
-    for capacity in {max(len(labels), 1), 11}:
-        prototypes = prototypes_of(labels, capacity, even=even)
-        for phi in (1.0, 0.5, 0.1):
-            loss = correlation(similarity(z, prototypes, alpha), y, prototypes, phi)
-            expected = literal_correlation(z.detach(), y, prototypes, alpha, phi)
-            np.testing.assert_allclose(loss.detach(), expected, rtol=1e-9, atol=1e-11)
-            (gradient,) = torch.autograd.grad(loss.sum(), z)
-            numeric = numeric_gradient(lambda moved, p=prototypes: literal_correlation(moved, y, p, alpha, phi), z)  # noqa: B023
-            np.testing.assert_allclose(gradient, numeric, rtol=1e-4, atol=1e-6)
+    for capacity, phi in itertools.product({max(len(labels), 1), 11}, (1.0, 0.5, 0.1)):
+        p = prototypes_of(labels, capacity, even=even)
+        ours = partial(lambda p, phi, z: correlation(similarity(z, p, alpha), y, p, phi), p, phi)
+        agree(ours, partial(literal_correlation, y=y, prototypes=p, alpha=alpha, phi=phi), z)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.25])

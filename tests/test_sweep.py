@@ -11,8 +11,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +21,7 @@ import psutil
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook
+from waiting import wait_for
 
 from fednb import papers, runs, sweep
 from fednb.__main__ import main
@@ -446,13 +446,6 @@ def test_recorded_runs_are_skipped(swept: Swept, monkeypatch: pytest.MonkeyPatch
     assert "mixed: 90_sweeptest method=Broken\n" in capsys.readouterr().out
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 200) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.05)
-
-
 def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
@@ -475,7 +468,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
 
     process = subprocess.Popen([sys.executable, "-m", "fednb", "sweep", str(file), "--jobs", "2"])
     try:
-        wait_for(lambda: first.exists() and began())
+        wait_for(lambda: first.exists() and began(), 200)
         left = below(process.pid)
     finally:
         process.kill()
@@ -489,7 +482,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     others = set(psutil.Process().children(recursive=True))  # servers of multiprocessing, from other tests
 
     def press_ctrl_c() -> None:
-        wait_for(began)
+        wait_for(began, 200)
         left.extend(set(below(os.getpid())) - others)
         os.kill(os.getpid(), signal.SIGINT)
 

@@ -258,11 +258,11 @@ def _course_check(args: argparse.Namespace) -> int:
 
 
 def _course_grade(args: argparse.Namespace) -> int:
-    from fednb import course
+    from fednb import grading
 
     given = {"seed": args.seed, "timeout": args.timeout, "limit": args.limit, "again": args.again}
-    path = course.grade(args.path, args.assignment, args.course or course.FOLDER, **given)
-    rows = list(course.scores(path))
+    path = grading.grade(args.path, args.assignment, args.course or grading.FOLDER, **given)
+    rows = list(grading.scores(path))
     by_hand = sum(float(row["to_grade_by_hand"]) > 0 for row in rows)
     mean = sum(float(row["score"]) for row in rows) / len(rows)
     print(f"{len(rows)} submissions, {mean:.1f} of {rows[0]['max_score']} points on average")
@@ -273,7 +273,7 @@ def _course_grade(args: argparse.Namespace) -> int:
 
 def _errors() -> tuple[type[Exception], ...]:
     """The errors whose message is all that a person needs."""
-    from fednb.course import CourseError
+    from fednb.assignments import CourseError
     from fednb.data import DataError
     from fednb.papers import NotebookError
     from fednb.partition import PartitionError

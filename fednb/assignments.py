@@ -183,8 +183,8 @@ course.same_rounds(METHODS, papers.load("{name}").METHODS, of_this_notebook)
 ### END HIDDEN TESTS"""
 
 
-def _exercises_kind(nb: NotebookNode) -> tuple[int, str]:
-    """Mark the exercises; return the points and a line that says what there is to do."""
+def _exercises_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
+    """Mark the exercises, and put a cell before them that gets ready; the points, and a line on what there is to do."""
     found = exercises(nb)
     if not found:
         raise CourseError(
@@ -201,6 +201,9 @@ def _exercises_kind(nb: NotebookNode) -> tuple[int, str]:
     minutes = sum(one.minutes or 0 for one in found)
     longer = [str(one.number) for one in found if one.minutes is None]
     time = f"about {minutes} minutes" + (f", and longer for exercise {' and '.join(longer)}" if longer else "")
+    first = next(i for i, cell in enumerate(nb.cells) if cell is found[0].heading)
+    section = next((i for i in range(first, 0, -1) if re.match(r"## [^\n]*Exercises", nb.cells[i].source)), first)
+    nb.cells.insert(section + 1, new_code_cell(READY.format(file=name), id="course-ready"))
     return sum(sum(one.points) for one in found), f"{len(found)} exercises at the end, {time}"
 
 
@@ -226,7 +229,7 @@ def _implementation_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
     if last is None:
         raise CourseError("No cell is tagged export, so there is nothing to implement.")
     total += waiting  # of functions that only the whole checks
-    whole = new_code_cell(WHOLE.replace("{name}", name), id="whole-check")
+    whole = new_code_cell(WHOLE.replace("{name}", name.removesuffix(".ipynb")), id="whole-check")
     _mark(whole, "whole-check", grade=True, points=total)
     nb.cells.insert(nb.cells.index(last) + 1, whole)
     secret = set().union(*(solution_lines(c.source) for c in nb.cells))
@@ -241,7 +244,8 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 >
 > **Work.** Keep this hand-out in a folder of its own. {how}
 > Put your code in place of `raise NotImplementedError()`, and run the check below it: an assert that fails says what is
-> wrong. Answers in words replace *Your answer here*. Cells of your own are welcome.
+> wrong. Answers in words replace *Your answer here*; of 1 + 2 points one is the check's, and a person gives the two.
+> Cells of your own are welcome.
 >
 > **Check** everything in one go: `python -m fednb course check {file}`. It takes a fresh start, so it finds what works only
 > because of the order in which you ran cells.
@@ -249,13 +253,18 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 > **Hand in** this file under its name. Do not delete or copy exercise and check cells: an exercise that is missing or there
 > twice counts as not done. Checks are put back as they were, and others that you do not see are added."""
 HOW = {
-    "exercises": "The exercises are at the end. In JupyterLab, choose *Run All Above Selected Cell* at the\n"
-    "> first of them: about a minute. The outputs before them are those of the solved notebook.",
+    "exercises": "The exercises are at the end. The cell above them executes what they build on, in seconds: run it first.\n"
+    "> The outputs before it are those of the solved notebook.",
     "implementation": "Go from the top to the bottom and run each cell as you come to it. One that uses what you have not\n"
     "> written yet stops with `NotImplementedError`: go on, and come back to it. `papers.load` reads this file as it was\n"
     "> saved when the kernel started: save and restart before the checks that train. The outputs further down are those\n"
     "> of the solved notebook: what your implementation has to give.",
 }
+
+READY = """# Run this cell first: it executes the cells above on which the exercises build.
+from fednb.course import prepare
+
+prepare("{file}")"""
 
 
 def source(name: str, kind: str = "exercises") -> NotebookNode:
@@ -267,7 +276,7 @@ def source(name: str, kind: str = "exercises") -> NotebookNode:
     stem = path.stem
     try:
         apart(nb)
-        points, what = _exercises_kind(nb) if kind == "exercises" else _implementation_kind(nb, stem)
+        points, what = (_exercises_kind if kind == "exercises" else _implementation_kind)(nb, path.name)
     except CourseError as error:
         raise CourseError(f"{path.name}: {error}") from error
     for cell in nb.cells:

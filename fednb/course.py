@@ -180,6 +180,22 @@ def _imported(name: str) -> list[str]:
 # --- for students -----------------------------------------------------------------------------------------------------
 
 
+def prepare(path: str | Path) -> None:
+    """Execute what the exercises of a hand-out build on, in the kernel that calls it."""
+    from IPython import get_ipython
+    from IPython.utils.capture import capture_output
+
+    shell, number = get_ipython(), 0
+    for cell in read(Path(path)).cells:
+        marks = cell.metadata.get("nbgrader", {})
+        if cell.cell_type == "code" and marks and not marks["solution"] and not marks["grade"]:
+            number += 1
+            with capture_output():
+                result = shell.run_cell(cell.source)
+            result.raise_error()
+    print(f"{number} cells executed: the exercises can begin.")
+
+
 def check(path: Path, timeout: int = 60) -> list[tuple[str, str]]:
     """Run the visible checks of a student's notebook; pairs of a check and what is wrong, which is empty if it passes."""
     if importlib.util.find_spec("nbgrader") is None:

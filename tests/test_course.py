@@ -289,6 +289,19 @@ def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out,
     assert lines[3] == "exercise-3-answer: no answer yet"
 
 
+def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, monkeypatch, capsys):
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    monkeypatch.setattr("IPython.get_ipython", lambda: shell)
+    cells = read(handed_out).cells
+    place = next(i for i, cell in enumerate(cells) if cell.source.startswith("## 1 · Exercises"))
+    assert 'prepare("90_short.ipynb")' in cells[place + 1].source and "Exercise 1" in cells[place + 2].source
+    course.prepare(handed_out)
+    assert capsys.readouterr().out == "2 cells executed: the exercises can begin.\n"
+    assert {"np", "half", "METHODS"} <= set(shell.user_ns) and not {"double", "prediction"} & set(shell.user_ns)
+
+
 # --- grading: minutes -------------------------------------------------------------------------------------------------
 
 

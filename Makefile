@@ -30,9 +30,10 @@ test: .venv/ready
 	FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest --nbval-lax --nbval-current-env \
 	  --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 
-# Hand-outs are made of every notebook, executed, solved and graded.
+# Hand-outs are made of every notebook, executed, solved and graded; two at a time, on one thread each.
+test-course: export OMP_NUM_THREADS = 1
 test-course: .venv/ready
-	$(BIN)/python -m pytest tests/test_course.py -m course --durations=0
+	$(BIN)/python -m pytest -n 2 tests/test_course.py -m course --durations=0
 
 lint: .venv/ready
 	$(BIN)/ruff check .

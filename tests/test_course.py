@@ -189,7 +189,7 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
     nb = assignments.source("short")
     by_id = {cell.id: cell for cell in nb.cells}
     skipped = {name for name, cell in by_id.items() if assignments.SKIP in cell.metadata.get("tags", [])}
-    assert skipped == {"part-check", "seen", "last"}
+    assert skipped == {"part-check", "seen", "course-ready", "last"}
     assert by_id["seen"].outputs and not by_id["e2c"].outputs
     assert by_id["imports"].metadata["nbgrader"]["locked"] and not by_id["e1"].metadata["nbgrader"]["locked"]
     points = {

@@ -165,21 +165,21 @@ def solution_lines(source: str) -> set[str]:
     return found
 
 
-WHOLE = """# Check of the whole: three rounds with four clients, for each method of this notebook.
+WHOLE = """# Check of the whole: three rounds of each method of this notebook.
 from fednb import runs
 from fednb.settings import resolve
 
 of_this_notebook = [name for name, method in METHODS.items() if method.__module__ == "__main__"]
 assert of_this_notebook, "the last exported cell defines METHODS"
 for name in of_this_notebook:
-    short = dict(dataset="digits", num_clients=4, num_rounds=3, local_epochs=1)
+    short = dict(dataset=dataset, num_rounds=3, local_epochs=1)
     federation = runs.federation(resolve(METHODS, method=name, **short), METHODS, device="cpu")
     for _ in range(3):
         federation.run_round()
 ### BEGIN HIDDEN TESTS
 from fednb import course
 
-course.same_rounds(METHODS, papers.load("{name}").METHODS, of_this_notebook)
+course.same_rounds(METHODS, papers.load("{name}").METHODS, of_this_notebook, dataset)
 ### END HIDDEN TESTS"""
 
 

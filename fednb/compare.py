@@ -76,6 +76,7 @@ class Cell:
     not_stated: list[str] = field(default_factory=list)
     choice: Choice | None = None
     note: str = ""
+    remark: str = ""
     statuses: tuple[str, ...] = ()
     paths: tuple[Path, ...] = ()
     seeds: tuple[int, ...] = ()
@@ -332,6 +333,7 @@ def _filled(cell: Cell, jobs: list[sweep.Job], known: _Ledger, baseline: dict[in
         std=std,
         std_over=std_over,
         note="; ".join(dict.fromkeys(entry["note"] for entry in found if entry["note"])),
+        remark="; ".join(dict.fromkeys(text for entry in found if (text := entry.get("remark")))),
         statuses=tuple(statuses),
         paths=tuple(entry["path"] for entry in found),
         seeds=tuple(int(entry["seed"]) for entry in found),

@@ -234,6 +234,7 @@ def _notes(table: sweep.Table, some: list[Cell], left_out: list[str], found: lis
     notes += _by_cell(some, lambda cell: _chosen(cell, bool(table.printed)))
     notes += _by_cell(some, _unreached)
     notes += _by_cell(some, lambda cell: cell.note and f"data are not the published set ({cell.note})")
+    notes += _by_cell(some, lambda cell: cell.remark)
     notes += _by_cell(
         [c for c in some if c.std_over], lambda c: f"± here is the standard deviation over {c.std_over} (ddof 0)"
     )

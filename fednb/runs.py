@@ -103,8 +103,8 @@ def load(folder: Path | None = None) -> pd.DataFrame:
     """The ledger: one row per record.
 
     Columns are the settings, ``accuracy`` (last round), ``best``, ``mean_of_last_5``, ``rounds``, ``status``, ``stale``
-    (made by an older results version), ``note`` (what is not the published data), ``departures``,
-    ``seconds_per_round``, ``path``, and ``record``, the whole.
+    (made by an older results version), ``note`` (what is not the published data), ``remark`` (what has to be known of them),
+    ``departures``, ``seconds_per_round``, ``path``, and ``record``, the whole.
     """
     rows = []
     for path in sorted((folder or runs_folder()).glob("*.json")):
@@ -116,6 +116,7 @@ def load(folder: Path | None = None) -> pd.DataFrame:
             | {
                 "rounds": len(record["metrics"].get("round", [])),
                 "note": record["dataset"]["note"],
+                "remark": record["dataset"].get("remark", ""),
                 "stale": record["results_version"] < RESULTS_VERSION,
                 "path": path,
                 "record": record,
@@ -415,7 +416,7 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
         "settings": settings.flat(),
         "departures": departures(settings),
         "dataset": {
-            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note")},
+            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")},
             "training_images": len(dataset.labels),
             "test_images": len(dataset.test_labels),
         },

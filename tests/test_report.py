@@ -32,8 +32,8 @@ def job(method="FedAvg", seed=0, **given):
     return sweep.Job("00_foundations", "t", parameters, resolved, runs.record_path(resolved, "f" * 12), "hours-gpu")
 
 
-def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESULTS_VERSION, split="p", std=None, curve=None):
-    """Write the record of a job as `runs.run` does; returns its path."""
+def record(job, accuracy=66.3, *, status="finished", version=runs.RESULTS_VERSION, split="p", std=None, curve=None, **told):
+    """Write the record of a job as `runs.run` does, with what is ``told`` of its data; returns its path."""
     rounds = len(curve or []) or job.settings.num_rounds
     final = {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
     final |= {} if std is None else {"accuracy_std": std}
@@ -43,7 +43,7 @@ def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESUL
         "status": status,
         "settings": job.settings.flat(),
         "departures": settings.departures(job.settings),
-        "dataset": {"name": job.settings.dataset, "note": note},
+        "dataset": {"name": job.settings.dataset, "note": ""} | told,
         "final": final if status == "finished" else {},
         "seconds_per_round": 12.34,
         "commit": "abc",
@@ -171,6 +171,14 @@ def test_data_that_are_not_the_published_set():
         record(one, 66.3, note="re-encoded as JPEG")
     assert only(table(*jobs)).verdict == "reduced"
     assert "All runs: data are not the published set (re-encoded as JPEG)." in report.markdown(table(*jobs))
+
+
+def test_a_remark_about_the_published_set_is_told_and_no_departure():
+    jobs = [job(seed=seed) for seed in range(3)]
+    for one in jobs:
+        record(one, 66.3, remark="5 test images are training images as well")
+    assert only(table(*jobs)).verdict == "reproduced"
+    assert "All runs: 5 test images are training images as well." in report.markdown(table(*jobs))
 
 
 def test_what_the_paper_varies_in_a_table_is_no_departure():

@@ -244,8 +244,7 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 >
 > **Work.** Keep this hand-out in a folder of its own. {how}
 > Put your code in place of `raise NotImplementedError()`, and run the check below it: an assert that fails says what is
-> wrong. Answers in words replace *Your answer here*; of 1 + 2 points one is the check's, and a person gives the two.
-> Cells of your own are welcome.
+> wrong. Cells of your own are welcome.
 >
 > **Check** everything in one go: `python -m fednb course check {file}`. It takes a fresh start, so it finds what works only
 > because of the order in which you ran cells.
@@ -254,11 +253,13 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 > twice counts as not done. Checks are put back as they were, and others that you do not see are added."""
 HOW = {
     "exercises": "The exercises are at the end. The cell above them executes what they build on, in seconds: run it first.\n"
-    "> The outputs before it are those of the solved notebook.",
+    "> The outputs before it are those of the solved notebook. Answers in words replace *Your answer here*; of 1 + 2\n"
+    "> points one is the check's, and a person gives the two.",
     "implementation": "Go from the top to the bottom and run each cell as you come to it. One that uses what you have not\n"
     "> written yet stops with `NotImplementedError`: go on, and come back to it. `papers.load` reads this file as it was\n"
     "> saved when the kernel started: save and restart before the checks that train. The outputs further down are those\n"
-    "> of the solved notebook: what your implementation has to give.",
+    "> of the solved notebook: what your implementation has to give. Tables of recorded runs are\n"
+    "> to be read, not run.",
 }
 
 READY = """# Run this cell first: it executes the cells above on which the exercises build.

@@ -183,7 +183,7 @@ course.same_rounds(METHODS, papers.load("{name}").METHODS, of_this_notebook, dat
 ### END HIDDEN TESTS"""
 
 
-def _exercises_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
+def _exercises_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
     """Mark the exercises, and put a cell before them that gets ready; the points, and a line on what there is to do."""
     found = exercises(nb)
     if not found:
@@ -203,11 +203,11 @@ def _exercises_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
     time = f"about {minutes} minutes" + (f", and longer for exercise {' and '.join(longer)}" if longer else "")
     first = next(i for i, cell in enumerate(nb.cells) if cell is found[0].heading)
     section = next((i for i in range(first, 0, -1) if re.match(r"## [^\n]*Exercises", nb.cells[i].source)), first)
-    nb.cells.insert(section + 1, new_code_cell(READY.format(file=name), id="course-ready"))
+    nb.cells.insert(section + 1, new_code_cell(READY.format(file=file), id="course-ready"))
     return sum(sum(one.points) for one in found), f"{len(found)} exercises at the end, {time}"
 
 
-def _implementation_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
+def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
     """Mark the functions of the export cells and their checks; leave the exercises out."""
     done = {id(cell) for one in exercises(nb) for cell in (one.heading, *one.cells)}
     nb.cells = [c for c in nb.cells if id(c) not in done and not re.match(r"## [^\n]*Exercises", c.source)]
@@ -229,7 +229,7 @@ def _implementation_kind(nb: NotebookNode, name: str) -> tuple[int, str]:
     if last is None:
         raise CourseError("No cell is tagged export, so there is nothing to implement.")
     total += waiting  # of functions that only the whole checks
-    whole = new_code_cell(WHOLE.replace("{name}", name.removesuffix(".ipynb")), id="whole-check")
+    whole = new_code_cell(WHOLE.replace("{name}", file.removesuffix(".ipynb")), id="whole-check")
     _mark(whole, "whole-check", grade=True, points=total)
     nb.cells.insert(nb.cells.index(last) + 1, whole)
     secret = set().union(*(solution_lines(c.source) for c in nb.cells))

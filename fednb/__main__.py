@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
     status.set_defaults(command=_status)
 
-    report = commands.add_parser("report", help="write the papers' tables and figures with the measured values")
+    report = commands.add_parser("report", help="write the reproduction report, the papers' tables, and figures")
     report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
     report.set_defaults(command=_report)

@@ -169,7 +169,7 @@ _KEPT: list[tuple[pd.DataFrame, _Ledger]] = []
 
 
 def _known(ledger: pd.DataFrame | None) -> _Ledger:
-    """The records by recipe; of the ledger that was asked for last they are kept, since all tables of a report ask for it."""
+    """The records by recipe; those of the last ledger are kept, since all tables of a report ask for it."""
     ledger = runs.load() if ledger is None else ledger
     if not _KEPT or _KEPT[0][0] is not ledger:
         _KEPT[:] = [(ledger, _Ledger(ledger))]

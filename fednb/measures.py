@@ -195,8 +195,8 @@ MEASURES = {
         curve="accuracy/prototype",
     ),
     "accuracy/counted on": Measure(
-        "The same as the published code of FedProto counts it, in percent: its counters of images and hits go on from client "
-        "to client, and from the classifier to the nearest prototype.",
+        "The same as FedProto's published code counts it, in percent: its counters of images and hits go on from client to "
+        "client, and from the classifier to the nearest prototype.",
         _counted_on,
         curve="",
     ),

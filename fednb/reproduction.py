@@ -1,12 +1,14 @@
-"""The reproduction report: per paper how many cells are run and how they compare, which claims hold, and the way to its code.
+"""The reproduction report: per paper how its cells compare, which claims hold, and the way to its code.
 
-What the papers claim, and the steps from a printed setting to published code, stand in ``data/claims.yaml``; all numbers come
-from the ledger and ``data/reported.json``.
+What the papers claim, and the steps from a printed setting to published code, stand in ``data/claims.yaml``. All numbers
+come from the ledger and ``data/reported.json``.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +20,7 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fednb import evaluate, sweep
+from fednb import data, evaluate, sweep
 from fednb.compare import (
     LEVEL,
     MIN_SEEDS,
@@ -34,6 +36,7 @@ from fednb.compare import (
 )
 from fednb.data import ROOT
 from fednb.measures import MEASURES
+from fednb.settings import Settings
 from fednb.words import counts, departure, grid, verdicts
 
 CLAIMS = ROOT / "data" / "claims.yaml"
@@ -103,10 +106,22 @@ class Finding:
     judged: Judgement
 
     @property
+    def dataset(self) -> str:
+        return self.ahead.job.settings.dataset
+
+    @property
+    def embedded(self) -> bool:
+        """Whether it is on data that come with the package, which no paper has."""
+        return data.where(self.dataset) == "embedded"
+
+    @property
     def setting(self) -> str:
-        """On which data, and what is not the paper's setting."""
-        departs = dict.fromkeys(departure(text) for cell in (self.ahead, self.behind) for text in cell.departures)
-        return ", ".join([self.ahead.job.settings.dataset, *departs])
+        """On which data, and what is not the paper's setting. What only one of the methods has is the claim itself."""
+        both = self.ahead.departures, self.behind.departures
+        names = [{text.split(" ")[0] for text in departs} for departs in both]
+        common = {field.name for field in dataclasses.fields(Settings)} | (names[0] & names[1])
+        told = dict.fromkeys(departure(text) for text in itertools.chain(*both) if text.split(" ")[0] in common)
+        return ", ".join([self.dataset, *told])
 
 
 @dataclass(frozen=True)
@@ -124,10 +139,11 @@ class Claim:
 
     @property
     def best(self) -> Finding:
-        """The finding that counts: the first one with enough seeds, else the first with any, else the first."""
+        """The finding that counts: the first with enough seeds, else with any; embedded data only if there is no other."""
         some = [finding for finding in self.findings if finding.judged.seeds]
-        enough = [finding for finding in some if finding.judged.seeds >= MIN_SEEDS]
-        return (enough or some or list(self.findings))[0]
+        own = [finding for finding in some if not finding.embedded]
+        enough = [finding for finding in own or some if finding.judged.seeds >= MIN_SEEDS]
+        return (enough or own or some or list(self.findings))[0]
 
     @property
     def verdict(self) -> str:
@@ -214,7 +230,7 @@ def ladder(paper: str, tables: Tables, ledger: pd.DataFrame) -> list[Rung]:
             _check_step(where, found[-1][0], cell, step["changes"])
         found.append((cell, table))
     rungs = [cell for cell, _ in found]
-    return [Rung(rungs[0]), *(_rung(a, b) for a, b in zip(rungs, rungs[1:], strict=False)), _rung(rungs[0], rungs[-1])]
+    return [Rung(rungs[0]), *(_rung(a, b) for a, b in itertools.pairwise(rungs)), _rung(rungs[0], rungs[-1])]
 
 
 def _check_step(where: str, before: Cell, after: Cell, changes: str) -> None:
@@ -247,8 +263,8 @@ def summary(notebook: str, tables: Tables, ledger: pd.DataFrame) -> list[str]:
         lines.append(f"cells with a printed number: {counts(verdicts(judged))}")
     for paper in _papers(tables):
         if _described()[paper]["notebook"] == notebook:
-            told = Counter(claim.verdict for claim in claims(paper, tables, ledger))
-            lines.append(f"[claims](results/REPORT.md#{paper.lower()}): {_in_order(told)}")
+            told = _told(claims(paper, tables, ledger))
+            lines.append(f"[claims](results/REPORT.md#{paper.lower()}): {told}")
     return lines
 
 
@@ -269,37 +285,39 @@ def _overview(found: Mapping[str, list[Claim]], tables: Tables, ledger: pd.DataF
     for paper, own in found.items():
         of_paper = [cell for table in _printed_tables(paper, tables) for cell in cells(table, ledger)]
         run = sum(bool(cell.statuses) for cell in of_paper)
-        told, judged = verdicts(of_paper), Counter(claim.verdict for claim in own)
+        told = verdicts(of_paper)
         told.pop("not run", None)
-        lines.append([f"[{paper}](#{paper.lower()})", f"{run} of {len(of_paper)}", counts(told), _in_order(judged)])
+        lines.append([f"[{paper}](#{paper.lower()})", f"{run} of {len(of_paper)}", counts(told), _told(own)])
     return grid(["paper", "cells run", "of these", "claims"], lines)
 
 
 def _meanings(ledger: pd.DataFrame) -> str:
     devices = sorted({record.get("device", "unknown") for record in ledger["record"]}) if len(ledger) else []
     stale = int(ledger["stale"].sum()) if len(ledger) else 0
+    made = f", made on {', '.join(devices)}" if devices else ""
+    old = f"; {stale} of an older results version do not count" if stale else ""
+    level = f"{LEVEL:.0%}"
     notes = [
-        f"Behind every number are records, one file per run: {len(ledger)} in all"
-        + (f", made on {', '.join(devices)}" if devices else "")
-        + (f"; {stale} are of an older results version and do not count" if stale else "")
-        + ". A table's page leads from each cell to its records, and to the line that makes them again.",
-        "*Cells* are those of the paper's tables; reduced versions of a table, named so, count as well. "
-        f"*Reproduced*: the printed value is within {WITHIN_POINTS:g} point of our mean, or within our {LEVEL:.0%} interval "
-        f"over at least {MIN_SEEDS} seeds, widened by the paper's ± over trials; *off*: further away; *indicative*: fewer "
-        "seeds; *reduced*: not the paper's setting or data, so not judged ([all words](tables/README.md)).",
-        "*Mean absolute difference*: between our mean and the printed value, over the cells in the paper's setting; if there "
-        "are none, over the reduced ones, and then it says so.",
-        "A *claim* is that one row of a table is ahead of another. It is judged by the differences between runs with the same "
-        f"seed on the same split. It *holds* if the {LEVEL:.0%} interval of their mean, over at least {MIN_SEEDS} seeds, lies "
-        "above zero, it *does not hold* if that lies below, and it is *open* if that contains zero. With fewer seeds the "
-        "difference is *indicative*. A lead has the sign of the claim: it is positive if things are as the paper says, of "
-        "rounds or a spread as well.",
-        f"*Confidence* is the largest level at which the interval (Student's t) leaves out zero, so {LEVEL:.0%} or more means "
-        "that the claim holds or does not. *Printed lead inside* says whether the paper's lead is within our interval.",
-        "Each claim is looked for in the paper's own setting first, then in reduced ones and on the embedded data. What "
-        f"counts is the first finding with {MIN_SEEDS} seeds; what the others say stands below it.",
-        "A *ladder* goes from the printed setting to the published code and changes one setting at a time. ± is the half "
-        f"width of the {LEVEL:.0%} interval over seeds.",
+        f"Behind every number are records, one file per run: {len(ledger)} in all{made}{old}. A table's page leads "
+        "from each cell to its records, and to the line that makes them again.",
+        "*Cells* are those of the paper's tables; reduced versions of a table count as well. *Reproduced*: the "
+        f"printed value is within {WITHIN_POINTS:g} point of our mean, or within our {level} interval over at least "
+        f"{MIN_SEEDS} seeds, widened by the paper's ± over trials; *off*: further away; *indicative*: fewer seeds; "
+        "*reduced*: not the paper's setting or data, so not judged ([all words](tables/README.md)).",
+        "*Mean absolute difference*: between our mean and the printed value, over the cells in the paper's setting; "
+        "if there are none, over the reduced ones, and then it says so.",
+        "A *claim* is that one row of a table is ahead of another. It is judged by the differences between runs with "
+        f"the same seed on the same split. It *holds* if the {level} interval of their mean, over at least {MIN_SEEDS} "
+        "seeds, lies above zero; it *does not hold* if that lies below; it is *open* if that contains zero. With "
+        "fewer seeds the difference is *indicative*. A lead has the sign of the claim: it is positive if things are "
+        "as the paper says, of rounds or a spread as well.",
+        f"*Confidence* is the largest level at which the interval (Student's t) leaves out zero. From {level} on there "
+        "is a verdict. *Printed lead inside* says whether the paper's lead is within our interval.",
+        "Each claim is looked for in the paper's own setting first, then in reduced ones, then on the data that come "
+        f"with the package. What counts is the first finding with {MIN_SEEDS} seeds, else the first; small embedded "
+        "data count only if there is nothing else. What the other findings say stands below.",
+        "A *ladder* goes from the printed setting to the published code and changes one setting at a time. ± is the "
+        f"half width of the {level} interval over seeds.",
     ]
     return "\n".join(f"- {note}" for note in notes)
 
@@ -325,19 +343,22 @@ def _section(paper: str, own: list[Claim], tables: Tables, ledger: pd.DataFrame)
 
 
 def _table_of_tables(paper: str, tables: Tables, ledger: pd.DataFrame) -> str:
-    lines = []
+    lines, empty = [], []
     for table in _printed_tables(paper, tables):
         found = cells(table, ledger)
         told = verdicts(found)
         told.pop("not run", None)
         run = sum(bool(cell.statuses) for cell in found)
         name = f"[{table.name}](tables/{table.name}.md)"
-        lines.append([name, table.title, f"{run} of {len(found)}", _mean_difference(found), counts(told)])
-    return grid(
-        ["table", "what", "cells run", "mean absolute difference", "verdicts"],
-        lines,
-        right=("cells run", "mean absolute difference"),
-    )
+        if run:
+            lines.append([name, table.title, f"{run} of {len(found)}", _mean_difference(found), counts(told)])
+        else:
+            empty.append(f"{name} ({len(found)})")
+    heads = ["table", "what", "cells run", "mean absolute difference", "verdicts"]
+    text = [grid(heads, lines, right=("cells run", "mean absolute difference"))] if lines else []
+    if empty:
+        text.append(f"No cell run yet, of so many: {', '.join(empty)}.")
+    return "\n\n".join(text)
 
 
 def _mean_difference(found: Iterable[Cell]) -> str:
@@ -362,7 +383,7 @@ def _table_of_claims(own: Iterable[Claim]) -> str:
             lines.append(
                 [
                     f"{claim.text} ({claim.where})" if mine else "",
-                    "" if claim.printed is None or not mine else f"{claim.printed:+.1f}",
+                    "" if claim.printed is None or not mine else _signed(claim.printed),
                     f"[{finding.table.name}](tables/{finding.table.name}.md): {finding.setting}" if judged.seeds else "",
                     _lead(judged, unit),
                     "" if inside is None else "yes" if inside else "no",
@@ -381,7 +402,11 @@ def _lead(judged: Judgement, unit: str) -> str:
     if judged.lead is None:
         return f"not reached by every run ({seeds})"
     half = "" if judged.seeds < MIN_SEEDS else f" ± {judged.half:.1f}"
-    return f"{judged.lead:+.1f}{half} {unit} ({seeds})"
+    return f"{_signed(judged.lead)}{half} {unit} ({seeds})"
+
+
+def _signed(value: float) -> str:
+    return f"{round(value, 1) + 0:+.1f}"  # without a minus before 0.0
 
 
 def _level(level: float | None) -> str:
@@ -407,7 +432,7 @@ def _table_of_rungs(rungs: Sequence[Rung], told: Mapping[str, Any]) -> str:
         here = "not run" if not rung.cell.values else f"{rung.cell.mean:.1f}"
         if len(rung.cell.values) > 1:
             here += f" ± {evaluate.interval(rung.cell.values, LEVEL)[1]:.1f}"
-        change = "" if rung.difference is None else f"{rung.difference:+.1f}"
+        change = "" if rung.difference is None else _signed(rung.difference)
         if rung.half is not None and not math.isnan(rung.half):
             change += f" ± {rung.half:.1f}"
         if not rung.paired:
@@ -417,10 +442,15 @@ def _table_of_rungs(rungs: Sequence[Rung], told: Mapping[str, Any]) -> str:
     return grid(["step", "here", "seeds", "change"], lines, right=("here", "seeds", "change"))
 
 
-def _in_order(found: Counter[str]) -> str:
-    return ", ".join(
-        f"{found[kind]} {_PLURAL.get(kind, kind) if found[kind] > 1 else kind}" for kind in VERDICTS if found[kind]
+def _told(own: Iterable[Claim]) -> str:
+    """How many claims have which verdict."""
+    own = list(own)
+    sides = [Counter(claim.verdict for claim in own if claim.best.embedded == embedded) for embedded in (False, True)]
+    here, small = (
+        ", ".join(f"{n[kind]} {_PLURAL.get(kind, kind) if n[kind] > 1 else kind}" for kind in VERDICTS if n[kind])
+        for n in sides
     )
+    return "; ".join([here] * bool(here) + [f"on embedded data alone {small}"] * bool(small))
 
 
 _PLURAL = {"holds": "hold", "does not hold": "do not hold"}

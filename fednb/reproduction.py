@@ -413,7 +413,7 @@ def _level(level: float | None) -> str:
     """Rounded down, so that no level reads as one that it does not reach."""
     if level is None or math.isnan(level):
         return ""
-    return f"{math.floor(1000 * level + 1e-9) / 1000:.1%}".replace("100.0%", "> 99.9%")
+    return "> 99.9%" if level > 0.999 else f"{math.floor(1000 * level + 1e-9) / 1000:.1%}"
 
 
 def _reasons(own: Iterable[Claim]) -> str:

@@ -132,7 +132,7 @@ def markdown(table: sweep.Table, ledger: pd.DataFrame | None = None, *, link: st
         lines = _lines_of_rows if table.columns.measures else _lines
         text.append(lines(table, some, link, repeat))
     elif any(cell.printed_text for cell in found):
-        text.append(_papergrid(table, found))
+        text.append(_paper_grid(table, found))
     notes = _notes(table, some, left_out, found)
     command = f"python -m fednb sweep notebooks/sweeps/{Path(table.file).name} --table {table.name}"
     text += ["\n".join(f"- {note}" for note in notes), f"Made by `{command}`."]
@@ -228,7 +228,7 @@ def _records(cell: Cell, link: str, repeat: dict[tuple[Path, ...], str]) -> str:
     return " ".join(links)
 
 
-def _papergrid(table: sweep.Table, found: list[Cell]) -> str:
+def _paper_grid(table: sweep.Table, found: list[Cell]) -> str:
     """The printed numbers as the paper has them, rows by columns."""
     columns = list(dict.fromkeys(cell.column for cell in found))
     texts: dict[str, dict[str, str]] = {}

@@ -31,7 +31,6 @@ from fednb.compare import (
     printed,
     printed_std_is,
     recorded,
-    records_by_path,
     table_of,
     tables_in,
     tuned,
@@ -93,14 +92,14 @@ def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFram
         return "; ".join(getattr(v, "name", str(v)) for v in value) if isinstance(value, list | tuple) else value
 
     ledger = runs.load() if ledger is None else ledger
-    records, lines = records_by_path(ledger), []
+    lines = []
     for cell in cells(table, ledger):
         half = evaluate.interval(cell.values, LEVEL)[1] if cell.values and not MEASURES[cell.measure].median else None
         hidden = ("job", "label", "told", "choice", "printed_text", "target")
         own = {name: plain(value) for name, value in vars(cell).items() if name not in hidden}
         own["choice"] = f"{cell.choice.name} {cell.choice.value}" if cell.choice else ""
         derived = {name: getattr(cell, name) for name in ("mean", "difference", "verdict")}
-        repeat = [runs.repeat_command(records[path], table.notebook) for path in cell.paths]
+        repeat = [_command(table, cell, seed) for seed in cell.seeds]
         lines.append({"table": table.name} | own | derived | {"half_width": half, "repeat": plain(repeat)})
     return pd.DataFrame(lines)
 
@@ -123,10 +122,9 @@ def markdown(table: sweep.Table, ledger: pd.DataFrame | None = None, *, link: st
     again
         Whether the lines that make the runs again stand below the table, and each cell leads to its own.
     """
-    ledger = runs.load() if ledger is None else ledger
     found = cells(table, ledger)
     some, left_out = _some_recorded(found)
-    repeat = _repeat(table, some, records_by_path(ledger)) if again else {}
+    repeat = _repeat(table, some) if again else {}
     text = [f"**{table.title}**", _words(table)]
     if some:
         lines = _lines_of_rows if table.columns.measures else _lines
@@ -158,22 +156,24 @@ def _some_recorded(found: list[Cell]) -> tuple[list[Cell], list[str]]:
     return some, left_out
 
 
-def _repeat(table: sweep.Table, found: list[Cell], records: dict[Path, dict[str, Any]]) -> dict[tuple[Path, ...], str]:
+def _repeat(table: sweep.Table, found: list[Cell]) -> dict[tuple[Path, ...], str]:
     """For the runs of a cell (or, in columns of measures, of a row) the line that makes them again, to be led to."""
     shown = [cell for cell in _first_of_runs(table, found) if cell.paths]
     columns, lines = len({cell.column for cell in shown}), {}
     for cell in shown:
-        commands: dict[str, list[str]] = {}  # that differ in the seed alone
-        for seed, path in zip(cell.seeds, cell.paths, strict=True):
-            command = runs.repeat_command(records[path], table.notebook)
-            commands.setdefault(command.replace(f"seed={seed}", ""), []).append(command)
-        told = []
-        for first, *others in commands.values():
-            seeds = ", ".join(f"`{word}`" for other in others for word in other.split(" ") if word.startswith("seed="))
-            told.append(f"`{first}`" + (f", and with {seeds}" if seeds else ""))
+        seeds = ", ".join(f"`seed={seed}`" for seed in cell.seeds[1:])
         name = f"{cell.row}, {cell.column}" if columns > 1 else cell.row
-        lines[cell.paths] = f'- <a id="again-{len(lines)}"></a>{name}: {"; ".join(told)}'
+        command = f"`{_command(table, cell, cell.seeds[0])}`" + (f", and with {seeds}" if seeds else "")
+        lines[cell.paths] = f'- <a id="again-{len(lines)}"></a>{name}: {command}'
     return lines
+
+
+def _command(table: sweep.Table, cell: Cell, seed: int) -> str:
+    """The one line that makes a run of a cell again: with the sweep's parameters, all of which the notebook has."""
+    asked = cell.job.settings
+    given = {"method": asked.method, "dataset": asked.dataset} | cell.job.parameters
+    given = {name: value for name, value in given.items() if value is not None and name != "seed"} | {"seed": seed}
+    return f"python -m fednb run {table.notebook} " + " ".join(f"{name}={value}" for name, value in given.items())
 
 
 def _lines(table: sweep.Table, found: list[Cell], link: str, repeat: dict[tuple[Path, ...], str]) -> str:

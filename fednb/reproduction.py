@@ -382,7 +382,7 @@ def _table_of_claims(own: Iterable[Claim]) -> str:
             inside = judged.inside(claim.printed)
             lines.append(
                 [
-                    f"{claim.text} ({claim.where})" if mine else "",
+                    f"{claim.text}<br>*{claim.where}*" if mine else "",
                     "" if claim.printed is None or not mine else _signed(claim.printed),
                     f"[{finding.table.name}](tables/{finding.table.name}.md): {finding.setting}" if judged.seeds else "",
                     _lead(judged, unit),

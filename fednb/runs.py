@@ -5,7 +5,6 @@ A run is known by its recipe (method, settings, seed, data), not by the notebook
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -31,7 +30,7 @@ from tqdm import tqdm
 from fednb import data, evaluate, models, partition, seeds
 from fednb.data import ROOT, Dataset
 from fednb.federation import FedAvg, Federation
-from fednb.settings import NO_DEPARTURE, Settings, SettingsError, departures
+from fednb.settings import Settings, SettingsError, departures
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1

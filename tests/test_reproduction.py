@@ -5,6 +5,7 @@ import functools
 import itertools
 import math
 import re
+import shlex
 from dataclasses import replace
 
 import numpy as np
@@ -315,7 +316,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
                 if command not in seen:
                     seen.add(command)
                     assert command.startswith("python -m fednb run ")
-                    notebook, *words = command.removeprefix("python -m fednb run ").split(" ")
+                    notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
                     again = sweep.resolve(notebook, dict(map(_assignment, words)))
                     assert runs.recipe(again.flat()) == wanted[path], command
     assert len(seen) > 100

@@ -335,9 +335,9 @@ def test_every_cell_of_a_page_leads_to_its_records_and_to_the_line_that_makes_th
         "num_rounds=4 seed=0`",
     ]
     plain = report.markdown(t)
-    assert "again" not in plain
+    assert "#again" not in plain
     assert page.startswith(plain.replace(".json) |", ".json) [again](#again-0) |", 1).split("FedAvg")[0])
-    assert "again" not in report.markdown(table(job("SOLO")), again=True)  # nothing to make again
+    assert "#again" not in report.markdown(table(job("SOLO")), again=True)  # nothing to make again
 
 
 def test_the_report_of_other_sweeps_leaves_the_papers_out():

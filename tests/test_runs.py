@@ -4,7 +4,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import shlex
 import signal
 from pathlib import Path
 
@@ -462,31 +461,6 @@ def test_keys_are_what_they_were():
     assert runs.key(settings.resolve(METHODS, method="FedAvg", dataset="digits"), FINGERPRINT, 1) == "35600bc66e60"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"partition": "iid"},
-        {"momentum_factor": False, "seed": 2, "beta": 5},
-        {"keep_last": True, "local_steps": 2, "evaluate_every": 3},
-    ],
-)
-def test_the_command_that_repeats_a_run_has_its_settings(given):
-    s = quick(num_rounds=1, **given)
-    words = shlex.split(runs.repeat_command(runs.run(s, METHODS), "00_foundations"))
-    assert words[:5] == ["python", "-m", "fednb", "run", "00_foundations"]
-    chosen = dict(word.split("=") for word in words[5:])
-    literals = {"True": True, "False": False, "None": None}
-
-    def value(text):
-        for convert in (int, float):
-            with contextlib.suppress(ValueError):
-                return convert(text)
-        return literals.get(text, text)
-
-    assert settings.resolve(METHODS, **{n: value(v) for n, v in chosen.items()}) == s
-
-
 def test_a_run_that_is_seldom_evaluated_ends_as_every_other(start, monkeypatch):
     full, s = quick(num_rounds=5), quick(num_rounds=5, evaluate_every=2)
     always = runs.run(full, METHODS)
@@ -515,12 +489,6 @@ def test_lists_of_a_round_that_was_not_evaluated_are_none():
     assert metrics["clients"][0] is None and len(metrics["clients"][1]) == 4
     assert metrics["accuracy"][0] is metrics["accuracy_std"][0] is None
     assert metrics["round"] == [1, 2] and None not in metrics["up_numbers"]
-
-
-def test_the_command_that_repeats_a_run_without_incomplete_batches_says_so():
-    given = {"dataset": "digits5_mini", "num_rounds": 1, "local_steps": 1, "keep_last": False}
-    command = runs.repeat_command(runs.run(settings.resolve(METHODS, method="FedAvg", **given), METHODS), "x")
-    assert command.endswith(" dataset=digits5_mini seed=0 num_rounds=1 keep_last=False local_steps=1")
 
 
 def test_progress_says_what_was_not_evaluated(monkeypatch, capsys):

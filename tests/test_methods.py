@@ -333,6 +333,7 @@ CHANGES = {
     "draw": (FEW_WAYS, {"draw": "normal"}),
     "heterogeneous": (ON_MNIST, {"heterogeneous": True}),
     "pretrained": (RESNET, {"pretrained": True}),
+    "precision": ("FedAvg", {"precision": "bf16"}),
     "lam": (FEW_WAYS, {"lam": 0.5}),
     "distance": (FEW_WAYS, {"distance": "l2"}),
     "own_start": (FEW_WAYS, {"own_start": True}),

@@ -24,7 +24,8 @@ rng = np.random.default_rng(0)
 images, labels = torch.from_numpy(rng.integers(0, 256, (10_200, 3, 32, 32), np.uint8)), torch.arange(10_200) % 10
 dataset = Dataset(
     name="made up", images=images[200:], labels=labels[200:], test_images=images[:200], test_labels=labels[:200],
-    classes=tuple("0123456789"), mean=(0.5,) * 3, std=(0.25,) * 3, augmentation=Augmentation(), fingerprint="", source="made up",
+    classes=tuple("0123456789"), mean=(0.5,) * 3, std=(0.25,) * 3, augmentation=Augmentation(),
+    fingerprint="", source="made up",
 )
 
 

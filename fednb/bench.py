@@ -27,6 +27,7 @@ from fednb.federation import FedAvg, Federation, Training
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
 CLIENTS = 10
+TEST_IMAGES = 2000
 
 # name: (model, channels, side, images, batch size, augmentation)
 CASES = {
@@ -247,10 +248,10 @@ def methods() -> dict[str, type[FedAvg]]:
 
 
 def made_up(channels: int, side: int, images: int, augmentation: Augmentation) -> Dataset:
-    """Random images with ten classes, 2,000 of them for testing: the time of a step does not depend on what they show."""
+    """Random images with ten classes, and some more for testing: the time of a step does not depend on what they show."""
     rng = np.random.default_rng(0)
-    pixels = torch.from_numpy(rng.integers(0, 256, (images + 2000, channels, side, side), dtype=np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, images + 2000))
+    pixels = torch.from_numpy(rng.integers(0, 256, (images + TEST_IMAGES, channels, side, side), dtype=np.uint8))
+    labels = torch.from_numpy(rng.integers(0, 10, images + TEST_IMAGES))
     return Dataset(
         name="made up",
         images=pixels[:images],
@@ -343,7 +344,7 @@ def measure(name: str, case: str, plain: Plain, cls: type[FedAvg], device: str, 
     build = partial(models.build, model, 10, channels=channels, side=side, projection_head=with_head)
     parts = partition.dirichlet(dataset.labels.numpy(), CLIENTS, 0.5, np.random.RandomState(0))
     # clients with models of their own have test images of their own
-    tests = np.array_split(np.arange(2000), CLIENTS) if cls.personal else None
+    tests = np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None
     training = Training(1, 1, batch_size, 0.01, 0.9, 1e-5)
     federation = Federation(cls(), dataset, parts, build, training, test_parts=tests, device=device)
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)

@@ -13,6 +13,7 @@ def test_the_table_has_a_line_for_every_method(monkeypatch: pytest.MonkeyPatch, 
     small = {case: (*given[:3], 120, *given[4:]) for case, given in bench.CASES.items()}
     monkeypatch.setattr(bench, "CASES", small)
     monkeypatch.setattr(bench, "CLIENTS", 2)
+    monkeypatch.setattr(bench, "TEST_IMAGES", 20)
     bench.main(["--alternations", "1"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(bench.runs.device_name("cpu")[0])

@@ -47,20 +47,21 @@ class Mutant(NamedTuple):
     replace: str
     tests: list[str]
 
-    def source(self, root: Path) -> str:
-        """The code without the fault; of a notebook the export cells."""
+    def parts(self, root: Path) -> list[str]:
+        """The code without the fault: the file, or the export cells of the notebook."""
         text = (root / self.file).read_text(encoding="utf-8")
-        return "\n\n".join(_exported(json.loads(text))) if self.file.endswith(".ipynb") else text
+        return _exported(json.loads(text)) if self.file.endswith(".ipynb") else [text]
 
     def check(self, root: Path) -> None:
         """Raise a `MutantError` unless the text to be replaced occurs once, and the result compiles and is another."""
-        source = self.source(root)
-        if (times := source.count(self.find)) != 1:
+        parts = self.parts(root)
+        if (times := sum(part.count(self.find) for part in parts)) != 1:
             raise MutantError(f"{self.name}: the text to be replaced occurs {times} times in {self.file}: {self.find!r}")
         if self.find == self.replace:
             raise MutantError(f"{self.name}: the replacement is what it replaces.")
+        changed = "\n\n".join(part.replace(self.find, self.replace) for part in parts)
         try:
-            compile(source.replace(self.find, self.replace), self.file, "exec", dont_inherit=True)
+            compile(changed, self.file, "exec", dont_inherit=True)
         except SyntaxError as error:
             raise MutantError(f"{self.name}: {self.file} does not compile with it: {error}") from error
 

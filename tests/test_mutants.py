@@ -54,7 +54,8 @@ def test_a_fault_in_a_notebook_is_put_into_its_export_cells(tmp_path: Path) -> N
     path.parent.mkdir()
     path.write_bytes((ROOT / mutant.file).read_bytes())
     mutant.apply(tmp_path)
-    assert mutant.source(tmp_path) == mutant.source(ROOT).replace(mutant.find, mutant.replace)
+    assert mutant.parts(tmp_path) == [part.replace(mutant.find, mutant.replace) for part in mutant.parts(ROOT)]
+    assert mutant.parts(tmp_path) != mutant.parts(ROOT)
 
 
 @pytest.mark.parametrize(

@@ -216,6 +216,7 @@ def federation(
             projection_head=settings.projection_head,
             projection_dim=settings.projection_dim,
             pretrained=bool(settings.pretrained),
+            precision=settings.precision or "float32",
             seed=settings.seed,
         )
 

@@ -505,3 +505,28 @@ def test_progress_is_a_line_per_round_if_asked_for(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["round 1/2", "round 2/2"]
     assert all(" %" in line for line in lines)
+
+
+def test_in_bfloat16_a_run_ends_nearly_as_in_float32():
+    exact, near = (runs.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16"))
+    assert exact["key"] != near["key"]
+    assert near["settings"]["precision"] == "bf16"
+    losses = [record["metrics"]["loss/cross_entropy"] for record in (exact, near)]
+    for a, b in zip(*losses, strict=True):
+        assert 0 < abs(a - b) < 0.05 * a
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_networks_and_images_are_channels_last(precision):
+    fed = runs.federation(quick("MOON", precision=precision, num_rounds=1), METHODS, workers=1)
+    seen = []
+
+    def look(module, given):
+        seen.extend(v.is_contiguous(memory_format=torch.channels_last) for v in (*given, module.weight))
+
+    with fed.hand_model(fed.clients[0]):
+        convolutions = [m for m in fed.clients[0].model.modules() if isinstance(m, torch.nn.Conv2d)]
+        for convolution in convolutions:
+            convolution.register_forward_pre_hook(look)
+    fed.run_round()
+    assert len(convolutions) == 2 and len(seen) > 100 and all(seen)

@@ -826,13 +826,12 @@ def test_domains_in_frame_summary_and_terminal(tmp_path, monkeypatch):
     assert re.search(r"FedProx +Delta +0\.4 +2\.0 +0\.0 +3", report.text(t))
     assert report.recorded(t) == (6, 6)
     monkeypatch.setattr(sweep, "read", lambda path: {"office": t})
-    assert "| [office](office.md) | Office-10 | 6 of 6 | 5 reproduced, 5 off | [curves](../figures/office.svg) |" in (
-        report.write_all(tmp_path / "sweeps", tmp_path)[-1].read_text()
-    )
-    (line,) = [
-        x for x in report.readme((ROOT / "README.md").read_text(), tmp_path, runs.load()).splitlines() if "office.md" in x
-    ]
-    assert "[office](results/tables/office.md): 5 reproduced, 5 off" in line
+    report.write_all(tmp_path / "sweeps", tmp_path)
+    index = (tmp_path / "tables" / "README.md").read_text()
+    assert "| [office](office.md) | Office-10 | 6 of 6 | 5 reproduced, 5 off | [curves](../figures/office.svg) |" in index
+    lines = report.readme((ROOT / "README.md").read_text(), tmp_path, runs.load()).splitlines()
+    (line,) = [x for x in lines if x.startswith(f"| [{t.notebook}]")]
+    assert "cells with a printed number: 5 reproduced, 5 off" in line
 
 
 def test_a_run_in_several_domains_has_one_curve():

@@ -147,7 +147,7 @@ def test_what_is_nearest_to_the_paper_counts(monkeypatch):
             record(one, 50.0 + (one.settings.method == "FedProx") * leads[one.settings.seed])
         return table(*jobs, name="digits", labels={"digits": "CIFAR-10"}, printed=None)
 
-    tables = {"full": two_rows((), (), name="full", jobs=()), "t": two_rows((51.0,), (50.0,)), "digits": digits(-1, -1, -1)}
+    tables = {"t": two_rows((51.0,), (50.0,)), "digits": digits(-1, -1, -1)}
     tables["full"] = table(job("FedProx", 5), job("FedAvg", 5), name="full")
     claim = judged(monkeypatch, tables, runs=["full", "t", "digits"])
     assert (claim.verdict, claim.best.table.name) == ("indicative", "t")

@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
     status.set_defaults(command=_status)
 
-    report = commands.add_parser("report", help="write the papers' tables and figures with the measured values")
+    report = commands.add_parser("report", help="write the reproduction report, the papers' tables, and figures")
     report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
     report.set_defaults(command=_report)
@@ -210,14 +210,15 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from fednb import papers, report, runs, sweep
+    from fednb import papers, report, runs
+    from fednb.compare import tables_in
     from fednb.data import ROOT
 
     sweeps, folder = papers.folder() / "sweeps", (args.runs or runs.runs_folder()).absolute()
     if not folder.is_dir():
         raise runs.RunError(f"There is no folder of run records at {folder}.")
     ledger = runs.load(folder)
-    for table in sweep.read(sweeps).values():
+    for table in tables_in(sweeps).values():
         print(report.text(table, ledger), end="\n\n")
     out = (args.out or folder.parent).absolute()
     written = report.write_all(sweeps, out, folder)
@@ -226,6 +227,7 @@ def _report(args: argparse.Namespace) -> int:
         runs.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
         written.append(readme)
     print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
+    print(f"What holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
 
 

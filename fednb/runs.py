@@ -5,7 +5,6 @@ A run is known by its recipe (method, settings, seed, data), not by the notebook
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -31,7 +30,7 @@ from tqdm import tqdm
 from fednb import data, evaluate, models, partition, seeds
 from fednb.data import ROOT, Dataset
 from fednb.federation import FedAvg, Federation
-from fednb.settings import NO_DEPARTURE, Settings, SettingsError, departures
+from fednb.settings import Settings, SettingsError, departures
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -221,6 +220,7 @@ def federation(
             projection_head=settings.projection_head,
             projection_dim=settings.projection_dim,
             pretrained=bool(settings.pretrained),
+            precision=settings.precision or "float32",
             seed=settings.seed,
         )
 
@@ -510,14 +510,3 @@ def commit() -> str | None:
         return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def repeat_command(record: dict[str, Any], notebook: str) -> str:
-    """The one line that makes a run again."""
-    settings = record["settings"]
-    names = [f.name for f in dataclasses.fields(Settings)]
-    paper = {n: v for n, v in settings.items() if n in ("method", "dataset", "seed")}
-    changed = {d.split(" ")[0] for d in record["departures"]} | {n for n in settings if n not in names}
-    changed |= {n for n in NO_DEPARTURE if settings.get(n) is not None}
-    chosen = paper | {n: settings[n] for n in settings if n in changed}
-    return f"python -m fednb run {notebook} " + " ".join(f"{n}={v}" for n, v in chosen.items())

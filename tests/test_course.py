@@ -439,10 +439,10 @@ def test_thirty_submissions_are_graded_in_one_go(handed_out, tmp_path, capsys):
 def test_a_loop_that_cannot_be_interrupted_ends_at_the_limit(handed_out, tmp_path):
     change(handed_out, tmp_path / "in" / "stubborn.ipynb", **RIGHT | {"exercise_1": "sum(range(10**13))"})
     change(handed_out, tmp_path / "in" / "right.ipynb", **RIGHT)
-    path = grading.grade(tmp_path / "in", folder=tmp_path / "course", timeout=20, limit=90)
+    path = grading.grade(tmp_path / "in", folder=tmp_path / "course", timeout=20, limit=45)
     right, stubborn = grading.scores(path)
     assert (float(right["score"]), float(stubborn["score"])) == (6, 0)
-    assert "not finished after 90 s" in stubborn["remarks"]
+    assert "not finished after 45 s" in stubborn["remarks"]
 
 
 # --- every notebook: minutes ------------------------------------------------------------------------------------------

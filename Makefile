@@ -6,7 +6,7 @@ BIN := .venv/bin
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb))
 BUILD := $(CURDIR)/build
 
-.PHONY: run test lint bench report notebooks clean
+.PHONY: run test test-course mutants lint bench report notebooks clean
 
 .venv/ready: pyproject.toml
 	$(PYTHON) -m venv .venv
@@ -25,10 +25,22 @@ run: .venv/ready
 	$(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run
 	@echo "The executed notebooks are in $(BUILD)/run/notebooks"
 
+# Two files or notebooks at a time, on one thread each.
+test: export OMP_NUM_THREADS = 1
 test: .venv/ready
-	$(BIN)/python -m pytest tests
-	FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest --nbval-lax --nbval-current-env \
-	  --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 --dist loadfile \
+	  --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+
+# Faults put in on purpose, one at a time: the tests must see each.
+mutants: export OMP_NUM_THREADS = 1
+mutants: .venv/ready
+	$(BIN)/python tests/mutants.py
+
+# Hand-outs are made of every notebook, executed, solved and graded; two at a time, on one thread each.
+test-course: export OMP_NUM_THREADS = 1
+test-course: .venv/ready
+	$(BIN)/python -m pytest -n 2 tests/test_course.py -m course --durations=0
 
 lint: .venv/ready
 	$(BIN)/ruff check .

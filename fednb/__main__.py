@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb sweep | run | list | status | report | data``."""
+"""The command line: ``python -m fednb sweep | run | list | status | report | data | course``."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
     status.set_defaults(command=_status)
 
-    report = commands.add_parser("report", help="write the papers' tables and figures with the measured values")
+    report = commands.add_parser("report", help="write the reproduction report, the papers' tables, and figures")
     report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
     report.set_defaults(command=_report)
@@ -95,6 +95,27 @@ def _parser() -> argparse.ArgumentParser:
     data = commands.add_parser("data", help="list the data sets, or download one")
     data.add_argument("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
     data.set_defaults(command=_data)
+
+    course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
+    steps = course.add_subparsers(required=True, metavar="STEP")
+    release = steps.add_parser("release", help="write the students' version of a notebook")
+    release.add_argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
+    release.add_argument("--kind", choices=("exercises", "implementation"), default="exercises", help="default: exercises")
+    release.set_defaults(command=_course_release)
+    check = steps.add_parser("check", help="for students: run the visible checks of a notebook")
+    check.add_argument("path", type=Path, metavar="FILE", help="the notebook that was handed out")
+    check.add_argument("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
+    check.set_defaults(command=_course_check)
+    grade = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages")
+    grade.add_argument("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
+    grade.add_argument("--assignment", metavar="NAME", help="for instance 01_moon-exercises (default: what the files say)")
+    grade.add_argument("--seed", default="fednb", metavar="TEXT", help="decides the hidden inputs, with the student's name")
+    grade.add_argument("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
+    grade.add_argument("--limit", type=_count, default=900, metavar="S", help="seconds for a submission (default: 900)")
+    grade.add_argument("--again", action="store_true", help="also grade what is graded and has not changed")
+    grade.set_defaults(command=_course_grade)
+    for step in (release, grade):
+        step.add_argument("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     return parser
 
 
@@ -169,7 +190,7 @@ def _show_round(line: str) -> None:
 def _list(args: argparse.Namespace) -> int:
     from fednb import papers, sweep
 
-    for notebook in sorted(papers.folder().glob("[0-9]*.ipynb")):
+    for notebook in papers.notebooks():
         print(notebook.stem)
     sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
@@ -189,14 +210,15 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from fednb import papers, report, runs, sweep
+    from fednb import papers, report, runs
+    from fednb.compare import tables_in
     from fednb.data import ROOT
 
     sweeps, folder = papers.folder() / "sweeps", (args.runs or runs.runs_folder()).absolute()
     if not folder.is_dir():
         raise runs.RunError(f"There is no folder of run records at {folder}.")
     ledger = runs.load(folder)
-    for table in sweep.read(sweeps).values():
+    for table in tables_in(sweeps).values():
         print(report.text(table, ledger), end="\n\n")
     out = (args.out or folder.parent).absolute()
     written = report.write_all(sweeps, out, folder)
@@ -205,6 +227,7 @@ def _report(args: argparse.Namespace) -> int:
         runs.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
         written.append(readme)
     print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
+    print(f"What holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
 
 
@@ -219,8 +242,40 @@ def _data(args: argparse.Namespace) -> int:
     return 0
 
 
+def _course_release(args: argparse.Namespace) -> int:
+    from fednb import course
+
+    path = course.release(args.notebook, args.kind, args.course or course.FOLDER)
+    print(f"Hand out what is in {path.parent}")
+    return 0
+
+
+def _course_check(args: argparse.Namespace) -> int:
+    from fednb import course
+
+    rows = course.check(args.path, args.timeout)
+    for name, wrong in rows:
+        print(f"{name}: {wrong or 'passed' if not name.endswith('answer') else wrong or 'answered; a person grades it'}")
+    return int(any(wrong for _, wrong in rows))
+
+
+def _course_grade(args: argparse.Namespace) -> int:
+    from fednb import grading
+
+    given = {"seed": args.seed, "timeout": args.timeout, "limit": args.limit, "again": args.again}
+    path = grading.grade(args.path, args.assignment, args.course or grading.FOLDER, **given)
+    rows = list(grading.scores(path))
+    by_hand = sum(float(row["to_grade_by_hand"]) > 0 for row in rows)
+    mean = sum(float(row["score"]) for row in rows) / len(rows)
+    print(f"{len(rows)} submissions, {mean:.1f} of {rows[0]['max_score']} points on average")
+    print(f"{by_hand} of them with answers to grade by hand")
+    print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
+    return 0
+
+
 def _errors() -> tuple[type[Exception], ...]:
     """The errors whose message is all that a person needs."""
+    from fednb.assignments import CourseError
     from fednb.data import DataError
     from fednb.papers import NotebookError
     from fednb.partition import PartitionError
@@ -229,7 +284,7 @@ def _errors() -> tuple[type[Exception], ...]:
     from fednb.settings import SettingsError
     from fednb.sweep import SweepError
 
-    return DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
+    return CourseError, DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
 
 
 def main(arguments: list[str] | None = None) -> int:

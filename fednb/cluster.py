@@ -174,7 +174,7 @@ def read_code() -> Code:
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(file.read_bytes())
-    for file in sorted(papers.folder().glob("*.ipynb")):
+    for file in papers.notebooks():
         cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
         digest.update(json.dumps([cell["source"] for cell in cells if cell["cell_type"] == "code"]).encode())
     return Code(runs.commit(), digest.hexdigest())

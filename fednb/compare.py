@@ -76,6 +76,7 @@ class Cell:
     not_stated: list[str] = field(default_factory=list)
     choice: Choice | None = None
     note: str = ""
+    remark: str = ""
     statuses: tuple[str, ...] = ()
     paths: tuple[Path, ...] = ()
     seeds: tuple[int, ...] = ()
@@ -137,7 +138,13 @@ def verdict(cell: Cell) -> str:
 
 def committed() -> pd.DataFrame:
     """The ledger of the repository, whatever ``$FEDNB_RUNS`` says."""
-    return runs.load(ROOT / "results" / "runs")
+    folder = ROOT / "results" / "runs"
+    return _committed(folder, tuple(sorted((file.name, file.stat().st_mtime_ns) for file in folder.glob("*.json"))))
+
+
+@functools.lru_cache(maxsize=1)  # a notebook asks for each number
+def _committed(folder: Path, state: Any) -> pd.DataFrame:
+    return runs.load(folder)
 
 
 def records_by_path(ledger: pd.DataFrame) -> dict[Path, dict[str, Any]]:
@@ -148,8 +155,7 @@ def records_by_path(ledger: pd.DataFrame) -> dict[Path, dict[str, Any]]:
 class _Ledger:
     """The records by recipe, so that a table does not depend on which data this machine has."""
 
-    def __init__(self, ledger: pd.DataFrame | None) -> None:
-        ledger = runs.load() if ledger is None else ledger
+    def __init__(self, ledger: pd.DataFrame) -> None:
         self.found: dict[str, dict[str, Any]] = {}
         self.stale: Counter[str] = Counter()
         # of records on other data, one on the published set counts
@@ -160,13 +166,24 @@ class _Ledger:
                 self.found.setdefault(_recipe(entry["record"]["settings"]), entry)
 
 
+_KEPT: list[tuple[pd.DataFrame, _Ledger]] = []
+
+
+def _known(ledger: pd.DataFrame | None) -> _Ledger:
+    """The records by recipe; those of the last ledger are kept, since all tables of a report ask for it."""
+    ledger = runs.load() if ledger is None else ledger
+    if not _KEPT or _KEPT[0][0] is not ledger:
+        _KEPT[:] = [(ledger, _Ledger(ledger))]
+    return _KEPT[0][1]
+
+
 def _recipe(settings: dict[str, Any]) -> str:
     return json.dumps(runs.recipe(settings), sort_keys=True)
 
 
 def recorded(table: sweep.Table, ledger: pd.DataFrame | None = None) -> tuple[int, int]:
     """How many of a table's runs are recorded, and how many there are."""
-    found, recipes = _Ledger(ledger).found, {_recipe(job.settings.flat()) for job in table.jobs}
+    found, recipes = _known(ledger).found, {_recipe(job.settings.flat()) for job in table.jobs}
     return sum(found[r]["status"] in ("finished", "diverged") for r in recipes if r in found), len(recipes)
 
 
@@ -188,7 +205,7 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
         If the printed table, row or column does not exist, the measure is unknown or lacks its baseline.
     """
     _check_measures(table)
-    known = _Ledger(ledger)
+    known = _known(ledger)
     places: dict[tuple[str, str], list[sweep.Job]] = {}
     for job in table.jobs:
         for column in table.columns.names(job):
@@ -333,6 +350,7 @@ def _filled(cell: Cell, jobs: list[sweep.Job], known: _Ledger, baseline: dict[in
         std=std,
         std_over=std_over,
         note="; ".join(dict.fromkeys(entry["note"] for entry in found if entry["note"])),
+        remark="; ".join(dict.fromkeys(text for entry in found if (text := entry.get("remark")))),
         statuses=tuple(statuses),
         paths=tuple(entry["path"] for entry in found),
         seeds=tuple(int(entry["seed"]) for entry in found),
@@ -467,6 +485,11 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
     return {_row_name(row): {column: cell["value"] for column, cell in row["cells"].items()} for row in rows}
 
 
+def paper_title(paper: str) -> str:
+    """The title of a paper, from ``data/reported.json``."""
+    return _reported()["papers"][paper]["title"]
+
+
 def anchor(source: str, method: str, round: int) -> float:
     """Test accuracy in percent that a public re-run logged after a round, from ``data/reported.json``."""
     return _reported()["anchors"][source][method][str(round)]
@@ -475,17 +498,21 @@ def anchor(source: str, method: str, round: int) -> float:
 # --- tables by name ---------------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1)  # a notebook shows many tables, and to read a file means to check each of its runs
+def tables_in(folder: Path) -> dict[str, sweep.Table]:
+    """The tables of all sweep files in a folder; read anew when one of them, or a notebook, has changed."""
+    files = [*folder.glob("*.yaml"), *papers.notebooks()]
+    places = [os.environ.get(name) for name in ("FEDNB_RUNS", "FEDNB_DATA")]
+    return _tables(folder, (*((file, file.stat().st_mtime_ns) for file in sorted(files)), *places))
+
+
+@functools.lru_cache(maxsize=2)  # a notebook shows many tables, and to read a file means to check each of its runs
 def _tables(folder: Path, state: Any) -> dict[str, sweep.Table]:
     return sweep.read(folder)
 
 
 def table_of(name: str) -> sweep.Table:
     """Table ``name`` of the sweep files."""
-    folder = papers.folder() / "sweeps"
-    files = [*folder.glob("*.yaml"), *papers.folder().glob("*.ipynb")]
-    places = [os.environ.get(name) for name in ("FEDNB_RUNS", "FEDNB_DATA")]
-    tables = _tables(folder, (*((file, file.stat().st_mtime_ns) for file in sorted(files)), *places))
+    tables = tables_in(papers.folder() / "sweeps")
     if name not in tables:
         raise ReportError(f"There is no table {name!r}; the sweep files have {', '.join(tables) or 'none'}.")
     return tables[name]
@@ -513,7 +540,7 @@ def paired(
         For an unknown row or column, without a shared seed, or if a seed splits the data differently in ``a`` and ``b``.
     """
     name = table if isinstance(table, str) else table.name
-    pairs, measure = _pairs(table, a, b, column, ledger)
+    pairs, measure = pairs_of(table, a, b, column, ledger)
     if not pairs:
         raise ReportError(f"{name}: {a} and {b} share no finished seed.")
     if not all(measure.reached(value) for pair in pairs for value in pair):
@@ -528,7 +555,7 @@ def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *,
     Ahead is the better side: of rounds the fewer, of a spread the narrower. Fewer than three seeds are indicative and
     get no verdict, and neither does a pair of which a run never got there.
     """
-    pairs, measure = _pairs(table, a, b, column, ledger)
+    pairs, measure = pairs_of(table, a, b, column, ledger)
     if not pairs:
         return "not run"
     n = len(pairs)
@@ -543,28 +570,37 @@ def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *,
     return f"{mean:+.1f} ± {half:.1f} {measure.unit} over {seeds}: {verdict}"
 
 
-def _pairs(
-    table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None
+def pairs_of(
+    table: str | sweep.Table, a: str, b: str, column: str | None, ledger: pd.DataFrame | None = None
 ) -> tuple[list[tuple[float, float]], Measure]:
-    """The values of row ``a`` and row ``b``, for each seed that both have, and what they measure."""
+    """The values of row ``a`` and row ``b``, for each seed that both have, and what they measure; errors as `paired`."""
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
-    found = {(cell.row, cell.column): cell for cell in cells(table, ledger)}
-    columns = list(dict.fromkeys(c for _, c in found))
+    found = cells(table, ledger)
+    columns = list(dict.fromkeys(cell.column for cell in found))
     if column is None and len(columns) > 1:
         raise ReportError(f"{table.name} has several columns; choose one of {', '.join(columns)}.")
-    sides = []
-    for row in (a, b):
-        if (cell := found.get((row, column or columns[0]))) is None:
-            known = ", ".join(f"{r} | {c}" for r, c in found)
-            raise ReportError(f"{table.name} has no row {row!r} with column {column or columns[0]!r}; there are {known}.")
-        good = [i for i, status in enumerate(cell.statuses) if status == "finished"]
-        sides.append({cell.seeds[i]: (value, cell.partitions[i]) for i, value in zip(good, cell.values, strict=True)})
+    sides = [by_seed(cell_at(table, found, row, column or columns[0])) for row in (a, b)]
     shared = sorted(sides[0].keys() & sides[1].keys())
     if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
         raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
     measure = MEASURES[table.measure_of(column or columns[0])]
     return [(sides[0][seed][0], sides[1][seed][0]) for seed in shared], measure
+
+
+def cell_at(table: sweep.Table, found: Sequence[Cell], row: str, column: str) -> Cell:
+    """One of a table's cells, by the names of its row and column."""
+    for cell in found:
+        if (cell.row, cell.column) == (row, column):
+            return cell
+    known = ", ".join(f"{cell.row} | {cell.column}" for cell in found)
+    raise ReportError(f"{table.name} has no row {row!r} with column {column!r}; there are {known}.")
+
+
+def by_seed(cell: Cell) -> dict[int, tuple[float, str | None]]:
+    """Of each finished run its value and how it splits the data, by seed."""
+    good = [i for i, status in enumerate(cell.statuses) if status == "finished"]
+    return {cell.seeds[i]: (value, cell.partitions[i]) for i, value in zip(good, cell.values, strict=True)}
 
 
 def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -590,7 +626,7 @@ def tuned(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.Da
     """
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
-    known, name, found = _Ledger(ledger), table.best_of or table.rows.parameter, {}
+    known, name, found = _known(ledger), table.best_of or table.rows.parameter, {}
     values = list(dict.fromkeys(job.settings.flat().get(name) for job in table.jobs))
     for job in table.jobs:
         place = job.settings.seed, job.settings.flat().get(name)

@@ -89,9 +89,10 @@ class Dataset:
         "embedded", "official files", "image tree", "zip files", "file of arrays", "rendered" or, of domains that were
         found in several of these ways, "several"; never a path.
     note : str
-        What is not the published set, e.g. "subset: 4,000 of 100,000 training images", and what has to be known about
-        the set itself; empty if nothing.
-        Records and tables that use the data show it.
+        What is not the published set, e.g. "subset: 4,000 of 100,000 training images"; empty if nothing.
+        Records and tables that use the data show it, and their numbers are not judged against the paper's.
+    remark : str
+        What has to be known about the published set itself; empty if nothing. Records and tables show it too.
     train_groups, test_groups : Tensor, int64 [N], optional
         Domain or writer of each image, a position in `group_names`.
     """
@@ -108,6 +109,7 @@ class Dataset:
     fingerprint: str
     source: str
     note: str = ""
+    remark: str = ""
     train_groups: Tensor | None = None
     test_groups: Tensor | None = None
     group_names: tuple[str, ...] = ()
@@ -124,7 +126,8 @@ class Dataset:
             f"{self.name}: {len(self.images):,} training and {len(self.test_images):,} test images, {size}, "
             f"{self.num_classes} classes, fingerprint {self.fingerprint}, source: {self.source}"
         )
-        return f"{text} ({self.note})" if self.note else text
+        told = "; ".join(part for part in (self.note, self.remark) if part)
+        return f"{text} ({told})" if told else text
 
 
 @dataclass(frozen=True)
@@ -151,7 +154,8 @@ class _Facts:
     first_label: int = 0
     transposed: bool = False  # the official files hold each image with rows and columns exchanged
     at_most: bool = False
-    remark: str = ""  # goes into the note of the data set
+    stand_in: str = ""  # for what; goes into the note of the data set
+    remark: str = ""  # what has to be known of the complete set
     also: tuple[str, ...] = ()  # other names that its folder, zip files and file of arrays may have
     by_hand: str = ""  # what to get and where to put it, where no command can fetch it
     domains: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)
@@ -244,7 +248,7 @@ _FACTS = {
         page="https://www.nist.gov/itl/products-and-services/emnist-dataset",
         first_label=1,
         transposed=True,
-        remark="a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers",
+        stand_in="a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers",
     ),
     # What FedProto calls FEMNIST: the first images of each class of NIST's special database 19 at their full size.
     # Its code reads 20 clients x 110 files of train_XX for training and 20 x 15 of hsf_0 for testing.
@@ -317,7 +321,7 @@ _FACTS = {
         **_RETHINK | {"shape": (3, 16, 16), "augmentation": Augmentation(pad=2), "resized": False},
         num_classes=10,
         classes=_DIGITS,
-        remark="a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts",
+        stand_in="a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts",
         domains=dict.fromkeys(("Digits", "Slanted", "Blended", "Fonts", "Scenes"), (400, 150)),
     ),
     "digits5": _Facts(
@@ -350,7 +354,7 @@ _FACTS = {
         **_RETHINK,
         num_classes=7,
         classes=tuple("dog elephant giraffe guitar horse house person".split()),
-        remark="a stand-in for DomainNet",
+        stand_in="a stand-in for DomainNet",
         by_hand="get the images of PACS (D. Li et al., ICCV 2017) and put them there as pacs/DOMAIN/CLASS/*.jpg, or as such "
         "a tree in pacs.zip; DOMAIN is photo, art_painting, cartoon or sketch",
         domains={"Photo": (1336, 334), "Art painting": (1640, 408), "Cartoon": (1876, 468), "Sketch": (3144, 785)},
@@ -413,7 +417,7 @@ class _Content(NamedTuple):
     test_groups: np.ndarray | None = None
     group_names: tuple[str, ...] = ()
     shared: int = 0  # test images that equal a training image, where that was counted
-    remarks: tuple[str, ...] = ()  # further parts of the note
+    remarks: tuple[str, ...] = ()  # further parts of the note, which the files tell
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
@@ -443,7 +447,8 @@ def load(name: str, root: Path | str | None = None) -> Dataset:
         augmentation=facts.augmentation,
         fingerprint=content.fingerprint,
         source=kind,
-        note="; ".join([*_departures(content, facts), *_remarks(content, facts)]),
+        note="; ".join([*_departures(content, facts), *_replaced(content, facts)]),
+        remark="; ".join(_remarks(content, facts)),
         group_names=content.group_names,
         **{key: None if array is None else torch.from_numpy(array) for key, array in groups.items()},
     )
@@ -979,12 +984,16 @@ def _departures(content: _Content, facts: _Facts) -> list[str]:
     return notes
 
 
+def _replaced(content: _Content, facts: _Facts) -> list[str]:
+    """Say what a complete set has in place of the published images."""
+    notes = [*content.remarks, facts.stand_in] if facts.stand_in else list(content.remarks)
+    fewer = [f"{n:,} of at most {m:,} {what}" for n, m, what in _counts(content, facts) if n < m and what != "classes"]
+    return [*notes, ", ".join(fewer)] if facts.at_most and fewer else notes
+
+
 def _remarks(content: _Content, facts: _Facts) -> list[str]:
-    """Say what has to be known about a set, complete or not."""
-    notes = [*content.remarks, facts.remark] if facts.remark else list(content.remarks)
-    parts = [f"{n:,} of at most {m:,} {what}" for n, m, what in _counts(content, facts) if n < m and what != "classes"]
-    if facts.at_most and parts:
-        notes.append(", ".join(parts))
+    """Say what has to be known about the published set."""
+    notes = [facts.remark] if facts.remark else []
     if content.shared:
         notes.append(f"{content.shared:,} test images are training images as well")
     return notes

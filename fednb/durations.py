@@ -61,6 +61,7 @@ class Kind(NamedTuple):
     method: str
     dataset: str
     model: str
+    precision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def learn(records: Iterable[Mapping[str, Any]], device: Device) -> Rates:
             continue
         if (rate := _rate(record, device)) is None:
             continue
-        kind = Kind(*(record["settings"][name] for name in Kind._fields))
+        kind = Kind(*(record["settings"].get(name) for name in Kind._fields))
         for group in [similar, here] if record["device"] == device.name else [similar]:
             group.setdefault(kind, []).append(rate)
     return Rates(*({kind: _median(rates[:LATEST]) for kind, rates in group.items()} for group in (here, similar)))
@@ -151,7 +152,7 @@ def estimate(settings: Settings, tier: str, rates: Rates, history: Sequence[Mapp
     if history:
         per_round = sum(entry["seconds"] + entry["evaluation_seconds"] for entry in history) / len(history)
         return Estimate(STARTING_SECONDS + left * per_round, "checkpoint")
-    kind = Kind(settings.method, settings.dataset, settings.model)
+    kind = Kind(settings.method, settings.dataset, settings.model, settings.precision)
     groups = (rates.here, rates.similar)
     found = [(group.get(kind), "method") for group in groups]
     found += [(_from_others(kind, group, rates.similar), "other methods") for group in groups]

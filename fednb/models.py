@@ -70,6 +70,10 @@ def seed_dropout(model: nn.Module, generator: torch.Generator | None) -> None:
             module.generator = generator
 
 
+# In which the layers of a network compute. Weights, buffers and what a network returns are float32 either way.
+PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}
+
+
 class Net(nn.Module):
     """Encoder, optional projection head, output layer (MOON, section 3.3).
 
@@ -81,12 +85,23 @@ class Net(nn.Module):
         Widths (hidden, out) of the projection head ``Linear, ReLU, Linear``, or None: then z = h.
     dropout
         Probability with which the output layer does not see a value of z; the representation itself is not changed.
+    precision
+        In which `forward` computes, a value of ``PRECISIONS``; None is float32. See `torch.autocast`.
     """
 
+    precision: torch.dtype | None = None
+
     def __init__(
-        self, encoder: nn.Module, num_features: int, num_classes: int, head: tuple[int, int] | None, dropout: float = 0.0
+        self,
+        encoder: nn.Module,
+        num_features: int,
+        num_classes: int,
+        head: tuple[int, int] | None,
+        dropout: float = 0.0,
+        precision: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        self.precision = precision
         self.encoder = encoder
         if head is None:
             self.head: nn.Module = nn.Identity()
@@ -104,8 +119,13 @@ class Net(nn.Module):
         return self.classifier(self.dropout(z))
 
     def forward(self, x: Tensor) -> Output:
-        z = self.head(self.encoder(x))
-        return Output(z, self.classify(z))
+        if self.precision is None:
+            z = self.head(self.encoder(x))
+            return Output(z, self.classify(z))
+        with torch.autocast(x.device.type, self.precision):
+            z = self.head(self.encoder(x))
+            logits = self.classify(z)
+        return Output(z.float(), logits.float())  # so that losses, their sums and prototypes keep their digits
 
     @torch.no_grad()
     def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
@@ -272,6 +292,7 @@ def build(
     projection_dim: int | None = None,
     side: int = 32,
     pretrained: bool = False,
+    precision: str = "float32",
     seed: int = 0,
 ) -> Net:
     """Build a network whose initial weights depend on ``seed`` alone.
@@ -289,6 +310,8 @@ def build(
     pretrained
         Put torchvision's ImageNet weights into all of a ResNet-18 with 7x7 stem but its first convolution and
         normalisation and its output layer, as FedProto's code does. They are downloaded once, to torch's cache.
+    precision
+        A key of ``PRECISIONS``: ``"bf16"`` computes convolutions and matrix products in bfloat16.
 
     Raises
     ------
@@ -309,7 +332,7 @@ def build(
     with seeds.torch_seed(seed, "initial weights"):
         encoder, num_features = model.encoder(channels, side)
         widths = (model.head[0], projection_dim or model.head[1]) if projection_head else None
-        net = Net(encoder, num_features, num_classes, widths, model.dropout)
+        net = Net(encoder, num_features, num_classes, widths, model.dropout, PRECISIONS[precision])
     if pretrained:
         net.encoder.load_state_dict(_imagenet_weights(name), strict=False)
     return net

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import nbformat
 import pandas as pd
 
-from fednb import evaluate, figures, papers, runs, sweep
+from fednb import evaluate, figures, papers, reproduction, runs, sweep
 from fednb.compare import (
     LEVEL,
     MIN_SEEDS,
@@ -31,14 +31,15 @@ from fednb.compare import (
     printed,
     printed_std_is,
     recorded,
-    records_by_path,
     table_of,
+    tables_in,
     trials,
     tuned,
     verdict,
 )
 from fednb.figures import against, curves
 from fednb.measures import MEASURES
+from fednb.words import counts, departure, grid, verdicts
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
@@ -81,10 +82,11 @@ _MEANING = {
     "older than the measure; without the record the run is made again.",
     "without baseline": "*Without baseline*: the baseline's run with that seed is missing, or was made on another machine.",
 }
-LISTED = 6  # tables that the README names per notebook
-# what counts something reads better as "20 rounds" than as "num_rounds 20"
-_COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}
-_COUNTED |= {"local_steps": "local steps", "test_per_domain": "test images of each domain"}
+_AGAIN = (
+    "## Run one again\n\n"
+    "One line per row or cell, which gives the numbers of its records. What is recorded is not run again: put "
+    "`FEDNB_RUNS=$PWD/again` before a line, and the run is made and recorded there."
+)
 
 
 def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFrame:
@@ -94,14 +96,14 @@ def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFram
         return "; ".join(getattr(v, "name", str(v)) for v in value) if isinstance(value, list | tuple) else value
 
     ledger = runs.load() if ledger is None else ledger
-    records, lines = records_by_path(ledger), []
+    lines = []
     for cell in cells(table, ledger):
         half = evaluate.interval(cell.values, LEVEL)[1] if cell.values and not MEASURES[cell.measure].median else None
         hidden = ("job", "label", "told", "choice", "printed_text", "target")
         own = {name: plain(value) for name, value in vars(cell).items() if name not in hidden}
         own["choice"] = f"{cell.choice.name} {cell.choice.value}" if cell.choice else ""
         derived = {name: getattr(cell, name) for name in ("mean", "difference", "verdict")}
-        repeat = [runs.repeat_command(records[path], table.notebook) for path in cell.paths]
+        repeat = [_command(table, cell, seed) for seed in cell.seeds]
         lines.append({"table": table.name} | own | derived | {"half_width": half, "repeat": plain(repeat)})
     return pd.DataFrame(lines)
 
@@ -111,7 +113,7 @@ def csv(table: sweep.Table, ledger: pd.DataFrame | None = None) -> str:
     return frame(table, ledger).to_csv(index=False, lineterminator="\n")
 
 
-def markdown(table: sweep.Table, ledger: pd.DataFrame | None = None, *, link: str = "../runs") -> str:
+def markdown(table: sweep.Table, ledger: pd.DataFrame | None = None, *, link: str = "../runs", again: bool = False) -> str:
     """The table for readers: printed and measured values side by side, and in words what they mean.
 
     Of columns (or, if there are several columns, rows) without a record there is a single line. A table without any record
@@ -121,17 +123,22 @@ def markdown(table: sweep.Table, ledger: pd.DataFrame | None = None, *, link: st
     ----------
     link
         Where the records are, seen from where the text will stand.
+    again
+        Whether the lines that make the runs again stand below the table, and each cell leads to its own.
     """
     found = cells(table, ledger)
     some, left_out = _some_recorded(found)
+    repeat = _repeat(table, some) if again else {}
     text = [f"**{table.title}**", _words(table)]
     if some:
-        text.append(_lines_of_rows(table, some, link) if table.columns.measures else _lines(table, some, link))
+        lines = _lines_of_rows if table.columns.measures else _lines
+        text.append(lines(table, some, link, repeat))
     elif any(cell.printed_text for cell in found):
         text.append(_paper_grid(table, found))
     notes = _notes(table, some, left_out, found)
     command = f"python -m fednb sweep notebooks/sweeps/{Path(table.file).name} --table {table.name}"
-    return "\n\n".join([*text, "\n".join(f"- {note}" for note in notes), f"Made by `{command}`."]) + "\n"
+    text += ["\n".join(f"- {note}" for note in notes), f"Made by `{command}`."]
+    return "\n\n".join([*text, *([_AGAIN, "\n".join(repeat.values())] if repeat else [])]) + "\n"
 
 
 def _words(table: sweep.Table) -> str:
@@ -153,7 +160,27 @@ def _some_recorded(found: list[Cell]) -> tuple[list[Cell], list[str]]:
     return some, left_out
 
 
-def _lines(table: sweep.Table, found: list[Cell], link: str) -> str:
+def _repeat(table: sweep.Table, found: list[Cell]) -> dict[tuple[Path, ...], str]:
+    """For the runs of a cell (or, in columns of measures, of a row) the line that makes them again, to be led to."""
+    shown = [cell for cell in _first_of_runs(table, found) if cell.paths]
+    columns, lines = len({cell.column for cell in shown}), {}
+    for cell in shown:
+        seeds = ", ".join(f"`seed={seed}`" for seed in cell.seeds[1:])
+        name = f"{cell.row}, {cell.column}" if columns > 1 else cell.row
+        command = f"`{_command(table, cell, cell.seeds[0])}`" + (f", and with {seeds}" if seeds else "")
+        lines[cell.paths] = f'- <a id="again-{len(lines)}"></a>{name}: {command}'
+    return lines
+
+
+def _command(table: sweep.Table, cell: Cell, seed: int) -> str:
+    """The one line that makes a run of a cell again: with the sweep's parameters, all of which the notebook has."""
+    asked = cell.job.settings
+    given = {"method": asked.method, "dataset": asked.dataset} | cell.job.parameters
+    given = {name: value for name, value in given.items() if value is not None and name != "seed"} | {"seed": seed}
+    return f"python -m fednb run {table.notebook} " + " ".join(f"{name}={value}" for name, value in given.items())
+
+
+def _lines(table: sweep.Table, found: list[Cell], link: str, repeat: dict[tuple[Path, ...], str]) -> str:
     """The cells one below the other, printed and measured values side by side."""
     rows, columns = (_heading(axis) for axis in (table.rows, table.columns))
     lines = [
@@ -165,17 +192,17 @@ def _lines(table: sweep.Table, found: list[Cell], link: str) -> str:
             "seeds": _seeds(cell),
             "difference": _difference(cell),
             "verdict": cell.verdict,
-            "records": _records(cell, link),
+            "records": _records(cell, link, repeat),
         }
         for cell in found
     ]
     shown = [name for name in lines[0] if any(line[name] for line in lines)]
     if len({cell.column for cell in found}) == 1:
         shown.remove(columns)
-    return _grid(shown, [[line[name] for name in shown] for line in lines], right=("paper", "here", "difference"))
+    return grid(shown, [[line[name] for name in shown] for line in lines], right=("paper", "here", "difference"))
 
 
-def _lines_of_rows(table: sweep.Table, found: list[Cell], link: str) -> str:
+def _lines_of_rows(table: sweep.Table, found: list[Cell], link: str, repeat: dict[tuple[Path, ...], str]) -> str:
     """Columns as the paper has them; of each row a line with its numbers, one with ours, and one with the verdicts."""
     columns = list(dict.fromkeys(cell.column for cell in found))
     rows: dict[str, dict[str, Cell]] = {}
@@ -187,7 +214,7 @@ def _lines_of_rows(table: sweep.Table, found: list[Cell], link: str) -> str:
         seeds = "; ".join(dict.fromkeys(map(_seeds, own)))
         kinds = {
             "paper": [*(cell.printed_text for cell in own), "", ""],
-            "here": [*map(_here, own), seeds, _records(own[0], link)],
+            "here": [*map(_here, own), seeds, _records(own[0], link, repeat)],
             "verdict": [*(cell.verdict for cell in own), "", ""],
         }
         shown = {kind: texts for kind, texts in kinds.items() if kind == "here" or any(texts)}
@@ -195,11 +222,14 @@ def _lines_of_rows(table: sweep.Table, found: list[Cell], link: str) -> str:
     heads = [_heading(table.rows), "", *columns, "seeds", "records"]
     if all(line[1] == "here" for line in lines):
         heads, lines = [heads[0], *heads[2:]], [[line[0], *line[2:]] for line in lines]
-    return _grid(heads, lines, right=columns)
+    return grid(heads, lines, right=columns)
 
 
-def _records(cell: Cell, link: str) -> str:
-    return " ".join(f"[{seed}]({link}/{path.name})" for seed, path in zip(cell.seeds, cell.paths, strict=True))
+def _records(cell: Cell, link: str, repeat: dict[tuple[Path, ...], str]) -> str:
+    links = [f"[{seed}]({link}/{path.name})" for seed, path in zip(cell.seeds, cell.paths, strict=True)]
+    if cell.paths in repeat:
+        links.append(f"[again](#again-{list(repeat).index(cell.paths)})")
+    return " ".join(links)
 
 
 def _paper_grid(table: sweep.Table, found: list[Cell]) -> str:
@@ -209,12 +239,7 @@ def _paper_grid(table: sweep.Table, found: list[Cell]) -> str:
     for cell in found:  # two runs of ours may stand beside one printed row
         texts.setdefault(cell.label, {}).setdefault(cell.column, cell.printed_text)
     heads = [_heading(table.rows), *(f"paper, {column}" for column in columns)]
-    return _grid(heads, [[row, *(line.get(c, "") for c in columns)] for row, line in texts.items()], right=heads[1:])
-
-
-def _grid(heads: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> str:
-    rule = ["--:" if name in right else ":--" for name in heads]
-    return "\n".join(f"| {' | '.join(row)} |" for row in [heads, rule, *rows])
+    return grid(heads, [[row, *(line.get(c, "") for c in columns)] for row, line in texts.items()], right=heads[1:])
 
 
 def _heading(axis: sweep.Axis) -> str:
@@ -232,12 +257,13 @@ def _notes(table: sweep.Table, some: list[Cell], left_out: list[str], found: lis
     notes += dict.fromkeys(rule for cell in some if (rule := MEASURES[cell.measure].rule))
     seen = set() if table.printed else _varied(table)  # then rows and columns tell it
     notes += _by_cell(
-        some, lambda cell: ", ".join(_in_words(text) for text in cell.departures if text.split(" ")[0] not in seen)
+        some, lambda cell: ", ".join(departure(text) for text in cell.departures if text.split(" ")[0] not in seen)
     )
     notes += _by_cell(some, _not_stated)
     notes += _by_cell(some, lambda cell: _chosen(cell, bool(table.printed)))
     notes += _by_cell(some, _unreached)
     notes += _by_cell(some, lambda cell: cell.note and f"data are not the published set ({cell.note})")
+    notes += _by_cell(some, lambda cell: cell.remark)
     notes += _by_cell(
         [c for c in some if c.std_over], lambda c: f"± here is the standard deviation over {c.std_over} (ddof 0)"
     )
@@ -306,17 +332,6 @@ def _by_cell(found: list[Cell], text: Callable[[Cell], str]) -> list[str]:
     return [f"{('; ' if any(', ' in w for w in who) else ', ').join(who)}: {one}." for one, who in names.items()]
 
 
-def _in_words(departure: str) -> str:
-    name, value, rest = departure.split(" ", 2)
-    if name == "validation":
-        return f"{float(value):.0%} of the training images held out"
-    if name == "keep_last":
-        return f"the last incomplete batch of an epoch {'trained on' if value == 'True' else 'dropped'}"
-    if name in _COUNTED:
-        return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]} {rest}"
-    return f"{name.replace('_', ' ')} {value} {rest}"
-
-
 def _unreached(cell: Cell) -> str:
     never, count = len(cell.bounds), len(cell.values)
     return f"{never} of {count} {'run' if count == 1 else 'runs'} never got there" if never else ""
@@ -364,7 +379,7 @@ def overview(names: Sequence[str]) -> Markdown:
         done, count = recorded(table, ledger)
         name = f"[{table.name}](../results/tables/{table.name}.md)"
         lines.append([name, table.title, f"{done} of {count}", ", ".join(table.tiers)])
-    return Markdown(_grid(["table", "what", "runs recorded", "tier"], lines))
+    return Markdown(grid(["table", "what", "runs recorded", "tier"], lines))
 
 
 def text(table: sweep.Table, ledger: pd.DataFrame | None = None) -> str:
@@ -392,14 +407,14 @@ def write_all(sweeps: Path, out: Path, folder: Path | None = None) -> list[Path]
     -------
     list of Path
         Per table ``tables/NAME.md``, ``tables/NAME.csv`` and, where there are curves, ``figures/NAME.svg``; the index
-        ``tables/README.md``.
+        ``tables/README.md``; and ``REPORT.md``, from `reproduction`.
     """
     folder = folder or out / "runs"
-    ledger = runs.load(folder)
+    ledger, tables = runs.load(folder), tables_in(sweeps)
     link = os.path.relpath(folder, out / "tables").replace(os.sep, "/")
     files: dict[Path, str | bytes] = {}
     index, notebook = ["# Tables", "", "Generated from the run records; do not edit."], None
-    for name, table in sweep.read(sweeps).items():
+    for name, table in tables.items():
         if table.notebook != notebook:
             notebook = table.notebook
             index += [
@@ -409,7 +424,7 @@ def write_all(sweeps: Path, out: Path, folder: Path | None = None) -> list[Path]
                 "| table | what | runs | verdicts | figure |",
                 "| :-- | :-- | :-- | :-- | :-- |",
             ]
-        files[out / "tables" / f"{name}.md"] = markdown(table, ledger, link=link)
+        files[out / "tables" / f"{name}.md"] = markdown(table, ledger, link=link, again=True)
         files[out / "tables" / f"{name}.csv"] = csv(table, ledger)
         figure = out / "figures" / f"{name}.svg"
         if (drawn := figures.svg(table, ledger)) is not None:
@@ -418,10 +433,11 @@ def write_all(sweeps: Path, out: Path, folder: Path | None = None) -> list[Path]
             figure.unlink(missing_ok=True)  # of records that are gone
         done, count = recorded(table, ledger)
         picture = f"[curves](../figures/{name}.svg)" if figure in files else ""
-        verdicts = _summary(table, cells(table, ledger))
-        index.append(f"| [{name}]({name}.md) | {table.title} | {done} of {count} | {verdicts} | {picture} |")
+        told = _summary(table, cells(table, ledger))
+        index.append(f"| [{name}]({name}.md) | {table.title} | {done} of {count} | {told} | {picture} |")
     index += ["", *(f"- {meaning}" for meaning in _MEANING.values())]
     files[out / "tables" / "README.md"] = "\n".join(index) + "\n"
+    files[out / "REPORT.md"] = reproduction.markdown(tables, ledger)
     for path, content in files.items():
         runs.write_atomically(path, content)
     return list(files)
@@ -431,33 +447,21 @@ def _summary(table: sweep.Table, found: list[Cell]) -> str:
     """``3 reproduced, 1 off``; what is recorded if there is nothing to judge."""
     if not any(cell.statuses for cell in found):
         return f"not run (tier {', '.join(table.tiers)})"
-    verdicts = Counter(cell.verdict.split(" by ")[0] for cell in found if cell.verdict)
-    return ", ".join(f"{n} {kind}" for kind, n in verdicts.items()) or "recorded"
+    return counts(verdicts(found)) or "recorded"
 
 
 def readme(text: str, sweeps: Path, ledger: pd.DataFrame) -> str:
-    """The project's README with its list of notebooks, claims and verdicts written anew between the two marks.
-
-    Of a notebook's tables at most `LISTED` are named, all with records; those with printed numbers go first.
-    """
-    tables = sweep.read(sweeps).values()
-    lines = ["| notebook | claim | tables and verdicts |", "| :-- | :-- | :-- |"]
-    for path in sorted(papers.folder().glob("[0-9]*.ipynb")):
+    """The project's README with its list of notebooks, claims and verdicts written anew between the two marks."""
+    tables = tables_in(sweeps)
+    lines = []
+    for path in papers.notebooks():
         prose = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", prose)
-        own = [table for table in tables if table.notebook == path.stem]
-        some = [table for table in own if recorded(table, ledger)[0]]
-        listed = sorted(some, key=lambda table: table.printed is None)[:LISTED]
-        verdicts = [
-            f"[{table.name}](results/tables/{table.name}.md): {_summary(table, cells(table, ledger))}"
-            for table in own
-            if table in listed
-        ]
-        if left := len(own) - len(listed):
-            verdicts.append(f"{'and ' if listed else ''}{left} more: [all tables](results/tables/README.md#{path.stem})")
-        lines.append(f"| [{path.stem}](notebooks/{path.name}) | {claim[1] if claim else ''} | {'<br>'.join(verdicts)} |")
+        found = reproduction.summary(path.stem, tables, ledger)
+        lines.append([f"[{path.stem}](notebooks/{path.name})", claim[1] if claim else "", "<br>".join(found)])
     begin, end = "<!-- notebooks: written by `python -m fednb report` -->\n", "<!-- end -->"
     if begin not in text or end not in text:
         raise ReportError(f"README.md lacks the marks {begin.strip()} and {end}, between which the notebooks are listed.")
     before, rest = text.split(begin, 1)
-    return before + begin + "\n" + "\n".join(lines) + "\n\n" + end + rest.split(end, 1)[1]
+    table = grid(["notebook", "claim", "tables and verdicts"], lines)
+    return f"{before}{begin}\n{table}\n\n{end}{rest.split(end, 1)[1]}"

@@ -5,7 +5,6 @@ A run is known by its recipe (method, settings, seed, data), not by the notebook
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import hashlib
 import json
@@ -31,7 +30,7 @@ from tqdm import tqdm
 from fednb import data, evaluate, models, partition, seeds
 from fednb.data import ROOT, Dataset
 from fednb.federation import FedAvg, Federation
-from fednb.settings import NO_DEPARTURE, Settings, SettingsError, departures
+from fednb.settings import Settings, SettingsError, departures
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -42,8 +41,12 @@ class RunError(RuntimeError):
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``."""
-    return Path(os.environ.get("FEDNB_RUNS", ROOT / "results" / "runs"))
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``.
+
+    A record does not say whose code made it. So with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
+    """
+    own = os.environ.get("FEDNB_NOTEBOOKS")
+    return Path(os.environ.get("FEDNB_RUNS", Path(own or ROOT) / "results" / "runs"))
 
 
 def recipe(settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,8 +102,8 @@ def load(folder: Path | None = None) -> pd.DataFrame:
     """The ledger: one row per record.
 
     Columns are the settings, ``accuracy`` (last round), ``best``, ``mean_of_last_5``, ``rounds``, ``status``, ``stale``
-    (made by an older results version), ``note`` (what is not the published data), ``departures``,
-    ``seconds_per_round``, ``path``, and ``record``, the whole.
+    (made by an older results version), ``note`` (what is not the published data), ``remark`` (what has to be known of them),
+    ``departures``, ``seconds_per_round``, ``path``, and ``record``, the whole.
     """
     rows = []
     for path in sorted((folder or runs_folder()).glob("*.json")):
@@ -112,6 +115,7 @@ def load(folder: Path | None = None) -> pd.DataFrame:
             | {
                 "rounds": len(record["metrics"].get("round", [])),
                 "note": record["dataset"]["note"],
+                "remark": record["dataset"].get("remark", ""),
                 "stale": record["results_version"] < RESULTS_VERSION,
                 "path": path,
                 "record": record,
@@ -217,6 +221,7 @@ def federation(
             projection_head=settings.projection_head,
             projection_dim=settings.projection_dim,
             pretrained=bool(settings.pretrained),
+            precision=settings.precision or "float32",
             seed=settings.seed,
         )
 
@@ -416,7 +421,7 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
         "settings": settings.flat(),
         "departures": departures(settings),
         "dataset": {
-            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note")},
+            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")},
             "training_images": len(dataset.labels),
             "test_images": len(dataset.test_labels),
         },
@@ -510,14 +515,3 @@ def commit() -> str | None:
         return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
     except (OSError, subprocess.CalledProcessError):
         return None
-
-
-def repeat_command(record: dict[str, Any], notebook: str) -> str:
-    """The one line that makes a run again."""
-    settings = record["settings"]
-    names = [f.name for f in dataclasses.fields(Settings)]
-    paper = {n: v for n, v in settings.items() if n in ("method", "dataset", "seed")}
-    changed = {d.split(" ")[0] for d in record["departures"]} | {n for n in settings if n not in names}
-    changed |= {n for n in NO_DEPARTURE if settings.get(n) is not None}
-    chosen = paper | {n: settings[n] for n in settings if n in changed}
-    return f"python -m fednb run {notebook} " + " ".join(f"{n}={v}" for n, v in chosen.items())

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, get_args
 
 from fednb.federation import BelowOne, Count, FedAvg, NonNegative, NonNegativeInt, Positive, Training
-from fednb.models import MODELS
+from fednb.models import MODELS, PRECISIONS
 
 
 class SettingsError(ValueError):
@@ -22,9 +22,10 @@ _OF_SPLIT = {"balance": ("dirichlet",)} | dict.fromkeys(("beta", "min_size"), ("
 _OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), ("n-way-k-shot",))
 _OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw", "test_per_domain"), ("domain",))
 _OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
-_OPTIONAL += ("keep_last", "local_steps", "evaluate_every")
+_OPTIONAL += ("keep_last", "local_steps", "evaluate_every", "precision")
 # What says the same as None, so that a recipe has one key; where the paper has another value, it stays as it is
 _SAME_AS_NONE = {"heterogeneous": False, "pretrained": False, "keep_last": False, "evaluate_every": 1}
+_SAME_AS_NONE |= {"precision": "float32"}
 # A run may look at its accuracy as often as it likes: it ends as the paper's
 NO_DEPARTURE = ("evaluate_every",)
 
@@ -196,6 +197,7 @@ _RULES: dict[str, _Rule] = {
     "projection_dim": _rule(Count),
     "heterogeneous": _SWITCH,
     "pretrained": _SWITCH,
+    "precision": ((str,), lambda v: v in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
     "per_domain": _rule(Count),
     "balanced_draw": _SWITCH,
     "test_per_domain": _rule(Count),
@@ -237,6 +239,7 @@ class Settings:
     draw: str | None  # how n and k are drawn
     heterogeneous: bool | None  # networks that differ between clients; None: all are alike
     pretrained: bool | None  # start from ImageNet weights; None: from random ones
+    precision: str | None  # in which the networks compute; None: float32
     per_domain: int | None  # training images of a client, at most
     balanced_draw: bool | None  # of each class as many, as far as there are
     test_per_domain: int | None  # test images of a domain that are evaluated, at most; None: all
@@ -378,7 +381,7 @@ def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     """
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     unread = [name for name, splits in _OF_SPLIT.items() if settings.partition not in splits]  # the partition itself is told
-    no_limit = {"test_per_domain": "all", "local_steps": "whole epochs"}  # what None means there
+    no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}  # what None means there
     return [
         f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()

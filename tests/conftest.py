@@ -15,12 +15,11 @@ from fednb.models import Net, Output
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path, monkeypatch):
-    """Keep tests away from the committed ledger, from a GPU, and from what the user has set."""
+    """Keep tests away from the committed ledger, from a GPU, and from what the user has set but a folder of notebooks."""
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "results" / "runs"))
     monkeypatch.setenv("FEDNB_PROGRESS", "off")
     monkeypatch.setenv("FEDNB_DEVICE", "cpu")
-    for name in ("FEDNB_WORKERS", "FEDNB_NOTEBOOKS"):
-        monkeypatch.delenv(name, raising=False)
+    monkeypatch.delenv("FEDNB_WORKERS", raising=False)
 
 
 @pytest.fixture

@@ -95,6 +95,7 @@ def test_the_closest_records_count() -> None:
     elsewhere = [record("FedAvg", dataset="cifar100", seconds=1), record("MOON", dataset="cifar100", seconds=3)]
     assert of(other, record("FedProc", seconds=9), *elsewhere) == (5, "other methods")
     assert of(*elsewhere) == (300 - STARTING_SECONDS, "tier")
+    assert expected(own, method="MOON", precision="bf16") == (300 - STARTING_SECONDS, "tier")
     assert expected(own, method="MOON", model="resnet-50", tier="hours-gpu") == (7200 - STARTING_SECONDS, "tier")
     # another GPU is better than another method, and never a CPU
     far = record("MOON", seconds=7.5, device="another GPU")

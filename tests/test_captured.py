@@ -39,7 +39,8 @@ def pair(federate, make_dataset):
         data = make_dataset(
             images=66, shape=(3, 28, 28), num_classes=4, augmentation=Augmentation(pad=2, flip=True, rotation=10)
         )
-        build = partial(models.build, "mnist-cnn", 4, channels=3, side=28, projection_head=False)
+        precision = given.pop("precision", "float32")
+        build = partial(models.build, "mnist-cnn", 4, channels=3, side=28, projection_head=False, precision=precision)
         shared = {
             "dataset": data,
             "build_model": build,
@@ -62,9 +63,10 @@ def test_captured_steps_give_the_numbers_of_the_plain_loop_for_every_method(pair
 
 
 @pytest.mark.parametrize(
-    "given", [{"keep_last": True}, {"local_steps": 3}, {"keep_last": True, "local_steps": 7}, {"workers": 3}]
+    "given",
+    [{"keep_last": True}, {"local_steps": 3}, {"keep_last": True, "local_steps": 7}, {"workers": 3}, {"precision": "bf16"}],
 )
-def test_incomplete_batches_limits_and_several_workers_are_the_same_too(pair, identical, given):
+def test_incomplete_batches_limits_several_workers_and_bfloat16_are_the_same_too(pair, identical, given):
     plain, replayed = pair("FedAvg", **given)
     assert identical(ends_of(plain, 2), ends_of(replayed, 2))
 

@@ -789,7 +789,7 @@ def test_femnist_counts_test_images_that_are_training_images(root):
         copy = (root / f"by_class/41/train_41/train_41_0000{i}.png").read_bytes()
         (root / f"by_class/41/hsf_0/hsf_0_0000{i}.png").write_bytes(copy)
     for _ in range(2):  # decoded, then from the cache
-        assert data.load("femnist").note.endswith("; 2 test images are training images as well")
+        assert data.load("femnist").remark == "2 test images are training images as well"
 
 
 def test_damaged_femnist(root):

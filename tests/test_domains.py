@@ -330,7 +330,7 @@ def test_digits5_is_made_of_its_five_sets(digits5):
     assert "SVHN 20 of 73,257 training and 10 of 26,032 test images" in found.note and "Synth 30" not in found.note
     assert "SVHN: digits cut out of photographs of the full-number set, not the official crops" in found.note
     assert "Synth: drawn in matplotlib's fonts, a stand-in for SynthDigits" in found.note
-    assert "the digits of MNIST-M are those of MNIST" in found.note
+    assert "the digits of MNIST-M are those of MNIST" in found.remark and "MNIST-M" not in found.note.partition(";")[2]
 
 
 def test_a_missing_part_of_digits5_is_named(root, digits5):
@@ -420,8 +420,8 @@ def test_office10_has_the_published_sizes(root):
     sizes = dict(zip(found.group_names, found.test_groups.bincount().tolist(), strict=True))
     assert sizes == {"Caltech": 224, "Amazon": 190, "Webcam": 58, "DSLR": 30}
     assert found.train_groups.bincount().tolist() == [899, 768, 237, 127]
-    assert "subset" not in found.note
-    assert found.note.endswith("; 502 test images are training images as well")  # all are blank
+    assert found.note == "images reduced to 4 pixels on the shorter side"
+    assert found.remark.endswith("; 502 test images are training images as well")  # all are blank
     rng = np.random.default_rng(0)
     parts = partition.by_domain(found.labels.numpy(), found.train_groups.numpy(), 300, rng)
     assert [len(part) for part in parts] == [300, 300, 237, 127]
@@ -500,7 +500,7 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
             (root / "domainnet" / f"{domain.lower()}_{split}.txt").write_text("".join(f"{n} 7\n" for n in own))
     found = data.load("domainnet")
     assert found.train_groups.bincount().tolist() == [30] * 6 and found.test_groups.bincount().tolist() == [10] * 6
-    assert found.note == "ten classes, those of FedBN and FedPCL; FedPLCC does not name its own"
+    assert found.note == "" and found.remark == "ten classes, those of FedBN and FedPCL; FedPLCC does not name its own"
     last = next(content for name, content in files if name == "real/zebra/003.png")
     expected = Image.open(io.BytesIO(last)).resize((32, 32), Image.Resampling.BILINEAR)
     chosen = found.test_images[(found.test_groups == 4) & (found.test_labels == 9)]

@@ -21,6 +21,7 @@ from fednb import evaluate as evaluation
 from fednb.data import Augmentation
 from fednb.evaluate import evaluate
 from fednb.federation import (
+    Client,
     Count,
     FedAvg,
     Federation,
@@ -697,3 +698,20 @@ def test_dropout_draws_for_each_client_and_round_whatever_else_is_drawn(make_dat
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(models.Dropout, "forward", lambda self, x: x)
         assert not identical(trained(1, rounds=1), without)
+
+
+def test_dropout_has_masks_of_its_own_for_each_client_and_round(federate, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Client, "seed_masks", lambda client, seed: drawn.append(seed))
+
+    def seeds_of(seed):
+        drawn.clear()
+        fed = federate(seed=seed)
+        for _ in range(3):
+            fed.run_round()
+        return list(drawn)
+
+    first = seeds_of(0)
+    assert len(set(first)) == 3 * 4
+    assert seeds_of(0) == first
+    assert not set(seeds_of(1)) & set(first)

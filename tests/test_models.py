@@ -393,3 +393,30 @@ def test_imagenet_weights_that_cannot_be_reached_are_one_sentence_that_says_what
 def test_networks_without_imagenet_weights_say_so():
     with pytest.raises(ValueError, match="no ImageNet weights for model 'simple-cnn': leave pretrained at None or False"):
         models.build("simple-cnn", 10, pretrained=True)
+
+
+# --- precision
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("name", ["simple-cnn", "resnet-10-16"])
+def test_layers_in_bfloat16_give_nearly_the_same_and_all_else_stays_float32(name, train):
+    plain, rounded = (models.build(name, 10, precision=p).train(train) for p in ("float32", "bf16"))
+    x = torch.rand(8, 3, 32, 32, generator=torch.Generator().manual_seed(0)).to(memory_format=torch.channels_last)
+    seen = []
+    rounded.encoder.register_forward_hook(lambda module, given, output: seen.append(output.dtype))
+    for exact, near in zip(plain(x), rounded(x), strict=True):
+        assert near.dtype == torch.float32
+        assert 0 < (near - exact).norm() < 0.05 * exact.norm()
+    assert seen == [torch.bfloat16]
+    rounded(x).logits.square().sum().backward()
+    assert {p.grad.dtype for p in rounded.parameters()} == {torch.float32}
+    assert {v.dtype for v in rounded.state_dict().values()} <= {torch.float32, torch.int64}
+
+
+def test_frozen_networks_have_the_precision_of_the_one_that_asks():
+    rounded = models.build("simple-cnn", 10, precision="bf16").eval()
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    (z,) = rounded.frozen([rounded.state_dict()], x)
+    assert torch.equal(z, rounded(x).representation)
+    assert not torch.equal(z, models.build("simple-cnn", 10).eval()(x).representation)

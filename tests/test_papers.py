@@ -9,7 +9,8 @@ import traceback
 import nbformat
 import pytest
 
-from fednb import papers
+from fednb import papers, runs
+from fednb.data import ROOT
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
 
@@ -109,17 +110,33 @@ def test_a_traceback_shows_the_notebooks_line(notebooks):
     assert 'return {"nothing": 1 / given["zero"]}  # the line that fails' in text
 
 
-def test_another_folder_takes_the_place_of_the_projects(notebooks):
-    notebooks("00_foundations2", (["export"], "a = 1"))
-    assert papers.path("foundations2").stem == "00_foundations2"
-    with pytest.raises(NotebookError, match=r"no notebook 'foundations' in .*; there are: 00_foundations2"):
-        papers.path("foundations")
+def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks, tmp_path):
+    own = notebooks("01_moon", (["export"], "from fednb.papers.foundations import FedProx as Base"))
+    assert papers.path("moon") == own
+    assert papers.path("foundations") == ROOT / "notebooks" / "00_foundations.ipynb"
+    assert own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
+    assert runs.runs_folder().is_relative_to(tmp_path)
+
+
+def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
+    monkeypatch.delenv("FEDNB_RUNS")
+    assert runs.runs_folder() == ROOT / "results" / "runs"
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
+    assert runs.runs_folder() == tmp_path / "results" / "runs"
+
+
+def test_without_the_projects_notebooks_those_where_one_works_are_taken(notebooks, tmp_path, monkeypatch):
+    notebooks("07_study", (["export"], "a = 1"))
+    monkeypatch.delenv("FEDNB_NOTEBOOKS")
+    monkeypatch.setattr(papers, "ROOT", tmp_path / "site-packages")
+    monkeypatch.chdir(tmp_path)
+    assert papers.load("study").a == 1
 
 
 @pytest.mark.parametrize("name", ["nothing", "07_nothing"])
 def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, name, tmp_path):
     notebooks("07_study", (["export"], "a = 1"))
-    with pytest.raises(NotebookError, match=rf"no notebook '{name}' in {re.escape(str(tmp_path))}; there are: 07_study"):
+    with pytest.raises(NotebookError, match=rf"no notebook '{name}' in {re.escape(str(tmp_path))}; there are: .*07_study"):
         papers.load(name)
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fednb.papers.nothing")
@@ -127,6 +144,7 @@ def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, name, tm
 
 def test_a_missing_folder_has_no_notebooks(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
+    monkeypatch.setattr(papers, "ROOT", tmp_path)
     with pytest.raises(NotebookError, match="there are: none"):
         papers.load("moon")
 

@@ -127,11 +127,15 @@ def test_reported_numbers_cover_five_papers():
 
 def test_committed_tables_and_readme_are_those_that_the_records_make(tmp_path):
     shutil.copytree(ROOT / "results" / "runs", tmp_path / "runs")
-    for path in report.write_all(ROOT / "notebooks" / "sweeps", tmp_path):
+    written = report.write_all(ROOT / "notebooks" / "sweeps", tmp_path)
+    for path in written:
         committed = ROOT / "results" / path.relative_to(tmp_path)
         assert committed.exists(), f"run `make report` and commit {committed.name}"
         if path.suffix != ".svg":  # its bytes depend on matplotlib's version
             assert committed.read_bytes() == path.read_bytes(), f"{committed.name} is stale: run `make report`"
+    for folder in ("tables", "figures"):
+        kept = {path.name for path in (ROOT / "results" / folder).iterdir()}
+        assert kept == {path.name for path in written if path.parent.name == folder}, "delete what no table makes any more"
     text = (ROOT / "README.md").read_text()
     assert report.readme(text, ROOT / "notebooks" / "sweeps", report.committed()) == text
 

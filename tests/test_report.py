@@ -12,6 +12,7 @@ from fednb.papers.foundations import METHODS
 from fednb import compare, data, evaluate, figures, papers, report, runs, settings, sweep
 from fednb.data import ROOT
 from fednb.measures import MEASURES
+from fednb.words import departure
 
 FULL = {"dataset": "cifar10"}
 SHORT = {"dataset": "cifar10", "num_rounds": 20}
@@ -32,8 +33,8 @@ def job(method="FedAvg", seed=0, **given):
     return sweep.Job("00_foundations", "t", parameters, resolved, runs.record_path(resolved, "f" * 12), "hours-gpu")
 
 
-def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESULTS_VERSION, split="p", std=None, curve=None):
-    """Write the record of a job as `runs.run` does; returns its path."""
+def record(job, accuracy=66.3, *, status="finished", version=runs.RESULTS_VERSION, split="p", std=None, curve=None, **told):
+    """Write the record of a job as `runs.run` does, with what is ``told`` of its data; returns its path."""
     rounds = len(curve or []) or job.settings.num_rounds
     final = {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
     final |= {} if std is None else {"accuracy_std": std}
@@ -43,7 +44,7 @@ def record(job, accuracy=66.3, *, status="finished", note="", version=runs.RESUL
         "status": status,
         "settings": job.settings.flat(),
         "departures": settings.departures(job.settings),
-        "dataset": {"name": job.settings.dataset, "note": note},
+        "dataset": {"name": job.settings.dataset, "note": ""} | told,
         "final": final if status == "finished" else {},
         "seconds_per_round": 12.34,
         "commit": "abc",
@@ -171,6 +172,14 @@ def test_data_that_are_not_the_published_set():
         record(one, 66.3, note="re-encoded as JPEG")
     assert only(table(*jobs)).verdict == "reduced"
     assert "All runs: data are not the published set (re-encoded as JPEG)." in report.markdown(table(*jobs))
+
+
+def test_a_remark_about_the_published_set_is_told_and_no_departure():
+    jobs = [job(seed=seed) for seed in range(3)]
+    for one in jobs:
+        record(one, 66.3, remark="5 test images are training images as well")
+    assert only(table(*jobs)).verdict == "reproduced"
+    assert "All runs: 5 test images are training images as well." in report.markdown(table(*jobs))
 
 
 def test_what_the_paper_varies_in_a_table_is_no_departure():
@@ -458,7 +467,7 @@ def test_departures_in_words():
         "10 local steps instead of whole epochs." in report.markdown(t)
     )
     domains = settings.resolve(METHODS, method="FedAvg", dataset="digits5", keep_last=False, test_per_domain=2000)
-    assert [report._in_words(text) for text in settings.departures(domains)] == [
+    assert [departure(text) for text in settings.departures(domains)] == [
         "2000 test images of each domain instead of all",
         "the last incomplete batch of an epoch dropped",
     ]
@@ -467,7 +476,9 @@ def test_departures_in_words():
 def test_the_sweep_files_of_the_project_fit_the_printed_tables(tmp_path):
     sweeps = ROOT / "notebooks" / "sweeps"
     written = {path.name for path in report.write_all(sweeps, tmp_path)}
-    assert written == {"README.md"} | {f"{name}.{kind}" for name in sweep.read(sweeps) for kind in ("md", "csv")}
+    assert written == {"README.md", "REPORT.md"} | {
+        f"{name}.{kind}" for name in sweep.read(sweeps) for kind in ("md", "csv")
+    }
 
 
 def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
@@ -484,10 +495,11 @@ def test_write_all_is_the_same_byte_for_byte(tmp_path, monkeypatch):
         "tables/later.md",
         "tables/later.csv",
         "tables/README.md",
+        "REPORT.md",
     ]
     assert written == [tmp_path / name for name in names]
     before = [path.read_bytes() for path in written]
-    assert (tmp_path / "tables" / "moon-1.md").read_text() == report.markdown(tables["moon-1"])
+    assert (tmp_path / "tables" / "moon-1.md").read_text() == report.markdown(tables["moon-1"], again=True)
     for path in written:
         path.unlink()
     with plt.rc_context({"lines.linewidth": 9, "svg.fonttype": "path"}):
@@ -926,13 +938,12 @@ def test_domains_in_frame_summary_and_terminal(tmp_path, monkeypatch):
     assert re.search(r"FedProx +Delta +0\.4 +2\.0 +0\.0 +3", report.text(t))
     assert report.recorded(t) == (6, 6)
     monkeypatch.setattr(sweep, "read", lambda path: {"office": t})
-    assert "| [office](office.md) | Office-10 | 6 of 6 | 5 reproduced, 5 off | [curves](../figures/office.svg) |" in (
-        report.write_all(tmp_path / "sweeps", tmp_path)[-1].read_text()
-    )
-    (line,) = [
-        x for x in report.readme((ROOT / "README.md").read_text(), tmp_path, runs.load()).splitlines() if "office.md" in x
-    ]
-    assert "[office](results/tables/office.md): 5 reproduced, 5 off" in line
+    report.write_all(tmp_path / "sweeps", tmp_path)
+    index = (tmp_path / "tables" / "README.md").read_text()
+    assert "| [office](office.md) | Office-10 | 6 of 6 | 5 reproduced, 5 off | [curves](../figures/office.svg) |" in index
+    lines = report.readme((ROOT / "README.md").read_text(), tmp_path, runs.load()).splitlines()
+    (line,) = [x for x in lines if x.startswith(f"| [{t.notebook}]")]
+    assert "cells with a printed number: 5 reproduced, 5 off" in line
 
 
 def test_a_run_in_several_domains_has_one_curve():
@@ -1192,12 +1203,16 @@ def test_tuned():
         report.tuned(table(*jobs, *jobs, rows="mu", printed=None))
 
 
-def test_the_readme_names_few_tables(tmp_path, monkeypatch):
+def test_the_readme_tells_verdicts_and_where_they_come_from(tmp_path, monkeypatch):
     t = recorded(66.0)
-    many = {f"t{i}": replace(t, name=f"t{i}", printed=None if i < 5 else "MOON Table 1") for i in range(9)}
-    many["none"] = table(job("FedProx"), name="none")
+    many = {"t": t, "own": replace(t, name="own", printed=None), "none": table(job("FedProx"), name="none")}
     monkeypatch.setattr(sweep, "read", lambda path: many)
-    text = (ROOT / "README.md").read_text()
-    (line,) = [x for x in report.readme(text, tmp_path, runs.load()).splitlines() if x.startswith("| [00_foundations]")]
-    assert re.findall(r"\[(t\d|none)\]", line) == ["t0", "t1", "t5", "t6", "t7", "t8"]  # those with printed numbers first
-    assert line.endswith("<br>and 4 more: [all tables](results/tables/README.md#00_foundations) |")
+    text = report.readme((ROOT / "README.md").read_text(), tmp_path, runs.load())
+    (line,) = [x for x in text.splitlines() if x.startswith("| [00_foundations]")]
+    assert line.endswith(
+        "| [3 tables](results/tables/README.md#00_foundations), 2 with runs"
+        "<br>cells with a printed number: 1 indicative, 1 not run |"
+    )
+    assert report.readme(text, tmp_path, runs.load()) == text
+    with pytest.raises(report.ReportError, match="lacks the marks"):
+        report.readme("# FedNB", tmp_path, runs.load())

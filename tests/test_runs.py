@@ -4,7 +4,6 @@ import contextlib
 import json
 import multiprocessing
 import os
-import shlex
 import signal
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from fednb.data import ROOT
 from fednb.federation import FedAvg, Federation
 from fednb.runs import RunError
 
-ALL_METHODS = {n: cls for path in papers.folder().glob("[0-9]*.ipynb") for n, cls in papers.load(path.stem).METHODS.items()}
+ALL_METHODS = {n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()}
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 
 
@@ -462,31 +461,6 @@ def test_keys_are_what_they_were():
     assert runs.key(settings.resolve(METHODS, method="FedAvg", dataset="digits"), FINGERPRINT, 1) == "35600bc66e60"
 
 
-@pytest.mark.parametrize(
-    "given",
-    [
-        {},
-        {"partition": "iid"},
-        {"momentum_factor": False, "seed": 2, "beta": 5},
-        {"keep_last": True, "local_steps": 2, "evaluate_every": 3},
-    ],
-)
-def test_the_command_that_repeats_a_run_has_its_settings(given):
-    s = quick(num_rounds=1, **given)
-    words = shlex.split(runs.repeat_command(runs.run(s, METHODS), "00_foundations"))
-    assert words[:5] == ["python", "-m", "fednb", "run", "00_foundations"]
-    chosen = dict(word.split("=") for word in words[5:])
-    literals = {"True": True, "False": False, "None": None}
-
-    def value(text):
-        for convert in (int, float):
-            with contextlib.suppress(ValueError):
-                return convert(text)
-        return literals.get(text, text)
-
-    assert settings.resolve(METHODS, **{n: value(v) for n, v in chosen.items()}) == s
-
-
 def test_a_run_that_is_seldom_evaluated_ends_as_every_other(start, monkeypatch):
     full, s = quick(num_rounds=5), quick(num_rounds=5, evaluate_every=2)
     always = runs.run(full, METHODS)
@@ -517,12 +491,6 @@ def test_lists_of_a_round_that_was_not_evaluated_are_none():
     assert metrics["round"] == [1, 2] and None not in metrics["up_numbers"]
 
 
-def test_the_command_that_repeats_a_run_without_incomplete_batches_says_so():
-    given = {"dataset": "digits5_mini", "num_rounds": 1, "local_steps": 1, "keep_last": False}
-    command = runs.repeat_command(runs.run(settings.resolve(METHODS, method="FedAvg", **given), METHODS), "x")
-    assert command.endswith(" dataset=digits5_mini seed=0 num_rounds=1 keep_last=False local_steps=1")
-
-
 def test_progress_says_what_was_not_evaluated(monkeypatch, capsys):
     monkeypatch.setenv("FEDNB_PROGRESS", "log")
     runs.run(quick(num_rounds=2, evaluate_every=2), METHODS)
@@ -537,3 +505,28 @@ def test_progress_is_a_line_per_round_if_asked_for(monkeypatch, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["round 1/2", "round 2/2"]
     assert all(" %" in line for line in lines)
+
+
+def test_in_bfloat16_a_run_ends_nearly_as_in_float32():
+    exact, near = (runs.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16"))
+    assert exact["key"] != near["key"]
+    assert near["settings"]["precision"] == "bf16"
+    losses = [record["metrics"]["loss/cross_entropy"] for record in (exact, near)]
+    for a, b in zip(*losses, strict=True):
+        assert 0 < abs(a - b) < 0.05 * a
+
+
+@pytest.mark.parametrize("precision", [None, "bf16"])
+def test_networks_and_images_are_channels_last(precision):
+    fed = runs.federation(quick("MOON", precision=precision, num_rounds=1), METHODS, workers=1)
+    seen = []
+
+    def look(module, given):
+        seen.extend(v.is_contiguous(memory_format=torch.channels_last) for v in (*given, module.weight))
+
+    with fed.hand_model(fed.clients[0]):
+        convolutions = [m for m in fed.clients[0].model.modules() if isinstance(m, torch.nn.Conv2d)]
+        for convolution in convolutions:
+            convolution.register_forward_pre_hook(look)
+    fed.run_round()
+    assert len(convolutions) == 2 and len(seen) > 100 and all(seen)

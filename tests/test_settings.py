@@ -47,6 +47,7 @@ def test_cifar10_has_the_papers_values():
         "draw": None,
         "heterogeneous": None,
         "pretrained": None,
+        "precision": None,
         "per_domain": None,
         "balanced_draw": None,
         "test_per_domain": None,
@@ -120,6 +121,7 @@ BAD = {
     "draw": ["Uniform", "gauss", 1],
     "heterogeneous": [0, "True"],
     "pretrained": [1, "False"],
+    "precision": ["bfloat16", 16, True],
     "per_domain": [0, 300.0, "300", True],
     "balanced_draw": [0, 1, "True"],
     "test_per_domain": [0, 2000.0, "all", True],
@@ -254,6 +256,7 @@ def test_departures_say_in_words_what_has_no_limit():
     domains = partial(resolve, dataset="digits5")
     assert departures(domains(test_per_domain=2000)) == ["test_per_domain 2000 instead of all"]
     assert departures(domains(local_steps=10)) == ["local_steps 10 instead of whole epochs"]
+    assert departures(domains(precision="bf16")) == ["precision bf16 instead of float32"]
     assert departures(domains(keep_last=False)) == ["keep_last False instead of True"]
     assert departures(resolve(dataset="cifar10", keep_last=True)) == ["keep_last True instead of None"]
 
@@ -264,7 +267,8 @@ def test_how_often_a_run_is_evaluated_is_no_departure():
 
 
 @pytest.mark.parametrize(
-    "off", [{"keep_last": False}, {"evaluate_every": 1}, {"heterogeneous": False}, {"pretrained": False}]
+    "off",
+    [{"keep_last": False}, {"evaluate_every": 1}, {"heterogeneous": False}, {"pretrained": False}, {"precision": "float32"}],
 )
 def test_what_says_the_same_as_none_makes_the_same_recipe(off):
     assert resolve(dataset="mnist", **off) == resolve(dataset="mnist")

@@ -2,7 +2,8 @@
 
 ``from fednb.papers.foundations import FedProx`` executes the cells of ``notebooks/00_foundations.ipynb`` that
 are tagged ``export``, and only those, as an ordinary module: tracebacks and ``inspect.getsource`` show the
-notebook's own lines. The environment variable ``FEDNB_NOTEBOOKS`` names another folder of notebooks.
+notebook's own lines. The environment variable ``FEDNB_NOTEBOOKS`` names a folder of notebooks, a student's for instance,
+that take the place of the project's of the same name.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-from fednb.data import ROOT
+ROOT = Path(__file__).resolve().parents[2]  # the repository, as fednb.data.ROOT, whose import is slow
 
 
 class NotebookError(ImportError):
@@ -30,22 +31,40 @@ class NotebookError(ImportError):
 
 
 def folder() -> Path:
-    """Where the notebooks are."""
-    return Path(os.environ.get("FEDNB_NOTEBOOKS", ROOT / "notebooks"))
+    """Where the notebooks are; where one works, if the package is installed without them."""
+    project = ROOT / "notebooks"
+    return Path(os.environ.get("FEDNB_NOTEBOOKS") or (project if project.exists() else Path.cwd()))
+
+
+def notebooks() -> list[Path]:
+    """The numbered notebooks: those of the folder, and the project's that have no namesake there."""
+    return [p for p in _all() if p.stem[0].isdigit()]
+
+
+def _all() -> list[Path]:
+    found = [p for place in dict.fromkeys((folder(), ROOT / "notebooks")) for p in _notebooks(place, _time(place))]
+    first = {_short(p): p for p in reversed(found)}
+    return sorted(first.values(), key=lambda p: p.stem)
 
 
 def path(name: str) -> Path:
     """The notebook called ``name``: ``01_moon``, ``moon`` or a path."""
     stem = Path(name).name.removesuffix(".ipynb")
-    where = folder()
-    notebooks = _notebooks(where, where.stat().st_mtime_ns if where.exists() else 0)
-    found = [p for p in notebooks if stem in (p.stem, re.sub(r"^\d+_", "", p.stem))]
+    found = [p for p in _all() if stem in (p.stem, _short(p))]
     if Path(name).suffix == ".ipynb" and Path(name).exists():
         return Path(name)
     if not found:
-        known = ", ".join(p.stem for p in notebooks if p.stem[0].isdigit()) or "none"
-        raise NotebookError(f"There is no notebook {name!r} in {where}; there are: {known}.")
+        known = ", ".join(p.stem for p in notebooks()) or "none"
+        raise NotebookError(f"There is no notebook {name!r} in {folder()}; there are: {known}.")
     return found[0]
+
+
+def _short(notebook: Path) -> str:
+    return re.sub(r"^\d+_", "", notebook.stem)
+
+
+def _time(folder: Path) -> int:
+    return folder.stat().st_mtime_ns if folder.exists() else 0
 
 
 @functools.lru_cache(maxsize=4)  # a sweep file asks for its notebook several times per run
@@ -56,8 +75,8 @@ def _notebooks(folder: Path, time_ns: int) -> tuple[Path, ...]:
 def load(name: str) -> ModuleType:
     """The module made of a notebook's ``export`` cells."""
     notebook = path(name)
-    module_name = f"{__name__}.{re.sub(r'^[0-9]+_', '', notebook.stem)}"
-    if notebook.parent.resolve() == folder().resolve():
+    module_name = f"{__name__}.{_short(notebook)}"
+    if notebook.resolve() in {p.resolve() for p in _all()}:
         return importlib.import_module(module_name)
     # a notebook elsewhere must not be taken for its namesake in the folder
     spec = _spec(f"{module_name}_{zlib.crc32(str(notebook.resolve()).encode()):08x}", notebook)

@@ -676,7 +676,7 @@ def trials(table: str | sweep.Table, ledger: pd.DataFrame | None = None) -> pd.D
     """
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
-    known, rows, lines = _Ledger(ledger), {}, []
+    known, rows, lines = _known(ledger), {}, []
     for job in table.jobs:
         if job.settings.validation is None:
             raise ReportError(f"{table.name} holds out no training images: its runs need the parameter validation.")

@@ -319,7 +319,7 @@ MEASURES = {
     "bytes_to_target": Measure(
         "Megabytes that server and clients together have sent when the test accuracy first reaches the target.",
         _bytes_to_target,
-        rule=f"{_MEDIAN} It hangs on single rounds.",
+        rule=f"{_MEDIAN} It hangs on single rounds, and is not judged against the paper.",
         decimals=2,
         target=True,
         median=True,

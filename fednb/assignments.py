@@ -5,8 +5,9 @@ The solved notebooks are the only source, and what they say is what counts. An e
     **Exercise 2** (easy, 10 minutes, 2 points). ...
 
 and goes on to the next exercise or section. Its code cell with ``### BEGIN SOLUTION`` / ``### END SOLUTION`` is the
-student's. A code cell after that is a check, worth the points, and may hold tests between ``### BEGIN HIDDEN TESTS`` /
-``### END HIDDEN TESTS``; it may also share the solution's cell, from a line on that begins with ``# Check.`` A text with
+student's. A code cell after that which asserts something is a check, worth the points, and may hold tests between
+``### BEGIN HIDDEN TESTS`` / ``### END HIDDEN TESTS``; it may also share the solution's cell, from a line on that begins
+with ``# Check.`` One that asserts nothing only shows what a solution is good for: its output stays. A text with
 ``<!-- BEGIN SOLUTION -->`` / ``<!-- END SOLUTION -->`` is an answer that a person grades; an exercise of "10 points,
 written" that has none gets an empty one. With several checks and answers the points are a sum, one term for each: "1 + 2
 points". Cells tagged ``setup``, ``parameters``, ``export`` or ``course`` are what exercises may build on; all others are
@@ -34,6 +35,7 @@ from fednb import papers
 
 KINDS = ("exercises", "implementation")
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
+ASSERT = re.compile(r"(?m)^\s*assert ")
 SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
 SOLVED = "Solutions stand between the markers; in the course version of this notebook they are taken out. "
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), ([\w ]+), ([\d +]+) points?([^)]*)\)\.")
@@ -67,7 +69,7 @@ class Exercise:
         for cell in self.cells:
             if "BEGIN SOLUTION" in cell.source:
                 found.append(("solution" if cell.cell_type == "code" else "answer", cell))
-            elif cell.cell_type == "code" and any(kind == "solution" for kind, _ in found):
+            elif cell.cell_type == "code" and ASSERT.search(cell.source) and any(kind == "solution" for kind, _ in found):
                 found.append(("check", cell))
         return found
 
@@ -223,7 +225,7 @@ def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
                     _mark(cell, f"part-{parts}", solution=True)
             elif waiting or re.search(r"(?m)^METHODS\b", cell.source):
                 last = cell
-        elif waiting and re.search(r"(?m)^\s*assert ", cell.source):
+        elif waiting and ASSERT.search(cell.source):
             _mark(cell, f"part-{parts}-check", grade=True, points=waiting)
             total, waiting, last = total + waiting, 0, cell
     if last is None:

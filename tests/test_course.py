@@ -17,8 +17,7 @@ from fednb.__main__ import main
 from fednb.assignments import CourseError
 from fednb.data import ROOT
 
-NOT_YET = {"06_side_by_side"}  # its exercises are not written yet
-ASSIGNMENTS = [p for p in sorted((ROOT / "notebooks").glob("[0-9]*.ipynb")) if p.stem not in NOT_YET]
+ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 DOUBLE = '''def double(x):
     """Twice x."""
     ### BEGIN SOLUTION
@@ -184,6 +183,17 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     ]
     assert graded[2].source == MEAN and graded[3].source == f"# Check. By hand.\n{MEAN_CHECK}" and not graded[3].outputs
     assert graded[6].source == ANSWER and nb.cells[-2].source == "## 2 · Summary\n\nDone."
+
+
+def test_a_cell_that_asserts_nothing_shows_what_the_solution_is_good_for(short):
+    nb = read(short)
+    place = next(i for i, cell in enumerate(nb.cells) if cell.id == "e2c")
+    nb.cells.insert(place + 1, code("e2s", "print(mean([1, 2], [1, 1]))", output="1.5"))
+    nbformat.write(nb, short)
+    nb = assignments.source("short")
+    assert [one.points for one in assignments.exercises(nb)] == [[2], [3], [1, 4]]
+    (shown,) = (cell for cell in nb.cells if cell.id == "e2s")
+    assert shown.outputs and "nbgrader" not in shown.metadata and assignments.SKIP in shown.metadata["tags"]
 
 
 def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):

@@ -239,14 +239,16 @@ def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
         shown = {line.strip() for line in cell.source.splitlines()}
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata and any(len(s) > 30 for s in shown & secret):
             cell.source, cell.outputs, cell.execution_count = "# This cell repeats parts of the solution.", [], None
-    return 2 * total - waiting, f"{parts} cells to implement: the bodies of {total} functions are yours"
+    cells = "1 cell" if parts == 1 else f"{parts} cells"
+    return 2 * total - waiting, f"{cells} to implement: the bodies of {total} functions are yours"
 
 
 NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 >
-> **Work.** Keep this hand-out in a folder of its own. {how}
+> **Work.** Keep this hand-out in a folder of its own; notebooks that came beside it are what it imports. {how}
 > Put your code in place of `raise NotImplementedError()`, and run the check below it: an assert that fails says what is
-> wrong. Cells of your own are welcome.
+> wrong. Cells of your own are welcome. Tables of recorded runs are to be read, not run; they and the links lead into the
+> project, which you need not have.
 >
 > **Check** everything in one go: `python -m fednb course check {file}`. It takes a fresh start, so it finds what works only
 > because of the order in which you ran cells.
@@ -256,12 +258,11 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 HOW = {
     "exercises": "The exercises are at the end. The cell above them executes what they build on, in seconds: run it first.\n"
     "> The outputs before it are those of the solved notebook. Answers in words replace *Your answer here*; of 1 + 2\n"
-    "> points one is the check's, and a person gives the two.",
+    "> points the check gives one, and a person two.",
     "implementation": "Go from the top to the bottom and run each cell as you come to it. One that uses what you have not\n"
     "> written yet stops with `NotImplementedError`: go on, and come back to it. `papers.load` reads this file as it was\n"
     "> saved when the kernel started: save and restart before the checks that train. The outputs further down are those\n"
-    "> of the solved notebook: what your implementation has to give. Tables of recorded runs are\n"
-    "> to be read, not run.",
+    "> of the solved notebook: what your implementation has to give.",
 }
 
 READY = """# Run this cell first: it executes the cells above on which the exercises build.

@@ -479,7 +479,7 @@ def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
     for cell in source.cells:  # what stands elsewhere in the text is no secret
         own = assignments.solution_lines(cell.source)
         secret -= {line.strip() for line in cell.source.splitlines()} - own
-    assert len(secret) > 10
+    assert len(secret) >= 3  # 06's method is two functions of three lines
     assert not secret & lines_of(handed_out.cells)
     assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", "".join(lines_of(handed_out.cells)))
     for before, after in zip(source.cells, handed_out.cells, strict=True):

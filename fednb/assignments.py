@@ -210,9 +210,12 @@ def _exercises_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
 
 
 def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
-    """Mark the functions of the export cells and their checks; leave the exercises out."""
+    """Mark the functions of the export cells and their checks; leave out the exercises."""
     done = {id(cell) for one in exercises(nb) for cell in (one.heading, *one.cells)}
-    nb.cells = [c for c in nb.cells if id(c) not in done and not re.match(r"## [^\n]*Exercises", c.source)]
+    nb.cells = [c for c in nb.cells if id(c) not in done]
+    for cell in nb.cells:  # the text refers to them
+        if heading := re.match(r"## [^\n]*Exercises", cell.source):
+            cell.source = f"{heading[0]}\n\nThe exercises are a hand-out of their own."
     waiting, total, parts, last = 0, 0, 0, None
     for cell in [c for c in nb.cells if c.cell_type == "code"]:
         tags = cell.metadata.get("tags", [])

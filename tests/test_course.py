@@ -238,7 +238,10 @@ def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(sh
     names = {c.metadata["nbgrader"]["grade_id"]: c for c in nb.cells if "nbgrader" in c.metadata}
     assert list(names) == ["imports", "part-1", "part-1-check", "whole-check"]
     assert names["part-1-check"].metadata["nbgrader"]["points"] == 2 == names["whole-check"].metadata["nbgrader"]["points"]
-    assert "Exercise" not in "".join(c.source for c in nb.cells[1:])
+    assert "Exercise 1" not in "".join(c.source for c in nb.cells[1:])
+    assert [c.source for c in nb.cells if c.source.startswith("## 1")] == [
+        "## 1 · Exercises\n\nThe exercises are a hand-out of their own."
+    ]
     assert "4 points" in nb.cells[0].source
 
 

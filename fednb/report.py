@@ -451,14 +451,18 @@ def _summary(table: sweep.Table, found: list[Cell]) -> str:
 
 
 def readme(text: str, sweeps: Path, ledger: pd.DataFrame) -> str:
-    """The project's README with its list of notebooks, claims and verdicts written anew between the two marks."""
+    """The project's README with its list of notebooks and verdicts written anew between the two marks.
+
+    A notebook's claim stands there with its first two sentences.
+    """
     tables = tables_in(sweeps)
     lines = []
     for path in papers.notebooks():
         prose = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", prose)
+        said = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2] if claim else []  # the rest is in the notebook
         found = reproduction.summary(path.stem, tables, ledger)
-        lines.append([f"[{path.stem}](notebooks/{path.name})", claim[1] if claim else "", "<br>".join(found)])
+        lines.append([f"[{path.stem}](notebooks/{path.name})", " ".join(said), "<br>".join(found)])
     begin, end = "<!-- notebooks: written by `python -m fednb report` -->\n", "<!-- end -->"
     if begin not in text or end not in text:
         raise ReportError(f"README.md lacks the marks {begin.strip()} and {end}, between which the notebooks are listed.")

@@ -476,9 +476,9 @@ def resolve(notebook: str, parameters: Mapping[str, Any]) -> Settings:
     SettingsError
         For a value that the settings refuse.
     """
-    values = defaults(notebook)
+    values, where = defaults(notebook), f"the notebook {papers.path(notebook).stem}"
     for name, value in parameters.items():
-        _check_name(name, values, f"the notebook {papers.path(notebook).stem}")
+        _check_name(name, values, where)
         if not isinstance(value, str | int | float | None):
             raise SweepError(f"{name} is {value!r}; it must be a number, a string, true, false or null.")
     methods = getattr(papers.load(notebook), "METHODS", None)
@@ -542,10 +542,17 @@ def _record_path(chosen: Settings) -> Path:
     if isinstance(found, str):
         return runs.record_path(chosen, found)
     # who does not have the data can still see what is recorded
-    for path in sorted(runs.runs_folder().glob(f"{chosen.method}-{chosen.dataset}-seed{chosen.seed}-*.json")):
-        if runs.record_path(chosen, runs.read(path).get("dataset", {}).get("fingerprint", "")) == path:
-            return path
-    return runs.record_path(chosen, "unknown")
+    folder = runs.runs_folder()
+    time_ns = folder.stat().st_mtime_ns if folder.exists() else 0
+    paths = (runs.record_path(chosen, known) for known in _recorded_fingerprints(folder, time_ns, chosen.dataset))
+    return next((path for path in paths if path.exists()), runs.record_path(chosen, "unknown"))
+
+
+@functools.lru_cache(maxsize=64)  # the tables of a folder ask for each run
+def _recorded_fingerprints(folder: Path, time_ns: int, dataset: str) -> list[str]:
+    """Of the data that the recorded runs of a data set had."""
+    records = map(runs.read, sorted(folder.glob(f"*-{dataset}-seed*.json")))
+    return list(dict.fromkeys(record["dataset"].get("fingerprint", "") for record in records))
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

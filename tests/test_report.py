@@ -1213,6 +1213,8 @@ def test_the_readme_tells_verdicts_and_where_they_come_from(tmp_path, monkeypatc
         "| [3 tables](results/tables/README.md#00_foundations), 2 with runs"
         "<br>cells with a printed number: 1 indicative, 1 not run |"
     )
+    claim = line.split(" | ")[1]
+    assert claim.startswith("A federated method is a short difference from FedAvg. On CIFAR-10") and claim.count(". ") == 1
     assert report.readme(text, tmp_path, runs.load()) == text
     with pytest.raises(report.ReportError, match="lacks the marks"):
         report.readme("# FedNB", tmp_path, runs.load())

@@ -42,9 +42,8 @@ def notebooks() -> list[Path]:
 
 
 def _all() -> list[Path]:
-    found = [p for place in dict.fromkeys((folder(), ROOT / "notebooks")) for p in _notebooks(place, _time(place))]
-    first = {_short(p): p for p in reversed(found)}
-    return sorted(first.values(), key=lambda p: p.stem)
+    places = tuple(dict.fromkeys((folder(), ROOT / "notebooks")))
+    return list(_found(places, tuple(_time(place) for place in places)).values())
 
 
 def path(name: str) -> Path:
@@ -68,15 +67,22 @@ def _time(folder: Path) -> int:
 
 
 @functools.lru_cache(maxsize=4)  # a sweep file asks for its notebook several times per run
-def _notebooks(folder: Path, time_ns: int) -> tuple[Path, ...]:
-    return tuple(sorted(folder.glob("*.ipynb")))
+def _found(folders: tuple[Path, ...], times_ns: tuple[int, ...]) -> dict[str, Path]:
+    """The notebooks of the first folder that has one of that name, by their short names and in their order."""
+    found = [notebook for place in folders for notebook in sorted(place.glob("*.ipynb"))]
+    return dict(sorted({_short(p): p for p in reversed(found)}.items(), key=lambda item: item[1].stem))
+
+
+@functools.lru_cache(maxsize=64)
+def _resolved(notebook: Path) -> Path:
+    return notebook.resolve()
 
 
 def load(name: str) -> ModuleType:
     """The module made of a notebook's ``export`` cells."""
     notebook = path(name)
     module_name = f"{__name__}.{_short(notebook)}"
-    if notebook.resolve() in {p.resolve() for p in _all()}:
+    if _resolved(notebook) in map(_resolved, _all()):
         return importlib.import_module(module_name)
     # a notebook elsewhere must not be taken for its namesake in the folder
     spec = _spec(f"{module_name}_{zlib.crc32(str(notebook.resolve()).encode()):08x}", notebook)

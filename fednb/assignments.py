@@ -248,7 +248,8 @@ def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
 
 NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 >
-> **Work.** Keep this hand-out in a folder of its own; notebooks that came beside it are what it imports. {how}
+> **Work.** Keep this hand-out in a folder of its own, with what came beside it: notebooks that it imports from, and in
+> `sweeps` the runs behind its tables, a model for runs of yours. {how}
 > Put your code in place of `raise NotImplementedError()`, and run the check below it: an assert that fails says what is
 > wrong. Cells of your own are welcome. Tables of recorded runs are to be read, not run; they and the links lead into the
 > project, which you need not have.

@@ -495,6 +495,8 @@ def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
     mine = solutions(path.stem, kind)
     half = list(mine)[: (len(mine) + 1) // 2]
     released = folder / "release" / f"{path.stem}-{kind}" / path.name
+    sweep = f"sweeps/{path.stem}.yaml"
+    assert (released.parent / sweep).read_bytes() == (path.parent / sweep).read_bytes()
     names = {name: name.replace("-", "_") for name in mine}
     change(released, tmp_path / "in" / "solved.ipynb", **{names[n]: mine[n] for n in mine})
     change(released, tmp_path / "in" / "half.ipynb", **{names[n]: mine[n] for n in half})

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fednb import assignments, course, grading, papers
+from fednb import assignments, course, grading, papers, sweep
 from fednb.__main__ import main
 from fednb.assignments import CourseError
 from fednb.data import ROOT
@@ -243,6 +243,17 @@ def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(sh
         "## 1 · Exercises\n\nThe exercises are a hand-out of their own."
     ]
     assert "4 points" in nb.cells[0].source
+
+
+def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(tmp_path, monkeypatch):
+    nb = assignments.source("01_moon")
+    (run,) = (cell for cell in nb.cells if "run" in cell.metadata.get("tags", []))
+    assert assignments.SKIP in run.metadata["tags"]
+    nbformat.write(nb, tmp_path / "01_moon.ipynb")
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
+    cells = sweep.reduced("01_moon").cells
+    assert [cell.source for cell in cells if "run" in cell.metadata["tags"]] == [run.source]
+    assert not any(assignments.SKIP in cell.metadata["tags"] for cell in cells)
 
 
 def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
@@ -564,7 +575,7 @@ def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
 
 @pytest.mark.course
 def test_a_sweep_runs_on_a_students_code_and_records_it_beside_it(tmp_path):
-    nb = read(ROOT / "notebooks" / "01_moon.ipynb")
+    nb = assignments.source("01_moon")  # a hand-out, whose tags leave the run out when it is checked
     for cell in nb.cells:
         cell.source = cell.source.replace('terms["contrastive"] = self.mu *', 'terms["contrastive"] = 0 *')
     nbformat.write(nb, tmp_path / "01_moon.ipynb")

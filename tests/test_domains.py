@@ -448,6 +448,19 @@ def test_a_tree_and_its_zip_files_agree_however_they_are_spelled(root, tmp_path)
     assert {o.fingerprint for o in others} == {first.fingerprint}
 
 
+def test_what_a_mac_or_another_spelling_adds_does_not_matter(root):
+    """Copies of attributes are no images, and Office-10's class is also called laptop."""
+    files = list(tree("office10", 2))
+    write_zip(root / "a" / "office10.zip", files)
+    named = [(name.replace("laptop_computer", "laptop"), content) for name, content in files]
+    assert named != files
+    extra = [("Webcam/mug/._000.png", b"attributes"), ("Webcam/mug/Thumbs.db", b"thumbs")]
+    write_zip(root / "b" / "office10.zip", [*named, *extra, ("__MACOSX/Webcam/mug/000.png", b"attributes")], "")
+    write_tree(root / "c" / "office10", [*named, *extra])
+    first, *others = [data.load("office10", root / folder) for folder in "abc"]
+    assert {o.fingerprint for o in others} == {first.fingerprint}
+
+
 def test_the_same_images_in_other_domains_are_another_set(root):
     files = list(tree("pacs", 2))
     swap = {"Photo": "Sketch", "Sketch": "Photo"}
@@ -505,6 +518,8 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     expected = Image.open(io.BytesIO(last)).resize((32, 32), Image.Resampling.BILINEAR)
     chosen = found.test_images[(found.test_groups == 4) & (found.test_labels == 9)]
     assert np.array_equal(chosen[0].permute(1, 2, 0), np.asarray(expected))
+    (root / "domainnet" / "real_train.txt").write_text("real/zebra/000.png 9\n")
+    assert data.load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]  # in no list, in no split
     (root / "domainnet" / "quickdraw_test.txt").unlink()
     assert "domainnet/quickdraw_test.txt is missing" in error("domainnet")
 

@@ -902,6 +902,21 @@ def test_with_averaged_networks_all_clients_are_one_after_the_public_images(fede
     assert checkpoint["server"].keys() == {"model", "seed"}
 
 
+def test_with_dropout_too_all_clients_look_in_the_same_way(federate, make_dataset, identical):
+    """Equal networks and equal images, but unequal masks would make unequal logits."""
+    build = partial(models.build, "mnist-cnn", 10, channels=1, side=28, projection_head=False)
+    data = make_dataset(images=48, shape=(1, 28, 28), num_classes=10)
+    options = {"build_model": build, "dataset": data, "sizes": (16,) * 3, "batch_size": 8, "local_epochs": 1, "lr": 0.01}
+    fed = federate(FCCLPlus(**PUBLIC), **options)
+    looked, agreed = watched(fed, "look"), watched(fed, "agree")
+    fed.run_round()
+    for calls in (looked, agreed):
+        assert sorted(calls) == [0, 1, 2]
+    sent, states = ([calls[i][0] for i in range(3)] for calls in (looked, agreed))
+    assert all(torch.equal(one[1][name], sent[0][1][name]) for one in sent for name in ("logits", "similarities"))
+    assert all(identical(one[2]["model"], states[0][2]["model"]) for one in states)
+
+
 def test_training_at_home_goes_on_from_the_public_steps(federate, identical):
     """Without epochs at home, what the clients send is what the public images left."""
     fed = federate(Strangers(**PUBLIC), local_epochs=0)

@@ -5,8 +5,9 @@ The solved notebooks are the only source, and what they say is what counts. An e
     **Exercise 2** (easy, 10 minutes, 2 points). ...
 
 and goes on to the next exercise or section. Its code cell with ``### BEGIN SOLUTION`` / ``### END SOLUTION`` is the
-student's. A code cell after that is a check, worth the points, and may hold tests between ``### BEGIN HIDDEN TESTS`` /
-``### END HIDDEN TESTS``; it may also share the solution's cell, from a line on that begins with ``# Check.`` A text with
+student's. A code cell after that which asserts something is a check, worth the points, and may hold tests between
+``### BEGIN HIDDEN TESTS`` / ``### END HIDDEN TESTS``; it may also share the solution's cell, from a line on that begins
+with ``# Check.`` One that asserts nothing only shows what a solution is good for: its output stays. A text with
 ``<!-- BEGIN SOLUTION -->`` / ``<!-- END SOLUTION -->`` is an answer that a person grades; an exercise of "10 points,
 written" that has none gets an empty one. With several checks and answers the points are a sum, one term for each: "1 + 2
 points". Cells tagged ``setup``, ``parameters``, ``export`` or ``course`` are what exercises may build on; all others are
@@ -34,6 +35,7 @@ from fednb import papers
 
 KINDS = ("exercises", "implementation")
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
+ASSERT = re.compile(r"(?m)^\s*assert ")
 SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
 SOLVED = "Solutions stand between the markers; in the course version of this notebook they are taken out. "
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), ([\w ]+), ([\d +]+) points?([^)]*)\)\.")
@@ -67,7 +69,7 @@ class Exercise:
         for cell in self.cells:
             if "BEGIN SOLUTION" in cell.source:
                 found.append(("solution" if cell.cell_type == "code" else "answer", cell))
-            elif cell.cell_type == "code" and any(kind == "solution" for kind, _ in found):
+            elif cell.cell_type == "code" and ASSERT.search(cell.source) and any(kind == "solution" for kind, _ in found):
                 found.append(("check", cell))
         return found
 
@@ -208,9 +210,12 @@ def _exercises_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
 
 
 def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
-    """Mark the functions of the export cells and their checks; leave the exercises out."""
+    """Mark the functions of the export cells and their checks; leave out the exercises."""
     done = {id(cell) for one in exercises(nb) for cell in (one.heading, *one.cells)}
-    nb.cells = [c for c in nb.cells if id(c) not in done and not re.match(r"## [^\n]*Exercises", c.source)]
+    nb.cells = [c for c in nb.cells if id(c) not in done]
+    for cell in nb.cells:  # the text refers to them
+        if heading := re.match(r"## [^\n]*Exercises", cell.source):
+            cell.source = f"{heading[0]}\n\nThe exercises are a hand-out of their own."
     waiting, total, parts, last = 0, 0, 0, None
     for cell in [c for c in nb.cells if c.cell_type == "code"]:
         tags = cell.metadata.get("tags", [])
@@ -223,7 +228,7 @@ def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
                     _mark(cell, f"part-{parts}", solution=True)
             elif waiting or re.search(r"(?m)^METHODS\b", cell.source):
                 last = cell
-        elif waiting and re.search(r"(?m)^\s*assert ", cell.source):
+        elif waiting and ASSERT.search(cell.source):
             _mark(cell, f"part-{parts}-check", grade=True, points=waiting)
             total, waiting, last = total + waiting, 0, cell
     if last is None:
@@ -237,14 +242,17 @@ def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
         shown = {line.strip() for line in cell.source.splitlines()}
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata and any(len(s) > 30 for s in shown & secret):
             cell.source, cell.outputs, cell.execution_count = "# This cell repeats parts of the solution.", [], None
-    return 2 * total - waiting, f"{parts} cells to implement: the bodies of {total} functions are yours"
+    cells = "1 cell" if parts == 1 else f"{parts} cells"
+    return 2 * total - waiting, f"{cells} to implement: the bodies of {total} functions are yours"
 
 
 NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 >
-> **Work.** Keep this hand-out in a folder of its own. {how}
+> **Work.** Keep this hand-out in a folder of its own, with what came beside it: notebooks that it imports from, and in
+> `sweeps` the runs behind its tables, a model for runs of yours. {how}
 > Put your code in place of `raise NotImplementedError()`, and run the check below it: an assert that fails says what is
-> wrong. Cells of your own are welcome.
+> wrong. Cells of your own are welcome. Tables of recorded runs are to be read, not run; they and the links lead into the
+> project, which you need not have.
 >
 > **Check** everything in one go: `python -m fednb course check {file}`. It takes a fresh start, so it finds what works only
 > because of the order in which you ran cells.
@@ -254,12 +262,11 @@ NOTE = """> **Hand-out of `{assignment}`**: {what}, {points} points.
 HOW = {
     "exercises": "The exercises are at the end. The cell above them executes what they build on, in seconds: run it first.\n"
     "> The outputs before it are those of the solved notebook. Answers in words replace *Your answer here*; of 1 + 2\n"
-    "> points one is the check's, and a person gives the two.",
+    "> points the check gives one, and a person two.",
     "implementation": "Go from the top to the bottom and run each cell as you come to it. One that uses what you have not\n"
     "> written yet stops with `NotImplementedError`: go on, and come back to it. `papers.load` reads this file as it was\n"
     "> saved when the kernel started: save and restart before the checks that train. The outputs further down are those\n"
-    "> of the solved notebook: what your implementation has to give. Tables of recorded runs are\n"
-    "> to be read, not run.",
+    "> of the solved notebook: what your implementation has to give.",
 }
 
 READY = """# Run this cell first: it executes the cells above on which the exercises build.

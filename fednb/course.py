@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -155,7 +156,7 @@ def parts(assignment: str) -> tuple[str, str]:
 
 
 def release(name: str, kind: str = "exercises", folder: Path = FOLDER) -> Path:
-    """Write the students' version of a notebook and return its path; the notebooks that it imports from lie beside it."""
+    """Write the students' version of a notebook and return its path; what it imports and its sweep file lie beside it."""
     nb, folder = source(name, kind), course_folder(folder)
     stem = papers.path(name).stem
     assignment = nb.metadata["fednb"]["assignment"]
@@ -170,6 +171,10 @@ def release(name: str, kind: str = "exercises", folder: Path = FOLDER) -> Path:
         for cell in needed.cells:
             cell.outputs, cell.execution_count = [], None
         nbformat.write(needed, released / papers.path(other).name)
+    sweep = papers.path(name).parent / "sweeps" / f"{stem}.yaml"
+    if sweep.exists():  # a model for the students' own
+        (released / "sweeps").mkdir(exist_ok=True)
+        shutil.copy(sweep, released / "sweeps")
     return released / f"{stem}.ipynb"
 
 

@@ -43,10 +43,11 @@ class RunError(RuntimeError):
 def runs_folder() -> Path:
     """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``.
 
-    A record does not say whose code made it. So with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
+    A record does not say whose code made it. So with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``, and
+    that of the folder where one works if the package is installed without its notebooks.
     """
-    own = os.environ.get("FEDNB_NOTEBOOKS")
-    return Path(os.environ.get("FEDNB_RUNS", Path(own or ROOT) / "results" / "runs"))
+    own = os.environ.get("FEDNB_NOTEBOOKS") or (ROOT if (ROOT / "notebooks").exists() else Path.cwd())
+    return Path(os.environ.get("FEDNB_RUNS", Path(own) / "results" / "runs"))
 
 
 def recipe(settings: Mapping[str, Any]) -> dict[str, Any]:

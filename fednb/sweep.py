@@ -500,6 +500,8 @@ def reduced(notebook: str, parameters: Mapping[str, Any] | None = None) -> Noteb
         raise SweepError(f"The notebook {notebook} has no code cell tagged 'run'.")
     for cell in nb.cells:
         cell.outputs, cell.execution_count = [], None
+        # of a course's hand-out too: there a tag leaves out what its checks do not need, the run among it
+        cell.metadata["tags"] = [tag for tag in cell.metadata["tags"] if tag != "skip-execution"]
     if parameters:
         import papermill  # slow to import
 
@@ -608,9 +610,10 @@ def log_path(job: Job) -> Path:
 def environment(slot: int = 0, jobs: int = 1) -> dict[str, str]:
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     env = dict(os.environ)
-    for name in ("FEDNB_RUNS", "FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
+    for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
+    env["FEDNB_RUNS"] = str(runs.runs_folder().expanduser().absolute())
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env["FEDNB_PROGRESS"] = "log"
     env["FEDNB_WORKERS"] = str(max(1, (os.cpu_count() or 1) // jobs))

@@ -9,7 +9,7 @@ import traceback
 import nbformat
 import pytest
 
-from fednb import papers, runs
+from fednb import papers, runs, sweep
 from fednb.data import ROOT
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
@@ -123,6 +123,12 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     assert runs.runs_folder() == ROOT / "results" / "runs"
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     assert runs.runs_folder() == tmp_path / "results" / "runs"
+    monkeypatch.delenv("FEDNB_NOTEBOOKS")
+    monkeypatch.setattr(runs, "ROOT", tmp_path / "site-packages")  # installed without notebooks
+    (tmp_path / "hand-out").mkdir()
+    monkeypatch.chdir(tmp_path / "hand-out")
+    assert runs.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
+    assert sweep.environment()["FEDNB_RUNS"] == str(tmp_path / "hand-out" / "results" / "runs")
 
 
 def test_without_the_projects_notebooks_those_where_one_works_are_taken(notebooks, tmp_path, monkeypatch):

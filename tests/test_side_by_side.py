@@ -97,8 +97,11 @@ def test_all_methods_of_all_notebooks_are_there():
 
 def test_every_table_compares_all_methods(tables):
     for table in tables.values():
-        if table.name != "side-domains-head":  # an attempt that was not gone on with
-            assert {job.settings.method for job in table.jobs} == COMPARED, table.name
+        methods = {job.settings.method for job in table.jobs}
+        if table.name == "side-cifar10-rounds-short":  # the papers' rounds take long on a CPU
+            assert methods == {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC"}
+        elif table.name != "side-domains-head":  # an attempt that was not gone on with
+            assert methods == COMPARED, table.name
 
 
 @pytest.fixture

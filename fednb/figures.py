@@ -163,6 +163,7 @@ def against(
     return ax
 
 
+_MAX_CURVES = 20  # of more nobody finds one
 # what the axis of a measure is called; others by their own names
 _AXIS = {"accuracy": "test accuracy (%)", "halfway": "test accuracy (%)", "validation": "held-out accuracy (%)"}
 _AXIS |= {"accuracy/local classes": "test accuracy among own classes (%)"}
@@ -211,13 +212,15 @@ def _points(tables: Iterable[sweep.Table], ledger: pd.DataFrame) -> pd.DataFrame
 
 
 def svg(table: sweep.Table, ledger: pd.DataFrame) -> bytes | None:
-    """The table's curves, a panel per column; None if there are none, or if the table is not about accuracy.
+    """The table's curves, a panel per column; None if there are none, too many, or if the table is not about accuracy.
 
     The same bytes whenever the records are the same, whatever the reader's matplotlib settings.
     """
     points = _points([table], ledger)
     other = MEASURES[table.measure].baseline or any(MEASURES[name].target for name in table.measures)
     if other or not points["round"].max() > 1:
+        return None
+    if points["row"].nunique() > _MAX_CURVES:
         return None
     columns = list(dict.fromkeys(points["column"]))
     options = {"svg.hashsalt": "fednb", "svg.fonttype": "none"}

@@ -1158,6 +1158,11 @@ def test_figures_of_tables():
     drawn = figures.svg(t, runs.load()).decode()
     assert drawn.count("communication round") == 2  # a panel per column
     assert figures.svg(replace(t, measure="seconds_ratio", baseline="FedAvg"), runs.load()) is None
+    many = [job("FedProx", mu=mu, num_rounds=2) for mu in range(1, 22)]
+    for one in many:
+        record(one, curve=[10.0, 20.0])
+    assert figures.svg(table(*many[1:], rows="mu", printed=None), runs.load()) is not None
+    assert figures.svg(table(*many, rows="mu", printed=None), runs.load()) is None  # of 21 curves nobody finds one
 
 
 def test_overview(tmp_path, monkeypatch):

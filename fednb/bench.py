@@ -204,6 +204,12 @@ def all_of_it(name: str) -> bool:
     return True
 
 
+def plain_fedprior(build: Build) -> Loss:
+    shift = torch.linspace(-3, -1, 10, device=next(build().parameters()).device)
+
+    return lambda model, x, y: F.cross_entropy(model(x).logits + shift, y)
+
+
 def head(name: str) -> bool:
     return "fc" in name or "classifier" in name
 
@@ -239,6 +245,7 @@ ROWS: list[tuple[str, str, Plain]] = [
     ("FedProto+FedAvg", OF_FEDPLCC, Plain(plain_fedproto)),
     ("FedPLCC", OF_FEDPLCC, Plain(plain_fedplcc)),
     ("FCCL+", OF_FEDPLCC, Plain(plain_fcclplus, beside=public_steps)),
+    ("FedPrior", OF_MOON, Plain(plain_fedprior)),
 ]
 
 

@@ -247,6 +247,8 @@ def _course_release(args: argparse.Namespace) -> int:
 
     path = course.release(args.notebook, args.kind, args.course or course.FOLDER)
     print(f"Hand out what is in {path.parent}")
+    if shown := course.gives_away(args.notebook, args.kind):
+        print(f"It shows the methods of {', '.join(shown)} in full: collect implementations of these before.")
     return 0
 
 

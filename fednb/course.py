@@ -178,6 +178,13 @@ def release(name: str, kind: str = "exercises", folder: Path = FOLDER) -> Path:
     return released / f"{stem}.ipynb"
 
 
+def gives_away(name: str, kind: str) -> list[str]:
+    """The notebooks whose methods a hand-out shows in full: what it imports, and in exercises its own."""
+    stem = papers.path(name).stem
+    found = {papers.path(other).stem for other in _imported(stem)}
+    return sorted(found | ({stem} if kind == "exercises" else set()))
+
+
 def _imported(name: str) -> list[str]:
     """The notebooks from which a notebook imports, and so on."""
     found: list[str] = []

@@ -276,6 +276,28 @@ def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
             assert not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call), cell.source
 
 
+def test_the_whole_asks_for_every_method_of_the_notebook_whatever_a_student_puts_into_METHODS():
+    hidden = assignments.WHOLE.replace("{name}", "00_foundations").partition("### BEGIN HIDDEN TESTS\n")[2]
+    only_easy = {"papers": papers, "METHODS": {"SOLO": None}, "of_this_notebook": ["SOLO"], "dataset": "digits"}
+    with pytest.raises(AssertionError, match="asked for are .*SCAFFOLD"):
+        exec(hidden, only_easy)
+
+
+def test_a_hand_out_tells_which_implementations_it_would_give_away():
+    assert course.gives_away("02_fedproc", "implementation") == ["00_foundations", "01_moon"]
+    assert course.gives_away("moon", "exercises") == ["00_foundations", "01_moon"]
+    assert course.gives_away("00_foundations", "implementation") == []
+
+
+def test_a_file_with_odd_metadata_has_no_vote_on_what_is_graded(tmp_path):
+    odd = ["text", {"assignment": ["list"]}, {"assignment": 7}, {}, None, {"assignment": "01_moon-exercises"}]
+    for number, said in enumerate(odd):
+        nb = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"fednb": said}, "cells": []}
+        (tmp_path / f"student-{number}.ipynb").write_text(json.dumps(nb))
+    (tmp_path / "bare.ipynb").write_text('{"nbformat": 4, "nbformat_minor": 5, "cells": []}')
+    assert grading._assignment_of(tmp_path) == "01_moon-exercises"
+
+
 def test_rounds_tell_a_wrong_implementation_from_the_released_one():
     methods = papers.load("00_foundations").METHODS
 
@@ -325,6 +347,21 @@ def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, mo
     course.prepare(handed_out)
     assert capsys.readouterr().out == "2 cells executed: the exercises can begin.\n"
     assert {"np", "half", "METHODS"} <= set(shell.user_ns) and not {"double", "prediction"} & set(shell.user_ns)
+
+
+def test_a_changed_hidden_test_is_graded_again(handed_out, tmp_path, monkeypatch):
+    graded = []
+    monkeypatch.setattr(grading, "_autograde", lambda *given: graded.append(given[2]))
+    monkeypatch.setattr(grading, "call", lambda *given: "")
+    monkeypatch.setattr(grading, "_write_scores", lambda *given: None)
+    change(handed_out, tmp_path / "in" / "anna.ipynb", **RIGHT)
+    for _ in range(2):
+        grading.grade(tmp_path / "in", folder=tmp_path / "course")
+    assert graded == ["anna"]
+    source = tmp_path / "course" / "source" / "90_short-exercises" / "90_short.ipynb"
+    source.write_text(source.read_text().replace("number = int(", "number = 2 * int("))
+    grading.grade(tmp_path / "in", folder=tmp_path / "course")
+    assert graded == ["anna", "anna"], "the hand-out is the same, but what grades it is not"
 
 
 # --- grading: minutes -------------------------------------------------------------------------------------------------

@@ -279,7 +279,7 @@ def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
 def test_the_whole_asks_for_every_method_of_the_notebook_whatever_a_student_puts_into_METHODS():
     hidden = assignments.WHOLE.replace("{name}", "00_foundations").partition("### BEGIN HIDDEN TESTS\n")[2]
     only_easy = {"papers": papers, "METHODS": {"SOLO": None}, "of_this_notebook": ["SOLO"], "dataset": "digits"}
-    with pytest.raises(AssertionError, match="asked for are .*SCAFFOLD"):
+    with pytest.raises(AssertionError, match=r"asked for are .*SCAFFOLD"):
         exec(hidden, only_easy)
 
 

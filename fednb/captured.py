@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Hashable
-from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from fednb.federation import Federation
 
 WARM_UP = 3  # steps before the recording: libraries choose their kernels and allocate what they need
+KEPT = 16  # recordings of a network, at most: a learning rate that falls from round to round makes one in each
 _recording = threading.Lock()  # one at a time; other threads may go on replaying
 
 
@@ -41,13 +41,13 @@ def shape_of(value: Any) -> Hashable:
     return value  # a Python value becomes part of the recording
 
 
-def static(value: Any) -> Any:
-    """A copy of a tree whose tensors are its own."""
+def static(value: Any, device: torch.device | None = None) -> Any:
+    """A copy of a tree whose tensors are its own; on ``device``, if given: a recording would keep a host tensor's number."""
     if isinstance(value, Tensor):
-        return value.detach().clone()
+        return value.detach().to(device or value.device, copy=True)
     if isinstance(value, dict):
-        return {name: static(one) for name, one in value.items()}
-    return type(value)(map(static, value)) if isinstance(value, (list, tuple)) else value
+        return {name: static(one, device) for name, one in value.items()}
+    return type(value)(static(one, device) for one in value) if isinstance(value, (list, tuple)) else value
 
 
 def refill(kept: Any, value: Any) -> None:
@@ -70,7 +70,8 @@ class Trainer:
     model
         In train mode, with the parameters that are trained requiring a gradient. Its memory must not move.
     optimizer
-        Of these parameters, without hooks. Its momentum starts anew with each call of `train`.
+        Of these parameters, without hooks; its settings become part of the recording (see `settings_of`). Its momentum
+        starts anew with each call of `train`.
     given
         As the method's `prepare` returned it; copied.
     room
@@ -83,7 +84,7 @@ class Trainer:
         device = federation.images.device
         self.federation, self.model, self.optimizer = federation, model, optimizer
         self.generator = federation.masks[id(model)]  # of the network's dropout
-        self.given = static(given)
+        self.given = static(given, device)
         self.index = torch.zeros(room, dtype=torch.long, device=device)
         self.draws = torch.zeros(room, 4, device=device)
         self.place = torch.zeros((), dtype=torch.long, device=device)  # of the next batch
@@ -144,17 +145,21 @@ class Trainer:
     def _record(self, size: int) -> Callable[[], None]:
         """A function that makes a step on a batch of this size. The model is left as it was, the generator too."""
         weights, masks = static(self.model.state_dict()), self.generator.get_state()
-        on_gpu = self.place.device.type == "cuda"
-        with _recording if on_gpu else nullcontext():
-            replay = self._record_graph(size) if on_gpu else partial(self._step, size)
-        if not self.losses:  # their names are known after a step
-            self._step(size)
+        if self.place.device.type == "cuda":
+            with _recording, torch.cuda.device(self.place.device):
+                replay = self._record_graph(size)
+        else:
+            replay = partial(self._step, size)
+            if not self.losses:  # their names are known after a step
+                self._step(size)
         self.model.load_state_dict(weights)
         self.generator.set_state(masks)
         return replay
 
     def _record_graph(self, size: int) -> Callable[[], None]:
-        here, beside, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        # of another priority than the streams on which clients work: those come from a small pool, and one of them could be
+        # in a client's hands already
+        here, beside, graph = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
             for _ in range(WARM_UP):
@@ -163,8 +168,10 @@ class Trainer:
         here.wait_stream(beside)
         graph.register_generator_state(self.generator)
         self.optimizer.zero_grad()  # gradients belong to the recording
-        with torch.cuda.graph(graph, stream=beside, capture_error_mode="thread_local"):
+        pool = self.federation.pools[id(self.model)]  # one for all recordings of a network: they are never replayed at once
+        with torch.cuda.graph(graph, pool=pool, stream=beside, capture_error_mode="thread_local"):
             self._step(size)
+        here.wait_stream(beside)
         return graph.replay
 
 
@@ -172,6 +179,11 @@ def can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step of this optimiser is the same in every round: plain SGD without hooks."""
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
     return type(optimizer) is torch.optim.SGD and not hooks
+
+
+def settings_of(optimizer: torch.optim.Optimizer) -> Hashable:
+    """What a recording keeps of an optimiser: with another learning rate, say, it must be made anew."""
+    return repr([{name: value for name, value in group.items() if name != "params"} for group in optimizer.param_groups])
 
 
 def trained(model: nn.Module) -> tuple[str, ...]:

@@ -361,6 +361,7 @@ class Federation:
             self.captured = dev != "cpu"
         self._trainers: dict[Hashable, captured.Trainer] = {}
         self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
+        self.pools: dict[int, Any] = {}  # the memory of what is recorded of each network, by its id; on a GPU
         # clients take turns to use a few networks, so that memory does not grow with their number
         self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
         self._initial: dict[Hashable, State] = {}
@@ -371,6 +372,8 @@ class Federation:
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
                 self.masks[id(model)] = torch.Generator(dev)
                 seed_dropout(model, self.masks[id(model)])
+                if self.masks[id(model)].device.type == "cuda":
+                    self.pools[id(model)] = torch.cuda.graph_pool_handle()
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
         self._check_shared()
         with self.hand_model(self.clients[0]):
@@ -454,7 +457,7 @@ class Federation:
             if self.workers == 1 or len(items) == 1:
                 return [function(item) for item in items]
             if self.device != "cpu":
-                function = _on_stream(function)
+                function = _on_stream(function, self.device)
             with ThreadPoolExecutor(self.workers) as pool:
                 return list(pool.map(function, items))
         finally:
@@ -532,10 +535,14 @@ class Federation:
         model, size = client.model, self.training.batch_size
         epochs = [self._epoch(client.indices, rng) for _ in range(phase.epochs)]
         sizes = [len(batch) for index, _ in epochs for batch in index.split(size)][: self.training.local_steps]
+        if not sizes:
+            return
         index, draws = (torch.cat(parts)[: sum(sizes)] for parts in zip(*epochs, strict=True))
         room = max(c.num_samples for c in self.clients) * phase.epochs
-        kind = id(model), captured.trained(model), captured.shape_of(given), room
+        kind = id(model), captured.trained(model), captured.settings_of(optimizer), captured.shape_of(given), room
         if kind not in self._trainers:
+            if len(self._trainers) >= captured.KEPT * len(self.masks):
+                self._trainers.pop(next(iter(self._trainers)))
             self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room)
         client.losses = self._trainers[kind].train(given, index, draws, sizes, client.losses)
         client.steps += len(sizes)
@@ -598,12 +605,12 @@ class Federation:
             client.memory = memory
 
 
-def _on_stream(function: Callable) -> Callable:
+def _on_stream(function: Callable, device: str) -> Callable:
     """The function on a stream of its own, after all that the caller has asked for so far, and finished when it returns."""
-    begin = torch.cuda.current_stream()
+    begin = torch.cuda.current_stream(device)
 
     def work(item: Any) -> Any:
-        stream = torch.cuda.Stream()
+        stream = torch.cuda.Stream(device)
         stream.wait_stream(begin)
         with torch.cuda.stream(stream):
             result = function(item)

@@ -1,5 +1,6 @@
 """Training by a captured step: the same numbers as the plain loop, for every method; recorded as a graph where CUDA is."""
 
+from dataclasses import dataclass
 from functools import partial
 
 import pytest
@@ -7,12 +8,31 @@ import torch
 from fednb.papers.fedplcc import METHODS as LAST
 from fednb.papers.fedproto import METHODS as FEDPROTO
 from fednb.papers.fedssc import METHODS as FEDSSC
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fednb import captured, models
 from fednb.data import Augmentation
-from fednb.federation import FedAvg
+from fednb.federation import FedAvg, Phase
 
-METHODS = FEDSSC | FEDPROTO | LAST
+
+@dataclass
+class Decayed(FedAvg):
+    """A learning rate that falls from round to round; the first client does without training in the second."""
+
+    def prepare(self, client, received, t):
+        return {"lr": torch.tensor(0.02 / (t + 1))}
+
+    def plan(self, client, t):
+        return [Phase(0 if (client.id, t) == (0, 1) else 1)]
+
+    def optimizer(self, client, parameters, given):
+        return torch.optim.SGD(parameters, float(given["lr"]), momentum=0.9, fused=True)
+
+    def loss(self, model, x, y, given):
+        return {name: value * given["lr"].to(x.device) * 50 for name, value in super().loss(model, x, y, given).items()}
+
+
+METHODS = FEDSSC | FEDPROTO | LAST | {"Decayed": Decayed}
 OPTIONS = {"FCCL+": {"public_size": 8, "public_batch": 4}, "FedSSC": {"min_images": 1}, "FedPLVM": {"lam": 1.0}}
 VARIANTS = {
     "two-stage FedProc": ("FedProc", {"alpha_schedule": "two-stage"}),
@@ -62,10 +82,16 @@ def test_captured_steps_give_the_numbers_of_the_plain_loop_for_every_method(pair
     assert not plain._trainers and (bool(replayed._trainers) != (name == "SCAFFOLD of NIID-Bench"))
 
 
-@pytest.mark.parametrize(
-    "given",
-    [{"keep_last": True}, {"local_steps": 3}, {"keep_last": True, "local_steps": 7}, {"workers": 3}, {"precision": "bf16"}],
-)
+OTHERWISE = [
+    {"keep_last": True},
+    {"local_steps": 3},
+    {"keep_last": True, "local_steps": 7},
+    {"workers": 3},
+    {"precision": "bf16"},
+]
+
+
+@pytest.mark.parametrize("given", OTHERWISE)
 def test_incomplete_batches_limits_several_workers_and_bfloat16_are_the_same_too(pair, identical, given):
     plain, replayed = pair("FedAvg", **given)
     assert identical(ends_of(plain, 2), ends_of(replayed, 2))
@@ -89,6 +115,50 @@ def test_a_step_is_recorded_once_per_network_phase_and_batch_size(pair):
     assert len(replayed._trainers) == 2  # the first round has no previous model
 
 
+def test_recordings_do_not_pile_up(pair, monkeypatch):
+    monkeypatch.setattr(captured, "KEPT", 2)
+    plain, replayed = pair("Decayed")
+    ends_of(plain, 5), ends_of(replayed, 5)
+    assert len(replayed._trainers) == 2
+    assert torch.equal(*(fed.server["model"]["classifier.weight"] for fed in (plain, replayed)))
+
+
+class NoWaiting(TorchDispatchMode):
+    """Refuses what makes a GPU's host wait, or brings numbers of the host into a recording."""
+
+    REFUSED = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "unique", "_unique2", "equal", "lift_fresh")
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.overloadpacket.__name__
+        assert name not in self.REFUSED, f"{name} waits for the device"
+        # a mask as an index has as many results as it has hits
+        if name in ("index", "index_put_", "_index_put_impl_"):
+            assert not any(index is not None and index.dtype == torch.bool for index in args[1])
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_nothing_in_a_step_waits_for_the_device(pair, monkeypatch, name):
+    _, replayed = pair(name)
+    step, asked = captured.Trainer._step, []
+
+    def watched(trainer, size):
+        asked.append(size)
+        with NoWaiting():
+            step(trainer, size)
+
+    monkeypatch.setattr(captured.Trainer, "_step", watched)
+    ends_of(replayed, 2)
+    assert asked or name == "SCAFFOLD of NIID-Bench"
+
+
+def test_a_mask_as_an_index_and_a_number_for_the_host_would_be_seen():
+    x = torch.ones(3)
+    for waits in (lambda: x[x > 0], x.sum().item, lambda: bool(x[0] > 0), x.nonzero, lambda: torch.tensor([1.0]) + x):
+        with NoWaiting(), pytest.raises(AssertionError):
+            waits()
+
+
 def test_what_a_step_reads_is_refilled_and_not_replaced(pair):
     _, replayed = pair("FedProx")
     ends_of(replayed, 1)
@@ -108,15 +178,28 @@ def test_trees_of_other_shape_are_other_recordings():
         assert captured.shape_of(tree | other) != captured.shape_of(tree)
 
 
+def agree(plain, replayed):
+    """Float tolerance: a graph may choose other kernels."""
+    for a, b in zip(plain["history"], replayed["history"], strict=True):
+        for key, value in a.items():
+            if key.startswith("loss"):
+                assert abs(value - b[key]) <= 1e-3 + 1e-2 * abs(value)
+    for key, value in plain["server"].get("model", {}).items():
+        assert torch.allclose(value.float(), replayed["server"]["model"][key].float(), rtol=1e-2, atol=1e-3)
+
+
 if torch.cuda.is_available():  # where there is none, no test is skipped either
 
     @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
     def test_on_a_gpu_the_graph_agrees_with_the_plain_loop(pair, name):
-        plain, replayed = (ends_of(federation, 3) for federation in pair(name, "cuda"))
-        for a, b in zip(plain["history"], replayed["history"], strict=True):
-            for key, value in a.items():
-                if key.startswith("loss"):
-                    assert abs(value - b[key]) <= 1e-3 + 1e-2 * abs(value)
-        model = plain["server"].get("model", {})
-        for key, value in model.items():
-            assert torch.allclose(value.float(), replayed["server"]["model"][key].float(), rtol=1e-2, atol=1e-3)
+        agree(*(ends_of(federation, 3) for federation in pair(name, "cuda")))
+
+    @pytest.mark.parametrize("given", OTHERWISE)
+    def test_on_a_gpu_with_incomplete_batches_limits_streams_and_bfloat16(pair, given):
+        agree(*(ends_of(federation, 3) for federation in pair("MOON", "cuda", **given)))
+
+    def test_on_a_gpu_batch_norm_buffers_are_not_moved_by_the_recording(federate):
+        agree(*(ends_of(federate(FedAvg(), captured=which, device="cuda"), 2) for which in (False, True)))
+
+    def test_on_a_gpu_streams_change_no_number(pair):
+        agree(*(ends_of(pair("MOON", "cuda", workers=workers)[1], 3) for workers in (1, 3)))

@@ -498,24 +498,25 @@ def anchor(source: str, method: str, round: int) -> float:
 # --- tables by name ---------------------------------------------------------------------------------------------------
 
 
-def tables_in(folder: Path) -> dict[str, sweep.Table]:
-    """The tables of all sweep files in a folder; read anew when one of them, or a notebook, has changed."""
-    files = [*folder.glob("*.yaml"), *papers.notebooks()]
+def tables_in(place: Path) -> dict[str, sweep.Table]:
+    """The tables of a sweep file, or of all in a folder; read anew when one of them, or a notebook, has changed."""
+    files = [*([place] if place.suffix == ".yaml" else place.glob("*.yaml")), *papers.notebooks()]
     places = [os.environ.get(name) for name in ("FEDNB_RUNS", "FEDNB_DATA")]
-    return _tables(folder, (*((file, file.stat().st_mtime_ns) for file in sorted(files)), *places))
+    return _tables(place, (*((file, file.stat().st_mtime_ns) for file in sorted(files)), *places))
 
 
-@functools.lru_cache(maxsize=2)  # a notebook shows many tables, and to read a file means to check each of its runs
-def _tables(folder: Path, state: Any) -> dict[str, sweep.Table]:
-    return sweep.read(folder)
+@functools.lru_cache(maxsize=8)  # a notebook shows many tables, and to read a file means to check each of its runs
+def _tables(place: Path, state: Any) -> dict[str, sweep.Table]:
+    return sweep.read(place)
 
 
 def table_of(name: str) -> sweep.Table:
-    """Table ``name`` of the sweep files."""
-    tables = tables_in(papers.folder() / "sweeps")
-    if name not in tables:
-        raise ReportError(f"There is no table {name!r}; the sweep files have {', '.join(tables) or 'none'}.")
-    return tables[name]
+    """Table ``name`` of the sweep files, of which those in which the name occurs are read first."""
+    folder = papers.folder() / "sweeps"
+    for place in (*(file for file in sorted(folder.glob("*.yaml")) if f" {name}:" in file.read_text("utf-8")), folder):
+        if name in (tables := tables_in(place)):
+            return tables[name]
+    raise ReportError(f"There is no table {name!r}; the sweep files have {', '.join(tables) or 'none'}.")
 
 
 def cells_of(name: str) -> list[Cell]:

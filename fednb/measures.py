@@ -185,9 +185,9 @@ def _bytes_to_target(run: dict[str, Any], table: dict[str, Any]) -> Value:
 
 
 def _held(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
-    """In megabytes, of the client that held most in the last round."""
+    """In kilobytes, of the client that held most in the last round."""
     held = run["record"]["metrics"].get("held_bytes")
-    return None if held is None else Value(held[-1] / 1e6)
+    return None if held is None else Value(held[-1] / 1e3)
 
 
 def _rounds_to_baseline(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
@@ -198,6 +198,10 @@ def _speedup(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
     rounds, bound = _rounds_to_baseline(run, baseline)
     length = len(baseline["record"]["metrics"]["accuracy"])
     return Value(length / rounds) if bound is None else Value(0.0, length / bound)
+
+
+def _median_seconds(run: dict[str, Any], baseline: dict[str, Any]) -> Value:
+    return Value(float(np.median(run["record"]["metrics"]["seconds"])))
 
 
 def _seconds_ratio(run: dict[str, Any], baseline: dict[str, Any]) -> Value | None:
@@ -297,6 +301,14 @@ MEASURES = {
     "seconds_per_round": Measure(
         "Training time per round, in seconds (of our machine: not judged against the paper's).", _entry("seconds_per_round")
     ),
+    "median_seconds": Measure(
+        "Training time of a round, median over rounds, in seconds (of our machine).",
+        _median_seconds,
+        decimals=2,
+        lower=True,
+        unit="seconds",
+        curve="",
+    ),
     "seconds_ratio": Measure(
         "Training time per round (median over rounds), divided by the baseline's with the same seed on the same kind of "
         "machine; the paper's seconds likewise.",
@@ -326,14 +338,14 @@ MEASURES = {
         unit="MB",
     ),
     "client_memory": Measure(
-        "Megabytes that a client must hold beside its images and the network that it trains: what it keeps between rounds, "
-        "and what its loss reads (other networks, prototypes).",
+        "Kilobytes (of 1,000) that a client must hold beside its images and the network that it trains: what it keeps "
+        "between rounds, and what its loss reads (other networks, prototypes).",
         _held,
         rule="Counted in the tensors of the last round, of the client that holds most.",
-        decimals=2,
+        decimals=1,
         optional=True,
         lower=True,
-        unit="MB",
+        unit="kB",
         curve="",
     ),
     "rounds_to_baseline": Measure(

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torchvision.models import resnet
 
 from fednb import seeds
 
@@ -168,11 +167,14 @@ def _digits_cnn(channels: int, side: int) -> tuple[nn.Module, int]:
     return encoder, 64
 
 
-def _resnet(block: type, layers: list[int], channels: int, width: int = 64) -> tuple[nn.Module, int]:
+def _resnet(layers: list[int], channels: int, width: int = 64, bottleneck: bool = False) -> tuple[nn.Module, int]:
     """torchvision's ResNet in its CIFAR form: 3x3 stem with stride 1, no max-pooling, average-pooled features.
 
     The first of its four stages has ``width`` channels, each other one twice as many as the one before.
     """
+    from torchvision.models import resnet  # slow to import
+
+    block = resnet.Bottleneck if bottleneck else resnet.BasicBlock
     net = resnet.ResNet(block, layers)
     num_features = net.fc.in_features * width // 64
     if width != 64:  # torchvision's basic blocks know no other width
@@ -212,6 +214,8 @@ def _resnet_7x7(conv1_stride: int, maxpool_stride: int) -> Callable[[int, int], 
     """torchvision's ResNet-18 as it is for ImageNet (7x7 stem, 3x3 max-pooling), with the given strides."""
 
     def make(channels: int, side: int) -> tuple[nn.Module, int]:
+        from torchvision.models import resnet
+
         net = resnet.ResNet(resnet.BasicBlock, [2, 2, 2, 2])
         net.conv1 = nn.Conv2d(channels, 64, 7, stride=conv1_stride, padding=3, bias=False)
         nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")
@@ -235,11 +239,11 @@ class Model(NamedTuple):
 MODELS = {
     "digits-cnn": Model(_digits_cnn, (64, 64), (8, 16)),
     "simple-cnn": Model(_simple_cnn, (84, 256), (28, 32)),
-    "resnet-10": Model(lambda c, _: _resnet(resnet.BasicBlock, [1, 1, 1, 1], c), (512, 256), range(8, 1025)),
+    "resnet-10": Model(lambda c, _: _resnet([1, 1, 1, 1], c), (512, 256), range(8, 1025)),
     # a quarter of its channels and a sixteenth of its work, for runs on a CPU
-    "resnet-10-16": Model(lambda c, _: _resnet(resnet.BasicBlock, [1, 1, 1, 1], c, 16), (128, 256), range(8, 1025)),
-    "resnet-18": Model(lambda c, _: _resnet(resnet.BasicBlock, [2, 2, 2, 2], c), (512, 256), range(8, 1025)),
-    "resnet-50": Model(lambda c, _: _resnet(resnet.Bottleneck, [3, 4, 6, 3], c), (2048, 256), range(8, 1025)),
+    "resnet-10-16": Model(lambda c, _: _resnet([1, 1, 1, 1], c, 16), (128, 256), range(8, 1025)),
+    "resnet-18": Model(lambda c, _: _resnet([2, 2, 2, 2], c), (512, 256), range(8, 1025)),
+    "resnet-50": Model(lambda c, _: _resnet([3, 4, 6, 3], c, bottleneck=True), (2048, 256), range(8, 1025)),
     # FedProto, and its variants for heterogeneous clients: all of a family have representations of one width
     "mnist-cnn": Model(_fedproto_cnn(5, 20), None, (28,), 0.5),
     "mnist-cnn-18": Model(_fedproto_cnn(5, 18), None, (28,), 0.5),
@@ -342,6 +346,8 @@ def _imagenet_weights(name: str) -> dict[str, Tensor]:
     """ImageNet weights of all layers but the first two and the last."""
     if not name.startswith("resnet-18-7x7"):
         raise ValueError(f"There are no ImageNet weights for model {name!r}: leave pretrained at None or False.")
+    from torchvision.models import resnet
+
     try:
         weights = resnet.ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False)
     except (OSError, RuntimeError) as error:  # no network, or an incomplete file

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import nbformat
 import pandas as pd
 
 from fednb import evaluate, figures, papers, reproduction, runs, sweep
@@ -458,8 +457,7 @@ def readme(text: str, sweeps: Path, ledger: pd.DataFrame) -> str:
     tables = tables_in(sweeps)
     lines = []
     for path in papers.notebooks():
-        prose = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "markdown")
-        claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", prose)
+        claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(papers.cells(path, "markdown")))
         said = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2] if claim else []  # the rest is in the notebook
         found = reproduction.summary(path.stem, tables, ledger)
         lines.append([f"[{path.stem}](notebooks/{path.name})", " ".join(said), "<br>".join(found)])

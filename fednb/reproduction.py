@@ -40,7 +40,8 @@ from fednb.settings import Settings
 from fednb.words import counts, departure, grid, verdicts
 
 CLAIMS = ROOT / "data" / "claims.yaml"
-VERDICTS = ("holds", "does not hold", "open", "indicative", "not run")
+VERDICTS = ("holds", "does not hold", "open", "indicative", "indicative (against)", "not run")
+_DOUBTFUL = ("does not hold", "open", "indicative (against)")  # the report then tells the likely reason
 Tables = Mapping[str, sweep.Table]
 
 
@@ -92,7 +93,10 @@ def judge(leads: Sequence[float]) -> Judgement:
     if not np.isfinite(leads).all():
         return Judgement("open" if n >= MIN_SEEDS else "indicative", n)
     mean, half = evaluate.interval(leads, LEVEL)
-    told = "indicative" if n < MIN_SEEDS else "holds" if mean > half else "does not hold" if mean < -half else "open"
+    if n < MIN_SEEDS:
+        told = "indicative" if mean >= 0 else "indicative (against)"
+    else:
+        told = "holds" if mean > half else "does not hold" if mean < -half else "open"
     return Judgement(told, n, mean, half, evaluate.confidence(leads))
 
 
@@ -250,6 +254,50 @@ def _rung(before: Cell, after: Cell) -> Rung:
     return Rung(after, *evaluate.interval_of_difference(after.values, before.values, LEVEL), paired=False)
 
 
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A method against the baseline in one table; ``diverged`` counts the runs of either that did."""
+
+    judged: Judgement
+    diverged: int
+
+    @property
+    def verdict(self) -> str:
+        """Of a method whose runs diverged there is none: the differences that are left are those of its lucky seeds."""
+        if self.diverged:
+            return "diverged"
+        told = {"holds": "ahead", "does not hold": "behind"}
+        return told.get(self.judged.verdict, self.judged.verdict.removesuffix(" (against)"))
+
+
+def compared(tables: Tables, ledger: pd.DataFrame) -> dict[str, dict[str, Comparison]]:
+    """Each method against the baseline, by table and method, in the tables of ``side by side`` in ``data/claims.yaml``.
+
+    Raises
+    ------
+    ReportError
+        If one of them is not there.
+    """
+    told = _side_by_side()
+    found: dict[str, dict[str, Comparison]] = {}
+    for name, title in told["tables"].items():
+        if name not in tables:
+            raise ReportError(f"data/claims.yaml, side by side: there is no table {name!r}.")
+        table = tables[name]
+        columns = {cell.row: cell for cell in cells(table, ledger) if cell.column == told["column"]}
+        baseline = columns[told["baseline"]]
+        found[title] = {}
+        for row in columns:
+            if row != told["baseline"]:
+                pairs, _ = pairs_of(table, row, told["baseline"], told["column"], ledger)
+                diverged = sum(status == "diverged" for cell in (columns[row], baseline) for status in cell.statuses)
+                found[title][row] = Comparison(judge([a - b for a, b in pairs]), diverged)
+    return found
+
+
 # --- in words ---------------------------------------------------------------------------------------------------------
 
 
@@ -265,6 +313,8 @@ def summary(notebook: str, tables: Tables, ledger: pd.DataFrame) -> list[str]:
         if _described()[paper]["notebook"] == notebook:
             told = _told(claims(paper, tables, ledger))
             lines.append(f"[claims](results/REPORT.md#{paper.lower()}): {told}")
+    if own and notebook == _side_by_side()["notebook"]:
+        lines.append(f"[side by side](results/REPORT.md#side-by-side): {_counted(compared(tables, ledger))}")
     return lines
 
 
@@ -277,7 +327,45 @@ def markdown(tables: Tables, ledger: pd.DataFrame) -> str:
     text += ["## How to read it", _meanings(ledger)]
     for paper, own in found.items():
         text += _section(paper, own, tables, ledger)
+    if _side_by_side()["notebook"] in {table.notebook for table in tables.values()}:
+        text += _comparisons(tables, ledger)
     return "\n\n".join(text) + "\n"
+
+
+_MARKS = {"ahead": " ▲", "behind": " ▼", "diverged": " †"}
+
+
+def _comparisons(tables: Tables, ledger: pd.DataFrame) -> list[str]:
+    told, found = _side_by_side(), compared(tables, ledger)
+    heads = [f"[{title}](tables/{name}.md)" for name, title in told["tables"].items()]
+    rows = dict.fromkeys(row for of in found.values() for row in of)
+    lines = [[row, *(_compared(of[row]) if row in of else "" for of in found.values())] for row in rows]
+    notebook, baseline = told["notebook"], told["baseline"]
+    return [
+        "## Side by side",
+        f"{told['note']} In notebook [{notebook}](../notebooks/{notebook}.ipynb). Shown is the lead over {baseline} in "
+        f"points, paired by seed, with its {LEVEL:.0%} interval.",
+        grid([f"against {baseline}", *heads], lines, right=heads),
+        f"▲ ahead, ▼ behind, no mark: the interval contains zero. † a run diverged, so that there is no verdict; the number "
+        f"is of the seeds that are left. {_counted(found)}. If no method differed from {baseline}, {1 - LEVEL:.0%} of the "
+        "intervals would miss zero all the same.",
+    ]
+
+
+def _compared(one: Comparison) -> str:
+    judged = one.judged
+    if not judged.seeds:
+        return "not run"
+    half = "" if judged.seeds < MIN_SEEDS else f" ± {judged.half:.1f}"
+    return f"{_signed(judged.lead)}{half}{_MARKS.get(one.verdict, '')}"
+
+
+def _counted(found: Mapping[str, Mapping[str, Comparison]]) -> str:
+    """Such as ``50 comparisons: 3 ahead, 12 behind, 35 open``."""
+    every = [one.verdict for of in found.values() for one in of.values()]
+    kinds = ("ahead", "behind", "open", "indicative", "diverged", "not run")
+    told = [f"{every.count(kind)} {kind}" for kind in kinds if kind in every]
+    return f"{len(every)} comparisons with {_side_by_side()['baseline']}: {', '.join(told)}"
 
 
 def _overview(found: Mapping[str, list[Claim]], tables: Tables, ledger: pd.DataFrame) -> str:
@@ -309,8 +397,8 @@ def _meanings(ledger: pd.DataFrame) -> str:
         "A *claim* is that one row of a table is ahead of another. It is judged by the differences between runs with "
         f"the same seed on the same split. It *holds* if the {level} interval of their mean, over at least {MIN_SEEDS} "
         "seeds, lies above zero; it *does not hold* if that lies below; it is *open* if that contains zero. With "
-        "fewer seeds the difference is *indicative*. A lead has the sign of the claim: it is positive if things are "
-        "as the paper says, of rounds or a spread as well.",
+        "fewer seeds the difference is *indicative*, for the claim or against it. A lead has the sign of the claim: it is "
+        "positive if things are as the paper says, of rounds or a spread as well.",
         f"*Confidence* is the largest level at which the interval (Student's t) leaves out zero. From {level} on there "
         "is a verdict. *Printed lead inside* says whether the paper's lead is within our interval.",
         "Each claim is looked for in the paper's own setting first, then in reduced ones, then on the data that come "
@@ -420,7 +508,7 @@ def _reasons(own: Iterable[Claim]) -> str:
     """Why claims may not hold that do not, or are not shown to; a reason that several share is told once."""
     told: dict[str, list[str]] = {}
     for claim in own:
-        if claim.reason and claim.verdict in ("does not hold", "open"):
+        if claim.reason and claim.verdict in _DOUBTFUL:
             told.setdefault(claim.reason, []).append(f"{claim.text} ({claim.verdict})")
     return "\n".join(f"- *{'; '.join(names)}.* {reason}" for reason, names in told.items())
 
@@ -467,7 +555,13 @@ def _printed_tables(paper: str, tables: Tables) -> list[sweep.Table]:
 
 
 def _described() -> dict[str, dict[str, Any]]:
-    return _read(CLAIMS, CLAIMS.stat().st_mtime_ns)
+    """Of each paper its claims and ladder."""
+    everything = _read(CLAIMS, CLAIMS.stat().st_mtime_ns)
+    return {paper: told for paper, told in everything.items() if paper != "side by side"}
+
+
+def _side_by_side() -> dict[str, Any]:
+    return _read(CLAIMS, CLAIMS.stat().st_mtime_ns)["side by side"]
 
 
 @functools.lru_cache(maxsize=1)

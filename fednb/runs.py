@@ -18,13 +18,13 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from importlib import metadata  # torchvision itself is slow to import
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-import torchvision
 from tqdm import tqdm
 
 from fednb import data, evaluate, models, partition, seeds
@@ -426,7 +426,7 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
             "training_images": len(dataset.labels),
             "test_images": len(dataset.test_labels),
         },
-        "versions": packages | {"torch": torch.__version__, "torchvision": torchvision.__version__},
+        "versions": packages | {"torch": torch.__version__, "torchvision": metadata.version("torchvision")},
         "commit": commit(),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }

@@ -89,8 +89,10 @@ def _unique(tables: Iterable[Table]) -> list[tuple[str, Job]]:
 
 
 def _time(tier: str, left: list[durations.Estimate]) -> str:
-    seconds = durations.words(sum(estimate.seconds for estimate in left))
-    guessed = sum(estimate.basis == "tier" for estimate in left)
-    where = " (on a GPU)" if tier.endswith("gpu") else ""
-    guess = f"; {guessed} of them guessed from the tier{where}" if guessed else ""
-    return f"{tier:<11} {len(left):>5} to be made: about {seconds}, one at a time{guess}"
+    """The seconds that records of this sort of device show, and those guessed from the tier: not one sum of two devices."""
+    shown, guessed = ([e.seconds for e in left if (e.basis == "tier") == guess] for guess in (False, True))
+    told = [f"about {durations.words(sum(shown))} here, one at a time"] if shown else []
+    if guessed:
+        where = " on a GPU" if tier.endswith("gpu") else ""
+        told.append(f"{len(guessed)} without a record like them, by the tier about {durations.words(sum(guessed))}{where}")
+    return f"{tier:<11} {len(left):>5} to be made: {'; '.join(told)}"

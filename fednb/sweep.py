@@ -24,18 +24,19 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import nbformat
 import torch
 import yaml
-from nbformat import NotebookNode
 from tqdm import tqdm
 
 from fednb import data, papers, runs, settings
 from fednb.data import ROOT, DataError
 from fednb.durations import Forecast
 from fednb.settings import Settings, SettingsError
+
+if TYPE_CHECKING:
+    from nbformat import NotebookNode
 
 TAGS = ("setup", "parameters", "export", "run")
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
@@ -429,18 +430,6 @@ def _printed_tables() -> frozenset[str]:
 # --- notebooks --------------------------------------------------------------------------------------------------------
 
 
-def _read_notebook(notebook: str) -> NotebookNode:
-    path = papers.path(notebook)
-    try:
-        return nbformat.read(path, as_version=4)
-    except Exception as error:  # nbformat lets many kinds through
-        raise SweepError(f"{path} cannot be read as a notebook: {error}") from error
-
-
-def _tagged(nb: NotebookNode, *tags: str) -> list[NotebookNode]:
-    return [cell for cell in nb.cells if cell.cell_type == "code" and set(tags) & set(cell.metadata.get("tags", []))]
-
-
 def defaults(notebook: str) -> dict[str, Any]:
     """The names and values in the notebook's cell that is tagged ``parameters``, read without executing it."""
     path = papers.path(notebook)
@@ -449,12 +438,12 @@ def defaults(notebook: str) -> dict[str, Any]:
 
 @functools.lru_cache  # a table asks once per run
 def _defaults(notebook: str, path: str, time_ns: int) -> dict[str, Any]:
-    cells = _tagged(_read_notebook(notebook), "parameters")
+    cells = papers.cells(Path(path), "code", "parameters")
     if len(cells) != 1:
         raise SweepError(f"The notebook {notebook} has {len(cells)} code cells tagged 'parameters'; it must have one.")
     values = {}
     try:
-        for node in ast.parse(cells[0].source).body:
+        for node in ast.parse(cells[0]).body:
             targets = (
                 node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
             )
@@ -494,9 +483,15 @@ def reduced(notebook: str, parameters: Mapping[str, Any] | None = None) -> Noteb
 
     With ``parameters``, their values are put in as papermill does.
     """
-    nb = _read_notebook(notebook)
-    nb.cells = _tagged(nb, *TAGS)
-    if not _tagged(nb, "run"):
+    import nbformat  # slow to import
+
+    path = papers.path(notebook)
+    try:
+        nb = nbformat.read(path, as_version=4)
+    except Exception as error:  # nbformat lets many kinds through
+        raise SweepError(f"{path} cannot be read as a notebook: {error}") from error
+    nb.cells = [cell for cell in nb.cells if cell.cell_type == "code" and set(TAGS) & set(cell.metadata.get("tags", []))]
+    if not any("run" in cell.metadata["tags"] for cell in nb.cells):
         raise SweepError(f"The notebook {notebook} has no code cell tagged 'run'.")
     for cell in nb.cells:
         cell.outputs, cell.execution_count = [], None
@@ -616,8 +611,10 @@ def environment(slot: int = 0, jobs: int = 1) -> dict[str, str]:
     env["FEDNB_RUNS"] = str(runs.runs_folder().expanduser().absolute())
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env["FEDNB_PROGRESS"] = "log"
-    env["FEDNB_WORKERS"] = str(max(1, (os.cpu_count() or 1) // jobs))
-    if count := torch.cuda.device_count():
+    count = torch.cuda.device_count()
+    if not count:  # a GPU's streams are another matter than cores
+        env.setdefault("FEDNB_WORKERS", str(max(1, (os.cpu_count() or 1) // jobs)))
+    else:
         listed = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         devices = listed[:count] or [str(i) for i in range(count)]
         env["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]

@@ -508,9 +508,9 @@ def test_status_knows_every_state_and_counts_each_run_once(
     assert counts["together"] == {"runs": "12"} | one_each | {"no-data": "2", "missing": "3"}
     # 30 s and the start of each, as of the one that is recorded: 2 to 7, then 8, then 9; 0 has no data
     assert lines[-3:] == [
-        "minutes-cpu     6 to be made: about 4m, one at a time",
-        "minutes-gpu     1 to be made: about 40s, one at a time",
-        "hours-gpu       1 to be made: about 40s, one at a time",
+        "minutes-cpu     6 to be made: about 4m here, one at a time",
+        "minutes-gpu     1 to be made: about 40s here, one at a time",
+        "hours-gpu       1 to be made: about 40s here, one at a time",
     ]
     assert main(["status", str(tmp_path / "b.yaml"), "--tier", "minutes-gpu"]) == 0
     assert capsys.readouterr().out == "No run is chosen.\n"
@@ -539,3 +539,10 @@ def test_a_checkpoint_that_cannot_be_read_has_no_history(tmp_path: Path) -> None
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"half a checkpoi")
     assert (runs.history(path), runs.has_checkpoint(path)) == ([], True)
+
+
+def test_guesses_for_a_gpu_are_not_added_to_what_is_known_of_a_cpu() -> None:
+    left = [durations.Estimate(100, "method"), durations.Estimate(300, "tier"), durations.Estimate(20, "checkpoint")]
+    line = status._time("minutes-gpu", left)
+    assert line.startswith("minutes-gpu     3 to be made: about 2m here, one at a time; 1 without a record like them, ")
+    assert line.endswith(", by the tier about 5m on a GPU")

@@ -408,7 +408,7 @@ def test_show_reads_the_committed_ledger(tmp_path, monkeypatch):
         lambda table: {"rows": [{"method": "FedAvg", "cells": {"CIFAR-10": {"value": 1, "std": None}}}]},
     )
     text = report.show("moon-1").data
-    assert asked == [papers.folder() / "sweeps"]
+    assert asked == [papers.folder() / "sweeps" / "01_moon.yaml"]  # and no other file
     assert "66.3" in text
     assert "11.1" not in text
     assert "](../results/runs/" in text
@@ -691,9 +691,16 @@ def test_a_record_without_an_optional_measure_is_shown_as_such():
     record(old), changed(record(new), final={"clients/own mix": [40.0, 60.0]}, metrics={"held_bytes": [1, 2_500_000]})
     t = measures(old, new, accuracy="accuracy", mean="client mean", held="client_memory")
     assert [(c.mean, c.verdict) for c in report.cells(t)[:3]] == [(66.3, ""), (None, "not measured"), (None, "not measured")]
-    assert [c.mean for c in report.cells(t)[3:]] == [66.3, 50.0, 2.5]
+    assert [c.mean for c in report.cells(t)[3:]] == [66.3, 50.0, 2500.0]
     assert "- *Not measured*:" in report.markdown(t)
     assert "| FedAvg | here | 66.3 |  |  | 1 of 1; 1 of 1, 1 not measured |" in report.markdown(t)
+
+
+def test_a_slow_round_does_not_move_the_median():
+    one = job(num_rounds=3)
+    changed(record(one, curve=[10.0, 20.0, 30.0]), metrics={"seconds": [0.2, 9.0, 0.4]})
+    (cell,) = report.cells(measures(one, median="median_seconds"))
+    assert cell.mean == 0.4 and "| 0.40 |" in report.markdown(measures(one, median="median_seconds"))
 
 
 def test_bytes_to_a_target_are_those_of_all_rounds_until_it_is_reached():

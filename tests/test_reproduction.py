@@ -51,6 +51,9 @@ def described():
         ((0.5, 0.5, 0.5), "holds"),
         ((math.inf, 1.0, 1.0), "open"),
         ((math.inf,), "indicative"),
+        ((-5.0,), "indicative (against)"),
+        ((1.0, -1.1), "indicative (against)"),
+        ((0.0,), "indicative"),
     ],
 )
 def test_each_verdict(leads, verdict):
@@ -174,6 +177,61 @@ def test_what_is_nearest_to_the_paper_counts(monkeypatch):
 def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
     with pytest.raises(ReportError, match=rf"data/claims.yaml, P, 'FedProx is ahead': {message}"):
         judged(monkeypatch, {"t": two_rows((51.0,), (50.0,))}, **wrong)
+
+
+# --- side by side -----------------------------------------------------------------------------------------------------
+
+
+def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
+    """The differences that are left would be those of its lucky seeds."""
+    leads = {
+        "FedProx": (3.0, 4.0, 5.0),
+        "SCAFFOLD": (-3.0, -4.0, -5.0),
+        "FedAvgM": (9.0, 9.1, 9.2),
+        "SOLO": (1.0, -1.0, 0.5),
+    }
+    jobs = [job(method, seed) for method, of in leads.items() for seed in range(len(of))]
+    baseline = [job("FedAvg", seed) for seed in range(3)]
+    for one in (*jobs, *baseline):
+        record(one, 50.0 + leads.get(one.settings.method, (0, 0, 0))[one.settings.seed])
+    lost, few = job("FedAvgM", 3), job("FedProx", 0, mu=0.5)
+    record(lost, status="diverged")
+    record(few, 48.0)
+    tables = {"t": table(*jobs, *baseline, lost, name="t", printed=None)}
+    tables["u"] = table(few, job("SOLO", 7), *baseline, name="u", printed=None)
+    told = {"notebook": "00_foundations", "note": "Alike.", "baseline": "FedAvg", "column": "CIFAR-10"}
+    told["tables"] = {"t": "small", "u": "large"}
+    monkeypatch.setattr(reproduction, "_side_by_side", lambda: told)
+    monkeypatch.setattr(reproduction, "_described", lambda: {})
+    found = reproduction.compared(tables, runs.load())
+    assert {name: one.verdict for name, one in found["small"].items()} == {
+        "FedProx": "ahead",
+        "SCAFFOLD": "behind",
+        "FedAvgM": "diverged",
+        "SOLO": "open",
+    }
+    assert {name: one.verdict for name, one in found["large"].items()} == {"FedProx": "indicative", "SOLO": "not run"}
+    text = reproduction.markdown(tables, runs.load())
+    assert "| against FedAvg | [small](tables/t.md) | [large](tables/u.md) |" in text
+    for line in (
+        "FedProx | +4.0 ± 2.5 ▲ | -2.0",
+        "SCAFFOLD | -4.0 ± 2.5 ▼ | ",
+        "FedAvgM | +9.1 ± 0.2 † | ",
+        "SOLO | +0.2 ± 2.6 | not run",
+    ):
+        assert f"| {line} |" in text, text
+    counted = "6 comparisons with FedAvg: 1 ahead, 1 behind, 1 open, 1 indicative, 1 diverged, 1 not run"
+    assert counted in text
+    assert reproduction.summary("00_foundations", tables, runs.load())[-1].endswith(f": {counted}")
+    told["tables"] = {"v": "other"}
+    with pytest.raises(ReportError, match="side by side: there is no table 'v'"):
+        reproduction.compared(tables, runs.load())
+
+
+def test_the_projects_comparison_has_every_method_on_every_split():
+    found = reproduction.compared(project(), runs.load())
+    assert len(found) == 5
+    assert {len(of) for of in found.values()} == {10}
 
 
 # --- ladders ----------------------------------------------------------------------------------------------------------

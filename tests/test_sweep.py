@@ -515,8 +515,12 @@ def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sweep.environment(0, 3)["FEDNB_WORKERS"] == "2"
     assert sweep.environment(0, 20)["FEDNB_WORKERS"] == "1"
     assert sweep.environment()["CUDA_VISIBLE_DEVICES"] == ""
+    monkeypatch.setenv("FEDNB_WORKERS", "3")  # what is said counts
+    assert sweep.environment(0, 4)["FEDNB_WORKERS"] == "3"
+    monkeypatch.delenv("FEDNB_WORKERS")
     monkeypatch.setattr(sweep.torch.cuda, "device_count", lambda: 2)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "FEDNB_WORKERS" not in sweep.environment(0, 4)  # one stream, not one for each core
     assert [sweep.environment(s, 4)["CUDA_VISIBLE_DEVICES"] for s in range(4)] == ["0", "1", "0", "1"]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 3")
     assert [sweep.environment(s, 4)["CUDA_VISIBLE_DEVICES"] for s in range(3)] == ["5", "3", "5"]

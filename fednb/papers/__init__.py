@@ -92,17 +92,28 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
+    """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given.
+
+    Raises
+    ------
+    NotebookError
+        If the file cannot be read as a notebook.
+    """
+    try:
+        found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
+        own = [c for c in found if c["cell_type"] == kind and (tag is None or tag in c["metadata"].get("tags", []))]
+        return ["".join(c["source"]) for c in own]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise NotebookError(f"{notebook} cannot be read as a notebook: {error}") from error
+
+
 class _Loader(importlib.abc.InspectLoader):
     def __init__(self, notebook: Path) -> None:
         self.notebook = notebook
 
     def get_source(self, fullname: str) -> str:
-        try:
-            cells = json.loads(self.notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
-            exported = [c for c in cells if c["cell_type"] == "code" and "export" in c["metadata"].get("tags", [])]
-            return "\n\n".join("".join(cell["source"]) for cell in exported)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise NotebookError(f"{self.notebook} cannot be read as a notebook: {error}") from error
+        return "\n\n".join(cells(self.notebook, "code", "export"))
 
     def exec_module(self, module: ModuleType) -> None:
         source, file = self.get_source(module.__name__), str(self.notebook)

@@ -344,8 +344,10 @@ HEAD = (
 )
 
 
-def measure(name: str, case: str, plain: Plain, cls: type[FedAvg], device: str, alternations: int) -> Row:
-    """Time a method in a case."""
+def measure(
+    name: str, case: str, plain: Plain, cls: type[FedAvg], device: str, alternations: int, workers: int | None = None
+) -> Row:
+    """Time a method in a case; ``workers`` as in `Federation`."""
     model, channels, side, images, batch_size, epochs, augmentation = CASES[case]
     dataset = made_up(channels, side, images, augmentation)
     with_head = models.MODELS[model].head is not None
@@ -354,7 +356,7 @@ def measure(name: str, case: str, plain: Plain, cls: type[FedAvg], device: str, 
     # clients with models of their own have test images of their own
     tests = np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None
     training = Training(1, epochs, batch_size, 0.01, 0.9, 1e-5)
-    federation = Federation(cls(), dataset, parts, build, training, test_parts=tests, device=device)
+    federation = Federation(cls(), dataset, parts, build, training, test_parts=tests, device=device, workers=workers)
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
     loss = plain.loss(lambda: build().to(device))
     bare = partial(bare_loop, plain, loss, build().to(device), x, y, batch_size)
@@ -365,11 +367,18 @@ def measure(name: str, case: str, plain: Plain, cls: type[FedAvg], device: str, 
     return Row(name, case, np.array(seconds), steps, batch_size)
 
 
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--alternations", type=int, default=9, metavar="N")
+    parser.add_argument("--alternations", type=_count, default=5, metavar="N")
     parser.add_argument("--method", action="append", metavar="NAME", help="only this method; may be given again")
     parser.add_argument("--device", default="cpu", help="cpu (the default) or cuda")
+    parser.add_argument("--workers", type=_count, metavar="N", help="clients side by side: cores, or streams of a GPU")
     given = parser.parse_args(arguments)
     known = methods()
     for name in given.method or ():
@@ -383,7 +392,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(HEAD)
     for name, case, plain in ROWS:
         if not given.method or name in given.method:
-            print(measure(name, case, plain, known[name], given.device, given.alternations), flush=True)
+            print(measure(name, case, plain, known[name], given.device, given.alternations, given.workers), flush=True)
 
 
 if __name__ == "__main__":

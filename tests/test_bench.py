@@ -14,7 +14,12 @@ def test_the_table_has_a_line_for_every_method(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(bench, "CASES", small)
     monkeypatch.setattr(bench, "CLIENTS", 2)
     monkeypatch.setattr(bench, "TEST_IMAGES", 20)
-    bench.main(["--alternations", "1"])
+    made, federation = [], bench.Federation
+    monkeypatch.setattr(
+        bench, "Federation", lambda *args, **given: made.append(given["workers"]) or federation(*args, **given)
+    )
+    bench.main(["--alternations", "1", "--workers", "3"])
+    assert set(made) == {3}
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith(bench.runs.device_name("cpu")[0])
     found = [line for line in lines if line.startswith(tuple(bench.methods()))]

@@ -98,7 +98,10 @@ class TestNotebook:
 
     def test_every_parameter_reaches_the_settings(self, path):
         """A parameter that the notebook does not hand on would be silently ignored."""
-        tree = ast.parse("\n".join(c.source for c in cells_with(nbformat.read(path, 4), "setup")))
+        source = "\n".join(c.source for c in cells_with(nbformat.read(path, 4), "setup"))
+        if f'{{name: globals()[name] for name in sweep.defaults("{path.stem}")}}' in source:
+            return  # every one, and a reader's own
+        tree = ast.parse(source)
         handed = {
             k.value.id
             for call in ast.walk(tree)

@@ -110,8 +110,10 @@ class Net(nn.Module):
             self.head = nn.Sequential(nn.Linear(num_features, hidden), nn.ReLU(), nn.Linear(hidden, num_representation))
         self.dropout = Dropout(dropout) if dropout else nn.Identity()
         self.classifier = nn.Linear(num_representation, num_classes)
-        # the same network without weights, in eval mode; in a tuple, so that it is no part of this one
-        self._shape = (copy.deepcopy(self).to("meta").eval().requires_grad_(False),)
+        # the same network without weights, in eval mode, up to its representation; in a tuple, so as to be no part of this
+        shape = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
+        shape.dropout = shape.classifier = nn.Identity()
+        self._shape = (shape,)
 
     def classify(self, z: Tensor) -> Tensor:
         """Logits [B, K] of representations z [B, D]."""

@@ -540,8 +540,8 @@ def _record_path(chosen: Settings) -> Path:
         return runs.record_path(chosen, found)
     # who does not have the data can still see what is recorded
     folder = runs.runs_folder()
-    time_ns = folder.stat().st_mtime_ns if folder.exists() else 0
-    paths = (runs.record_path(chosen, known) for known in _recorded_fingerprints(folder, time_ns, chosen.dataset))
+    known = _recorded_fingerprints(folder, papers.modified(folder), chosen.dataset)
+    paths = (runs.record_path(chosen, fingerprint) for fingerprint in known)
     return next((path for path in paths if path.exists()), runs.record_path(chosen, "unknown"))
 
 

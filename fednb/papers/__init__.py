@@ -43,7 +43,7 @@ def notebooks() -> list[Path]:
 
 def _all() -> list[Path]:
     places = tuple(dict.fromkeys((folder(), ROOT / "notebooks")))
-    return list(_found(places, tuple(_time(place) for place in places)).values())
+    return list(_found(places, tuple(modified(place) for place in places)).values())
 
 
 def path(name: str) -> Path:
@@ -62,7 +62,8 @@ def _short(notebook: Path) -> str:
     return re.sub(r"^\d+_", "", notebook.stem)
 
 
-def _time(folder: Path) -> int:
+def modified(folder: Path) -> int:
+    """When a folder's list of files was last changed, in nanoseconds; 0 if it is not there."""
     return folder.stat().st_mtime_ns if folder.exists() else 0
 
 

@@ -11,8 +11,10 @@ how it is tested.
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
 WARM_UP = 3  # steps before the recording: libraries choose their kernels and allocate what they need
 KEPT = 16  # recordings of a network, at most: a learning rate that falls from round to round makes one in each
-_recording = threading.Lock()  # one at a time; other threads may go on replaying
+_lock = threading.Lock()  # one recording at a time; other threads may go on replaying
 
 
 def shape_of(value: Any) -> Hashable:
@@ -62,6 +64,38 @@ def refill(kept: Any, value: Any) -> None:
             refill(one, other)
 
 
+class Recordings:
+    """The trainers of one network, which one client at a time has in hand, and on a GPU the place where they are recorded.
+
+    All recordings of a network are made on one stream of its own and share their memory, as they are never replayed at once.
+    The stream has another priority than those on which clients work: streams come from a small pool, one for each priority,
+    and one of the same pool could be in a client's hands already.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.trainers: dict[Hashable, Trainer] = {}
+        if device.type == "cuda":
+            self.stream = torch.cuda.Stream(device, priority=-1)
+            self.pool = torch.cuda.graph_pool_handle()
+
+    def trainer(self, kind: Hashable, make: Callable[[Recordings], Trainer]) -> Trainer:
+        """The trainer of a kind, made if there is none; when there are too many, all others are forgotten first."""
+        if kind not in self.trainers:
+            if len(self.trainers) >= KEPT:
+                self._forget()
+            self.trainers[kind] = make(self)
+        return self.trainers[kind]
+
+    def _forget(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.current_stream(self.device).synchronize()  # replays that are under way still need their memory
+            for trainer in self.trainers.values():
+                trainer.model.zero_grad()  # gradients lie in it, too
+            self.pool = torch.cuda.graph_pool_handle()
+        self.trainers.clear()
+
+
 class Trainer:
     """Local training of one network, for clients whose ``given`` has one shape.
 
@@ -76,13 +110,21 @@ class Trainer:
         As the method's `prepare` returned it; copied.
     room
         How many images a client sees at most in a call of `train`, all epochs together.
+    recordings
+        Of this network.
     """
 
     def __init__(
-        self, federation: Federation, model: Net, optimizer: torch.optim.Optimizer, given: dict[str, Any], room: int
+        self,
+        federation: Federation,
+        model: Net,
+        optimizer: torch.optim.Optimizer,
+        given: dict[str, Any],
+        room: int,
+        recordings: Recordings,
     ) -> None:
         device = federation.images.device
-        self.federation, self.model, self.optimizer = federation, model, optimizer
+        self.federation, self.model, self.optimizer, self.recordings = federation, model, optimizer, recordings
         self.generator = federation.masks[id(model)]  # of the network's dropout
         self.given = static(given, device)
         self.index = torch.zeros(room, dtype=torch.long, device=device)
@@ -146,7 +188,7 @@ class Trainer:
         """A function that makes a step on a batch of this size. The model is left as it was, the generator too."""
         weights, masks = static(self.model.state_dict()), self.generator.get_state()
         if self.place.device.type == "cuda":
-            with _recording, torch.cuda.device(self.place.device):
+            with _alone(), torch.cuda.device(self.place.device):
                 replay = self._record_graph(size)
         else:
             replay = partial(self._step, size)
@@ -157,9 +199,7 @@ class Trainer:
         return replay
 
     def _record_graph(self, size: int) -> Callable[[], None]:
-        # of another priority than the streams on which clients work: those come from a small pool, and one of them could be
-        # in a client's hands already
-        here, beside, graph = torch.cuda.current_stream(), torch.cuda.Stream(priority=-1), torch.cuda.CUDAGraph()
+        here, beside, graph = torch.cuda.current_stream(), self.recordings.stream, torch.cuda.CUDAGraph()
         beside.wait_stream(here)
         with torch.cuda.stream(beside):
             for _ in range(WARM_UP):
@@ -168,17 +208,32 @@ class Trainer:
         here.wait_stream(beside)
         graph.register_generator_state(self.generator)
         self.optimizer.zero_grad()  # gradients belong to the recording
-        pool = self.federation.pools[id(self.model)]  # one for all recordings of a network: they are never replayed at once
-        with torch.cuda.graph(graph, pool=pool, stream=beside, capture_error_mode="thread_local"):
+        with torch.cuda.graph(graph, self.recordings.pool, beside, capture_error_mode="thread_local"):
             self._step(size)
         here.wait_stream(beside)
         return graph.replay
 
 
+@contextmanager
+def _alone() -> Iterator[None]:
+    """No other recording, and no garbage collection, which may free an older graph: that spoils the one being recorded."""
+    with _lock:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            yield
+        finally:
+            if collects:
+                gc.enable()
+
+
 def can_be_captured(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step of this optimiser is the same in every round: plain SGD without hooks."""
+    """Whether a step of this optimiser is the same in every round: plain SGD without hooks.
+
+    With dampening it is not: the first gradient goes into a new momentum whole.
+    """
     hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
-    return type(optimizer) is torch.optim.SGD and not hooks
+    return type(optimizer) is torch.optim.SGD and not hooks and not any(g["dampening"] for g in optimizer.param_groups)
 
 
 def settings_of(optimizer: torch.optim.Optimizer) -> Hashable:

@@ -11,7 +11,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import os
 import socket
 import sys
 import threading
@@ -234,8 +233,7 @@ def work(notebook: str, parameters: dict[str, Any], table: str, name: str, code:
     if not job.recorded:
         with _slot() as slot:
             # a GPU for each thread, among those that this worker sees: if it was given one, it is that one
-            env = sweep.environment(slot, threads)
-            env["FEDNB_WORKERS"] = os.environ.get("FEDNB_WORKERS") or str(max(1, CPU_COUNT // threads))
+            env = sweep.environment(slot, threads, CPU_COUNT)
             error = sweep.execute_again(job, env, attempts=attempts, stop=stop)
         if error is not None and stop():
             raise Reschedule  # not the run's fault: another worker takes it, if it is wanted

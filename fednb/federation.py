@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
@@ -359,9 +360,8 @@ class Federation:
             self.workers = _default_workers(dev)
         if self.captured is None:
             self.captured = dev != "cpu"
-        self._trainers: dict[Hashable, captured.Trainer] = {}
         self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
-        self.pools: dict[int, Any] = {}  # the memory of what is recorded of each network, by its id; on a GPU
+        self.recordings: dict[int, captured.Recordings] = {}  # of each network, by its id
         # clients take turns to use a few networks, so that memory does not grow with their number
         self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
         self._initial: dict[Hashable, State] = {}
@@ -372,8 +372,7 @@ class Federation:
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
                 self.masks[id(model)] = torch.Generator(dev)
                 seed_dropout(model, self.masks[id(model)])
-                if self.masks[id(model)].device.type == "cuda":
-                    self.pools[id(model)] = torch.cuda.graph_pool_handle()
+                self.recordings[id(model)] = captured.Recordings(self.images.device)
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
         self._check_shared()
         with self.hand_model(self.clients[0]):
@@ -401,9 +400,13 @@ class Federation:
             client.model = self._free[client.architecture].get_nowait()
         except queue.Empty:
             raise RuntimeError("All networks are in use: a client works inside another client's work.") from None
+        kept = dict(client.memory)  # what the client replaces may still be read by its stream
         try:
             yield
         finally:
+            if self.device != "cpu" and self.workers > 1:  # the next one works on another stream: this one must be done
+                torch.cuda.current_stream(self.device).synchronize()
+            del kept
             self._free[client.architecture].put(client.model)
             client.model = None
 
@@ -539,12 +542,10 @@ class Federation:
             return
         index, draws = (torch.cat(parts)[: sum(sizes)] for parts in zip(*epochs, strict=True))
         room = max(c.num_samples for c in self.clients) * phase.epochs
-        kind = id(model), captured.trained(model), captured.settings_of(optimizer), captured.shape_of(given), room
-        if kind not in self._trainers:
-            if len(self._trainers) >= captured.KEPT * len(self.masks):
-                self._trainers.pop(next(iter(self._trainers)))
-            self._trainers[kind] = captured.Trainer(self, model, optimizer, given, room)
-        client.losses = self._trainers[kind].train(given, index, draws, sizes, client.losses)
+        kind = captured.trained(model), captured.settings_of(optimizer), captured.shape_of(given), room
+        make = partial(captured.Trainer, self, model, optimizer, given, room)
+        trainer = self.recordings[id(model)].trainer(kind, make)
+        client.losses = trainer.train(given, index, draws, sizes, client.losses)
         client.steps += len(sizes)
 
     # --- rounds ---------------------------------------------------------------------------------------------------

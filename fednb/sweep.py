@@ -602,7 +602,7 @@ def log_path(job: Job) -> Path:
     return logs_folder() / f"{job.path.stem}.log"
 
 
-def environment(slot: int = 0, jobs: int = 1) -> dict[str, str]:
+def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[str, str]:
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     env = dict(os.environ)
     for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
@@ -613,7 +613,7 @@ def environment(slot: int = 0, jobs: int = 1) -> dict[str, str]:
     env["FEDNB_PROGRESS"] = "log"
     count = torch.cuda.device_count()
     if not count:  # a GPU's streams are another matter than cores
-        env.setdefault("FEDNB_WORKERS", str(max(1, (os.cpu_count() or 1) // jobs)))
+        env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
     else:
         listed = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         devices = listed[:count] or [str(i) for i in range(count)]

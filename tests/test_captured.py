@@ -50,6 +50,10 @@ def ends_of(federation, rounds):
     return federation.checkpoint() | {"history": entries}
 
 
+def trainers_of(federation):
+    return [trainer for recordings in federation.recordings.values() for trainer in recordings.trainers.values()]
+
+
 @pytest.fixture
 def pair(federate, make_dataset):
     """Two equal federations with dropout, augmentation and a client smaller than a batch; one trains by captured steps."""
@@ -79,7 +83,7 @@ def pair(federate, make_dataset):
 def test_captured_steps_give_the_numbers_of_the_plain_loop_for_every_method(pair, identical, name):
     plain, replayed = pair(name)
     assert identical(ends_of(plain, 3), ends_of(replayed, 3))
-    assert not plain._trainers and (bool(replayed._trainers) != (name == "SCAFFOLD of NIID-Bench"))
+    assert not trainers_of(plain) and (bool(trainers_of(replayed)) != (name == "SCAFFOLD of NIID-Bench"))
 
 
 OTHERWISE = [
@@ -105,22 +109,33 @@ def test_batch_norm_buffers_are_not_moved_by_the_recording(federate, identical):
 def test_a_step_is_recorded_once_per_network_phase_and_batch_size(pair):
     _, replayed = pair("FedAvg")
     ends_of(replayed, 3)
-    (trainer,) = replayed._trainers.values()
+    (trainer,) = trainers_of(replayed)
     assert sorted(trainer._replays) == [3, 4]  # the small client has three images
     _, replayed = pair("FedRep")
     ends_of(replayed, 3)
-    assert len(replayed._trainers) == 2  # head and body
+    assert len(trainers_of(replayed)) == 2  # head and body
     _, replayed = pair("MOON")
     ends_of(replayed, 3)
-    assert len(replayed._trainers) == 2  # the first round has no previous model
+    assert len(trainers_of(replayed)) == 2  # the first round has no previous model
 
 
-def test_recordings_do_not_pile_up(pair, monkeypatch):
+def test_recordings_do_not_pile_up(pair, identical, monkeypatch):
     monkeypatch.setattr(captured, "KEPT", 2)
     plain, replayed = pair("Decayed")
-    ends_of(plain, 5), ends_of(replayed, 5)
-    assert len(replayed._trainers) == 2
-    assert torch.equal(*(fed.server["model"]["classifier.weight"] for fed in (plain, replayed)))
+    assert identical(ends_of(plain, 4), ends_of(replayed, 4))
+    assert len(trainers_of(replayed)) == 2
+    assert identical(ends_of(plain, 1), ends_of(replayed, 1))
+    assert len(trainers_of(replayed)) == 1  # when there were too many, all others went
+
+
+def test_what_cannot_be_captured_is_trained_by_the_plain_loop():
+    weight = [torch.nn.Parameter(torch.zeros(2))]
+    sgd = torch.optim.SGD(weight, 0.1, momentum=0.9)
+    assert captured.can_be_captured(sgd)
+    assert not captured.can_be_captured(torch.optim.SGD(weight, 0.1, momentum=0.9, dampening=0.5))
+    assert not captured.can_be_captured(torch.optim.Adam(weight))
+    sgd.register_step_post_hook(lambda *_: None)
+    assert not captured.can_be_captured(sgd)
 
 
 class NoWaiting(TorchDispatchMode):
@@ -162,7 +177,7 @@ def test_a_mask_as_an_index_and_a_number_for_the_host_would_be_seen():
 def test_what_a_step_reads_is_refilled_and_not_replaced(pair):
     _, replayed = pair("FedProx")
     ends_of(replayed, 1)
-    (trainer,) = replayed._trainers.values()
+    (trainer,) = trainers_of(replayed)
     address, before = trainer.given["w_global"].data_ptr(), trainer.given["w_global"].clone()
     ends_of(replayed, 1)
     assert trainer.given["w_global"].data_ptr() == address and not torch.equal(trainer.given["w_global"], before)
@@ -200,6 +215,11 @@ if torch.cuda.is_available():  # where there is none, no test is skipped either
 
     def test_on_a_gpu_batch_norm_buffers_are_not_moved_by_the_recording(federate):
         agree(*(ends_of(federate(FedAvg(), captured=which, device="cuda"), 2) for which in (False, True)))
+
+    def test_on_a_gpu_forgotten_recordings_are_made_anew(pair, monkeypatch):
+        monkeypatch.setattr(captured, "KEPT", 2)
+        for workers in (1, 3):
+            agree(*(ends_of(federation, 5) for federation in pair("Decayed", "cuda", workers=workers)))
 
     def test_on_a_gpu_streams_change_no_number(pair):
         agree(*(ends_of(pair("MOON", "cuda", workers=workers)[1], 3) for workers in (1, 3)))

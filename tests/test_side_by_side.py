@@ -101,7 +101,7 @@ def test_every_table_compares_all_methods(tables):
         if table.name == "side-cifar10-rounds-short":  # the papers' rounds take long on a CPU
             assert methods == {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC"}
         elif table.name != "side-domains-head":  # an attempt that was not gone on with
-            assert methods == COMPARED, table.name
+            assert methods >= COMPARED, table.name
 
 
 @pytest.fixture
@@ -176,7 +176,7 @@ def test_every_method_has_six_trials_with_the_same_rule_and_budget(tables):
         )
         count = report.trials(table, report.committed()).groupby("row").size()
         assert set(count) == {6}, table.name
-        assert set(count.index) == COMPARED
+        assert set(count.index) >= COMPARED
 
 
 def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):

@@ -94,7 +94,9 @@ def judge(leads: Sequence[float]) -> Judgement:
         return Judgement("open" if n >= MIN_SEEDS else "indicative", n)
     mean, half = evaluate.interval(leads, LEVEL)
     if n < MIN_SEEDS:
-        told = "indicative" if mean >= 0 else "indicative (against)"
+        told = (
+            "indicative" if round(mean, 1) >= 0 else "indicative (against)"
+        )  # a lead that is told as 0.0 speaks for nobody
     else:
         told = "holds" if mean > half else "does not hold" if mean < -half else "open"
     return Judgement(told, n, mean, half, evaluate.confidence(leads))

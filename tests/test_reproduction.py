@@ -53,7 +53,7 @@ def described():
         ((math.inf,), "indicative"),
         ((-5.0,), "indicative (against)"),
         ((1.0, -1.1), "indicative (against)"),
-        ((0.0,), "indicative"),
+        ((-0.04,), "indicative"),
     ],
 )
 def test_each_verdict(leads, verdict):

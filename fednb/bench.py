@@ -2,9 +2,10 @@
 
 The bare loop trains one model on tensors in memory: foreach SGD, no augmentation, no averaging, no evaluation, all cores for
 each step, and the method's loss as one writes it without this package. A method that differs from FedAvg on the server or in
-what it shares alone has FedAvg's loop. The federated round does all of what the loop leaves out, and the same number of
-steps on batches of the same size. The arithmetic alone is the bare loop on one batch again and again. The three alternate,
-so that a busy machine disturbs all of them.
+what it shares alone has FedAvg's loop. What a method must compute once per round beside its steps, a pass over the images
+for prototypes or steps on public images, the loop computes as well. The federated round does all of what the loop leaves
+out, and the same number of steps on batches of the same size. The arithmetic alone is the bare loop on one batch again and
+again. The three alternate, so that a busy machine disturbs all of them.
 """
 
 from __future__ import annotations
@@ -200,6 +201,15 @@ def public_steps(model: models.Net, x: Tensor) -> None:
             adam.step()
 
 
+@torch.no_grad()
+def pass_over_all(model: models.Net, x: Tensor) -> None:
+    """Representations of all images in eval mode, of which prototypes are made."""
+    model.eval()
+    for batch in x.split(500):
+        model(batch)
+    model.train()
+
+
 def all_of_it(name: str) -> bool:
     return True
 
@@ -231,19 +241,19 @@ ROWS: list[tuple[str, str, Plain]] = [
     ("FedAvgM", OF_MOON, Plain()),
     ("MOON", OF_MOON, Plain(plain_moon)),
     ("MOON+FedAvgM", OF_MOON, Plain(plain_moon)),
-    ("FedProc", OF_MOON, Plain(plain_fedproc)),
-    ("FedSSC", OF_MOON, Plain(plain_fedssc)),
+    ("FedProc", OF_MOON, Plain(plain_fedproc, beside=pass_over_all)),
+    ("FedSSC", OF_MOON, Plain(plain_fedssc, beside=pass_over_all)),
     ("FedAvg", "small net, batch 8", Plain()),
     ("MOON", "small net, batch 8", Plain(plain_moon)),
-    ("FedProto", OF_FEDPROTO, Plain(plain_fedproto)),
+    ("FedProto", OF_FEDPROTO, Plain(plain_fedproto, beside=pass_over_all)),
     ("Local", OF_FEDPROTO, Plain()),
     ("FeSEM", OF_FEDPROTO, Plain()),
     ("FedPer", OF_FEDPROTO, Plain()),
     ("FedRep", OF_FEDPROTO, Plain(phases=(head, lambda name: not head(name)))),
-    ("FPL", OF_FEDPLCC, Plain(plain_fpl)),
-    ("FedPLVM", OF_FEDPLCC, Plain(plain_fedplvm)),
-    ("FedProto+FedAvg", OF_FEDPLCC, Plain(plain_fedproto)),
-    ("FedPLCC", OF_FEDPLCC, Plain(plain_fedplcc)),
+    ("FPL", OF_FEDPLCC, Plain(plain_fpl, beside=pass_over_all)),
+    ("FedPLVM", OF_FEDPLCC, Plain(plain_fedplvm, beside=pass_over_all)),
+    ("FedProto+FedAvg", OF_FEDPLCC, Plain(plain_fedproto, beside=pass_over_all)),
+    ("FedPLCC", OF_FEDPLCC, Plain(plain_fedplcc, beside=pass_over_all)),
     ("FCCL+", OF_FEDPLCC, Plain(plain_fcclplus, beside=public_steps)),
     ("FedPrior", OF_MOON, Plain(plain_fedprior)),
 ]
@@ -355,7 +365,8 @@ def measure(
     parts = partition.dirichlet(dataset.labels.numpy(), CLIENTS, 0.5, np.random.RandomState(0))
     # clients with models of their own have test images of their own
     tests = np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None
-    training = Training(1, epochs, batch_size, 0.01, 0.9, 1e-5)
+    # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
+    training = Training(1, epochs, batch_size, 0.001, 0.9, 1e-5)
     federation = Federation(cls(), dataset, parts, build, training, test_parts=tests, device=device, workers=workers)
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
     loss = plain.loss(lambda: build().to(device))
@@ -364,6 +375,8 @@ def measure(
     _, steps = federated(federation)  # warm up, and learn the number of steps
     bare(steps)
     seconds = [(bare(steps, fixed=True), bare(steps), federated(federation)[0]) for _ in range(alternations)]
+    if not all(entry["finite"] for entry in federation.history):
+        raise RuntimeError(f"{name} diverged on random images: what was measured are steps on NaN.")
     return Row(name, case, np.array(seconds), steps, batch_size)
 
 

@@ -3,6 +3,7 @@
 import pytest
 
 from fednb import bench
+from fednb.federation import FedAvg, Training
 
 
 def test_every_method_has_a_bare_loop() -> None:
@@ -33,3 +34,12 @@ def test_an_unknown_method_is_refused_with_those_that_there_are(capsys: pytest.C
     with pytest.raises(SystemExit):
         bench.main(["--method", "FedAgv"])
     assert "there is no method 'FedAgv'; there are FedAvg, SOLO" in capsys.readouterr().err
+
+
+def test_steps_on_nan_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, channels, side, _, *rest = bench.CASES["small net, batch 8"]
+    monkeypatch.setitem(bench.CASES, "small net, batch 8", (model, channels, side, 120, *rest))
+    monkeypatch.setattr(bench, "TEST_IMAGES", 20)
+    monkeypatch.setattr(bench, "Training", lambda *given: Training(*given[:3], 1e20, *given[4:]))
+    with pytest.raises(RuntimeError, match="FedAvg diverged on random images"):
+        bench.measure("FedAvg", "small net, batch 8", bench.Plain(), FedAvg, "cpu", 1)

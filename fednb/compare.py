@@ -581,12 +581,19 @@ def pairs_of(
     columns = list(dict.fromkeys(cell.column for cell in found))
     if column is None and len(columns) > 1:
         raise ReportError(f"{table.name} has several columns; choose one of {', '.join(columns)}.")
-    sides = [by_seed(cell_at(table, found, row, column or columns[0])) for row in (a, b)]
+    measure = MEASURES[table.measure_of(column or columns[0])]
+    return pairs_between(table, *(cell_at(table, found, row, column or columns[0]) for row in (a, b))), measure
+
+
+def pairs_between(table: sweep.Table, a: Cell, b: Cell) -> list[tuple[float, float]]:
+    """The values of two cells of a table, for each seed that both have; errors as `paired`."""
+    sides = [by_seed(cell) for cell in (a, b)]
     shared = sorted(sides[0].keys() & sides[1].keys())
     if other := [seed for seed in shared if sides[0][seed][1] != sides[1][seed][1]]:
-        raise ReportError(f"{table.name}: {a} and {b} cannot be paired: seed {other[0]} splits the data differently.")
-    measure = MEASURES[table.measure_of(column or columns[0])]
-    return [(sides[0][seed][0], sides[1][seed][0]) for seed in shared], measure
+        raise ReportError(
+            f"{table.name}: {a.row} and {b.row} cannot be paired: seed {other[0]} splits the data differently."
+        )
+    return [(sides[0][seed][0], sides[1][seed][0]) for seed in shared]
 
 
 def cell_at(table: sweep.Table, found: Sequence[Cell], row: str, column: str) -> Cell:

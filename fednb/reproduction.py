@@ -30,6 +30,7 @@ from fednb.compare import (
     by_seed,
     cell_at,
     cells,
+    pairs_between,
     pairs_of,
     paper_title,
     recorded,
@@ -93,10 +94,8 @@ def judge(leads: Sequence[float]) -> Judgement:
     if not np.isfinite(leads).all():
         return Judgement("open" if n >= MIN_SEEDS else "indicative", n)
     mean, half = evaluate.interval(leads, LEVEL)
-    if n < MIN_SEEDS:
-        told = (
-            "indicative" if round(mean, 1) >= 0 else "indicative (against)"
-        )  # a lead that is told as 0.0 speaks for nobody
+    if n < MIN_SEEDS:  # a lead that is told as 0.0 speaks for nobody
+        told = "indicative (against)" if round(mean, 1) < 0 else "indicative"
     else:
         told = "holds" if mean > half else "does not hold" if mean < -half else "open"
     return Judgement(told, n, mean, half, evaluate.confidence(leads))
@@ -294,7 +293,7 @@ def compared(tables: Tables, ledger: pd.DataFrame) -> dict[str, dict[str, Compar
         found[title] = {}
         for row in columns:
             if row != told["baseline"]:
-                pairs, _ = pairs_of(table, row, told["baseline"], told["column"], ledger)
+                pairs = pairs_between(table, columns[row], baseline)
                 diverged = sum(status == "diverged" for cell in (columns[row], baseline) for status in cell.statuses)
                 found[title][row] = Comparison(judge([a - b for a, b in pairs]), diverged)
     return found
@@ -558,12 +557,15 @@ def _printed_tables(paper: str, tables: Tables) -> list[sweep.Table]:
 
 def _described() -> dict[str, dict[str, Any]]:
     """Of each paper its claims and ladder."""
-    everything = _read(CLAIMS, CLAIMS.stat().st_mtime_ns)
-    return {paper: told for paper, told in everything.items() if paper != "side by side"}
+    return {paper: told for paper, told in _claims_file().items() if paper != "side by side"}
 
 
 def _side_by_side() -> dict[str, Any]:
-    return _read(CLAIMS, CLAIMS.stat().st_mtime_ns)["side by side"]
+    return _claims_file()["side by side"]
+
+
+def _claims_file() -> dict[str, dict[str, Any]]:
+    return _read(CLAIMS, CLAIMS.stat().st_mtime_ns)
 
 
 @functools.lru_cache(maxsize=1)

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from fednb import durations
+from fednb.experiments import durations
 
 # what needs torch is imported by the commands: help and usage errors come at once
 
@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 def _sweep(args: argparse.Namespace) -> int:
     begin = time.monotonic()  # reading the sweeps is part of a budget
 
-    from fednb import runs, settings, sweep
+    from fednb.experiments import runs, settings, sweep
 
     if args.budget and args.scheduler:
         raise sweep.SweepError(sweep.NO_BUDGET)
@@ -163,7 +163,7 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fednb import runs, sweep
+    from fednb.experiments import runs, sweep
 
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
@@ -188,7 +188,8 @@ def _show_round(line: str) -> None:
 
 
 def _list(args: argparse.Namespace) -> int:
-    from fednb import papers, sweep
+    from fednb import papers
+    from fednb.experiments import sweep
 
     for notebook in papers.notebooks():
         print(notebook.stem)
@@ -202,7 +203,8 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _status(args: argparse.Namespace) -> int:
-    from fednb import papers, status, sweep
+    from fednb import papers
+    from fednb.experiments import status, sweep
 
     tables = sweep.read(args.path or papers.folder() / "sweeps")
     print(status.text(sweep.choose(tables.values(), args.tier or ())))
@@ -210,9 +212,10 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from fednb import papers, report, runs
-    from fednb.compare import tables_in
-    from fednb.data import ROOT
+    from fednb import ROOT, papers
+    from fednb.experiments import runs
+    from fednb.reporting import report
+    from fednb.reporting.compare import tables_in
 
     sweeps, folder = papers.folder() / "sweeps", (args.runs or runs.runs_folder()).absolute()
     if not folder.is_dir():
@@ -263,7 +266,7 @@ def _course_check(args: argparse.Namespace) -> int:
 
 
 def _course_grade(args: argparse.Namespace) -> int:
-    from fednb import grading
+    from fednb.course import grading
 
     given = {"seed": args.seed, "timeout": args.timeout, "limit": args.limit, "again": args.again}
     path = grading.grade(args.path, args.assignment, args.course or grading.FOLDER, **given)
@@ -278,14 +281,14 @@ def _course_grade(args: argparse.Namespace) -> int:
 
 def _errors() -> tuple[type[Exception], ...]:
     """The errors whose message is all that a person needs."""
-    from fednb.assignments import CourseError
+    from fednb.course.assignments import CourseError
     from fednb.data import DataError
+    from fednb.experiments.runs import RunError
+    from fednb.experiments.settings import SettingsError
+    from fednb.experiments.sweep import SweepError
     from fednb.papers import NotebookError
     from fednb.partition import PartitionError
-    from fednb.report import ReportError
-    from fednb.runs import RunError
-    from fednb.settings import SettingsError
-    from fednb.sweep import SweepError
+    from fednb.reporting.report import ReportError
 
     return CourseError, DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
 

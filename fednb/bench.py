@@ -22,8 +22,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednb import models, papers, partition, runs
+from fednb import models, papers, partition
 from fednb.data import Augmentation, Dataset
+from fednb.experiments import runs
 from fednb.federation import FedAvg, Federation, Training
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop

@@ -23,8 +23,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednb import augment, captured, evaluate, seeds
-from fednb.data import Dataset
+from fednb import evaluation as evaluate
+from fednb import seeds
+from fednb.data import Dataset, augment
+from fednb.experiments import cuda_graphs as captured
 from fednb.models import Net, seed_dropout
 
 State = dict[str, Tensor]  # a model's parameters and buffers by name

@@ -7,8 +7,7 @@ import pytest
 import torch
 import torchvision.transforms.functional as TF
 
-from fednb import augment
-from fednb.data import Augmentation
+from fednb.data import Augmentation, augment
 
 CIFAR10 = Augmentation(pad=4, pad_mode="reflect", flip=True)
 CIFAR100 = Augmentation(pad=4, flip=True, rotation=15.0)

@@ -19,9 +19,10 @@ import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 from waiting import wait_for
 
-from fednb import durations, papers, runs, settings, status, sweep
+from fednb import papers
 from fednb.__main__ import main
-from fednb.durations import STARTING_SECONDS, Device, estimate, learn
+from fednb.experiments import durations, runs, settings, status, sweep
+from fednb.experiments.durations import STARTING_SECONDS, Device, estimate, learn
 from fednb.federation import FedAvg
 
 # --- durations --------------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ from fednb.papers.fedproto import METHODS as FEDPROTO
 from fednb.papers.fedssc import METHODS as FEDSSC
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fednb import captured, models
+from fednb import models
 from fednb.data import Augmentation
+from fednb.experiments import cuda_graphs as captured
 from fednb.federation import FedAvg, Phase
 
 

@@ -22,9 +22,9 @@ from dask.system import CPU_COUNT
 from nbformat.v4 import new_code_cell, new_notebook
 from waiting import wait_for
 
-from fednb import cluster, runs, sweep
+from fednb import ROOT
 from fednb.__main__ import main
-from fednb.data import ROOT
+from fednb.experiments import cluster, runs, sweep
 
 PARAMETERS = """
 method = "Slow"

@@ -12,10 +12,11 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fednb import assignments, course, grading, papers, sweep
+from fednb import ROOT, course, papers
 from fednb.__main__ import main
-from fednb.assignments import CourseError
-from fednb.data import ROOT
+from fednb.course import assignments, grading
+from fednb.course.assignments import CourseError
+from fednb.experiments import sweep
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 DOUBLE = '''def double(x):

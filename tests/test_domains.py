@@ -14,8 +14,12 @@ from fednb.papers.foundations import METHODS
 from PIL import Image
 from scipy.io import savemat
 
-from fednb import __main__, data, domains, evaluate, models, partition, pictures, render, runs, settings
-from fednb.settings import SettingsError
+from fednb import __main__, data, models, partition
+from fednb import evaluation as evaluate
+from fednb import plots as pictures
+from fednb.data import domains, render
+from fednb.experiments import runs, settings
+from fednb.experiments.settings import SettingsError
 
 OFFICE = {  # images per domain and class, in the order of the classes
     "amazon": (92, 82, 94, 99, 100, 100, 99, 100, 94, 98),

@@ -16,10 +16,9 @@ import torch.nn.functional as F
 from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
 
-from fednb import augment, federation, models, seeds
-from fednb import evaluate as evaluation
-from fednb.data import Augmentation
-from fednb.evaluate import evaluate
+from fednb import evaluation, federation, models, seeds
+from fednb.data import Augmentation, augment
+from fednb.evaluation import evaluate
 from fednb.federation import (
     Client,
     Count,

@@ -29,8 +29,9 @@ from fednb.papers.fedplcc import (
     similarity,
 )
 
-from fednb import domains, models, runs, settings
-from fednb.data import DataError
+from fednb import models
+from fednb.data import DataError, domains
+from fednb.experiments import runs, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
 from fednb.prototypes import join, padded, select

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from fednb.papers.fedproc import METHODS, FedProc, PrototypeExchange, contrast_weight, prototypical_contrastive, similarities
 from fednb.papers.moon import EPS
 
-from fednb import settings
+from fednb.experiments import settings
 from fednb.federation import FedAvg
 from fednb.prototypes import class_means, join, mean_by_class, padded
 
@@ -225,7 +225,7 @@ def test_each_round_has_the_weights_of_its_schedule(federate, monkeypatch, given
         return found
 
     monkeypatch.setattr(FedProc, "loss", look)
-    monkeypatch.setattr("fednb.evaluate.evaluate", lambda fed: {})
+    monkeypatch.setattr("fednb.evaluation.evaluate", lambda fed: {})
     fed = federate(FedProc(**given), sizes=(8, 8), num_rounds=4, local_epochs=1)
     for _ in range(4):
         fed.run_round()

@@ -5,8 +5,9 @@ import json
 import pandas as pd
 import pytest
 
-from fednb import compare, report, sweep
-from fednb.data import ROOT
+from fednb import ROOT
+from fednb.experiments import sweep
+from fednb.reporting import compare, report
 
 ALL = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "Tiny-ImageNet": "tiny_imagenet"}
 NOTHING = pd.DataFrame()  # a ledger without records

@@ -22,9 +22,9 @@ from fednb.papers.fedproto import (
     prototype_distance,
 )
 
-from fednb import models, settings
-from fednb.data import ROOT
-from fednb.evaluate import evaluate
+from fednb import ROOT, models
+from fednb.evaluation import evaluate
+from fednb.experiments import settings
 from fednb.federation import FedAvg
 from fednb.prototypes import padded
 

@@ -6,9 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from fednb import compare, figures, models, report, runs, settings, sweep
-from fednb.data import ROOT
-from fednb.measures import MEASURES
+from fednb import ROOT, models
+from fednb.experiments import runs, settings, sweep
+from fednb.reporting import compare, figures, report
+from fednb.reporting.measures import MEASURES
 
 NOTHING = pd.DataFrame()  # a ledger without records
 BASELINES = ("Local", "FeSEM", "FedProx", "FedPer", "FedAvg", "FedRep")

@@ -12,7 +12,7 @@ from fednb.papers.fedproc import prototypical_contrastive
 from fednb.papers.fedssc import METHODS, FedSSC, ShareRepresentations, class_weight, local_and_shared_contrastive
 from fednb.papers.moon import MOON
 
-from fednb import settings
+from fednb.experiments import settings
 from fednb.federation import FedAvg
 from fednb.prototypes import class_means, padded
 

@@ -3,8 +3,9 @@
 import pandas as pd
 import pytest
 
-from fednb import compare, report, sweep
-from fednb.data import ROOT
+from fednb import ROOT
+from fednb.experiments import sweep
+from fednb.reporting import compare, report
 
 NOTHING = pd.DataFrame()  # a ledger without records
 # section V of the paper; local epochs, temperature and projection head are MOON's, of which the paper says nothing

@@ -12,7 +12,8 @@ import torch
 from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM, FedProx
 from torch import nn
 
-from fednb import models, papers, runs, settings
+from fednb import models, papers
+from fednb.experiments import runs, settings
 from fednb.federation import FedAvg
 
 GOLDEN = Path(__file__).with_name("golden.json")

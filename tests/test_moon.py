@@ -9,7 +9,8 @@ import torch
 from fednb.papers.foundations import FedAvgM
 from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, cosine, model_contrastive
 
-from fednb import models, runs, settings
+from fednb import models
+from fednb.experiments import runs, settings
 from fednb.federation import FedAvg
 
 

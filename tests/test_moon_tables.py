@@ -5,9 +5,10 @@ import json
 import pandas as pd
 import pytest
 
-from fednb import compare, report, settings, sweep
-from fednb.data import ROOT
+from fednb import ROOT
+from fednb.experiments import settings, sweep
 from fednb.federation import FedAvg
+from fednb.reporting import compare, report
 
 ALL = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "Tiny-Imagenet": "tiny_imagenet"}
 NOTHING = pd.DataFrame()  # a ledger without records

@@ -9,8 +9,8 @@ import traceback
 import nbformat
 import pytest
 
-from fednb import papers, runs, sweep
-from fednb.data import ROOT
+from fednb import ROOT, papers
+from fednb.experiments import runs, sweep
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
 

@@ -10,7 +10,8 @@ import pytest
 import torch
 from fednb.papers.foundations import METHODS
 
-from fednb import partition, runs, settings
+from fednb import partition
+from fednb.experiments import runs, settings
 from fednb.partition import PartitionError
 
 CIFAR10_SIZES = [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]

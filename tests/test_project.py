@@ -11,8 +11,9 @@ import nbformat
 import pytest
 import yaml
 
-from fednb import data, papers, report, runs, settings, sweep
-from fednb.data import ROOT
+from fednb import ROOT, data, papers
+from fednb.experiments import runs, settings, sweep
+from fednb.reporting import report
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -9,10 +9,12 @@ import matplotlib.pyplot as plt
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import compare, data, evaluate, figures, papers, report, runs, settings, sweep
-from fednb.data import ROOT
-from fednb.measures import MEASURES
-from fednb.words import departure
+from fednb import ROOT, data, papers
+from fednb import evaluation as evaluate
+from fednb.experiments import runs, settings, sweep
+from fednb.reporting import compare, figures, report
+from fednb.reporting.measures import MEASURES
+from fednb.reporting.words import departure
 
 FULL = {"dataset": "cifar10"}
 SHORT = {"dataset": "cifar10", "num_rounds": 20}

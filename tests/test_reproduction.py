@@ -15,11 +15,13 @@ import yaml
 from scipy import stats
 from test_report import folder, job, record, table  # noqa: F401 (a fixture that every test here uses)
 
-from fednb import evaluate, report, reproduction, runs, sweep
+from fednb import ROOT
+from fednb import evaluation as evaluate
 from fednb.__main__ import _assignment
-from fednb.compare import ReportError
-from fednb.data import ROOT
-from fednb.measures import MEASURES
+from fednb.experiments import runs, sweep
+from fednb.reporting import report, reproduction
+from fednb.reporting.compare import ReportError
+from fednb.reporting.measures import MEASURES
 
 
 @functools.cache

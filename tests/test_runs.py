@@ -12,10 +12,10 @@ import pytest
 import torch
 from fednb.papers.moon import METHODS
 
-from fednb import papers, partition, runs, settings
-from fednb.data import ROOT
+from fednb import ROOT, papers, partition
+from fednb.experiments import runs, settings
+from fednb.experiments.runs import RunError
 from fednb.federation import FedAvg, Federation
-from fednb.runs import RunError
 
 ALL_METHODS = {n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()}
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
@@ -72,7 +72,7 @@ def trainings(monkeypatch):
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fednb.runs", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"])
+    context.set_forkserver_preload(["fednb.experiments.runs", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"])
     return context
 
 

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import runs, settings
-from fednb.settings import SettingsError, departures
+from fednb.experiments import runs, settings
+from fednb.experiments.settings import SettingsError, departures
 
 
 def resolve(method="FedAvg", dataset="digits", **given):

@@ -12,9 +12,10 @@ import torch
 import yaml
 from fednb.papers.side_by_side import METHODS, FedPrior
 
-from fednb import papers, report, runs, settings, sweep
-from fednb.data import ROOT
+from fednb import ROOT, papers
+from fednb.experiments import runs, settings, sweep
 from fednb.federation import FedAvg
+from fednb.reporting import report
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
 COMPARED = {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC", "FedProto", "FedProto+FedAvg", "FedPLCC"}

@@ -23,8 +23,9 @@ import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 from waiting import wait_for
 
-from fednb import papers, runs, sweep
+from fednb import papers
 from fednb.__main__ import main
+from fednb.experiments import runs, sweep
 
 PARAMETERS = """
 method = "FedAvg"

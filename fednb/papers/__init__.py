@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 
-ROOT = Path(__file__).resolve().parents[2]  # the repository, as fednb.data.ROOT, whose import is slow
+from fednb import ROOT
 
 
 class NotebookError(ImportError):

@@ -23,8 +23,8 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
-from fednb.assignments import SKIP, CourseError, read
 from fednb.course import FOLDER, SEED, call, course_folder, last_line, parts, release
+from fednb.course.assignments import SKIP, CourseError, read
 
 EXCUSE = "> **Not graded.**"
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from fednb import durations, runs, sweep
-from fednb.sweep import Job, Table
+from fednb.experiments import durations, runs, sweep
+from fednb.experiments.sweep import Job, Table
 
 # Each run is in one of them. To be made are all but the first two, if their data are here.
 STATES = {

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from fednb import evaluate, papers, runs, settings, sweep
-from fednb.data import ROOT
-from fednb.measures import MEASURES, Measure, Value
+from fednb import ROOT, papers
+from fednb import evaluation as evaluate
+from fednb.experiments import runs, settings, sweep
+from fednb.reporting.measures import MEASURES, Measure, Value
 
 REPORTED = ROOT / "data" / "reported.json"
 

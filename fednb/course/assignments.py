@@ -168,8 +168,8 @@ def solution_lines(source: str) -> set[str]:
 
 
 WHOLE = """# Check of the whole: three rounds of each method of this notebook.
-from fednb import runs
-from fednb.settings import resolve
+from fednb.experiments import runs
+from fednb.experiments.settings import resolve
 
 of_this_notebook = [name for name, method in METHODS.items() if method.__module__ == "__main__"]
 assert of_this_notebook, "the last exported cell defines METHODS"

@@ -27,10 +27,11 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from fednb import data, evaluate, models, partition, seeds
-from fednb.data import ROOT, Dataset
+from fednb import ROOT, data, models, partition, seeds
+from fednb import evaluation as evaluate
+from fednb.data import Dataset
+from fednb.experiments.settings import Settings, SettingsError, departures
 from fednb.federation import FedAvg, Federation
-from fednb.settings import Settings, SettingsError, departures
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 # what needs torch is imported by `Forecast`: the command line reads its durations before
 
 if TYPE_CHECKING:
-    from fednb.settings import Settings
-    from fednb.sweep import Job
+    from fednb.experiments.settings import Settings
+    from fednb.experiments.sweep import Job
 
 LATEST = 5  # as many records of a kind count
 STARTING_SECONDS = 10.0  # of a run's process, before its first round
@@ -224,7 +224,7 @@ class Forecast:
     """
 
     def __init__(self, jobs: int = 1) -> None:
-        from fednb import runs
+        from fednb.experiments import runs
 
         name, gpu = runs.device_name()
         self._device = Device(name, gpu, max(1, (os.cpu_count() or 1) // jobs))
@@ -235,7 +235,7 @@ class Forecast:
 
     def __call__(self, job: Job) -> Estimate:
         """How long a run will take that nobody is making."""
-        from fednb import runs
+        from fednb.experiments import runs
 
         if job.path not in self._history:
             self._history[job.path] = runs.history(job.path)
@@ -243,7 +243,7 @@ class Forecast:
 
     def learn(self, job: Job) -> None:
         """Take note of a run's new record."""
-        from fednb import runs
+        from fednb.experiments import runs
 
         self._records.append(runs.read(job.path))
         self._rates = learn(self._records, self._device)

@@ -21,8 +21,8 @@ import torch
 from PIL import Image
 from scipy import ndimage
 
-from fednb import data, render, seeds
-from fednb.data import DataError
+from fednb import data, seeds
+from fednb.data import DataError, render
 
 # The sets that make the domains of Digit-5, in the order of its domains
 PARTS = ("mnist", "usps", "svhn", "synthdigits", "mnistm")

@@ -33,7 +33,8 @@ from PIL import Image
 from torch import Tensor
 from tqdm import tqdm
 
-ROOT = Path(__file__).resolve().parents[1]  # the repository
+from fednb import ROOT
+
 _SPLITS = ("train", "test", "val")
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 _NIST_TRAIN, _NIST_TEST = 20 * 110, 20 * 15  # files per class
@@ -459,7 +460,7 @@ def _load(name: str, root: Path | str | None) -> tuple[_Content, str]:
     if name == "digits":
         return _digits(), "embedded"
     if name == "digits5_mini":
-        from fednb import domains  # which builds on this module
+        from fednb.data import domains  # which builds on this module
 
         return _check(domains.embedded(), _FACTS[name]), "embedded"
     folder = _root(root)
@@ -600,7 +601,7 @@ def _find(name: str, root: Path) -> _Source:
     """Search the layouts in order: official files, image tree, zip files, file of arrays."""
     facts, names = _FACTS[name], (name, *_FACTS[name].also)
     if facts.domains:
-        from fednb import domains  # which builds on this module
+        from fednb.data import domains  # which builds on this module
 
         return domains.find(name, root)
     if name == "femnist":
@@ -669,7 +670,7 @@ def _official_file(folder: Path, name: str) -> Path | None:
 def _read(name: str, source: _Source, root: Path) -> _Content:
     special = name in ("usps", "svhn", "synthdigits", "mnistm") and source.kind in ("official files", "rendered")
     if _FACTS[name].domains or special:
-        from fednb import domains  # which builds on this module
+        from fednb.data import domains  # which builds on this module
 
         return domains.read(name, source, root)
     if source.kind == "image tree":

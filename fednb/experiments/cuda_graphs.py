@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from fednb import augment
+from fednb.data import augment
 from fednb.models import Net
 
 if TYPE_CHECKING:

@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fednb import evaluate, figures, papers, reproduction, runs, sweep
-from fednb.compare import (
+from fednb import evaluation as evaluate
+from fednb import papers
+from fednb.experiments import runs, sweep
+from fednb.reporting import figures, reproduction
+from fednb.reporting.compare import (
     LEVEL,
     MIN_SEEDS,
     WITHIN_POINTS,
@@ -36,9 +39,9 @@ from fednb.compare import (
     tuned,
     verdict,
 )
-from fednb.figures import against, curves
-from fednb.measures import MEASURES
-from fednb.words import counts, departure, grid, verdicts
+from fednb.reporting.figures import against, curves
+from fednb.reporting.measures import MEASURES
+from fednb.reporting.words import counts, departure, grid, verdicts
 
 if TYPE_CHECKING:
     from IPython.display import Markdown

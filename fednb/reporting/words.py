@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from fednb.compare import Cell
+from fednb.reporting.compare import Cell
 
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}

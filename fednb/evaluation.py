@@ -11,7 +11,7 @@ import torch
 from scipy import stats
 from torch import Tensor
 
-from fednb import augment
+from fednb.data import augment
 
 if TYPE_CHECKING:
     from fednb.federation import Client, Federation

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tqdm import tqdm
 
 if TYPE_CHECKING:
-    from fednb.sweep import Job, Summary
+    from fednb.experiments.sweep import Job, Summary
 
 CONNECT_SECONDS = 10
 
@@ -55,7 +55,7 @@ def run(todo: Iterable[Job], summary: Summary, address: str, *, attempts: int = 
     SweepError
         If there is no scheduler, or the connection to it is lost; runs that are queued or running there are then given up.
     """
-    from fednb import sweep
+    from fednb.experiments import sweep
 
     try:
         import dask
@@ -92,7 +92,7 @@ def _connect(address: str) -> Any:
 def _send(client: Any, todo: list[Job], summary: Summary, address: str, attempts: int) -> None:
     from distributed import KilledWorker
 
-    from fednb import runs, sweep
+    from fednb.experiments import runs, sweep
 
     resources: dict[str, int] = {}
     waiting = False
@@ -168,7 +168,8 @@ def _line(error: BaseException) -> str:
 
 def read_code() -> Code:
     """The code that is on this machine's disk now."""
-    from fednb import papers, runs
+    from fednb import papers
+    from fednb.experiments import runs
 
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
@@ -196,8 +197,8 @@ def work(notebook: str, parameters: dict[str, Any], table: str, name: str, code:
     from distributed import Reschedule, get_worker
     from distributed.core import Status
 
-    from fednb import runs, sweep
     from fednb.data import DataError
+    from fednb.experiments import runs, sweep
 
     worker = get_worker()
     key, threads = worker.get_current_task(), worker.state.nthreads

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from fednb import data, evaluate
+from fednb import data
+from fednb import evaluation as evaluate
 
 
 class Value(NamedTuple):

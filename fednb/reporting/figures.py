@@ -14,9 +14,9 @@ import seaborn as sns
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import sweep
-from fednb.compare import Cell, ReportError, cells, committed, records_by_path, table_of
-from fednb.measures import MEASURES
+from fednb.experiments import sweep
+from fednb.reporting.compare import Cell, ReportError, cells, committed, records_by_path, table_of
+from fednb.reporting.measures import MEASURES
 
 COLOURS = len(sns.color_palette("colorblind"))
 

@@ -20,8 +20,11 @@ import numpy as np
 import pandas as pd
 import yaml
 
-from fednb import data, evaluate, sweep
-from fednb.compare import (
+from fednb import ROOT, data
+from fednb import evaluation as evaluate
+from fednb.experiments import sweep
+from fednb.experiments.settings import Settings
+from fednb.reporting.compare import (
     LEVEL,
     MIN_SEEDS,
     WITHIN_POINTS,
@@ -35,10 +38,8 @@ from fednb.compare import (
     paper_title,
     recorded,
 )
-from fednb.data import ROOT
-from fednb.measures import MEASURES
-from fednb.settings import Settings
-from fednb.words import counts, departure, grid, verdicts
+from fednb.reporting.measures import MEASURES
+from fednb.reporting.words import counts, departure, grid, verdicts
 
 CLAIMS = ROOT / "data" / "claims.yaml"
 VERDICTS = ("holds", "does not hold", "open", "indicative", "indicative (against)", "not run")

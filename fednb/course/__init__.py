@@ -22,9 +22,8 @@ from typing import Any
 import nbformat
 import numpy as np
 
-from fednb import papers
-from fednb.assignments import BUILT_ON, KINDS, CourseError, ids, read, source
-from fednb.papers import ROOT
+from fednb import ROOT, papers
+from fednb.course.assignments import BUILT_ON, KINDS, CourseError, ids, read, source
 
 FOLDER = ROOT / "course"  # nbgrader's course directory: source, release, submitted, autograded, feedback, gradebook
 SEED = "FEDNB_STUDENT_SEED"
@@ -51,8 +50,8 @@ def same_rounds(
 
     Partition, initial weights and batches are drawn from the student's seed.
     """
-    from fednb import runs
-    from fednb.settings import resolve
+    from fednb.experiments import runs
+    from fednb.experiments.settings import resolve
 
     seed = int(draws("whole method").integers(1000))
     short = {"dataset": dataset, "seed": seed, "num_rounds": num_rounds, "local_epochs": 1}

@@ -30,10 +30,11 @@ import torch
 import yaml
 from tqdm import tqdm
 
-from fednb import data, papers, runs, settings
-from fednb.data import ROOT, DataError
-from fednb.durations import Forecast
-from fednb.settings import Settings, SettingsError
+from fednb import ROOT, data, papers
+from fednb.data import DataError
+from fednb.experiments import runs, settings
+from fednb.experiments.durations import Forecast
+from fednb.experiments.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -820,7 +821,7 @@ def run(
     prepare(todo or summary.without_data)
     if scheduler is not None:
         if todo:
-            from fednb import cluster
+            from fednb.experiments import cluster
 
             cluster.run(todo, summary, scheduler, attempts=attempts)
         return summary

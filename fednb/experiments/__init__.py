@@ -1,0 +1,1 @@
+"""Settings, runs, their records, and sweeps of many runs."""

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednb.data import Augmentation
+from fednb.data.dataset import Augmentation
 
 
 def store(images: Tensor, augmentation: Augmentation) -> Tensor:

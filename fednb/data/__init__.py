@@ -7,15 +7,5 @@ from fednb.data.catalog import NAMES, domain_names
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint
 from fednb.data.loading import download, load, public_images, where
 
-__all__ = [
-    "NAMES",
-    "Augmentation",
-    "DataError",
-    "Dataset",
-    "domain_names",
-    "download",
-    "fingerprint",
-    "load",
-    "public_images",
-    "where",
-]
+__all__ = ["NAMES", "Augmentation", "DataError", "Dataset", "domain_names", "download", "fingerprint", "load"]
+__all__ += ["public_images", "where"]

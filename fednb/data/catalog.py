@@ -30,7 +30,7 @@ class Facts:
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = field(default_factory=Augmentation)
     classes: tuple[str, ...] = ()  # where a tree must use the official names
     folders: tuple[str, ...] = ()  # one of which holds the official files
     files: tuple[str, ...] = ()
@@ -38,7 +38,6 @@ class Facts:
     also: tuple[str, ...] = ()  # other names that its folder, zip files and file of arrays may have
     page: str = ""  # for people who download by hand
     by_hand: str = ""  # what to get and where to put it, where no command can fetch it
-    md5: str = ""  # of the file at `page`
     fingerprint: str = ""  # of the complete set, where known
     test_split: str = "test"  # taken where a tree has both `test` and `val`
     first_label: int = 0  # from which the official labels count
@@ -88,7 +87,7 @@ _ALL = (
     Facts("tiny_imagenet", "Tiny-ImageNet", (3, 64, 64), (100_000, 10_000), 200, *_HALF,
           folders=("tiny-imagenet-200", "tiny_imagenet/tiny-imagenet-200"), files=("val/val_annotations.txt",),
           pictures=("train", "val/images"), test_split="val",  # the published test split has no labels
-          page="http://cs231n.stanford.edu/tiny-imagenet-200.zip", md5="90528d7ca1a48142e341f4ef8d21d0de"),
+          page="http://cs231n.stanford.edu/tiny-imagenet-200.zip"),
     Facts("emnist_letters", "EMNIST letters", (1, 28, 28), (124_800, 20_800), 26, *_GREY,  # FedProto's for its handwriting
           classes=tuple(string.ascii_uppercase),  # upper and lower case are merged
           folders=("EMNIST/raw", "emnist/gzip", "emnist_letters"), files=_idx("emnist-letters-train", "emnist-letters-test"),
@@ -107,8 +106,8 @@ _ALL = (
           folders=("svhn", "SVHN", "."), files=("train_32x32.mat", "test_32x32.mat"),
           page="http://ufldl.stanford.edu/housenumbers/"),
     # The set that FPL and FedPLCC use; its test set is that small.
-    Facts("synthdigits", "SynthDigits", (3, 32, 32), (10_000, 2_000), 10, *_HALF, classes=_DIGITS, also=("syn",), resized=True,
-          folders=("synthdigits", "SynthDigits", "."), files=("synth_train_32x32.mat", "synth_test_32x32.mat"),
+    Facts("synthdigits", "SynthDigits", (3, 32, 32), (10_000, 2_000), 10, *_HALF, classes=_DIGITS, also=("syn",),
+          resized=True, folders=("synthdigits", "SynthDigits", "."), files=("synth_train_32x32.mat", "synth_test_32x32.mat"),
           by_hand="put it there as syn/train/CLASS/*.png and syn/val/CLASS/*.png, as RethinkFL reads it"),
     Facts("mnistm", "MNIST-M", (3, 32, 32), (59_001, 9_001), 10, *_HALF, classes=_DIGITS, also=("mnist_m",),
           folders=("mnist_m", "mnistm"), files=("mnist_m_train_labels.txt", "mnist_m_test_labels.txt"),
@@ -133,14 +132,14 @@ _ALL = (
     Facts("pacs", "PACS", **_RETHINK, num_classes=7, classes=tuple("dog elephant giraffe guitar horse house person".split()),
           domains={"Photo": (1336, 334), "Art painting": (1640, 408), "Cartoon": (1876, 468), "Sketch": (3144, 785)},
           shorter_side=227, stand_in="a stand-in for DomainNet",
-          by_hand="get the images of PACS (D. Li et al., ICCV 2017) and put them there as pacs/DOMAIN/CLASS/*.jpg, or as such "
-          "a tree in pacs.zip; DOMAIN is photo, art_painting, cartoon or sketch"),
-    Facts("domainnet", "DomainNet", **_RETHINK, num_classes=10, page="http://ai.bu.edu/M3SDA/",
+          by_hand="get the images of PACS (D. Li et al., ICCV 2017) and put them there as pacs/DOMAIN/CLASS/*.jpg, or as "
+          "such a tree in pacs.zip; DOMAIN is photo, art_painting, cartoon or sketch"),
+    Facts("domainnet", "DomainNet", **_RETHINK, num_classes=10,
           classes=tuple("bird feather headphones ice_cream teapot tiger whale windmill wine_glass zebra".split()),
           domains=dict.fromkeys(("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")),
           remark="ten classes, those of FedBN and FedPCL; FedPLCC does not name its own",
-          by_hand="get the six zip files and the lists DOMAIN_train.txt and DOMAIN_test.txt from http://ai.bu.edu/M3SDA/ and "
-          "put them into domainnet/, packed or unpacked; DOMAIN is clipart, infograph, painting, quickdraw, real or sketch"),
+          by_hand="get the six zip files and the lists DOMAIN_train.txt and DOMAIN_test.txt from http://ai.bu.edu/M3SDA/ and put "
+          "them into domainnet/, packed or unpacked; DOMAIN is clipart, infograph, painting, quickdraw, real or sketch"),
 )
 # fmt: on
 

@@ -16,24 +16,12 @@ class DataError(Exception):
 
 @dataclass(frozen=True)
 class Augmentation:
-    """Random changes to training images; the default changes nothing.
+    """Random changes to training images; the default changes nothing."""
 
-    Attributes
-    ----------
-    pad : int
-        Pixels added on each side before a random crop to the original size.
-    pad_mode : str
-        "constant" (zeros) or "reflect".
-    flip : bool
-        Mirror left to right with probability 1/2.
-    rotation : float
-        Rotate by an angle drawn uniformly from [-rotation, rotation], in degrees.
-    """
-
-    pad: int = 0
-    pad_mode: str = "constant"
-    flip: bool = False
-    rotation: float = 0.0
+    pad: int = 0  # pixels added on each side before a random crop to the original size
+    pad_mode: str = "constant"  # zeros; or "reflect"
+    flip: bool = False  # mirror left to right with probability 1/2
+    rotation: float = 0.0  # rotate by an angle drawn uniformly from [-rotation, rotation], in degrees
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -42,16 +30,11 @@ class Dataset:
 
     Attributes
     ----------
-    name : str
-        One of `fednb.data.NAMES`.
     images, test_images : Tensor, uint8 [N, C, H, W]
-        Pixel values 0..255.
     labels, test_labels : Tensor, int64 [N]
-        Class numbers, positions in `classes`.
+        Positions in `classes`.
     mean, std : tuple of float, length C
-        Per channel, of pixel values scaled to [0, 1]; the constants of the papers' code.
-    augmentation : Augmentation
-        What the papers' code does to training images.
+        Of pixel values scaled to [0, 1]; the constants of the papers' code, like `augmentation`.
     fingerprint : str
         16 hex digits, see `fingerprint`.
     source : str
@@ -85,7 +68,6 @@ class Dataset:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
         return len(self.classes)
 
     def __repr__(self) -> str:
@@ -99,7 +81,7 @@ class Dataset:
 
 
 class Content(NamedTuple):
-    """What readers return and the cache keeps: uint8 [N, C, H, W] and int64 [N], and what the files tell for note and remark."""
+    """What readers return and the cache keeps: arrays as in `Dataset`, and what the files tell for its note and remark."""
 
     images: np.ndarray
     labels: np.ndarray

@@ -1,4 +1,4 @@
-"""Loading: find a set, read it once, keep it decoded in a cache, and say what is not as published; downloads."""
+"""Loading: find a set, decode it once, and say what is not as published; downloads."""
 
 from __future__ import annotations
 
@@ -22,25 +22,9 @@ from fednb.data.catalog import DIGITS5, EMBEDDED, FACTS, Facts, facts_of
 from fednb.data.dataset import Content, DataError, Dataset, fingerprint
 from fednb.data.readers import Broken, Source, find, reason
 
-_TORCHVISION = {  # its class, and the options of each call
-    "mnist": ("MNIST", {}),
-    "cifar10": ("CIFAR10", {}),
-    "cifar100": ("CIFAR100", {}),
-    "emnist_letters": ("EMNIST", {"split": "letters"}),
-    "usps": ("USPS", {"train": True}, {"train": False}),
-    "svhn": ("SVHN", {"split": "train"}, {"split": "test"}),
-}
-
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
-    """Load a data set.
-
-    Parameters
-    ----------
-    name : str
-        One of `NAMES`.
-    root : path, optional
-        Folder that holds the sets; $FEDNB_DATA if not given, or else `data/` of the repository.
+    """Load a data set, one of `NAMES`, from the folder ``root``: if not given, $FEDNB_DATA or `data/` of the repository.
 
     Raises
     ------
@@ -48,22 +32,14 @@ def load(name: str, root: Path | str | None = None) -> Dataset:
         If the set is unknown, missing, damaged, or not of the published size.
     """
     facts = facts_of(name)
-    content, kind = _load(facts, _root(root))
+    content, source = _content(facts, _root(root))
     arrays = {key: torch.from_numpy(value) for key, value in content._asdict().items() if isinstance(value, np.ndarray)}
-    stand_ins = [facts.stand_in] if facts.stand_in else []
-    if facts.at_most:
-        fewer = [f"{n:,} of at most {m:,} {what}" for n, m, what in _counts(facts, content)[:2] if n < m]
-        stand_ins += [", ".join(fewer)] if fewer else []
     return Dataset(
         name,
         **arrays,
-        classes=content.classes,
-        mean=facts.mean,
-        std=facts.std,
-        augmentation=facts.augmentation,
-        fingerprint=content.fingerprint,
-        source=kind,
-        note="; ".join([*_departures(facts, content), *stand_ins]),
+        **{key: getattr(facts, key) for key in ("mean", "std", "augmentation")},
+        **{"classes": content.classes, "fingerprint": content.fingerprint, "source": source},
+        note="; ".join(filter(None, [*_compared(facts, content), facts.stand_in])),
         remark="; ".join(filter(None, [facts.remark, *content.remarks])),
         group_names=tuple(facts.domains),
     )
@@ -79,13 +55,7 @@ def where(name: str, root: Path | str | None = None) -> str:
 
 
 def download(name: str, root: Path | str | None = None) -> None:
-    """Fetch the official files of a set into `root` (see `load`), unless the complete set is already there.
-
-    Raises
-    ------
-    DataError
-        If the download fails; the message says how to do it by hand.
-    """
+    """Fetch the official files of a set into `root` (see `load`), unless the complete set is there; a `DataError` if not."""
     facts, folder = facts_of(name), _root(root)
     if name in EMBEDDED:
         print(f"{name} comes with scikit-learn and matplotlib; nothing to download.")
@@ -93,22 +63,14 @@ def download(name: str, root: Path | str | None = None) -> None:
     for part in ("mnist", "usps", "svhn") if name == "digits5" else ():
         download(part, folder)
     try:
-        complete = bool(facts.domains or facts.by_hand) or not _departures(facts, _load(facts, folder)[0])
-    except DataError:  # missing or damaged: fetch it
+        content, _ = _content(facts, folder)
+        complete = facts.at_most or not _compared(facts, content)
+    except DataError:  # missing or damaged
         complete = False
-    if not complete:
-        from torchvision import datasets  # slow to import
-
+    if not (complete or facts.domains or facts.by_hand):
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if facts.page.endswith(".zip"):
-                archive = {"md5": facts.md5 or None, "remove_finished": True}
-                datasets.utils.download_and_extract_archive(facts.page, str(folder), **archive)
-            else:
-                kind, *calls = _TORCHVISION[name]
-                place = folder / name if name in ("usps", "svhn") else folder
-                for options in calls:
-                    getattr(datasets, kind)(str(place), download=True, **options)
+            _fetch(facts, folder)
         except Exception as error:  # network, disk, archive: torchvision lets many kinds through
             raise DataError(
                 f"{facts.title} could not be downloaded ({reason(error)}): try again later, or fetch it by "
@@ -117,17 +79,25 @@ def download(name: str, root: Path | str | None = None) -> None:
     print(load(name, folder))  # or what to do by hand
 
 
+def _fetch(facts: Facts, folder: Path) -> None:
+    from torchvision import datasets  # slow to import
+
+    if facts.page.endswith(".zip"):
+        md5 = {"tiny_imagenet": "90528d7ca1a48142e341f4ef8d21d0de"}.get(facts.name)
+        datasets.utils.download_and_extract_archive(facts.page, str(folder), md5=md5, remove_finished=True)
+        return
+    splits = {"usps": [{"train": True}, {"train": False}], "svhn": [{"split": "train"}, {"split": "test"}]}
+    place = folder / facts.name if facts.name in splits else folder  # of these, all files lie side by side
+    for options in splits.get(facts.name, [{"split": "letters"} if facts.name == "emnist_letters" else {}]):
+        getattr(datasets, facts.name.partition("_")[0].upper())(str(place), download=True, **options)
+
+
 @functools.lru_cache(maxsize=2)
 def public_images(name: str, number: int, channels: int, side: int) -> torch.Tensor:
     """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
 
-    Parameters
-    ----------
-    name
-        ``"photographs"``: pieces of scikit-learn's two sample photographs, which need no download. Else a data set, whose
-        training images are taken: the first ones of a fixed permutation.
-    number, channels, side
-        How many, and their shape. Other shapes are resized, and grey is repeated or colour averaged.
+    "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is the first of its training images
+    in a fixed order. Other shapes are resized, and grey is repeated or colour averaged.
 
     Returns
     -------
@@ -145,30 +115,30 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
     return torch.from_numpy(images.copy())
 
 
-# From the files or from the cache
-
-
 def _root(root: Path | str | None) -> Path:
-    given = Path(root or os.environ.get("FEDNB_DATA") or ROOT / "data")
-    try:
-        return given.expanduser().absolute()
-    except RuntimeError as error:  # ~ of nobody
-        raise DataError(
-            f"{given} is no folder ({reason(error)}); set FEDNB_DATA to the folder that holds the data sets."
-        ) from error
+    return Path(os.path.abspath(os.path.expanduser(root or os.environ.get("FEDNB_DATA") or ROOT / "data")))
 
 
-def _load(facts: Facts, root: Path) -> tuple[Content, str]:
+def _content(facts: Facts, root: Path) -> tuple[Content, str]:
     """The content of a set and the kind of its source."""
     if facts.name in EMBEDDED:
-        return _checked(facts, synthetic.digits() if facts.name == "digits" else synthetic.embedded()), "embedded"
+        return _marked(facts, synthetic.digits() if facts.name == "digits" else synthetic.embedded()), "embedded"
     source, cache = _find(facts, root)
     content = _read_cache(cache)
     if content is None:
         with _explained(facts, root):
-            content = _checked(facts, source.read())
+            content = _marked(facts, source.read())
         _write_cache(cache, content)
     return content, source.kind
+
+
+def _marked(facts: Facts, content: Content) -> Content:
+    """Add the fingerprint; with an image in another domain it is another set."""
+    _compared(facts, content)  # refuses what is no part of the set
+    x, y, x_test, y_test, _, groups, test_groups, *_ = content
+    if facts.domains:
+        y, y_test = y + facts.num_classes * groups, y_test + facts.num_classes * test_groups
+    return content._replace(fingerprint=fingerprint(x, y, x_test, y_test))
 
 
 def _find(facts: Facts, root: Path) -> tuple[Source, Path]:
@@ -178,26 +148,20 @@ def _find(facts: Facts, root: Path) -> tuple[Source, Path]:
             parts = [_find(FACTS[part], root)[0] for part in DIGITS5]
             kind = parts[0].kind if len({part.kind for part in parts}) == 1 else "several"
             source = Source(kind, [file for part in parts for file in part.files], lambda: _digits5(root))
-        elif not (source := find(facts, root)):
-            if facts.name != "synthdigits":
-                raise _missing(facts, root)
-            source = Source("rendered", [Path(synthetic.__file__)], synthetic.synthdigits)  # anew when that changes
+        elif not (source := find(facts, root)) and facts.name == "synthdigits":
+            source = Source("rendered", [Path(synthetic.__file__)], synthetic.synthdigits)  # drawn anew when that changes
+        elif not source:
+            fix = facts.by_hand or f"get it with `python -m fednb data {facts.name}`"
+            places = "data/README.md says how it may lie there"
+            raise DataError(
+                f"{facts.title} was not found in {root} ({places}); {fix}, or set FEDNB_DATA to the folder that holds it."
+            )
         key = hashlib.blake2b(f"2 {source.kind}".encode(), digest_size=8)  # raise the 2 when the content changes
         for file in source.files:
             stat = file.stat()
             key.update(f"{str(file).removeprefix(str(root))} {stat.st_size} {stat.st_mtime_ns}\n".encode())
-    folder = Path(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache").expanduser()
-    return source, folder / f"{facts.name}-{key.hexdigest()}.npz"
-
-
-def _missing(facts: Facts, root: Path) -> DataError:
-    """Say where a set was looked for, and how to get it."""
-    name, fix = facts.name, facts.by_hand or f"get it with `python -m fednb data {facts.name}`"
-    tree, official, arrays = ("DOMAIN", "", "") if facts.domains else ("train", f"{facts.folders[0]}/, ", f", {name}.npz")
-    return DataError(
-        f"{facts.title} was not found: looked for {official}{name}/{tree}/CLASS/*.jpg, {name}/*.zip, {name}*.zip{arrays} in "
-        f"{root}; {fix}, or set FEDNB_DATA to the folder that holds it."
-    )
+    folder = os.path.expanduser(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache")
+    return source, Path(folder) / f"{facts.name}-{key.hexdigest()}.npz"
 
 
 @contextmanager
@@ -216,9 +180,9 @@ def _read_cache(path: Path) -> Content | None:
     """None if there is no cache or it is damaged in whatever way (zipfile checks the sums)."""
     try:
         with np.load(path, allow_pickle=False) as file:
-            meta = json.loads(str(file["meta"]))
-            told = {key: tuple(value) if isinstance(value, list) else value for key, value in meta.items()}
-            return Content(**{key: file[key] for key in file.files if key != "meta"}, **told)
+            told = json.loads(str(file["told"]))
+            told = {key: tuple(value) if isinstance(value, list) else value for key, value in told.items()}
+            return Content(**{key: file[key] for key in file.files if key != "told"}, **told)
     except Exception:
         return None
 
@@ -232,7 +196,7 @@ def _write_cache(path: Path, content: Content) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with open(part, "wb") as file:
-                np.savez(file, **arrays, meta=np.array(json.dumps(told)))
+                np.savez(file, **arrays, told=np.array(json.dumps(told)))
             os.replace(part, path)
         finally:
             part.unlink(missing_ok=True)
@@ -240,23 +204,16 @@ def _write_cache(path: Path, content: Content) -> None:
         print(f"fednb: no cache written in {path.parent} ({reason(error)})", file=sys.stderr)
 
 
-# Digit-5
-
-
 def _digits5(root: Path) -> Content:
     """Five sets of digits, each image resized to 32x32 and grey repeated to three channels, as in RethinkFL."""
-    facts = FACTS["digits5"]
-    parts = [_load(FACTS[part], root)[0] for part in DIGITS5]
-    sizes = [[len(part.labels) for part in parts], [len(part.test_labels) for part in parts]]
-    return Content(
-        np.concatenate([_as_rgb(part.images, facts.shape[1]) for part in parts]),
-        np.concatenate([part.labels for part in parts]),
-        np.concatenate([_as_rgb(part.test_images, facts.shape[1]) for part in parts]),
-        np.concatenate([part.test_labels for part in parts]),
-        facts.classes,
-        *(np.repeat(np.arange(len(parts)), size) for size in sizes),
-        notes=tuple(f"{domain}: {note}" for domain, part in zip(facts.domains, parts, strict=True) for note in part.notes),
-    )
+    facts, arrays, groups = FACTS["digits5"], [], []
+    parts = [_content(FACTS[part], root)[0] for part in DIGITS5]
+    for images, labels in (("images", "labels"), ("test_images", "test_labels")):
+        arrays.append(np.concatenate([_as_rgb(getattr(part, images), facts.shape[1]) for part in parts]))
+        arrays.append(np.concatenate([getattr(part, labels) for part in parts]))
+        groups.append(np.repeat(np.arange(len(parts)), [len(getattr(part, labels)) for part in parts]))
+    notes = [f"{domain}: {note}" for domain, part in zip(facts.domains, parts, strict=True) for note in part.notes]
+    return Content(*arrays, facts.classes, *groups, notes=tuple(notes))
 
 
 def _as_rgb(images: np.ndarray, side: int) -> np.ndarray:
@@ -269,46 +226,25 @@ def _as_rgb(images: np.ndarray, side: int) -> np.ndarray:
     return np.broadcast_to(images, (len(images), 3, side, side))
 
 
-# Against what was published
-
-
-def _counts(facts: Facts, content: Content) -> list[tuple[int, int, str]]:
-    """What was found, what was published, and of what."""
-    if not facts.domains:
-        found = (len(content.labels), len(content.test_labels), len(content.classes))
-        return list(
-            zip(found, (*facts.sizes, facts.num_classes), ("training images", "test images", "classes"), strict=True)
-        )
-    return [
-        (int((groups == g).sum()), published, f"{split} images in {domain}")
-        for g, (domain, sizes) in enumerate(facts.domains.items())
-        if sizes
-        for groups, published, split in zip(content[5:7], sizes, ("training", "test"), strict=True)
-    ]
-
-
-def _checked(facts: Facts, content: Content) -> Content:
-    """Refuse more than was published; add the fingerprint."""
-    for found, published, what in _counts(facts, content):
-        if found > published:
-            raise DataError(f"{facts.title} has {published:,} {what}, but {found:,} were found; remove the others.")
-    x, y, x_test, y_test = content[:4]
-    if facts.domains:  # with an image in another domain it is another set
-        y, y_test = y + facts.num_classes * content.train_groups, y_test + facts.num_classes * content.test_groups
-    return content._replace(fingerprint=fingerprint(x, y, x_test, y_test))
-
-
-def _departures(facts: Facts, content: Content) -> list[str]:
-    """Say what is not as published: fewer images or classes, other images, and what the files tell."""
-    counts = _counts(facts, content)
-    fewer = [f"{n:,} of {m:,} {what}" for n, m, what in counts if n < m and (not facts.at_most or what == "classes")]
-    if facts.domains:  # in pairs of training and test images
-        fewer = [
-            f"{what.partition(' in ')[2]} {n:,} of {m:,} training and {n_test:,} of {m_test:,} test images"
-            for (n, m, what), (n_test, m_test, _) in zip(counts[::2], counts[1::2], strict=True)
-            if n < m or n_test < m_test
-        ]
-    notes = [f"subset: {', '.join(fewer)}"] if fewer else []
-    if not fewer and not content.notes and facts.fingerprint not in ("", content.fingerprint):
+def _compared(facts: Facts, content: Content) -> list[str]:
+    """Say what is not as published, and refuse more than that."""
+    groups = content.train_groups, content.test_groups
+    images, classes, most = [], [], "at most " if facts.at_most else ""
+    for g, (domain, sizes) in enumerate((facts.domains or {"": facts.sizes}).items()):
+        found = [int((x == g).sum()) for x in groups] if domain else [len(content.labels), len(content.test_labels)]
+        rows = list(zip(found, sizes or found, ("training", "test"), strict=True))
+        for n, m, split in rows:
+            if n > m:
+                what = f"{split} images in {domain}" if domain else f"{split} images"
+                raise DataError(f"{facts.title} has {m:,} {what}, but {n:,} were found; remove the others.")
+        if not domain:
+            images += [f"{n:,} of {most}{m:,} {split} images" for n, m, split in rows if n < m]
+        elif any(n < m for n, m, _ in rows):
+            images.append(f"{domain} {' and '.join(f'{n:,} of {m:,} {split}' for n, m, split in rows)} images")
+    if len(content.classes) != facts.num_classes:
+        classes.append(f"{len(content.classes)} of {facts.num_classes} classes")
+    subset = classes if most else images + classes
+    notes = [f"subset: {', '.join(subset)}"] if subset else []
+    if not subset and not content.notes and facts.fingerprint not in ("", content.fingerprint):
         notes.append("images or labels differ from the published ones")
-    return [*notes, *content.notes]
+    return [*notes, *content.notes, *([", ".join(images)] if most and images else [])]

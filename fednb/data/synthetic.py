@@ -1,11 +1,9 @@
 """Data that need no download: scikit-learn's digits, domains made of them, and digits drawn in matplotlib's fonts.
 
-SynthDigits was made of digits in fonts "by varying the text itself (that includes different one-, two-, and
-three-digit numbers), positioning, orientation, background and stroke colors, and the amount of blur" (Y. Ganin and
-V. Lempitsky, *Unsupervised domain adaptation by backpropagation*, ICML 2015). Its generator was not published; "colours"
-follows that description, and "scenes" puts the same digits on photographs. Outlines are filled here, in double
-precision, instead of by a font engine, whose pixels differ from version to version. Image i depends on
-(seed, purpose, i) alone.
+SynthDigits was made of digits in fonts "by varying the text itself (that includes different one-, two-, and three-digit
+numbers), positioning, orientation, background and stroke colors, and the amount of blur" (Y. Ganin and V. Lempitsky, ICML
+2015). Its generator was not published; what is drawn here follows that description. Outlines are filled in double precision,
+not by a font engine, whose pixels differ from version to version. Image i depends on (seed, purpose, i) alone.
 """
 
 from __future__ import annotations
@@ -32,9 +30,6 @@ FONTS = (
 )  # all files that hold upright arabic digits of full height
 _GREY = np.array([0.299, 0.587, 0.114])  # luminance of red, green, blue
 _UP = 4  # rows and columns of samples per pixel
-
-
-# Sets
 
 
 def digits() -> Content:
@@ -64,14 +59,9 @@ def synthdigits() -> Content:
 def embedded(seed: int = 0) -> Content:
     """Five domains of digits, 16x16 RGB, from what is installed: a domain shift without any download.
 
-    - Digits: scikit-learn's digits as they are
-    - Slanted: thick and slanted
-    - Blended: the absolute difference of digit and a patch of a photograph, as MNIST-M was made
-    - Fonts: matplotlib's fonts in colours, in place of SynthDigits
-    - Scenes: the same on patches of photographs, with neighbours, in place of SVHN
-
-    No handwritten digit is in two images of the set: the digits are divided among training and test images of all
-    domains first. Training and test images do not share a patch of a photograph.
+    scikit-learn's digits as they are; thick and slanted; as the absolute difference with a patch of a photograph, as MNIST-M
+    was made; matplotlib's fonts in colours, in place of SynthDigits; these on photographs, in place of SVHN. No handwritten
+    digit is in two images: they are divided among training and test images of all domains first.
     """
     facts = FACTS["digits5_mini"]
     side, arrays, groups = facts.shape[1], [], []
@@ -128,9 +118,6 @@ def _slanted(digit: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarr
     return ndimage.grey_dilation(_enlarged(digit, side, slant), footprint=np.ones((2, 2)))
 
 
-# Photographs
-
-
 @functools.cache
 def photographs() -> tuple[np.ndarray, ...]:
     """scikit-learn's two sample photographs, uint8 [427, 640, 3] each."""
@@ -140,10 +127,7 @@ def photographs() -> tuple[np.ndarray, ...]:
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A random piece of a photograph, reduced by a factor of 1, 2 or 3: float64 [size, size, 3], 0 to 1.
-
-    Those for training come from the left two thirds of the photographs, those for testing from the rest.
-    """
+    """A piece of a photograph, for training of its left two thirds, reduced by 1, 2 or 3: [size, size, 3], 0 to 1."""
     photograph = photographs()[rng.integers(2)]
     middle = photograph.shape[1] * 2 // 3
     photograph = photograph[:, :middle] if train else photograph[:, middle:]
@@ -153,28 +137,20 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
     return piece.reshape(size, scale, size, scale, 3).mean((1, 3))
 
 
-# Drawn digits
-
-
 def draw(labels: np.ndarray, size: int, seed: int, train: bool, kind: str) -> np.ndarray:
-    """Draw digits in fonts: uint8 [N, 3, size, size].
+    """Draw the digits ``labels`` in fonts, with neighbours, as house numbers have them: uint8 [N, 3, size, size].
 
-    Parameters
-    ----------
-    labels
-        The digit in the middle of each image, [N].
-    size
-        Side of the images, in pixels.
-    train
-        Training and test images come from different random numbers.
-    kind
-        "colours": on coloured grounds, with clutter and blur, as in SynthDigits; "scenes": on patches of photographs.
-        Both have neighbours, as house numbers do.
+    ``kind`` is "colours", on coloured grounds with clutter, as in SynthDigits, or "scenes", on patches of photographs.
     """
     images = np.empty((len(labels), 3, size, size), np.uint8)
     for i, label in enumerate(tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)):
         rng = seeds.generator(seed, f"{kind} {'train' if train else 'test'}", client=i)
-        ground = _clutter(rng, size) if kind == "colours" else _scene(rng, size, train)
+        if kind == "colours":
+            ground = _clutter(rng, size)
+        else:  # lighter or darker, with less or more contrast
+            piece = patch(rng, size, train)
+            mean = piece.mean((0, 1))
+            ground = np.clip(mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1)
         image = _paint(rng, ground, _number(rng, int(label), size))
         blur = rng.uniform(0, 1.1) * size / 32
         image = ndimage.gaussian_filter(image, (blur, blur, 0), mode="nearest")
@@ -210,13 +186,7 @@ def outlines() -> list[list[list[np.ndarray]]]:
 
 
 def cover(polygons: list[np.ndarray], size: int) -> np.ndarray:
-    """How much of each pixel lies inside the polygons (even-odd rule): float64 [size, size], 0 to 1.
-
-    Parameters
-    ----------
-    polygons
-        Corners (x, y) in pixels, [n, 2] each; the first pixel reaches from 0 to 1.
-    """
+    """How much of each pixel lies inside polygons (even-odd rule) with corners (x, y) [n, 2], in pixels: [size, size]."""
     n = size * _UP
     start = np.concatenate(polygons) * _UP
     end = np.concatenate([np.roll(polygon, -1, axis=0) for polygon in polygons]) * _UP
@@ -246,13 +216,6 @@ def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
         shade = np.clip(first + rng.uniform(-0.35, 0.35, 3), 0, 1)
         ground = ground + 0.8 * cover([corners], size)[..., None] * (shade - ground)
     return ground
-
-
-def _scene(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A patch of a photograph, lighter or darker, with less or more contrast."""
-    piece = patch(rng, size, train)
-    mean = piece.mean((0, 1))
-    return np.clip(mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1)
 
 
 def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]:

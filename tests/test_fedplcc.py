@@ -354,7 +354,7 @@ def test_a_run_that_blows_up_ends_as_diverged(name):
 def given_of(fed, received, t=1):
     """What the first client's loss may read."""
     client = fed.clients[0]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load(received)
         return fed.method.prepare(client, received, t)
 
@@ -818,7 +818,7 @@ def test_the_public_step_is_one_step_of_adam_on_the_literal_loss(federate):
     client, ends = fed.clients[1], []
     for dirt in (0.0, 1e3):  # gradients that another client has left behind
         client.memory["model"] = client.random_weights()
-        with fed.hand_model(client):
+        with fed.lend_model(client):
             for parameter in client.model.parameters():
                 parameter.grad = torch.full_like(parameter, dirt)
             assert method.agree(client, received, 0, x) == {}

@@ -46,7 +46,7 @@ def test_fedprox_with_mu_0_is_fedavg_bit_for_bit(federate, identical, rounds):
 def test_the_proximal_term_by_hand(quadratics):
     fed, _, _ = quadratics(FedProx(mu=0.5))
     client = fed.clients[0]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load({"model": {"w": torch.tensor([1.0, 2.0])}})
         given = fed.method.prepare(client, {}, 0)
         client.load({"model": {"w": torch.tensor([4.0, 0.0])}})
@@ -130,7 +130,7 @@ def test_the_gradient_of_the_correction_is_c_minus_ci(quadratics, rounds):
     fed, _, _ = quadratics(SCAFFOLD())
     rounds(fed, 2)
     client = fed.clients[3]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         received = fed.method.broadcast(fed.server, 3)
         client.load(received)
         given = fed.method.prepare(client, received, 2)
@@ -391,7 +391,7 @@ def result(monkeypatch, make_dataset, done):
         for _ in range(s.num_rounds):
             fed.run_round()
         curves = [{n: v for n, v in e.items() if n == "accuracy" or n.startswith("loss/")} for e in fed.history]
-        with fed.hand_model(fed.clients[0]):
+        with fed.lend_model(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
             weights = torch.cat([v.float().flatten() for v in fed.clients[0].state().values()])
         done[str(s)] = runs.key(s, fed.dataset.fingerprint), curves, weights

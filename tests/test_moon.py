@@ -126,7 +126,7 @@ def test_batch_norm_buffers_of_frozen_networks_do_not_move(federate, identical):
     received = {n: v.clone() for n, v in fed.server["model"].items()}
     server = fed.server
     client = fed.clients[0]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load(fed.method.broadcast(server, 0))
         given = fed.method.prepare(client, fed.method.broadcast(server, 0), 2)
         client.model.train()
@@ -218,7 +218,7 @@ def test_sampled_clients_keep_stale_models_and_new_ones_have_no_contrast(federat
         sampled = [client.id for client in fed.sample(t)]
         for client in fed.clients:
             received = fed.method.broadcast(fed.server, client.id)
-            with fed.hand_model(client):
+            with fed.lend_model(client):
                 frozen = fed.method.prepare(client, received, t)["frozen"]
             if client.id in last:
                 assert identical(frozen[1:], [last[client.id][1]])
@@ -250,7 +250,7 @@ def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(f
     states = []
     for client in new:
         for _ in range(2):  # the same whenever it is asked for
-            with fed.hand_model(client):
+            with fed.lend_model(client):
                 received = fed.method.broadcast(fed.server, client.id)
                 frozen = fed.method.prepare(client, received, 1)["frozen"]
                 assert identical(frozen[0], received["model"])

@@ -72,7 +72,9 @@ def trainings(monkeypatch):
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fednb.experiments.runs", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"])
+    context.set_forkserver_preload(
+        ["fednb.experiments.runs", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"]
+    )
     return context
 
 
@@ -524,7 +526,7 @@ def test_networks_and_images_are_channels_last(precision):
     def look(module, given):
         seen.extend(v.is_contiguous(memory_format=torch.channels_last) for v in (*given, module.weight))
 
-    with fed.hand_model(fed.clients[0]):
+    with fed.lend_model(fed.clients[0]):
         convolutions = [m for m in fed.clients[0].model.modules() if isinstance(m, torch.nn.Conv2d)]
         for convolution in convolutions:
             convolution.register_forward_pre_hook(look)

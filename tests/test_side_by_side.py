@@ -44,7 +44,7 @@ def test_the_shift_is_the_logarithm_of_the_clients_class_frequencies(ragged):
     """Against a loop over images, with a class that the client does not have."""
     fed = ragged(FedPrior(strength=2.0), ([0, 1, 1], [2, 0], [1, 2], [0, 1, 2]))
     client = fed.clients[0]  # 7 images of class 0, 13 of class 1, none of class 2
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load({"model": fed.server["model"]})
         given = fed.method.prepare(client, {}, 0)
         x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
@@ -70,7 +70,7 @@ def test_a_class_that_the_client_does_not_have_is_pushed_down_less(ragged):
     for strength in (0.0, 1.0):
         fed = ragged(FedPrior(strength=strength), ([0, 1], [2, 0], [1, 2], [0, 1, 2]))
         client = fed.clients[0]
-        with fed.hand_model(client):
+        with fed.lend_model(client):
             client.load({"model": fed.server["model"]})
             given = fed.method.prepare(client, {}, 0)
             x, y = next(fed.batches(client.indices, np.random.default_rng(0)))

@@ -30,8 +30,9 @@ from tqdm import tqdm
 from fednb import ROOT, data, models, partition, seeds
 from fednb import evaluation as evaluate
 from fednb.data import Dataset
+from fednb.experiments import cuda_graphs
 from fednb.experiments.settings import Settings, SettingsError, departures
-from fednb.federation import FedAvg, Federation
+from fednb.federation import FedAvg, Federation, train_eagerly
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -211,7 +212,7 @@ def federation(
     settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
 ) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
-    dataset = load_dataset(settings.dataset)
+    chosen, dataset = _device(device), load_dataset(settings.dataset)
     _, channels, side, _ = dataset.images.shape
 
     def build_model(name: str = settings.model) -> models.Net:
@@ -242,8 +243,9 @@ def federation(
             seed=settings.seed,
             participation=settings.participation,
             evaluate_every=settings.evaluate_every or 1,
-            device=_device(device),
-            workers=workers,
+            device=chosen,
+            workers=workers or _workers(chosen),
+            train=train_eagerly if chosen == "cpu" else cuda_graphs.Recorder(),
         )
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
@@ -253,6 +255,14 @@ def device_name(chosen: str | None = None) -> tuple[str, bool]:
     """The name of the device on which runs are made here, as records have it, and whether it is a GPU."""
     device = _device(chosen)
     return (_cpu_name(), False) if device == "cpu" else (torch.cuda.get_device_name(device), True)
+
+
+def _workers(device: str) -> int:
+    """``$FEDNB_WORKERS``, or one per core; on a GPU one."""
+    text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
+    return int(text)
 
 
 def _device(chosen: str | None) -> str:

@@ -27,7 +27,7 @@ _OPTIONAL += ("keep_last", "local_steps", "evaluate_every", "precision")
 _SAME_AS_NONE = {"heterogeneous": False, "pretrained": False, "keep_last": False, "evaluate_every": 1}
 _SAME_AS_NONE |= {"precision": "float32"}
 # A run may look at its accuracy as often as it likes: it ends as the paper's
-NO_DEPARTURE = ("evaluate_every",)
+NO_DEVIATION = ("evaluate_every",)
 
 # MOON, section 4.1; FedProc and FedSSC follow it. What is not in the paper is in its code.
 _MOON = dict.fromkeys(_OPTIONAL) | {
@@ -369,10 +369,10 @@ def _like(default: Any, value: Any, name: str) -> Any:
     return value
 
 
-def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``.
+def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
+    """In which settings a run deviates from the paper's: ``["num_rounds 20 instead of 100", ...]``.
 
-    Neither seeds nor `NO_DEPARTURE` count.
+    Neither seeds nor `NO_DEVIATION` count.
 
     Parameters
     ----------
@@ -385,7 +385,7 @@ def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     return [
         f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()
-        if name in paper and name not in (*unread, *NO_DEPARTURE) and value != paper[name]
+        if name in paper and name not in (*unread, *NO_DEVIATION) and value != paper[name]
     ]
 
 

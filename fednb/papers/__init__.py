@@ -93,6 +93,11 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def methods() -> dict[str, type]:
+    """The methods of all numbered notebooks, by name."""
+    return {name: cls for path in notebooks() for name, cls in getattr(load(path.stem), "METHODS", {}).items()}
+
+
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
     """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given.
 

@@ -122,7 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 def _sweep(args: argparse.Namespace) -> int:
     begin = time.monotonic()  # reading the sweeps is part of a budget
 
-    from fednb.experiments import runs, settings, sweep
+    from fednb.experiments import ledger, settings, sweep
 
     if args.budget and args.scheduler:
         raise sweep.SweepError(sweep.NO_BUDGET)
@@ -158,12 +158,12 @@ def _sweep(args: argparse.Namespace) -> int:
                 made += f" (the shortest takes about {durations.words(min(seconds for _, seconds in summary.unfit))})"
             if summary.without_data:
                 made += f", {len(summary.without_data)} lack data"
-        print(f"{made}; records are in {runs.runs_folder()}.")
+        print(f"{made}; records are in {ledger.runs_folder()}.")
     return 1 if summary.failed else 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fednb.experiments import runs, sweep
+    from fednb.experiments import ledger, sweep
 
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
@@ -175,7 +175,7 @@ def _run(args: argparse.Namespace) -> int:
         if error is not None:
             print(f"fednb: the run failed: {error}\n       log: {sweep.log_path(job)}", file=sys.stderr)
             return 1
-    record = runs.read(job.path)
+    record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
     print("no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %", f"({record['status']})")
     print(f"record: {job.path}")
@@ -213,21 +213,21 @@ def _status(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     from fednb import ROOT, papers
-    from fednb.experiments import runs
+    from fednb.experiments import ledger
     from fednb.reporting import report
     from fednb.reporting.compare import tables_in
 
-    sweeps, folder = papers.folder() / "sweeps", (args.runs or runs.runs_folder()).absolute()
+    sweeps, folder = papers.folder() / "sweeps", (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
-        raise runs.RunError(f"There is no folder of run records at {folder}.")
-    ledger = runs.load(folder)
+        raise ledger.RunError(f"There is no folder of run records at {folder}.")
+    ledger = ledger.load(folder)
     for table in tables_in(sweeps).values():
         print(report.text(table, ledger), end="\n\n")
     out = (args.out or folder.parent).absolute()
     written = report.write_all(sweeps, out, folder)
     readme = ROOT / "README.md"
     if out == ROOT / "results" and readme.exists():  # the project's own tables
-        runs.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
+        ledger.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
         written.append(readme)
     print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
     print(f"What holds up, and what does not, is in {out / 'REPORT.md'}")

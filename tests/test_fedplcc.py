@@ -31,7 +31,7 @@ from fednb.papers.fedplcc import (
 
 from fednb import models
 from fednb.data import DataError, domains
-from fednb.experiments import runs, settings
+from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
 from fednb.prototypes import join, padded, select
@@ -343,7 +343,7 @@ def test_a_run_that_blows_up_ends_as_diverged(name):
     s = settings.resolve(
         METHODS, method=name.split(",")[0], dataset="digits", num_clients=3, num_rounds=3, lr=1e25, local_epochs=1, **given
     )
-    record = runs.run(s, METHODS, workers=1)
+    record = runner.run(s, METHODS, workers=1)
     assert record["status"] == "diverged"
     assert record["final"] == {}
 
@@ -1004,11 +1004,11 @@ def test_grey_public_images_are_the_mean_of_the_coloured_ones():
 
 def test_public_images_of_a_data_set_are_its_training_images_without_repetition():
     images = domains.public_images("digits", 50, 1, 8)
-    known = {image.numpy().tobytes() for image in runs.load_dataset("digits").images}
+    known = {image.numpy().tobytes() for image in build.load_dataset("digits").images}
     assert all(image.numpy().tobytes() in known for image in images)
-    assert not torch.equal(images, runs.load_dataset("digits").images[:50])
+    assert not torch.equal(images, build.load_dataset("digits").images[:50])
     everything = domains.public_images("digits", 10**6, 1, 8)
-    assert len(everything) == len(runs.load_dataset("digits").images)
+    assert len(everything) == len(build.load_dataset("digits").images)
 
 
 def test_public_batches_are_drawn_anew_in_each_round_and_for_each_seed(federate):

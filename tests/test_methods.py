@@ -13,7 +13,7 @@ from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM, FedProx
 from torch import nn
 
 from fednb import models, papers
-from fednb.experiments import runs, settings
+from fednb.experiments import build, ledger, settings
 from fednb.federation import FedAvg
 
 GOLDEN = Path(__file__).with_name("golden.json")
@@ -234,7 +234,7 @@ class Loss(nn.Module):
 @pytest.fixture(scope="module", params=METHODS)
 def trained(request):
     """Three clients in their second round: the method, their networks, batches and what they were given."""
-    fed = runs.federation(quick(request.param, num_clients=3), METHODS, workers=1)
+    fed = build.federation(quick(request.param, num_clients=3), METHODS, workers=1)
     fed.run_round()
     networks, batches, givens = [], [], {}
     prepare = fed.method.prepare
@@ -378,8 +378,8 @@ def result(monkeypatch, make_dataset, done):
         "mnist": make_dataset(images=200, shape=(1, 28, 28), num_classes=10),
         "cifar10": make_dataset(images=16, shape=(3, 32, 32), num_classes=10),
     }
-    plain = runs.load_dataset
-    monkeypatch.setattr(runs, "load_dataset", lambda name: noise.get(name) or plain(name))
+    plain = build.load_dataset
+    monkeypatch.setattr(build, "load_dataset", lambda name: noise.get(name) or plain(name))
     monkeypatch.setattr(models, "_imagenet_weights", lambda name: {"layer1.0.conv1.weight": torch.ones(64, 64, 3, 3)})
     monkeypatch.setitem(models.MODELS, "linear", (lambda channels, side: (nn.Flatten(), channels * side**2), (8, 8), (8,)))
 
@@ -387,14 +387,14 @@ def result(monkeypatch, make_dataset, done):
         s = quick(method, **given)
         if str(s) in done:
             return done[str(s)]
-        fed = runs.federation(s, METHODS, workers=1)
+        fed = build.federation(s, METHODS, workers=1)
         for _ in range(s.num_rounds):
             fed.run_round()
         curves = [{n: v for n, v in e.items() if n == "accuracy" or n.startswith("loss/")} for e in fed.history]
         with fed.lend_model(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
             weights = torch.cat([v.float().flatten() for v in fed.clients[0].state().values()])
-        done[str(s)] = runs.key(s, fed.dataset.fingerprint), curves, weights
+        done[str(s)] = ledger.key(s, fed.dataset.fingerprint), curves, weights
         return done[str(s)]
 
     return run
@@ -437,7 +437,7 @@ def digest(name):
     """What two short rounds of a method end with, to four significant digits."""
     usual = {"num_rounds": 2, "local_epochs": 2, "batch_size": 8, "beta": 5.0}
     calm = {"lr": 0.01, "local_epochs": 1} | CALM[name] if name in CALM else {}
-    fed = runs.federation(quick(name, **usual | calm), METHODS, workers=1)
+    fed = build.federation(quick(name, **usual | calm), METHODS, workers=1)
     entries = [fed.run_round() for _ in range(2)]
     names = [n for n in entries[-1] if n == "accuracy" or n.startswith("loss/")]
     curves = {n: [e[n] for e in entries if n in e] for n in names}  # MOON's contrast begins in the second round
@@ -468,6 +468,6 @@ def test_numerics_are_the_recorded_ones(name):
     changed += [n for n in sorted(new.keys() & old.keys()) if not agrees(n, new[n], old[n], clusters)]
     assert not changed, (
         f"Two short rounds of {name} no longer end as recorded in {GOLDEN.name} ({', '.join(changed)}). If numerics "
-        "changed on purpose, raise runs.RESULTS_VERSION and renew the digests: "
+        "changed on purpose, raise ledger.RESULTS_VERSION and renew the digests: "
         f"{UPDATE}=1 python -m pytest tests/test_methods.py"
     )

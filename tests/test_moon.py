@@ -10,7 +10,7 @@ from fednb.papers.foundations import FedAvgM
 from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, cosine, model_contrastive
 
 from fednb import models
-from fednb.experiments import runs, settings
+from fednb.experiments import build, settings
 from fednb.federation import FedAvg
 
 
@@ -322,9 +322,9 @@ def test_server_momentum_is_checked_in_the_combination_too():
 def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch, method):
     """The path of the CIFAR-100 and Tiny-ImageNet tables: the paper's network, on noise of a quarter of its side."""
     noise = make_dataset(images=4, tests=2, shape=(3, 8, 8), num_classes=3)
-    monkeypatch.setattr(runs, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
     small = {"num_clients": 1, "num_rounds": 2, "local_epochs": 1, "batch_size": 4, "partition": "iid"}
-    fed = runs.federation(settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1)
+    fed = build.federation(settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1)
     assert models.num_parameters(fed.build_model()) > 27_000_000
     entries = [fed.run_round() for _ in range(2)]
     assert fed.clients[0].steps == 1

@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from fednb import ROOT, papers
-from fednb.experiments import runs, sweep
+from fednb.experiments import ledger, sweep
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
 
@@ -115,19 +115,19 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks, tmp
     assert papers.path("moon") == own
     assert papers.path("foundations") == ROOT / "notebooks" / "00_foundations.ipynb"
     assert own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
-    assert runs.runs_folder().is_relative_to(tmp_path)
+    assert ledger.runs_folder().is_relative_to(tmp_path)
 
 
 def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
     monkeypatch.delenv("FEDNB_RUNS")
-    assert runs.runs_folder() == ROOT / "results" / "runs"
+    assert ledger.runs_folder() == ROOT / "results" / "runs"
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    assert runs.runs_folder() == tmp_path / "results" / "runs"
+    assert ledger.runs_folder() == tmp_path / "results" / "runs"
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
     monkeypatch.setattr(runs, "ROOT", tmp_path / "site-packages")  # installed without notebooks
     (tmp_path / "hand-out").mkdir()
     monkeypatch.chdir(tmp_path / "hand-out")
-    assert runs.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
+    assert ledger.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
     assert sweep.environment()["FEDNB_RUNS"] == str(tmp_path / "hand-out" / "results" / "runs")
 
 

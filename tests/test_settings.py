@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb.experiments import runs, settings
+from fednb.experiments import build, ledger, settings
 from fednb.experiments.settings import SettingsError, departures
 
 
@@ -272,7 +272,7 @@ def test_how_often_a_run_is_evaluated_is_no_departure():
 )
 def test_what_says_the_same_as_none_makes_the_same_recipe(off):
     assert resolve(dataset="mnist", **off) == resolve(dataset="mnist")
-    assert runs.key(resolve(dataset="mnist", **off), "f") == runs.key(resolve(dataset="mnist"), "f")
+    assert ledger.key(resolve(dataset="mnist", **off), "f") == ledger.key(resolve(dataset="mnist"), "f")
 
 
 def test_what_the_paper_has_is_switched_off_by_false():
@@ -298,7 +298,7 @@ def test_settings_print_one_line_each():
 )
 def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
     with pytest.raises(SettingsError, match=message):
-        runs.federation(resolve(**given), METHODS)
+        build.federation(resolve(**given), METHODS)
 
 
 def test_a_network_without_projection_head_is_refused_with_one():

@@ -13,7 +13,7 @@ import yaml
 from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
-from fednb.experiments import runs, settings, sweep
+from fednb.experiments import ledger, runner, settings, sweep
 from fednb.federation import FedAvg
 from fednb.reporting import report
 
@@ -146,8 +146,8 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     done = sweep.execute_again(table.jobs[2], sweep.environment(), attempts=1, stop=lambda: False)  # as a sweep does
     assert done is None, done
     for job in table.jobs:
-        runs.run(job.settings, papers.load("07_mine").METHODS)
-    report.write_all(notebooks / "sweeps", tmp_path, runs.runs_folder())
+        runner.run(job.settings, papers.load("07_mine").METHODS)
+    report.write_all(notebooks / "sweeps", tmp_path, ledger.runs_folder())
     text = (tmp_path / "tables" / "mine.md").read_text()
     (line,) = re.findall(r"^\| FedMine \|(.*)\|$", text, re.M)
     numbers = [value.strip() for value in line.split("|")]

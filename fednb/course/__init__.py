@@ -50,7 +50,7 @@ def same_rounds(
 
     Partition, initial weights and batches are drawn from the student's seed.
     """
-    from fednb.experiments import runs
+    from fednb.experiments import build
     from fednb.experiments.settings import resolve
 
     seed = int(draws("whole method").integers(1000))
@@ -58,7 +58,7 @@ def same_rounds(
     for name in names:
         histories = []
         for known in (methods, released):
-            federation = runs.federation(resolve(known, method=name, **short), known, device="cpu")
+            federation = build.federation(resolve(known, method=name, **short), known, device="cpu")
             for _ in range(num_rounds):
                 federation.run_round()
             histories.append(federation.history)

@@ -168,14 +168,14 @@ def solution_lines(source: str) -> set[str]:
 
 
 WHOLE = """# Check of the whole: three rounds of each method of this notebook.
-from fednb.experiments import runs
+from fednb.experiments import build
 from fednb.experiments.settings import resolve
 
 of_this_notebook = [name for name, method in METHODS.items() if method.__module__ == "__main__"]
 assert of_this_notebook, "the last exported cell defines METHODS"
 for name in of_this_notebook:
     short = dict(dataset=dataset, num_rounds=3, local_epochs=1)
-    federation = runs.federation(resolve(METHODS, method=name, **short), METHODS, device="cpu")
+    federation = build.federation(resolve(METHODS, method=name, **short), METHODS, device="cpu")
     for _ in range(3):
         federation.run_round()
 ### BEGIN HIDDEN TESTS

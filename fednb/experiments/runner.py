@@ -72,8 +72,8 @@ def run(
                 return record
             if state == "other data":
                 raise RunError(
-                    f"{path.name} is recorded on other data than are here: set FEDNB_RUNS to another folder to keep both, or "
-                    "run with again=True to replace it."
+                    f"{path.name} is recorded on other data than are here: set FEDNB_RUNS to another folder to keep both, "
+                    "or run with again=True to replace it."
                 )
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was

@@ -383,6 +383,12 @@ def domain_names(name: str) -> tuple[str, ...]:
     return tuple(_FACTS[name].domains)
 
 
+def num_images(name: str) -> int:
+    """Training images of the published set, without loading it."""
+    facts = _FACTS[name]
+    return sum(sizes[0] for sizes in facts.domains.values() if sizes) or facts.sizes[0]
+
+
 _EMBEDDED = ("digits", "digits5_mini")
 
 

@@ -20,6 +20,7 @@ import linecache
 import os
 import re
 import sys
+import traceback
 import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -99,9 +100,28 @@ def load(name: str) -> ModuleType:
     return module
 
 
-def methods() -> dict[str, type]:
-    """The methods of all numbered notebooks, by name."""
-    return {name: cls for path in notebooks() for name, cls in getattr(load(path.stem), "METHODS", {}).items()}
+def methods(name: str | None = None) -> dict[str, type]:
+    """``METHODS``, the methods of a notebook by name; or of all numbered notebooks together.
+
+    Raises
+    ------
+    NotebookError
+        If its export cells fail, or do not define them.
+    """
+    if name is None:
+        return {method: cls for path in notebooks() for method, cls in methods(path.stem).items()}
+    try:
+        found = getattr(load(name), "METHODS", None)
+    except NotebookError:
+        raise
+    except (Exception, SystemExit) as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path(name))]
+        where = f" in line {lines[-1]} of them" if lines else ""
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise NotebookError(f"The export cells of {path(name).name} fail{where} ({told[:200]}): mend them first.") from error
+    if not isinstance(found, dict) or not all(isinstance(cls, type) for cls in found.values()):
+        raise NotebookError(f'{path(name).name} must export METHODS, a dict of methods by name: METHODS = {{"Mine": Mine}}.')
+    return found
 
 
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
@@ -196,7 +216,7 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
     for name in more:
         if given.get(name) is not None:
             raise SettingsError(f"{name} is given twice, as a parameter and in more.")
-    return resolve(namespace.get("METHODS") or load(notebook).METHODS, **given | more)
+    return resolve(namespace.get("METHODS") or methods(notebook), **given | more)
 
 
 class _Loader(importlib.abc.InspectLoader):

@@ -281,9 +281,9 @@ def _course_grade(args: argparse.Namespace) -> int:
 
 def _errors() -> tuple[type[Exception], ...]:
     """The errors whose message is all that a person needs."""
-    from fednb.course.assignments import CourseError
+    from fednb.course import CourseError
     from fednb.data import DataError
-    from fednb.experiments.runs import RunError
+    from fednb.experiments.ledger import RunError
     from fednb.experiments.settings import SettingsError
     from fednb.experiments.sweep import SweepError
     from fednb.papers import NotebookError

@@ -22,6 +22,7 @@ from __future__ import annotations
 import ast
 import copy
 import re
+import shutil
 import warnings
 from collections import Counter
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
+from fednb.course.tools import FOLDER, CourseError, call, course_folder
 
 KINDS = ("exercises", "implementation")
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
@@ -39,10 +41,6 @@ ASSERT = re.compile(r"(?m)^\s*assert ")
 SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
 SOLVED = "Solutions stand between the markers; in the course version of this notebook they are taken out. "
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), ([\w ]+), ([\d +]+) points?([^)]*)\)\.")
-
-
-class CourseError(Exception):
-    """A request that cannot be met; the message says what is missing."""
 
 
 @dataclass
@@ -318,3 +316,50 @@ def read(path: Path) -> NotebookNode:
     except Exception as error:  # nbformat lets many kinds through
         said = str(error).partition("\n")[0][:120]
         raise CourseError(f"{path.name} cannot be read as a notebook ({type(error).__name__}: {said}).") from error
+
+
+def parts(assignment: str) -> tuple[str, str]:
+    name, _, kind = assignment.rpartition("-")
+    if kind not in KINDS:
+        raise CourseError(f"An assignment is called NOTEBOOK-KIND, for instance 01_moon-exercises; {assignment!r} is not.")
+    return papers.path(name).stem, kind
+
+
+def release(name: str, kind: str = "exercises", folder: Path = FOLDER) -> Path:
+    """Write the students' version of a notebook and return its path; what it imports and its sweep file lie beside it."""
+    nb, folder = source(name, kind), course_folder(folder)
+    stem = papers.path(name).stem
+    assignment = nb.metadata["fednb"]["assignment"]
+    place = folder / "source" / assignment
+    place.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, place / f"{stem}.ipynb")
+    call(folder, "generate_assignment", assignment, "--force")
+    released = folder / "release" / assignment
+    for other in _imported(stem):
+        needed = read(papers.path(other))
+        needed.cells = [cell for cell in needed.cells if "export" in cell.metadata.get("tags", [])]
+        for cell in needed.cells:
+            cell.outputs, cell.execution_count = [], None
+        nbformat.write(needed, released / papers.path(other).name)
+    sweep = papers.path(name).parent / "sweeps" / f"{stem}.yaml"
+    if sweep.exists():  # a model for the students' own
+        (released / "sweeps").mkdir(exist_ok=True)
+        shutil.copy(sweep, released / "sweeps")
+    return released / f"{stem}.ipynb"
+
+
+def gives_away(name: str, kind: str) -> list[str]:
+    """The notebooks whose methods a hand-out shows in full: what it imports, and in exercises its own."""
+    stem = papers.path(name).stem
+    found = {papers.path(other).stem for other in _imported(stem)}
+    return sorted(found | ({stem} if kind == "exercises" else set()))
+
+
+def _imported(name: str) -> list[str]:
+    """The notebooks from which a notebook imports, and so on."""
+    found: list[str] = []
+    for cell in read(papers.path(name)).cells:
+        if BUILT_ON & set(cell.metadata.get("tags", [])):
+            for other in re.findall(r"(?m)^from fednb\.papers\.(\w+) import", cell.source):
+                found += [other, *_imported(other)]
+    return sorted(set(found))

@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb sweep | run | list | status | report | data | course``."""
+"""The command line: ``python -m fednb notebooks | sweep | run | list | status | report | data | course``."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def _assignment(text: str) -> tuple[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fednb", description=__doc__.partition(":")[0] + " of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    notebooks = commands.add_parser("notebooks", help="execute every notebook from top to bottom at its defaults")
+    notebooks.add_argument("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
+    notebooks.add_argument("--seed", type=int, metavar="N", help="instead of the notebooks' own")
+    notebooks.set_defaults(command=_notebooks)
 
     sweep = commands.add_parser("sweep", help="make the runs of a paper's tables that are not recorded yet")
     sweep.add_argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
@@ -117,6 +122,15 @@ def _parser() -> argparse.ArgumentParser:
     for step in (release, grade):
         step.add_argument("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     return parser
+
+
+def _notebooks(args: argparse.Namespace) -> int:
+    from fednb import execute, papers
+
+    failed = execute.execute_all(papers.notebooks(), args.out, {} if args.seed is None else {"seed": args.seed})
+    if failed:
+        print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
+    return int(bool(failed))
 
 
 def _sweep(args: argparse.Namespace) -> int:

@@ -444,7 +444,7 @@ def norm(part):
 def measured(name):
     """What two short rounds of a method end with: losses, norms of what server and clients keep, how many numbers crossed."""
     public = {"public": "digits", "public_size": 64, "public_batch": 32} if name == "FCCL+" else {}
-    fed = runs.federation(quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **public), METHODS, workers=1)
+    fed = build.federation(quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **public), METHODS, workers=1)
     fed.constants = [c.double() for c in fed.constants]  # then images are normalised to float64
     entries = [fed.run_round() for _ in range(2)]
     found = {f"round {e['round']}: {n}": v for e in entries for n, v in e.items() if n.startswith("loss/")}

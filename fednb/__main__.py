@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb sweep | run | list | status | report | data | course``."""
+"""The command line: ``python -m fednb notebooks | sweep | run | list | status | report | data | course``."""
 
 from __future__ import annotations
 
@@ -43,6 +43,11 @@ def _assignment(text: str) -> tuple[str, Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fednb", description=__doc__.partition(":")[0] + " of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    notebooks = commands.add_parser("notebooks", help="execute every notebook from top to bottom at its defaults")
+    notebooks.add_argument("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
+    notebooks.add_argument("--seed", type=int, metavar="N", help="instead of the notebooks' own")
+    notebooks.set_defaults(command=_notebooks)
 
     sweep = commands.add_parser("sweep", help="make the runs of a paper's tables that are not recorded yet")
     sweep.add_argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
@@ -119,10 +124,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _notebooks(args: argparse.Namespace) -> int:
+    from fednb import execute, papers
+
+    failed = execute.execute_all(papers.notebooks(), args.out, {} if args.seed is None else {"seed": args.seed})
+    if failed:
+        print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
+    return int(bool(failed))
+
+
 def _sweep(args: argparse.Namespace) -> int:
     begin = time.monotonic()  # reading the sweeps is part of a budget
 
-    from fednb.experiments import runs, settings, sweep
+    from fednb.experiments import ledger, settings, sweep
 
     if args.budget and args.scheduler:
         raise sweep.SweepError(sweep.NO_BUDGET)
@@ -158,12 +172,12 @@ def _sweep(args: argparse.Namespace) -> int:
                 made += f" (the shortest takes about {durations.words(min(seconds for _, seconds in summary.unfit))})"
             if summary.without_data:
                 made += f", {len(summary.without_data)} lack data"
-        print(f"{made}; records are in {runs.runs_folder()}.")
+        print(f"{made}; records are in {ledger.runs_folder()}.")
     return 1 if summary.failed else 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fednb.experiments import runs, sweep
+    from fednb.experiments import ledger, sweep
 
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
@@ -175,7 +189,7 @@ def _run(args: argparse.Namespace) -> int:
         if error is not None:
             print(f"fednb: the run failed: {error}\n       log: {sweep.log_path(job)}", file=sys.stderr)
             return 1
-    record = runs.read(job.path)
+    record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
     print("no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %", f"({record['status']})")
     print(f"record: {job.path}")
@@ -213,21 +227,21 @@ def _status(args: argparse.Namespace) -> int:
 
 def _report(args: argparse.Namespace) -> int:
     from fednb import ROOT, papers
-    from fednb.experiments import runs
+    from fednb.experiments import ledger
     from fednb.reporting import report
     from fednb.reporting.compare import tables_in
 
-    sweeps, folder = papers.folder() / "sweeps", (args.runs or runs.runs_folder()).absolute()
+    sweeps, folder = papers.folder() / "sweeps", (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
-        raise runs.RunError(f"There is no folder of run records at {folder}.")
-    ledger = runs.load(folder)
+        raise ledger.RunError(f"There is no folder of run records at {folder}.")
+    ledger = ledger.load(folder)
     for table in tables_in(sweeps).values():
         print(report.text(table, ledger), end="\n\n")
     out = (args.out or folder.parent).absolute()
     written = report.write_all(sweeps, out, folder)
     readme = ROOT / "README.md"
     if out == ROOT / "results" and readme.exists():  # the project's own tables
-        runs.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
+        ledger.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
         written.append(readme)
     print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
     print(f"What holds up, and what does not, is in {out / 'REPORT.md'}")
@@ -237,7 +251,7 @@ def _report(args: argparse.Namespace) -> int:
 def _data(args: argparse.Namespace) -> int:
     from fednb import data
 
-    if args.name:
+    if args.name is not None:
         data.download(args.name)
         return 0
     for name in data.NAMES:
@@ -281,9 +295,9 @@ def _course_grade(args: argparse.Namespace) -> int:
 
 def _errors() -> tuple[type[Exception], ...]:
     """The errors whose message is all that a person needs."""
-    from fednb.course.assignments import CourseError
+    from fednb.course import CourseError
     from fednb.data import DataError
-    from fednb.experiments.runs import RunError
+    from fednb.experiments.ledger import RunError
     from fednb.experiments.settings import SettingsError
     from fednb.experiments.sweep import SweepError
     from fednb.papers import NotebookError

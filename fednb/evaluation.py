@@ -31,7 +31,7 @@ def correct(
     client = copy.copy(client)  # several threads may borrow the same client
     received = method.broadcast(federation.server, client.id)
     hits: dict[str, list[Tensor]] = {}
-    with federation.hand_model(client):
+    with federation.lend_model(client):
         client.load(received)
         given = method.prepare(client, received, t)
         client.model.eval()

@@ -1,8 +1,4 @@
-"""FedAvg, the base of all methods, and the federation that runs a method.
-
-A method is what differs from FedAvg: it overrides some of the answers below, and the federation does the rest
-(sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints).
-"""
+"""The federation that runs a method: sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints."""
 
 from __future__ import annotations
 
@@ -15,278 +11,59 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
-from fednb import evaluation as evaluate
-from fednb import seeds
+from fednb import evaluation, seeds
 from fednb.data import Dataset, augment
-from fednb.experiments import cuda_graphs as captured
+from fednb.method import (
+    BelowOne,
+    Client,
+    Count,
+    FedAvg,
+    Fraction,
+    Message,
+    NonNegative,
+    NonNegativeInt,
+    Phase,
+    Positive,
+    Server,
+    State,
+    Training,
+    average,
+    flat,
+    held_bytes,
+    message_size,
+)
 from fednb.models import Net, seed_dropout
 
-State = dict[str, Tensor]  # a model's parameters and buffers by name
-Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
-Server = dict[str, Any]
+__all__ = [
+    "BelowOne",
+    "Client",
+    "Count",
+    "FedAvg",
+    "Federation",
+    "Fraction",
+    "Message",
+    "NonNegative",
+    "NonNegativeInt",
+    "Phase",
+    "Positive",
+    "Server",
+    "State",
+    "Training",
+    "average",
+    "flat",
+    "message_size",
+    "take_steps",
+    "train_eagerly",
+]
 
-# Types of hyperparameters: what is allowed, as a test and in words. `FedAvg` checks them.
-NonNegative = Annotated[float, lambda v: 0 <= v < math.inf, "a number from 0"]
-Positive = Annotated[float, lambda v: 0 < v < math.inf, "a positive number"]
-BelowOne = Annotated[float, lambda v: 0 <= v < 1, "a number in [0, 1)"]
-Fraction = Annotated[float, lambda v: 0 <= v <= 1, "a number from 0 to 1"]
-NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
-Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]
-
-
-@dataclass(frozen=True)
-class Training:
-    """How clients train; the same for every method."""
-
-    num_rounds: int
-    local_epochs: int
-    batch_size: int
-    lr: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    keep_last: bool | None = None  # train on the last, incomplete batch of an epoch too
-    local_steps: int | None = None  # at most so many SGD steps in a phase; None: whole epochs
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts.
-
-    ``Training.local_steps`` may end it earlier. As epochs are counted per phase, so are steps: what an earlier phase
-    did takes nothing from a later one.
-    """
-
-    epochs: int
-    trains: Callable[[str], bool] = lambda name: True
-
-
-class Client:
-    """One client: its data and its memory, which outlive a round, and the model that it has while it works.
-
-    Attributes
-    ----------
-    id, indices
-        Number of the client; its training images, int64 [n].
-    architecture
-        Clients of equal architecture have networks of the same shape.
-    memory
-        What the client keeps for itself. Written by `FedAvg.upload` alone.
-    model
-        The network in the hands of the client while it works; otherwise None.
-    steps
-        SGD steps of this round so far.
-    held
-        Bytes that it held beside its network when it last trained: see `held_bytes`.
-    """
-
-    def __init__(self, id: int, indices: Tensor, architecture: Hashable, federation: Federation) -> None:
-        self.id = id
-        self.indices = indices
-        self.architecture = architecture
-        self.memory: dict[str, Any] = {}
-        self.model: Net | None = None
-        self.steps = 0
-        self.losses: dict[str, Tensor] = {}
-        self.held = 0
-        self._federation = federation
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.indices)
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels of the client's training images, [n]."""
-        return self._federation.labels[self.indices]
-
-    @property
-    def classes(self) -> Tensor:
-        """Of which of the K classes the client has training images, boolean [K]."""
-        mask = torch.zeros(self._federation.dataset.num_classes, dtype=torch.bool, device=self.indices.device)
-        mask[self.labels] = True
-        return mask
-
-    @property
-    def training(self) -> Training:
-        return self._federation.training
-
-    def load(self, received: Message) -> None:
-        """Put weights into the model: the common initial ones, over them the client's own, over them the received.
-
-        The model is then in eval mode and trainable, whoever had it in hand before.
-        """
-        initial = self._federation.initial(self.architecture)
-        self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
-        self.model.eval().requires_grad_(True)
-
-    def state(self) -> State:
-        """A copy of the model's parameters and buffers."""
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-
-    def seed_masks(self, seed: int) -> None:
-        """Let the dropout of the model draw its masks anew, from this seed."""
-        self._federation.masks[id(self.model)].manual_seed(seed)
-
-    def random_weights(self) -> State:
-        """Weights of a network of the client's own that was never trained, the same whenever they are asked for.
-
-        They are the common initial ones, the entries of each tensor in another order: torch's initialisers draw
-        from its global generator, which clients that work side by side cannot share.
-        """
-        rng = seeds.generator(self._federation.seed, "random weights", 0, self.id)
-        initial = self._federation.initial(self.architecture)
-        return {name: v.flatten()[torch.from_numpy(rng.permutation(v.numel()))].view_as(v) for name, v in initial.items()}
-
-    @torch.no_grad()
-    def representations(self) -> tuple[Tensor, Tensor]:
-        """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""
-        self.model.eval()
-        z = [self.model(x).representation for x in self._federation.plain_batches(self.indices)]
-        return torch.cat(z), self.labels
-
-
-def flat(model: nn.Module, buffers: bool = False) -> Tensor:
-    """All parameters of a model as one vector w, [P]; with ``buffers`` also its floating-point buffers."""
-    tensors = list(model.parameters())
-    if buffers:
-        tensors += [b for b in model.buffers() if b.is_floating_point()]
-    return torch.cat([t.reshape(-1) for t in tensors])
-
-
-def average(states: Sequence[State], weights: Sequence[float]) -> State:
-    """Weighted mean of model states, entry by entry, BatchNorm buffers included; weights are divided by their sum."""
-    total = float(sum(weights))
-    shares = [float(w) / total for w in weights]
-    mean: State = {}
-    for name, first in states[0].items():
-        if first.is_floating_point():
-            mean[name] = first * shares[0]
-            for state, share in zip(states[1:], shares[1:], strict=True):
-                mean[name].add_(state[name], alpha=share)
-        else:  # counters such as BatchNorm's num_batches_tracked
-            exact = sum(state[name].double() * share for state, share in zip(states, shares, strict=True))
-            mean[name] = exact.round().to(first.dtype)
-    return mean
-
-
-@dataclass
-class FedAvg:
-    """Federated averaging (McMahan et al. 2017), and the default answers of every other method.
-
-    A subclass is a dataclass whose fields are its hyperparameters; one that is annotated with a type such as
-    `Positive`, or with a ``Literal``, is checked. `loss` and `predict` are pure functions of
-    tensors, with no branch on data, so that they run eagerly, compiled, batched over clients, or in a CUDA graph.
-    """
-
-    # True if clients end with models of their own, which are then evaluated one by one
-    personal: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if get_origin(hint) is Annotated:
-                _, test, words = get_args(hint)
-            elif get_origin(hint) is Literal:
-                test, words = get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}"
-            else:
-                continue
-            if not test(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {words}.")
-
-    def start(self, model: Net, num_clients: int) -> Server:
-        """The server's first state."""
-        return {"model": {n: v.detach().clone() for n, v in model.state_dict().items() if self.shared(n)}}
-
-    def shared(self, name: str) -> bool:
-        """Does this entry of the model travel?"""
-        return True
-
-    def broadcast(self, server: Server, client_id: int) -> Message:
-        """What the server sends to a client. Pure; draws nothing."""
-        return {"model": server["model"]}
-
-    def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Once per round: everything that `loss` and `predict` may read. The model is loaded; memory is only read."""
-        return {}
-
-    def plan(self, client: Client, t: int) -> list[Phase]:
-        """The local phases of round ``t``."""
-        return [Phase(client.training.local_epochs)]
-
-    def optimizer(self, client: Client, parameters: list[nn.Parameter], given: dict[str, Any]) -> torch.optim.Optimizer:
-        """A new optimiser for each client, round and phase, as in the papers' code."""
-        s = client.training
-        return torch.optim.SGD(parameters, s.lr, momentum=s.momentum, weight_decay=s.weight_decay, fused=True)
-
-    def loss(self, model: Net, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named scalar terms on a batch x [B, C, H, W], y [B]; their sum is minimised, each is logged."""
-        return {"cross_entropy": F.cross_entropy(model(x).logits, y)}
-
-    def upload(self, client: Client, given: dict[str, Any]) -> Message:
-        """What the client sends back after training. The only place that writes the client's memory."""
-        state = client.state()
-        kept = {n: v for n, v in state.items() if not self.shared(n)}
-        if kept:
-            client.memory["model"] = kept
-        return {
-            "model": {n: v for n, v in state.items() if self.shared(n)},
-            "num_samples": torch.tensor(client.num_samples),
-        }
-
-    def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        """The server's next state. All of the server's random draws happen here, keyed by ``server["seed"]``.
-
-        Each upload also holds the number of the client that it comes from, as ``"client"``.
-        """
-        weights = [int(u["num_samples"]) for u in uploads]
-        return {**server, "model": average([u["model"] for u in uploads], weights)}
-
-    def predict(self, model: Net, x: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named read-outs, each [B, K]: the class with the largest value is the prediction. The first one is reported."""
-        return {"classifier": model(x).logits}
-
-    def round(self, federation: Federation, server: Server, clients: list[Client], t: int) -> Server:
-        """One communication round."""
-        return self.aggregate(server, federation.exchange(server, clients, t), t)
-
-
-def message_size(message: Message) -> dict[str, tuple[int, int]]:
-    """Numbers and bytes of each entry of a message."""
-
-    def size(value: Any) -> tuple[int, int]:
-        if isinstance(value, Tensor):
-            return value.numel(), value.numel() * value.element_size()
-        if isinstance(value, Mapping):
-            return tuple(map(sum, zip((0, 0), *map(size, value.values()), strict=True)))  # type: ignore[return-value]
-        raise TypeError(f"A message holds tensors and dicts of tensors, not {type(value).__name__}.")
-
-    return {name: size(value) for name, value in message.items()}
-
-
-def held_bytes(client: Client, given: Mapping[str, Any]) -> int:
-    """Bytes of the tensors that a client must hold beside the network that it trains: its memory, and what it was given.
-
-    A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
-    """
-    found: dict[int, int] = {}
-
-    def add(value: Any) -> None:
-        if isinstance(value, Tensor):
-            place = value.data_ptr()
-            found[place] = max(found.get(place, 0), value.numel() * value.element_size())
-        elif isinstance(value, Mapping | list | tuple):
-            for one in value.values() if isinstance(value, Mapping) else value:
-                add(one)
-
-    add([{name: value for name, value in client.memory.items() if name != "model"}, given])
-    return sum(found.values())
+Steps = Callable[["Federation", Client, Phase, dict[str, Any], np.random.Generator], None]
+Train = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
 
 
 @dataclass
@@ -322,9 +99,11 @@ class Federation:
     device
         ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
     workers
-        How many clients train side by side: on a CPU one thread each, on a GPU one stream each. Results do not depend on it.
-    captured
-        Train by replays of a captured step (see `fednb.captured`); None: on a GPU.
+        How many clients work side by side, each on one intra-op thread of a CPU; None: one per core. Results do not depend
+        on it.
+    train
+        How the clients of a round train: from the federation, the clients, what each of them received, and the round, the
+        upload of each. `train_eagerly`, unless there is a faster way (`fednb.experiments.cuda_graphs`).
     """
 
     method: FedAvg
@@ -341,7 +120,7 @@ class Federation:
     evaluate_every: int = 1
     device: str = "cpu"
     workers: int | None = None
-    captured: bool | None = None
+    train: Train = field(default_factory=lambda: train_eagerly)
     traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
@@ -358,12 +137,8 @@ class Federation:
             Client(i, torch.from_numpy(np.asarray(part)).to(dev), key, self)
             for i, (part, key) in enumerate(zip(self.parts, keys, strict=True))
         ]
-        if self.workers is None:
-            self.workers = _default_workers(dev)
-        if self.captured is None:
-            self.captured = dev != "cpu"
+        self.workers = self.workers or os.cpu_count() or 1
         self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
-        self.recordings: dict[int, captured.Recordings] = {}  # of each network, by its id
         # clients take turns to use a few networks, so that memory does not grow with their number
         self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
         self._initial: dict[Hashable, State] = {}
@@ -374,10 +149,9 @@ class Federation:
                 self._free[key].put(model.to(dev, memory_format=torch.channels_last))
                 self.masks[id(model)] = torch.Generator(dev)
                 seed_dropout(model, self.masks[id(model)])
-                self.recordings[id(model)] = captured.Recordings(self.images.device)
             self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
         self._check_shared()
-        with self.hand_model(self.clients[0]):
+        with self.lend_model(self.clients[0]):
             self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
@@ -396,19 +170,15 @@ class Federation:
         return self._initial[architecture]
 
     @contextmanager
-    def hand_model(self, client: Client) -> Iterator[None]:
-        """Hand one of the networks to a client for the length of a block."""
+    def lend_model(self, client: Client) -> Iterator[None]:
+        """Lend one of the networks to a client for the length of a block."""
         try:
             client.model = self._free[client.architecture].get_nowait()
         except queue.Empty:
             raise RuntimeError("All networks are in use: a client works inside another client's work.") from None
-        kept = dict(client.memory)  # what the client replaces may still be read by its stream
         try:
             yield
         finally:
-            if self.device != "cpu" and self.workers > 1:  # the next one works on another stream: this one must be done
-                torch.cuda.current_stream(self.device).synchronize()
-            del kept
             self._free[client.architecture].put(client.model)
             client.model = None
 
@@ -425,24 +195,30 @@ class Federation:
 
         This is the only way across, and everything that crosses is counted in ``traffic``.
         """
-        work = work or self.local_update
-
-        def one(client: Client) -> tuple[Message, Message]:
-            received = self.method.broadcast(server, client.id)
-            with self.hand_model(client):
-                return received, work(client, received, t)
-
         # the largest first, so that no worker is left alone with a late giant
         order = sorted(clients, key=lambda c: (-c.num_samples, c.id))
-        pairs = dict(zip([c.id for c in order], self.map(one, order), strict=True))
-        for down, up in pairs.values():
+        received = [self.method.broadcast(server, client.id) for client in order]
+        uploads = self.train(self, order, received, t) if work is None else self.each(order, received, t, work)
+        for down, up in zip(received, uploads, strict=True):
             self._count("down", down)
             self._count("up", up)
         # whom the server hears it knows without being told
-        return [pairs[i][1] | {"client": i} for i in sorted(pairs)]
+        told = [up | {"client": client.id} for client, up in zip(order, uploads, strict=True)]
+        return sorted(told, key=lambda upload: upload["client"])
 
-    def local_update(self, client: Client, received: Message, t: int) -> Message:
-        """What a client does by default: load, prepare, train phase by phase, upload."""
+    def each(
+        self, clients: Sequence[Client], received: Sequence[Message], t: int, work: Callable[[Client, Message, int], Message]
+    ) -> list[Message]:
+        """Let each client do its work with a network in hand; returns what they send back."""
+
+        def one(pair: tuple[Client, Message]) -> Message:
+            with self.lend_model(pair[0]):
+                return work(*pair, t)
+
+        return self.map(one, list(zip(clients, received, strict=True)))
+
+    def local_update(self, client: Client, received: Message, t: int, steps: Steps | None = None) -> Message:
+        """What a client does by default: load, prepare, train phase by phase (by `take_steps`), upload."""
         client.load(received)
         given = self.method.prepare(client, received, t)
         client.held = held_bytes(client, given)
@@ -450,19 +226,18 @@ class Federation:
         rng = seeds.generator(self.seed, "batches", t, client.id)
         client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
         for phase in self.method.plan(client, t):
-            self._train(client, phase, given, rng)
+            self._freeze(client.model, phase)
+            (steps or take_steps)(self, client, phase, given, rng)
         return self.method.upload(client, given)
 
     def map(self, function: Callable, items: Sequence) -> list:
-        """Apply a function to each item, ``workers`` at a time; one intra-op thread each on a CPU."""
+        """Apply a function to each item; on a CPU ``workers`` at a time, on one intra-op thread each."""
         threads = torch.get_num_threads()
         if self.device == "cpu":
             torch.set_num_threads(1)
         try:
-            if self.workers == 1 or len(items) == 1:
+            if self.workers == 1 or len(items) == 1 or self.device != "cpu":
                 return [function(item) for item in items]
-            if self.device != "cpu":
-                function = _on_stream(function, self.device)
             with ThreadPoolExecutor(self.workers) as pool:
                 return list(pool.map(function, items))
         finally:
@@ -482,13 +257,13 @@ class Federation:
         The last incomplete batch is dropped unless the training's ``keep_last`` says otherwise. A client with less than
         one batch keeps the one it has in any case: it would otherwise never train.
         """
-        index, draws = self._epoch(indices, rng)
+        index, draws = self.epoch(indices, rng)
         pixels = augment.gather(self.images, index, draws, self.dataset.augmentation)
         labels, size = self.labels[index], self.training.batch_size
         for x, y in zip(pixels.split(size), labels.split(size), strict=True):
             yield augment.normalise(x, *self.constants), y
 
-    def _epoch(self, indices: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def epoch(self, indices: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The images of an epoch in their order, [n], and the draws for their augmentation, [n, 4]."""
         n, size = len(indices), self.training.batch_size
         kept = n if self.training.keep_last else max(n - n % size, min(n, size))
@@ -502,53 +277,16 @@ class Federation:
             pixels = augment.gather(self.images, part, None, self.dataset.augmentation)
             yield augment.normalise(pixels, *self.constants)
 
-    def _train(self, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator) -> None:
-        model = client.model
-        parameters = []
+    @staticmethod
+    def _freeze(model: Net, phase: Phase) -> None:
+        """Put the model in train mode, but for what the phase does not train."""
+        model.train()
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(phase.trains(name))
-            if parameter.requires_grad:
-                parameters.append(parameter)
-        model.train()
         for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
             own = list(module.parameters(recurse=False))
             if own and not any(p.requires_grad for p in own):
                 module.eval()
-        optimizer = self.method.optimizer(client, parameters, given)
-        if self.captured and captured.can_be_captured(optimizer):
-            self._train_captured(client, phase, given, rng, optimizer)
-            return
-        loss, losses = self.method.loss, client.losses
-        batches = (batch for _ in range(phase.epochs) for batch in self.batches(client.indices, rng))
-        for x, y in itertools.islice(batches, self.training.local_steps):
-            terms = loss(model, x, y, given)
-            optimizer.zero_grad()
-            sum(terms.values()).backward()
-            optimizer.step()
-            client.steps += 1
-            for name, value in terms.items():  # sums stay on the device until the round ends
-                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
-
-    def _train_captured(
-        self,
-        client: Client,
-        phase: Phase,
-        given: dict[str, Any],
-        rng: np.random.Generator,
-        optimizer: torch.optim.Optimizer,
-    ) -> None:
-        model, size = client.model, self.training.batch_size
-        epochs = [self._epoch(client.indices, rng) for _ in range(phase.epochs)]
-        sizes = [len(batch) for index, _ in epochs for batch in index.split(size)][: self.training.local_steps]
-        if not sizes:
-            return
-        index, draws = (torch.cat(parts)[: sum(sizes)] for parts in zip(*epochs, strict=True))
-        room = max(c.num_samples for c in self.clients) * phase.epochs
-        kind = captured.trained(model), captured.settings_of(optimizer), captured.shape_of(given), room
-        make = partial(captured.Trainer, self, model, optimizer, given, room)
-        trainer = self.recordings[id(model)].trainer(kind, make)
-        client.losses = trainer.train(given, index, draws, sizes, client.losses)
-        client.steps += len(sizes)
 
     # --- rounds ---------------------------------------------------------------------------------------------------
 
@@ -579,7 +317,7 @@ class Federation:
         self.rounds_done = t + 1  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
         if finite and (self.rounds_done % self.evaluate_every == 0 or self.rounds_done >= self.training.num_rounds):
-            entry |= evaluate.evaluate(self)
+            entry |= evaluation.evaluate(self)
         entry |= {f"loss/{name}": value for name, value in losses.items()}
         for direction, names in self.traffic.items():
             entry[f"{direction}_numbers"] = sum(n for n, _ in names.values())
@@ -608,27 +346,26 @@ class Federation:
             client.memory = memory
 
 
-def _on_stream(function: Callable, device: str) -> Callable:
-    """The function on a stream of its own, after all that the caller has asked for so far, and finished when it returns."""
-    begin = torch.cuda.current_stream(device)
-
-    def work(item: Any) -> Any:
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(begin)
-        with torch.cuda.stream(stream):
-            result = function(item)
-        stream.synchronize()
-        return result
-
-    return work
+def train_eagerly(federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:
+    """The clients one by one, or several side by side, step by step."""
+    return federation.each(clients, received, t, federation.local_update)
 
 
-def _default_workers(device: str) -> int:
-    """``$FEDNB_WORKERS``, or one per core; on a GPU one."""
-    text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
-    return int(text)
+def take_steps(
+    federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator
+) -> None:
+    """The SGD steps of a phase; the model holds the result."""
+    model, loss, losses = client.model, federation.method.loss, client.losses
+    optimizer = federation.method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)
+    batches = (batch for _ in range(phase.epochs) for batch in federation.batches(client.indices, rng))
+    for x, y in itertools.islice(batches, federation.training.local_steps):
+        terms = loss(model, x, y, given)
+        optimizer.zero_grad()
+        sum(terms.values()).backward()
+        optimizer.step()
+        client.steps += 1
+        for name, value in terms.items():  # sums stay on the device until the round ends
+            losses[name] = losses[name] + value.detach() if name in losses else value.detach()
 
 
 def _mean_losses(clients: Sequence[Client]) -> dict[str, float]:

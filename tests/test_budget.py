@@ -21,7 +21,7 @@ from waiting import wait_for
 
 from fednb import papers
 from fednb.__main__ import main
-from fednb.experiments import durations, runs, settings, status, sweep
+from fednb.experiments import build, durations, ledger, runner, settings, status, sweep
 from fednb.experiments.durations import STARTING_SECONDS, Device, estimate, learn
 from fednb.federation import FedAvg
 
@@ -203,7 +203,7 @@ METHODS = {m.__name__: m for m in (FedAvg, Slow)}
     "run": """
 given = {name: globals()[name] for name in ("seed", "num_rounds", "local_epochs", "num_clients", "pause")}
 chosen = settings.resolve(METHODS, method=method, dataset=dataset, **given)
-record = runs.run(chosen, METHODS, checkpoint_seconds=0)
+record = runner.run(chosen, METHODS, checkpoint_seconds=0)
 """,
 }
 TABLE = {"title": "A title", "rows": "seed", "columns": "dataset", "tier": "minutes-cpu"}
@@ -236,10 +236,10 @@ def seeds(jobs: list[sweep.Job]) -> list[int]:
 
 
 def write_record(job: sweep.Job, **given: Any) -> None:
-    head = {"key": job.path.stem[-12:], "results_version": runs.RESULTS_VERSION, "status": "finished", "departures": []}
+    head = {"key": job.path.stem[-12:], "results_version": ledger.RESULTS_VERSION, "status": "finished", "departures": []}
     data = {"note": "", "training_images": 1500}
     content = head | {"settings": job.settings.flat(), "dataset": data, "metrics": {}} | given
-    runs.write_atomically(job.path, json.dumps(content))
+    ledger.write_atomically(job.path, json.dumps(content))
 
 
 # --- priorities -------------------------------------------------------------------------------------------------------
@@ -317,7 +317,7 @@ class Machine:
         if seed == 13:
             return "broken on purpose"
         metrics = {"seconds": [self.takes[seed]], "evaluation_seconds": [0.0]}
-        write_record(job, metrics=metrics, device=runs.device_name()[0], threads_per_client=1, workers=1)
+        write_record(job, metrics=metrics, device=build.device_name()[0], threads_per_client=1, workers=1)
         return None
 
 
@@ -415,10 +415,10 @@ def test_a_sweep_that_is_stopped_and_killed_ends_with_the_same_tables(
     first, second = tables["one"].jobs
 
     def rounds() -> int:
-        return sum(15 if job.path.exists() else len(runs.history(job.path)) for job in (first, second))
+        return sum(15 if job.path.exists() else len(runner.history(job.path)) for job in (first, second))
 
     def states() -> list[str]:
-        return [status.States(runs.load())(job) for job in (first, second)]
+        return [status.States(ledger.load())(job) for job in (first, second)]
 
     # the budget ends during the first run
     summary = sweep.run(tables.values(), budget=400, clock=lambda: 400.0 if rounds() > 1 else 0.0)
@@ -448,7 +448,7 @@ def test_a_sweep_that_is_stopped_and_killed_ends_with_the_same_tables(
 
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "through" / "runs"))
     for job in tables["one"].jobs:
-        runs.run(job.settings, papers.load("budgettest").METHODS)
+        runner.run(job.settings, papers.load("budgettest").METHODS)
     tables_of = []
     for name in ("results", "through"):
         assert main(["report", "--runs", str(tmp_path / name / "runs"), "--out", str(tmp_path / name)]) == 0
@@ -471,21 +471,21 @@ def test_status_knows_every_state_and_counts_each_run_once(
     lacking = {"grid": {"dataset": ["cifar10"], "seed": [0, 1]}, "tier": "hours-gpu"}
     write(tmp_path, "b", three={"grid": {"seed": [0, 9]}, "tier": "hours-gpu"}, lacking=lacking)
     jobs = {job.settings.seed: job for job in sweep.read(tmp_path)["one"].jobs}
-    checkpoints = runs.runs_folder().parent / "checkpoints"
+    checkpoints = ledger.runs_folder().parent / "checkpoints"
     checkpoints.mkdir(parents=True)
 
     def set_aside(job: sweep.Job) -> None:
         torch.save({"history": []}, checkpoints / f"{job.path.stem}.pt")
         (checkpoints / f"{job.path.stem}.lock").touch()  # it stays when the process that held it has gone
 
-    device = {"device": runs.device_name()[0], "threads_per_client": 1, "workers": 1}
+    device = {"device": build.device_name()[0], "threads_per_client": 1, "workers": 1}
     write_record(jobs[0], metrics={"seconds": [20.0], "evaluation_seconds": [10.0]}, **device)
     write_record(jobs[1], status="diverged")
     set_aside(jobs[2])
     set_aside(jobs[3])
     set_aside(jobs[4])
     write_record(jobs[4], status="failed")
-    write_record(jobs[5], results_version=runs.RESULTS_VERSION - 1)
+    write_record(jobs[5], results_version=ledger.RESULTS_VERSION - 1)
     jobs[5].path.rename(jobs[5].path.with_name("FedAvg-digits-seed5-of-an-older-version.json"))
     write_record(jobs[6], status="failed")
     with runs._locked(checkpoints / f"{jobs[2].path.stem}.lock"), runs._locked(checkpoints / f"{jobs[6].path.stem}.lock"):
@@ -522,24 +522,24 @@ def test_status_knows_every_state_and_counts_each_run_once(
 
 
 def test_a_lock_is_seen_while_it_is_held_and_asking_does_not_take_it(tmp_path: Path) -> None:
-    path = runs.runs_folder() / "a-run.json"
-    assert not runs.in_progress(path)
+    path = ledger.runs_folder() / "a-run.json"
+    assert not runner.in_progress(path)
     lock = tmp_path / "results" / "checkpoints" / "a-run.lock"
     lock.parent.mkdir(parents=True)
     with runs._locked(lock):
-        assert runs.in_progress(path) and runs.in_progress(path)
-    assert not runs.in_progress(path)
+        assert runner.in_progress(path) and runner.in_progress(path)
+    assert not runner.in_progress(path)
     with lock.open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_checkpoint_that_cannot_be_read_has_no_history(tmp_path: Path) -> None:
-    path = runs.runs_folder() / "a-run.json"
-    assert (runs.history(path), runs.has_checkpoint(path)) == ([], False)
+    path = ledger.runs_folder() / "a-run.json"
+    assert (runner.history(path), runner.has_checkpoint(path)) == ([], False)
     checkpoint = tmp_path / "results" / "checkpoints" / "a-run.pt"
     checkpoint.parent.mkdir(parents=True)
     checkpoint.write_bytes(b"half a checkpoi")
-    assert (runs.history(path), runs.has_checkpoint(path)) == ([], True)
+    assert (runner.history(path), runner.has_checkpoint(path)) == ([], True)
 
 
 def test_guesses_for_a_gpu_are_not_added_to_what_is_known_of_a_cpu() -> None:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fednb import models
 from fednb.data import Augmentation
 from fednb.experiments import cuda_graphs as captured
-from fednb.federation import FedAvg, Phase
+from fednb.federation import FedAvg, Phase, train_eagerly
 
 
 @dataclass
@@ -52,7 +52,8 @@ def ends_of(federation, rounds):
 
 
 def trainers_of(federation):
-    return [trainer for recordings in federation.recordings.values() for trainer in recordings.trainers.values()]
+    recordings = getattr(federation.train, "recordings", {})
+    return [trainer for of_network in recordings.values() for trainer in of_network.trainers.values()]
 
 
 @pytest.fixture
@@ -75,7 +76,9 @@ def pair(federate, make_dataset):
             "device": device,
         }
         shared |= {"num_rounds": rounds} | given
-        return [federate(METHODS[method](**options), captured=which, **shared) for which in (False, True)]
+        return [
+            federate(METHODS[method](**options), train=train, **shared) for train in (train_eagerly, captured.Recorder())
+        ]
 
     return make
 
@@ -103,7 +106,7 @@ def test_incomplete_batches_limits_several_workers_and_bfloat16_are_the_same_too
 
 
 def test_batch_norm_buffers_are_not_moved_by_the_recording(federate, identical):
-    plain, replayed = (federate(FedAvg(), captured=which) for which in (False, True))
+    plain, replayed = (federate(FedAvg(), train=train) for train in (train_eagerly, captured.Recorder()))
     assert identical(ends_of(plain, 2), ends_of(replayed, 2))
 
 
@@ -215,7 +218,8 @@ if torch.cuda.is_available():  # where there is none, no test is skipped either
         agree(*(ends_of(federation, 3) for federation in pair("MOON", "cuda", **given)))
 
     def test_on_a_gpu_batch_norm_buffers_are_not_moved_by_the_recording(federate):
-        agree(*(ends_of(federate(FedAvg(), captured=which, device="cuda"), 2) for which in (False, True)))
+        trains = train_eagerly, captured.Recorder()
+        agree(*(ends_of(federate(FedAvg(), train=train, device="cuda"), 2) for train in trains))
 
     def test_on_a_gpu_forgotten_recordings_are_made_anew(pair, monkeypatch):
         monkeypatch.setattr(captured, "KEPT", 2)

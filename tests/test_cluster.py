@@ -24,7 +24,7 @@ from waiting import wait_for
 
 from fednb import ROOT
 from fednb.__main__ import main
-from fednb.experiments import cluster, runs, sweep
+from fednb.experiments import cluster, ledger, sweep
 
 PARAMETERS = """
 method = "Slow"
@@ -146,7 +146,7 @@ def processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         "setup": "from fednb import runs, settings",
         "parameters": PARAMETERS.strip(),
         "export": METHODS.strip(),
-        "run": f"chosen = settings.resolve(METHODS, {arguments})\nrecord = runs.run(chosen, METHODS, checkpoint_seconds=0)",
+        "run": f"chosen = settings.resolve(METHODS, {arguments})\nrecord = runner.run(chosen, METHODS, checkpoint_seconds=0)",
     }
     cells = [new_code_cell(source, metadata={"tags": [tag]}) for tag, source in sources.items()]
     for name in ("notebooks", "changed", "empty"):
@@ -177,7 +177,7 @@ def write(folder: Path, runs: list[dict[str, object]]) -> str:
 
 
 def records(folder: Path | None = None) -> list[Path]:
-    return sorted((folder or runs.runs_folder()).glob("*.json"))
+    return sorted((folder or ledger.runs_folder()).glob("*.json"))
 
 
 def logs() -> list[Path]:
@@ -305,9 +305,9 @@ def test_a_record_comes_back_without_a_shared_folder(dask: Cluster, capsys: pyte
     dask.workers(1)
     assert main(["sweep", file, "--scheduler", dask.address]) == 0
     assert "1 runs made, 0 failed" in capsys.readouterr().out
-    (path,) = runs.runs_folder().iterdir()
+    (path,) = ledger.runs_folder().iterdir()
     assert path.read_bytes() == (dask.runs / path.name).read_bytes()
-    assert runs.read(path)["workers"] == max(1, CPU_COUNT // 2)
+    assert ledger.read(path)["workers"] == max(1, CPU_COUNT // 2)
     assert [rounds(log) for log in logs()] == [["1/1"]]
     # what a worker has recorded is not made again
     path.unlink()

@@ -14,8 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from fednb import ROOT, course, papers
 from fednb.__main__ import main
-from fednb.course import assignments, grading
-from fednb.course.assignments import CourseError
+from fednb.course import CourseError, grading, handout, tools
 from fednb.experiments import sweep
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -131,7 +130,7 @@ RIGHT = {"exercise_1": solved(DOUBLE), "exercise_2": solved(MEAN), "exercise_3":
 
 
 def test_an_exercise_is_read_from_its_heading_and_cells(short):
-    one, two, three = assignments.exercises(assignments.source("short"))
+    one, two, three = handout.exercises(handout.source("short"))
     assert (one.number, one.level, one.minutes, one.points) == (1, "easy", 5, [2])
     assert [kind for kind, _ in one.parts()] == [kind for kind, _ in two.parts()] == ["solution", "check"]
     assert [kind for kind, _ in three.parts()] == ["solution", "check", "answer"]
@@ -151,7 +150,7 @@ def test_a_notebook_that_says_it_wrongly_is_an_error_that_says_what_to_write(sho
         cell.source = cell.source.replace(old, new)
     nbformat.write(nb, short)
     with pytest.raises(CourseError, match=re.escape(said)):
-        assignments.source("short")
+        handout.source("short")
 
 
 def test_exercises_and_sections_may_share_a_cell_and_a_written_one_gets_a_place_for_the_answer(short):
@@ -161,8 +160,8 @@ def test_exercises_and_sections_may_share_a_cell_and_a_written_one_gets_a_place_
         new_markdown_cell("**Exercise 4** (research, an evening, 10 points, written). Why?\n\n## 2 · Summary\n\nDone.")
     )
     nbformat.write(nb, short)
-    nb = assignments.source("short")
-    assert assignments.exercises(nb)[-1].minutes is None
+    nb = handout.source("short")
+    assert handout.exercises(nb)[-1].minutes is None
     *_, heading, answer, summary = nb.cells
     assert heading.source.endswith("Why?") and summary.source == "## 2 · Summary\n\nDone."
     assert answer.metadata["nbgrader"]["points"] == 10 and answer.metadata["nbgrader"]["solution"]
@@ -176,7 +175,7 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     by_id["e3a"].source = by_id["e3a"].source + "\n\n" + nb.cells[-2].source
     nb.cells = [cell for cell in nb.cells if cell.id != "e2c" and cell is not nb.cells[-2]]
     nbformat.write(nb, short)
-    nb = assignments.source("short")
+    nb = handout.source("short")
     graded = [c for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade_id", "").startswith("exercise-")]
     assert [c.metadata["nbgrader"]["grade_id"] for c in graded] == [
         *("exercise-1", "exercise-1-check", "exercise-2", "exercise-2-check"),
@@ -191,16 +190,16 @@ def test_a_cell_that_asserts_nothing_shows_what_the_solution_is_good_for(short):
     place = next(i for i, cell in enumerate(nb.cells) if cell.id == "e2c")
     nb.cells.insert(place + 1, code("e2s", "print(mean([1, 2], [1, 1]))", output="1.5"))
     nbformat.write(nb, short)
-    nb = assignments.source("short")
-    assert [one.points for one in assignments.exercises(nb)] == [[2], [3], [1, 4]]
+    nb = handout.source("short")
+    assert [one.points for one in handout.exercises(nb)] == [[2], [3], [1, 4]]
     (shown,) = (cell for cell in nb.cells if cell.id == "e2s")
-    assert shown.outputs and "nbgrader" not in shown.metadata and assignments.SKIP in shown.metadata["tags"]
+    assert shown.outputs and "nbgrader" not in shown.metadata and handout.SKIP in shown.metadata["tags"]
 
 
 def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
-    nb = assignments.source("short")
+    nb = handout.source("short")
     by_id = {cell.id: cell for cell in nb.cells}
-    skipped = {name for name, cell in by_id.items() if assignments.SKIP in cell.metadata.get("tags", [])}
+    skipped = {name for name, cell in by_id.items() if handout.SKIP in cell.metadata.get("tags", [])}
     assert skipped == {"part-check", "seen", "course-ready", "last"}
     assert by_id["seen"].outputs and not by_id["e2c"].outputs
     assert by_id["imports"].metadata["nbgrader"]["locked"] and not by_id["e1"].metadata["nbgrader"]["locked"]
@@ -219,10 +218,10 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
 
 
 def test_bodies_of_functions_are_marked_and_nothing_else():
-    source, number = assignments.blank(EXPORT)
+    source, number = handout.blank(EXPORT)
     assert number == 2
     ast.parse(source)
-    assert assignments.solution_lines(source) == {
+    assert handout.solution_lines(source) == {
         "# by two",
         "return x / 2",
         "both = self.a + self.b + 0 * self.size",
@@ -235,7 +234,7 @@ def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(sh
     nb = read(short)
     nb.cells.insert(4, code("variant", "both = self.a + self.b + 0 * self.size", output="3"))
     nbformat.write(nb, short)
-    nb = assignments.source("short", "implementation")
+    nb = handout.source("short", "implementation")
     names = {c.metadata["nbgrader"]["grade_id"]: c for c in nb.cells if "nbgrader" in c.metadata}
     assert list(names) == ["imports", "part-1", "part-1-check", "whole-check"]
     assert names["part-1-check"].metadata["nbgrader"]["points"] == 2 == names["whole-check"].metadata["nbgrader"]["points"]
@@ -247,19 +246,19 @@ def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(sh
 
 
 def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(tmp_path, monkeypatch):
-    nb = assignments.source("01_moon")
+    nb = handout.source("01_moon")
     (run,) = (cell for cell in nb.cells if "run" in cell.metadata.get("tags", []))
-    assert assignments.SKIP in run.metadata["tags"]
+    assert handout.SKIP in run.metadata["tags"]
     nbformat.write(nb, tmp_path / "01_moon.ipynb")
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     cells = sweep.reduced("01_moon").cells
     assert [cell.source for cell in cells if "run" in cell.metadata["tags"]] == [run.source]
-    assert not any(assignments.SKIP in cell.metadata["tags"] for cell in cells)
+    assert not any(handout.SKIP in cell.metadata["tags"] for cell in cells)
 
 
 def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
     def numbers(seed, purpose):
-        monkeypatch.setenv(course.SEED, seed)
+        monkeypatch.setenv(tools.SEED, seed)
         return tuple(course.draws(purpose).integers(1000, size=4))
 
     assert numbers("1", "a") == numbers("1", "a")
@@ -267,10 +266,10 @@ def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
-@pytest.mark.parametrize("kind", assignments.KINDS)
+@pytest.mark.parametrize("kind", handout.KINDS)
 def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
-    nb = assignments.source(path.stem, kind)
-    assert len(set(assignments.ids(nb))) == len(assignments.ids(nb))
+    nb = handout.source(path.stem, kind)
+    assert len(set(handout.ids(nb))) == len(handout.ids(nb))
     for cell in nb.cells:
         if cell.cell_type == "code" and cell.metadata.get("nbgrader", {}).get("grade"):
             last = ast.parse(cell.source).body[-1]  # nbgrader takes the value of a last line for points
@@ -278,7 +277,7 @@ def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
 
 
 def test_the_whole_asks_for_every_method_of_the_notebook_whatever_a_student_puts_into_METHODS():
-    hidden = assignments.WHOLE.replace("{name}", "00_foundations").partition("### BEGIN HIDDEN TESTS\n")[2]
+    hidden = handout.WHOLE.replace("{name}", "00_foundations").partition("### BEGIN HIDDEN TESTS\n")[2]
     only_easy = {"papers": papers, "METHODS": {"SOLO": None}, "of_this_notebook": ["SOLO"], "dataset": "digits"}
     with pytest.raises(AssertionError, match=r"asked for are .*SCAFFOLD"):
         exec(hidden, only_easy)
@@ -326,7 +325,7 @@ def handed_out(short, tmp_path, capsys):
 def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out, tmp_path, capsys):
     text = handed_out.read_text()
     assert not [secret for secret in SECRET if secret in text]
-    assert text.count("raise NotImplementedError()") >= 3 and course.ANSWER in text
+    assert text.count("raise NotImplementedError()") >= 3 and tools.ANSWER in text
     mine = tmp_path / "mine" / "90_short.ipynb"
     change(handed_out, mine, exercise_1=solved(DOUBLE), exercise_2="def mean(x, weights):\n    return np.mean(x)")
     assert main(["course", "check", str(mine)]) == 1
@@ -512,7 +511,7 @@ def test_a_loop_that_cannot_be_interrupted_ends_at_the_limit(handed_out, tmp_pat
 
 def solutions(name, kind):
     """The solved cells of an assignment, by grade id, without the markers."""
-    cells = [c for c in assignments.source(name, kind).cells if c.metadata.get("nbgrader", {}).get("solution")]
+    cells = [c for c in handout.source(name, kind).cells if c.metadata.get("nbgrader", {}).get("solution")]
     return {c.metadata["nbgrader"]["grade_id"]: solved(c.source) or "In words." for c in cells}
 
 
@@ -521,15 +520,15 @@ def lines_of(cells):
 
 
 @pytest.mark.course
-@pytest.mark.parametrize("kind", assignments.KINDS)
+@pytest.mark.parametrize("kind", handout.KINDS)
 @pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
 def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
     pytest.importorskip("nbgrader")
-    source, folder = assignments.source(path.stem, kind), tmp_path / "course"
+    source, folder = handout.source(path.stem, kind), tmp_path / "course"
     handed_out = read(course.release(path.stem, kind, folder))
-    secret = set().union(*(assignments.solution_lines(cell.source) for cell in source.cells))
+    secret = set().union(*(handout.solution_lines(cell.source) for cell in source.cells))
     for cell in source.cells:  # what stands elsewhere in the text is no secret
-        own = assignments.solution_lines(cell.source)
+        own = handout.solution_lines(cell.source)
         secret -= {line.strip() for line in cell.source.splitlines()} - own
     assert len(secret) >= 3  # 06's method is two functions of three lines
     assert not secret & lines_of(handed_out.cells)
@@ -572,8 +571,8 @@ def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
 @pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
 def test_every_exercise_says_what_it_takes_and_what_goes_wrong(path):
     nb = read(path)
-    assignments.apart(nb)
-    found = assignments.exercises(nb)
+    handout.apart(nb)
+    found = handout.exercises(nb)
     assert 5 <= len(found) <= 7
     assert [one.number for one in found] == list(range(1, len(found) + 1))
     assert {"easy", "medium", "predict", "research"} == {one.level for one in found}
@@ -613,7 +612,7 @@ def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
 
 @pytest.mark.course
 def test_a_sweep_runs_on_a_students_code_and_records_it_beside_it(tmp_path):
-    nb = assignments.source("01_moon")  # a hand-out, whose tags leave the run out when it is checked
+    nb = handout.source("01_moon")  # a hand-out, whose tags leave the run out when it is checked
     for cell in nb.cells:
         cell.source = cell.source.replace('terms["contrastive"] = self.mu *', 'terms["contrastive"] = 0 *')
     nbformat.write(nb, tmp_path / "01_moon.ipynb")

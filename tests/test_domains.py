@@ -17,7 +17,7 @@ from test_data import encode, error, write_npz, write_tree, write_zip
 from fednb import __main__, data, partition, plots
 from fednb import evaluation as evaluate
 from fednb.data import catalog, loading, synthetic
-from fednb.experiments import runs, settings
+from fednb.experiments import build, runner, settings
 from fednb.experiments.settings import SettingsError
 
 OFFICE = {  # images per domain and class, in the order of the classes
@@ -421,42 +421,42 @@ def test_what_does_not_fit_a_split_by_domain_is_refused(given, message):
 
 
 def test_divide_by_domain(mini):
-    parts, test_parts, held_out = runs.divide(resolve(per_domain=100), mini)
+    parts, test_parts, held_out = build.divide(resolve(per_domain=100), mini)
     assert test_parts is None and held_out == []
     assert [set(mini.train_groups[part].tolist()) for part in parts] == [{d} for d in range(5)]
     assert (partition.class_counts(parts, mini.labels.numpy(), 10) == 10).all()
-    kept, _, held_out = runs.divide(resolve(per_domain=100, validation=0.2), mini)
+    kept, _, held_out = build.divide(resolve(per_domain=100, validation=0.2), mini)
     for whole, part, held in zip(parts, kept, held_out, strict=True):
         assert np.array_equal(np.union1d(part, held), whole) and (len(part), len(held)) == (80, 20)
-    plain = runs.divide(resolve(per_domain=100, balanced_draw=False), mini)[0]
+    plain = build.divide(resolve(per_domain=100, balanced_draw=False), mini)[0]
     assert len(np.unique(partition.class_counts(plain, mini.labels.numpy(), 10))) > 1
-    assert partition.digest(parts) != partition.digest(runs.divide(resolve(per_domain=100, seed=1), mini)[0])
+    assert partition.digest(parts) != partition.digest(build.divide(resolve(per_domain=100, seed=1), mini)[0])
 
 
 def test_as_many_test_images_of_each_domain_as_asked_for(mini):
-    index = runs.test_index(resolve(test_per_domain=40), mini)
+    index = build.test_index(resolve(test_per_domain=40), mini)
     assert index.dtype == np.int64 and (np.diff(index) > 0).all()
     assert np.bincount(mini.test_groups[index]).tolist() == [40] * 5
     own = (mini.test_groups == 3).nonzero().flatten().numpy()
     assert not np.array_equal(index[mini.test_groups[index] == 3], own[:40])  # drawn, not the first
-    assert np.array_equal(index, runs.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini))
-    assert set(index) < set(runs.test_index(resolve(test_per_domain=41), mini))
-    assert runs.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
-    assert runs.test_index(resolve(), mini) is None
+    assert np.array_equal(index, build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini))
+    assert set(index) < set(build.test_index(resolve(test_per_domain=41), mini))
+    assert build.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
+    assert build.test_index(resolve(), mini) is None
 
 
 @pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
 def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method):
     s = resolve(method, test_per_domain=40, num_rounds=1, local_epochs=1)
-    index = runs.test_index(s, mini)
+    index = build.test_index(s, mini)
     other = torch.ones(750, dtype=torch.bool)
     other[index] = False
     noise = torch.where(other.view(-1, 1, 1, 1), 255 - mini.test_images, mini.test_images)
-    record = runs.run(s, METHODS, workers=1)
+    record = runner.run(s, METHODS, workers=1)
     assert record["partition"]["test_images"] == 200
-    monkeypatch.setattr(runs, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise))
-    assert runs.run(s, METHODS, workers=2, again=True)["metrics"]["groups"] == record["metrics"]["groups"]
-    fed = runs.federation(s, METHODS, workers=1)
+    monkeypatch.setattr(build, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise))
+    assert runner.run(s, METHODS, workers=2, again=True)["metrics"]["groups"] == record["metrics"]["groups"]
+    fed = build.federation(s, METHODS, workers=1)
     fed.run_round()
     hits = [evaluate.correct(fed, c, torch.arange(750))["classifier"] for c in fed.clients[: 5 if method == "SOLO" else 1]]
     chosen = [index[mini.test_groups[index] == d] for d in range(5)]

@@ -258,13 +258,13 @@ def test_the_number_of_threads_is_put_back(federate):
 def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(federate, method, monkeypatch):
     fed = federate(method)
     states = [fed.initial()]
-    plain = federation.Federation._train
+    plain = federation.take_steps
 
-    def train(self, client, phase, given, rng):
-        plain(self, client, phase, given, rng)
+    def steps(federation, client, phase, given, rng):
+        plain(federation, client, phase, given, rng)
         states.append(client.state())
 
-    monkeypatch.setattr(federation.Federation, "_train", train)
+    monkeypatch.setattr(federation, "take_steps", steps)
     fed.exchange(fed.server, fed.clients[:1], 0)
     for before, after, frozen in zip(states, states[1:], ("encoder", "classifier"), strict=False):
         for name in before:

@@ -323,7 +323,7 @@ def test_normalised_representations_reach_loss_prototypes_and_prediction(federat
     torch.testing.assert_close(plain.loss(net, x, y, given)["cross_entropy"], 0.75 * F.cross_entropy(net(x).logits, y))
     torch.testing.assert_close(plain.predict(net, x, given)["classifier"], net(x).logits)
     client = fed.clients[0]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load({})
         z, labels = client.representations()
         sent = method.summary(client)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from fednb import ROOT, models
-from fednb.experiments import runs, settings, sweep
+from fednb.experiments import build, ledger, runner, settings, sweep
 from fednb.reporting import compare, figures, report
 from fednb.reporting.measures import MEASURES
 
@@ -187,10 +187,10 @@ def test_numbers_sent_are_those_counted_by_hand(tmp_path, monkeypatch):
     body = sum(p.numel() for name, p in network.named_parameters() if name.startswith("encoder") and "fc" not in name)
     read = {}
     for method in ("FedProto", "FedAvg", "FedPer", "Local"):
-        record = runs.run(settings.resolve(known, method=method, **small), known, workers=1)
+        record = runner.run(settings.resolve(known, method=method, **small), known, workers=1)
         read[method] = 1000 * MEASURES["up_numbers"].read({"record": record}, {}).value
-        parts = runs.divide(settings.resolve(known, method=method, **small), runs.load_dataset("digits"))[0]
-    labels = runs.load_dataset("digits").labels.numpy()
+        parts = build.divide(settings.resolve(known, method=method, **small), build.load_dataset("digits"))[0]
+    labels = build.load_dataset("digits").labels.numpy()
     holders = sum(len(np.unique(labels[part])) for part in parts)
     clients = len(parts)
     assert read["FedProto"] == pytest.approx(holders * (width + 1))  # a class mean and its label
@@ -211,11 +211,11 @@ def test_read_outs_and_spread_have_curves_of_their_own(tmp_path, tables):
     content |= {"dataset": {"note": ""}, "final": final | {"clients": [1.0]}, "partition": {"hash": "p"}}
     content |= {"metrics": {"round": [1, 2], "accuracy": [9.0, 1.0], "accuracy/prototype": [8.0, 2.0], "up_numbers": [0, 5]}}
     (tmp_path / "a.json").write_text(json.dumps(content))
-    points = figures._points([tables[name]], runs.load(tmp_path))
+    points = figures._points([tables[name]], ledger.load(tmp_path))
     assert points["accuracy"].tolist() == [8.0, 2.0]
-    assert figures.svg(tables["fedproto-2-std"], runs.load(tmp_path)) is None
-    assert figures.svg(tables["fedproto-2-numbers"], runs.load(tmp_path)) is None
-    assert figures.svg(tables[name], runs.load(tmp_path)) is not None
+    assert figures.svg(tables["fedproto-2-std"], ledger.load(tmp_path)) is None
+    assert figures.svg(tables["fedproto-2-numbers"], ledger.load(tmp_path)) is None
+    assert figures.svg(tables[name], ledger.load(tmp_path)) is not None
 
 
 def test_of_a_spread_the_narrower_is_ahead(tables, tmp_path):
@@ -229,7 +229,7 @@ def test_of_a_spread_the_narrower_is_ahead(tables, tmp_path):
             content |= {"departures": [], "dataset": {"note": ""}, "metrics": {"round": [1], "accuracy": [90.0]}}
             content |= {"final": {"accuracy_std": spread + 0.1 * i * (method == "FedAvg")}, "partition": {"hash": str(i)}}
             (tmp_path / f"{method}{i}.json").write_text(json.dumps(content))
-    ledger = runs.load(tmp_path)
+    ledger = ledger.load(tmp_path)
     assert report.lead(table, "FedProto", "FedAvg", ledger=ledger) == "-2.1 ± 0.2 points over 3 seeds: ahead"
     assert report.lead(table, "FedAvg", "FedProto", ledger=ledger) == "+2.1 ± 0.2 points over 3 seeds: behind"
     assert set(compare._not_stated("FedProto Table 2")) <= sweep.defaults("04_fedproto").keys()

@@ -243,7 +243,7 @@ def test_a_class_that_nobody_shares_keeps_last_rounds():
 def test_a_device_with_too_few_images_of_a_class_does_not_share_it(federate, min_images):
     fed = federate(FedSSC(min_images=min_images))
     client = fed.clients[0]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load({"model": fed.server["model"]})
         shared = fed.method.summary(client)
         means = class_means(*client.representations())
@@ -259,7 +259,7 @@ def test_the_threshold_is_at_least(federate):
     counts = torch.bincount(fed.labels[fed.clients[0].indices]).tolist()
     for least, shared in ((max(counts), 1), (max(counts) + 1, 0)):
         fed.method = FedSSC(min_images=least)
-        with fed.hand_model(fed.clients[0]):
+        with fed.lend_model(fed.clients[0]):
             fed.clients[0].load({"model": fed.server["model"]})
             assert len(fed.method.summary(fed.clients[0])["labels"]) == shared
 
@@ -316,7 +316,7 @@ def test_the_first_round_is_fedavgs(federate, identical, rounds):
 def test_the_schedule_reaches_the_loss(federate):
     fed = federate(FedSSC(mu_glob=1.0, mu_glob_end=0.5, warmup=1), num_rounds=3)
     for t, expected in enumerate((1.0, 1.0, 0.75)):
-        with fed.hand_model(fed.clients[0]):
+        with fed.lend_model(fed.clients[0]):
             fed.clients[0].load({"model": fed.server["model"]})
             given = fed.method.prepare(fed.clients[0], fed.method.broadcast(fed.server, 0), t)
         assert given["weights"]["glob"].item() == expected

@@ -10,7 +10,7 @@ from fednb.papers.foundations import FedAvgM
 from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, cosine, model_contrastive
 
 from fednb import models
-from fednb.experiments import runs, settings
+from fednb.experiments import build, settings
 from fednb.federation import FedAvg
 
 
@@ -126,7 +126,7 @@ def test_batch_norm_buffers_of_frozen_networks_do_not_move(federate, identical):
     received = {n: v.clone() for n, v in fed.server["model"].items()}
     server = fed.server
     client = fed.clients[0]
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load(fed.method.broadcast(server, 0))
         given = fed.method.prepare(client, fed.method.broadcast(server, 0), 2)
         client.model.train()
@@ -218,7 +218,7 @@ def test_sampled_clients_keep_stale_models_and_new_ones_have_no_contrast(federat
         sampled = [client.id for client in fed.sample(t)]
         for client in fed.clients:
             received = fed.method.broadcast(fed.server, client.id)
-            with fed.hand_model(client):
+            with fed.lend_model(client):
                 frozen = fed.method.prepare(client, received, t)["frozen"]
             if client.id in last:
                 assert identical(frozen[1:], [last[client.id][1]])
@@ -250,7 +250,7 @@ def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(f
     states = []
     for client in new:
         for _ in range(2):  # the same whenever it is asked for
-            with fed.hand_model(client):
+            with fed.lend_model(client):
                 received = fed.method.broadcast(fed.server, client.id)
                 frozen = fed.method.prepare(client, received, 1)["frozen"]
                 assert identical(frozen[0], received["model"])
@@ -322,9 +322,9 @@ def test_server_momentum_is_checked_in_the_combination_too():
 def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch, method):
     """The path of the CIFAR-100 and Tiny-ImageNet tables: the paper's network, on noise of a quarter of its side."""
     noise = make_dataset(images=4, tests=2, shape=(3, 8, 8), num_classes=3)
-    monkeypatch.setattr(runs, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
     small = {"num_clients": 1, "num_rounds": 2, "local_epochs": 1, "batch_size": 4, "partition": "iid"}
-    fed = runs.federation(settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1)
+    fed = build.federation(settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1)
     assert models.num_parameters(fed.build_model()) > 27_000_000
     entries = [fed.run_round() for _ in range(2)]
     assert fed.clients[0].steps == 1

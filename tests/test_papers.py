@@ -10,7 +10,8 @@ import nbformat
 import pytest
 
 from fednb import ROOT, papers
-from fednb.experiments import runs, sweep
+from fednb.experiments import ledger, sweep
+from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
 
@@ -115,19 +116,19 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks, tmp
     assert papers.path("moon") == own
     assert papers.path("foundations") == ROOT / "notebooks" / "00_foundations.ipynb"
     assert own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
-    assert runs.runs_folder().is_relative_to(tmp_path)
+    assert ledger.runs_folder().is_relative_to(tmp_path)
 
 
 def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
     monkeypatch.delenv("FEDNB_RUNS")
-    assert runs.runs_folder() == ROOT / "results" / "runs"
+    assert ledger.runs_folder() == ROOT / "results" / "runs"
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    assert runs.runs_folder() == tmp_path / "results" / "runs"
+    assert ledger.runs_folder() == tmp_path / "results" / "runs"
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    monkeypatch.setattr(runs, "ROOT", tmp_path / "site-packages")  # installed without notebooks
+    monkeypatch.setattr(ledger, "ROOT", tmp_path / "site-packages")  # installed without notebooks
     (tmp_path / "hand-out").mkdir()
     monkeypatch.chdir(tmp_path / "hand-out")
-    assert runs.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
+    assert ledger.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
     assert sweep.environment()["FEDNB_RUNS"] == str(tmp_path / "hand-out" / "results" / "runs")
 
 
@@ -167,3 +168,75 @@ def test_an_error_in_an_export_cell_is_not_hidden(notebooks):
     notebooks("07_study", (["export"], "import no_such_module"))
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         papers.load("study")
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("first = 1\n1 / 0", "fail in line 2 of them (ZeroDivisionError: division by zero): mend them first"),
+        ("raise SystemExit(0)", "fail in line 1 of them (SystemExit: 0)"),
+        ("import no_such_module", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("a = 1", "must export METHODS, a dict of methods by name"),
+        ("METHODS = {'Mine': 3}", "must export METHODS, a dict of methods by name"),
+    ],
+)
+def test_export_cells_that_give_no_methods_are_one_sentence(notebooks, source, told):
+    notebooks("07_study", (["export"], source))
+    with pytest.raises(NotebookError, match=re.escape(told)):
+        papers.methods("study")
+
+
+# --- parameters and settings
+
+
+PARAMETERS = 'method = "FedProx"\ndataset = "digits"\nseed = 0\nmu = None  # weight\nmore = {}  # any other setting'
+
+
+@pytest.fixture
+def study(notebooks):
+    """A notebook with a parameter of its own, and a place for all others."""
+    own = "from fednb.papers.foundations import METHODS"
+    notebooks("07_study", (["export"], own), (["parameters"], PARAMETERS))
+    return {"method": "FedProx", "dataset": "digits", "seed": 3, "mu": 0.5, "more": {"num_rounds": 2}, "lr": 7}
+
+
+def test_settings_are_read_from_parameters_and_more_and_nothing_else(study):
+    settings = papers.settings("07_study", study)
+    assert (settings.seed, settings.num_rounds, settings.hyperparameters) == (3, 2, {"mu": 0.5})
+    assert settings.lr == papers.settings("07_study", study | {"lr": 8}).lr != 7  # a variable of the notebook
+
+
+def test_a_reader_who_changes_a_method_in_the_notebook_gets_his_own(study):
+    assert papers.settings("07_study", study | {"METHODS": {"FedProx": FedAvg}, "mu": None}).hyperparameters == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"more": {"num_round": 2}}, "Unknown parameter 'num_round'.*did you mean 'num_rounds'"),
+        ({"more": {"mu": 1.0}}, "mu is given twice, as a parameter and in more"),
+        ({"more": 3}, "more is 3; it must be a dict"),
+        (
+            {"In": ["", "# Parameters\nmu = 1\nnum_rounds = 3\n"]},
+            r"no parameter 'num_rounds': put it into more, as {'num_rounds': 3}",
+        ),
+    ],
+)
+def test_a_name_that_nobody_reads_is_an_error(study, given, told):
+    with pytest.raises(SettingsError, match=told):
+        papers.settings("07_study", study | given)
+
+
+def test_flat_names_are_sorted_into_more(study, notebooks):
+    flat = {"mu": 1.0, "num_rounds": 3, "beta": 0.1}
+    assert papers.arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
+    notebooks("08_closed", (["parameters"], "method = 'FedAvg'"))
+    with pytest.raises(NotebookError, match=r"08_closed has no parameter 'methud': .*did you mean 'method'"):
+        papers.arrange("08_closed", {"methud": "SOLO"})
+
+
+@pytest.mark.parametrize("source", ["a = b", "print(1)", "a = (", "a = c = 1\nfor i in a: pass"])
+def test_a_parameters_cell_that_cannot_be_read_is_an_error(notebooks, source):
+    notebooks("07_study", (["parameters"], source))
+    with pytest.raises(NotebookError, match="parameters cell of the notebook 07_study cannot be read"):
+        papers.parameters("07_study")

@@ -11,7 +11,7 @@ import torch
 from fednb.papers.foundations import METHODS
 
 from fednb import partition
-from fednb.experiments import runs, settings
+from fednb.experiments import build, settings
 from fednb.partition import PartitionError
 
 CIFAR10_SIZES = [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]
@@ -186,7 +186,7 @@ def test_seed_1234_draws_the_clients_of_fedprotos_code():
 def test_mnist_with_seed_1234_has_these_clients_by_its_settings_alone():
     own = settings.resolve(METHODS, method="FedAvg", dataset="mnist", partition="n-way-k-shot", seed=1234)
     dataset = SimpleNamespace(labels=torch.from_numpy(MNIST[0]), test_labels=torch.from_numpy(MNIST[1]))
-    parts, test_parts, held_out = runs.divide(own, dataset)
+    parts, test_parts, held_out = build.divide(own, dataset)
     classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
     assert [len(c) for c in classes] == WAYS
     assert classes[:6] == FIRST_CLASSES
@@ -194,7 +194,7 @@ def test_mnist_with_seed_1234_has_these_clients_by_its_settings_alone():
     assert len(held_out) == 0
     expected = [np.concatenate(found) for found in n_way(mnist=True)]
     assert all(np.array_equal(np.concatenate(found), e) for found, e in zip((parts, test_parts), expected, strict=True))
-    normal, _, _ = runs.divide(dataclasses.replace(own, draw="normal"), dataset)
+    normal, _, _ = build.divide(dataclasses.replace(own, draw="normal"), dataset)
     assert [len(np.unique(MNIST[0][part])) for part in normal] != WAYS
 
 
@@ -363,8 +363,8 @@ def test_quantity_shift_is_a_split_of_a_run():
     sizes = []
     for given in ({}, {"beta": 5.0}, {"beta": 5.0, "min_size": 80}):
         resolved = settings.resolve(METHODS, method="FedAvg", dataset="digits", partition="quantity", **given)
-        dataset = runs.load_dataset("digits")
-        parts, test_parts, held_out = runs.divide(resolved, dataset)
+        dataset = build.load_dataset("digits")
+        parts, test_parts, held_out = build.divide(resolved, dataset)
         assert (test_parts, held_out) == (None, [])
         assert is_complete(parts, len(dataset.labels))
         sizes.append([len(part) for part in parts])

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from fednb import ROOT, data, papers
-from fednb.experiments import runs, settings, sweep
+from fednb.experiments import ledger, settings, sweep
 from fednb.reporting import report
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -146,7 +146,7 @@ def test_committed_tables_and_readme_are_those_that_the_records_make(tmp_path):
 
 def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():
     for path in (ROOT / "results" / "runs").glob("*.json"):
-        record = runs.read(path)
+        record = ledger.read(path)
         assert path.stem.endswith(record["key"])
         assert record["commit"], path.name
         assert not record["commit"].endswith("+changes"), path.name

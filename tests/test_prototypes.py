@@ -209,7 +209,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
 
 def test_the_first_prototypes_do_not_depend_on_who_had_the_network_before(ragged, identical):
     fed, undisturbed = ragged(FedProc()), ragged(FedProc())
-    with fed.hand_model(fed.clients[0]):
+    with fed.lend_model(fed.clients[0]):
         for parameter in fed.clients[0].model.parameters():
             parameter.data.fill_(0.3)
     fed.run_round(), undisturbed.run_round()

@@ -18,7 +18,7 @@ from test_report import folder, job, record, table  # noqa: F401 (a fixture that
 from fednb import ROOT
 from fednb import evaluation as evaluate
 from fednb.__main__ import _assignment
-from fednb.experiments import runs, sweep
+from fednb.experiments import ledger, sweep
 from fednb.reporting import report, reproduction
 from fednb.reporting.compare import ReportError
 from fednb.reporting.measures import MEASURES
@@ -112,7 +112,7 @@ def two_rows(fedprox, fedavg, *, split="p", **more):
 def judged(monkeypatch, tables, **more):
     entry = CLAIM | {"runs": ["t"]} | more
     monkeypatch.setattr(reproduction, "_described", lambda: {"P": {"notebook": "00_foundations", "claims": [entry]}})
-    (claim,) = reproduction.claims("P", tables, runs.load())
+    (claim,) = reproduction.claims("P", tables, ledger.load())
     return claim
 
 
@@ -205,7 +205,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     told["tables"] = {"t": "small", "u": "large"}
     monkeypatch.setattr(reproduction, "_side_by_side", lambda: told)
     monkeypatch.setattr(reproduction, "_described", lambda: {})
-    found = reproduction.compared(tables, runs.load())
+    found = reproduction.compared(tables, ledger.load())
     assert {name: one.verdict for name, one in found["small"].items()} == {
         "FedProx": "ahead",
         "SCAFFOLD": "behind",
@@ -213,7 +213,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
         "SOLO": "open",
     }
     assert {name: one.verdict for name, one in found["large"].items()} == {"FedProx": "indicative", "SOLO": "not run"}
-    text = reproduction.markdown(tables, runs.load())
+    text = reproduction.markdown(tables, ledger.load())
     assert "| against FedAvg | [small](tables/t.md) | [large](tables/u.md) |" in text
     for line in (
         "FedProx | +4.0 ± 2.5 ▲ | -2.0",
@@ -224,14 +224,14 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
         assert f"| {line} |" in text, text
     counted = "6 comparisons with FedAvg: 1 ahead, 1 behind, 1 open, 1 indicative, 1 diverged, 1 not run"
     assert counted in text
-    assert reproduction.summary("00_foundations", tables, runs.load())[-1].endswith(f": {counted}")
+    assert reproduction.summary("00_foundations", tables, ledger.load())[-1].endswith(f": {counted}")
     told["tables"] = {"v": "other"}
     with pytest.raises(ReportError, match="side by side: there is no table 'v'"):
-        reproduction.compared(tables, runs.load())
+        reproduction.compared(tables, ledger.load())
 
 
 def test_the_projects_comparison_has_every_method_on_every_split():
-    found = reproduction.compared(project(), runs.load())
+    found = reproduction.compared(project(), ledger.load())
     assert len(found) == 5
     assert {len(of) for of in found.values()} == {10}
 
@@ -251,7 +251,7 @@ def steps(monkeypatch, *changes, third=None, values=((50.0, 60.0, 70.0), (51.0, 
     rows = [{"row": "a"}, *({"row": row, "changes": change} for row, change in zip("bc", changes, strict=False))]
     told = {"notebook": "00_foundations", "ladder": {"table": "t", "column": "CIFAR-10", "steps": rows}}
     monkeypatch.setattr(reproduction, "_described", lambda: {"P": told})
-    return reproduction.ladder("P", {"t": t}, runs.load())
+    return reproduction.ladder("P", {"t": t}, ledger.load())
 
 
 def test_a_ladder_tells_each_steps_difference(monkeypatch):
@@ -271,12 +271,12 @@ def test_a_ladder_tells_each_steps_difference(monkeypatch):
 def test_a_step_that_is_not_run_is_told(monkeypatch):
     rungs = steps(monkeypatch, "lr", "momentum", values=((50.0,), (51.0,), (40.0,)))
     assert math.isnan(rungs[1].half)
-    runs_folder = runs.runs_folder()
+    runs_folder = ledger.runs_folder()
     for path in runs_folder.glob("*.json"):
-        if runs.read(path)["settings"]["momentum"] == 0.5:
+        if ledger.read(path)["settings"]["momentum"] == 0.5:
             path.unlink()
     t = table(*[rung.cell.job for rung in rungs[:3]], name="t", printed=None)
-    rungs = reproduction.ladder("P", {"t": replace(t, rows=sweep.Axis("method", {}, names_of(rungs)))}, runs.load())
+    rungs = reproduction.ladder("P", {"t": replace(t, rows=sweep.Axis("method", {}, names_of(rungs)))}, ledger.load())
     assert reproduction._table_of_rungs(rungs, {}).splitlines()[-2:] == [
         "| c | not run |  |  |",
         "| *all steps together* |  |  |  |",
@@ -320,10 +320,10 @@ def test_counters_that_go_on_from_client_to_client():
 
 @pytest.mark.parametrize("paper", ["MOON", "FedProc", "FedSSC", "FedProto", "FedPLCC"])
 def test_claims_and_ladders_name_what_there_is(paper):
-    found = reproduction.claims(paper, project(), runs.load())
+    found = reproduction.claims(paper, project(), ledger.load())
     assert len(found) >= 4
     assert {claim.verdict for claim in found} == {"not run"}
-    assert len(reproduction.ladder(paper, project(), runs.load())) >= 4
+    assert len(reproduction.ladder(paper, project(), ledger.load())) >= 4
     notebook = described()[paper]["notebook"]
     assert any(claim.printed is not None for claim in found)
     assert {project()[f.table.name].notebook for claim in found for f in claim.findings} <= {notebook, "06_side_by_side"}
@@ -367,8 +367,8 @@ def test_no_number_in_the_sentences_of_the_report_is_typed():
 
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
-    ledger, seen = runs.load(ROOT / "results" / "runs"), set()
-    wanted = {path: runs.recipe(record["settings"]) for path, record in zip(ledger["path"], ledger["record"], strict=True)}
+    ledger, seen = ledger.load(ROOT / "results" / "runs"), set()
+    wanted = {path: ledger.recipe(record["settings"]) for path, record in zip(ledger["path"], ledger["record"], strict=True)}
     for t in project().values():
         for cell in report.cells(t, ledger):
             for seed, path in zip(cell.seeds, cell.paths, strict=True):
@@ -378,7 +378,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
                     assert command.startswith("python -m fednb run ")
                     notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
                     again = sweep.resolve(notebook, dict(map(_assignment, words)))
-                    assert runs.recipe(again.flat()) == wanted[path], command
+                    assert ledger.recipe(again.flat()) == wanted[path], command
     assert len(seen) > 100
 
 
@@ -402,7 +402,7 @@ def test_every_cell_of_a_page_leads_to_its_records_and_to_the_line_that_makes_th
 
 def test_the_report_of_other_sweeps_leaves_the_papers_out():
     t = two_rows((51.0,), (50.0,))
-    text = reproduction.markdown({"t": t}, runs.load())
+    text = reproduction.markdown({"t": t}, ledger.load())
     assert text.startswith("# Reproduction report\n")
     assert "MOON" not in text
     assert "2 in all" in text

@@ -7,8 +7,8 @@ from functools import partial
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb.experiments import runs, settings
-from fednb.experiments.settings import SettingsError, departures
+from fednb.experiments import build, ledger, settings
+from fednb.experiments.settings import SettingsError, deviations
 
 
 def resolve(method="FedAvg", dataset="digits", **given):
@@ -134,8 +134,8 @@ BAD = {
 
 @pytest.mark.parametrize(("name", "value"), [(n, v) for n, values in BAD.items() for v in values])
 def test_a_bad_value_is_refused_with_what_is_allowed(name, value):
-    split = {"n-way-k-shot": {"partition": "n-way-k-shot"}, "domain": {"dataset": "digits5_mini"}}
-    split = next((given for owner, given in split.items() if owner in settings._OF_SPLIT.get(name, ())), {})
+    splits = {"n-way-k-shot": {"partition": "n-way-k-shot"}, "domain": {"dataset": "digits5_mini"}}
+    split = next((given for owner, given in splits.items() if owner in settings.FIELDS[name].metadata["of"]), {})
     refused(f"^{name} is {re.escape(repr(value))}; it must be (a|one of|True|'uniform')", **split | {name: value})
 
 
@@ -146,7 +146,7 @@ def test_infinity_is_not_a_number_to_train_with(name):
 
 def test_every_setting_has_a_rule_that_is_tested():
     names = {f.name for f in dataclasses.fields(settings.Settings)} - {"method", "dataset", "hyperparameters"}
-    assert set(BAD) == set(settings._RULES) == names
+    assert set(BAD) == set(settings.FIELDS) == names
 
 
 @pytest.mark.parametrize(
@@ -240,13 +240,13 @@ def test_whole_numbers_become_floats_where_a_float_is_meant():
 
 
 def test_departures_are_the_settings_that_are_not_the_papers():
-    assert departures(resolve(dataset="cifar10", num_rounds=20, seed=3)) == ["num_rounds 20 instead of 100"]
-    assert departures(resolve(dataset="cifar10", num_rounds=100)) == []
-    assert departures(resolve("FedProx", "cifar10", mu=1)) == ["mu 1.0 instead of 0.01"]
-    assert departures(resolve(partition="iid")) == ["partition iid instead of dirichlet"]
+    assert deviations(resolve(dataset="cifar10", num_rounds=20, seed=3)) == ["num_rounds 20 instead of 100"]
+    assert deviations(resolve(dataset="cifar10", num_rounds=100)) == []
+    assert deviations(resolve("FedProx", "cifar10", mu=1)) == ["mu 1.0 instead of 0.01"]
+    assert deviations(resolve(partition="iid")) == ["partition iid instead of dirichlet"]
     few = partial(resolve, dataset="cifar10", partition="n-way-k-shot")
-    assert departures(few(ways=5, seed=1234)) == ["ways 5 instead of 3"]
-    assert departures(few(pretrained=False, heterogeneous=True)) == [
+    assert deviations(few(ways=5, seed=1234)) == ["ways 5 instead of 3"]
+    assert deviations(few(pretrained=False, heterogeneous=True)) == [
         "heterogeneous True instead of None",
         "pretrained False instead of True",
     ]
@@ -254,15 +254,15 @@ def test_departures_are_the_settings_that_are_not_the_papers():
 
 def test_departures_say_in_words_what_has_no_limit():
     domains = partial(resolve, dataset="digits5")
-    assert departures(domains(test_per_domain=2000)) == ["test_per_domain 2000 instead of all"]
-    assert departures(domains(local_steps=10)) == ["local_steps 10 instead of whole epochs"]
-    assert departures(domains(precision="bf16")) == ["precision bf16 instead of float32"]
-    assert departures(domains(keep_last=False)) == ["keep_last False instead of True"]
-    assert departures(resolve(dataset="cifar10", keep_last=True)) == ["keep_last True instead of None"]
+    assert deviations(domains(test_per_domain=2000)) == ["test_per_domain 2000 instead of all"]
+    assert deviations(domains(local_steps=10)) == ["local_steps 10 instead of whole epochs"]
+    assert deviations(domains(precision="bf16")) == ["precision bf16 instead of float32"]
+    assert deviations(domains(keep_last=False)) == ["keep_last False instead of True"]
+    assert deviations(resolve(dataset="cifar10", keep_last=True)) == ["keep_last True instead of None"]
 
 
 def test_how_often_a_run_is_evaluated_is_no_departure():
-    assert departures(resolve(dataset="cifar10", evaluate_every=5)) == []
+    assert deviations(resolve(dataset="cifar10", evaluate_every=5)) == []
     assert resolve(evaluate_every=5).evaluate_every == 5
 
 
@@ -272,7 +272,7 @@ def test_how_often_a_run_is_evaluated_is_no_departure():
 )
 def test_what_says_the_same_as_none_makes_the_same_recipe(off):
     assert resolve(dataset="mnist", **off) == resolve(dataset="mnist")
-    assert runs.key(resolve(dataset="mnist", **off), "f") == runs.key(resolve(dataset="mnist"), "f")
+    assert ledger.key(resolve(dataset="mnist", **off).flat()) == ledger.key(resolve(dataset="mnist").flat())
 
 
 def test_what_the_paper_has_is_switched_off_by_false():
@@ -284,21 +284,50 @@ def test_what_the_paper_has_is_switched_off_by_false():
 
 def test_settings_print_one_line_each():
     lines = str(resolve("FedProx")).splitlines()
-    assert [line.split() for line in lines if "mu" in line.split()] == [["mu", "0.01"]]
+    assert [line.split() for line in lines if line.split()[0] == "mu"] == [["mu", "0.01"]]
+    assert any(
+        line.split()[0] == "num_rounds" and line.endswith(settings.FIELDS["num_rounds"].metadata["says"]) for line in lines
+    )
     assert len(lines) == 16
 
 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num_clients": 200}, "200 clients with at least 10 images"),
-        ({"beta": 1e-9}, "larger beta"),
+        ({"seed": 2**32}, "seed is 4294967296; it must be a whole number from 0 to 4294967295"),
+        ({"num_clients": 150}, "150 clients with at least 10 images each need 1,500, and digits has 1,438 to train on"),
+        ({"validation": 0.99999}, "hold out less for validation"),
+        ({"min_size": 100_000}, "10 clients with at least 100000 images each need 1,000,000"),
+        ({"beta": 1e-300}, "beta is 1e-300; it must be a number from 0.001"),
+        ({"lr": 10**400}, r"lr is 1000.*\(401 characters\); it must be"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_given(given, message):
+    refused(message, **given)
+
+
+def test_participation_may_be_said_as_a_number_of_clients():
+    assert resolve(num_clients=20, sampled=5) == resolve(num_clients=20, participation=0.25)
+    refused("sampled is 11; it must be a whole number from 1 to num_clients", sampled=11)
+    refused("give one of the two", sampled=5, participation=0.5)
+
+
+def test_the_table_has_every_setting():
+    lines = settings.table().splitlines()
+    assert len(lines) == len(settings.FIELDS) + 2
+    assert all(sum(f"`{name}`" in line for line in lines) == 1 for name in settings.FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"beta": 0.001, "num_clients": 100}, "larger beta"),
         ({"model": "simple-cnn"}, "does not take images of 8x8"),
     ],
 )
 def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
     with pytest.raises(SettingsError, match=message):
-        runs.federation(resolve(**given), METHODS)
+        build.federation(resolve(**given), METHODS)
 
 
 def test_a_network_without_projection_head_is_refused_with_one():

@@ -13,7 +13,7 @@ import yaml
 from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
-from fednb.experiments import runs, settings, sweep
+from fednb.experiments import ledger, runner, settings, sweep
 from fednb.federation import FedAvg
 from fednb.reporting import report
 
@@ -44,7 +44,7 @@ def test_the_shift_is_the_logarithm_of_the_clients_class_frequencies(ragged):
     """Against a loop over images, with a class that the client does not have."""
     fed = ragged(FedPrior(strength=2.0), ([0, 1, 1], [2, 0], [1, 2], [0, 1, 2]))
     client = fed.clients[0]  # 7 images of class 0, 13 of class 1, none of class 2
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load({"model": fed.server["model"]})
         given = fed.method.prepare(client, {}, 0)
         x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
@@ -70,7 +70,7 @@ def test_a_class_that_the_client_does_not_have_is_pushed_down_less(ragged):
     for strength in (0.0, 1.0):
         fed = ragged(FedPrior(strength=strength), ([0, 1], [2, 0], [1, 2], [0, 1, 2]))
         client = fed.clients[0]
-        with fed.hand_model(client):
+        with fed.lend_model(client):
             client.load({"model": fed.server["model"]})
             given = fed.method.prepare(client, {}, 0)
             x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
@@ -146,8 +146,8 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     done = sweep.execute_again(table.jobs[2], sweep.environment(), attempts=1, stop=lambda: False)  # as a sweep does
     assert done is None, done
     for job in table.jobs:
-        runs.run(job.settings, papers.load("07_mine").METHODS)
-    report.write_all(notebooks / "sweeps", tmp_path, runs.runs_folder())
+        runner.run(job.settings, papers.load("07_mine").METHODS)
+    report.write_all(notebooks / "sweeps", tmp_path, ledger.runs_folder())
     text = (tmp_path / "tables" / "mine.md").read_text()
     (line,) = re.findall(r"^\| FedMine \|(.*)\|$", text, re.M)
     numbers = [value.strip() for value in line.split("|")]

@@ -25,7 +25,7 @@ from waiting import wait_for
 
 from fednb import papers
 from fednb.__main__ import main
-from fednb.experiments import runs, sweep
+from fednb.experiments import ledger, runner, sweep
 
 PARAMETERS = """
 method = "FedAvg"
@@ -121,7 +121,7 @@ def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
         cell(PARAMETERS, "parameters"),
         cell(METHODS, "export"),
         cell("mark('untagged')\nraise RuntimeError('this cell must not run')"),
-        cell(f"chosen = settings.resolve(METHODS, {arguments})\nrecord = runs.run(chosen, METHODS)", "run"),
+        cell(f"chosen = settings.resolve(METHODS, {arguments})\nrecord = runner.run(chosen, METHODS)", "run"),
         cell("mark('after')", "results"),
     ]
     nbformat.write(new_notebook(cells=cells), folder / "90_sweeptest.ipynb")
@@ -144,7 +144,7 @@ def write(folder: Path, tables: dict[str, object], notebook: str = "90_sweeptest
 
 
 def records(folder: Path | None = None) -> list[Path]:
-    return sorted((folder or runs.runs_folder()).glob("*.json"))
+    return sorted((folder or ledger.runs_folder()).glob("*.json"))
 
 
 def no_processes(*args: object, **kwargs: object) -> None:
@@ -399,7 +399,7 @@ def swept(notebooks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_a_failing_run_is_reported_and_the_others_are_recorded(swept: Swept) -> None:
     assert swept.code == 1
-    status = {path.name.split("-")[0]: runs.read(path)["status"] for path in records(swept.folder / "results" / "runs")}
+    status = {path.name.split("-")[0]: ledger.read(path)["status"] for path in records(swept.folder / "results" / "runs")}
     assert status == {"Pair": "finished", "Flaky": "finished", "Broken": "failed", "Diverging": "diverged"}
     assert "4 runs: 0 recorded, 4 to do." in swept.out
     assert "RuntimeError: broken on purpose" in swept.out
@@ -426,7 +426,7 @@ def test_cells_without_the_tags_are_not_executed(swept: Swept) -> None:
 
 def test_small_numbers_arrive_as_numbers(swept: Swept) -> None:
     (path,) = (swept.folder / "results" / "runs").glob("Flaky-*.json")
-    assert runs.read(path)["settings"]["weight_decay"] == 2e-05
+    assert ledger.read(path)["settings"]["weight_decay"] == 2e-05
 
 
 def test_recorded_runs_are_skipped(swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -454,7 +454,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     table["runs"] = [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 15}]
     file = write(tmp_path, {"slow": table})
     first, second = (job.path for job in sweep.read(file)["slow"].jobs)
-    log = runs.runs_folder().parent / "logs" / f"{second.stem}.log"
+    log = ledger.runs_folder().parent / "logs" / f"{second.stem}.log"
 
     def began() -> bool:
         return log.exists() and "round 1/15" in log.read_text()
@@ -506,7 +506,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     jobs = sweep.read(file)["slow"].jobs
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "direct"))
     methods = papers.load("sweeptest").METHODS
-    assert got == [runs.run(job.settings, methods)["metrics"]["accuracy"] for job in jobs]
+    assert got == [runner.run(job.settings, methods)["metrics"]["accuracy"] for job in jobs]
 
 
 def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -537,8 +537,8 @@ def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> N
     assert main(["run", "sweeptest", "num_rounds=2", "lr=1e-2", "weight_decay=none"]) == 0
     out, err = capfd.readouterr()
     (path,) = records()
-    assert runs.read(path)["settings"]["lr"] == 0.01
-    accuracy = runs.read(path)["final"]["accuracy"]
+    assert ledger.read(path)["settings"]["lr"] == 0.01
+    accuracy = ledger.read(path)["final"]["accuracy"]
     for text in ("num_rounds  2", "round 1/2", "round 2/2", f"accuracy {accuracy:.2f} % (finished)", str(path)):
         assert text in out
     assert err == ""
@@ -584,7 +584,7 @@ def test_nothing_starts_if_one_run_is_wrong(
     assert main(["sweep", str(tmp_path)]) == 2
     err = capsys.readouterr().err
     assert err.startswith("fednb: b.yaml, table wrong: the notebook 90_sweeptest has no parameter 'epochs'")
-    assert not runs.runs_folder().parent.exists()
+    assert not ledger.runs_folder().parent.exists()
 
 
 def test_nothing_starts_without_the_data(
@@ -595,17 +595,17 @@ def test_nothing_starts_without_the_data(
     monkeypatch.setattr(subprocess, "Popen", no_processes)
     assert main(["sweep", str(file)]) == 2
     assert "CIFAR-10 was not found" in capsys.readouterr().err
-    assert not runs.runs_folder().parent.exists()
+    assert not ledger.runs_folder().parent.exists()
 
 
 def test_a_record_is_found_without_its_data(swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     settings = sweep.resolve("sweeptest", {"dataset": "mnist"})
-    path = runs.record_path(settings, "a fingerprint")
+    path = ledger.record_path(settings, "a fingerprint")
     path.parent.mkdir(parents=True)
     (original,) = (swept.folder / "results" / "runs").glob("Flaky-*.json")
     shutil.copy(original, path)
-    path.write_text(path.read_text().replace(runs.read(path)["dataset"]["fingerprint"], "a fingerprint"))
+    path.write_text(path.read_text().replace(ledger.read(path)["dataset"]["fingerprint"], "a fingerprint"))
     assert sweep.job("sweeptest", {"dataset": "mnist"}).path == path
     assert not sweep.job("sweeptest", {"dataset": "mnist", "num_rounds": 5}).recorded
 

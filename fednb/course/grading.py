@@ -23,8 +23,9 @@ import nbformat
 from nbformat import NotebookNode
 from nbformat.v4 import new_markdown_cell
 
-from fednb.course import FOLDER, SEED, call, course_folder, last_line, parts, release
-from fednb.course.assignments import SKIP, CourseError, read
+from fednb.course.checking import last_line
+from fednb.course.handout import SKIP, parts, read, release
+from fednb.course.tools import FOLDER, SEED, CourseError, call, course_folder
 
 EXCUSE = "> **Not graded.**"
 

@@ -3,9 +3,9 @@
 `load` finds any known set in the layouts that `data/README.md` describes. Two sets need no download.
 """
 
-from fednb.data.catalog import NAMES, domain_names
+from fednb.data.catalog import NAMES, domain_names, num_images
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint
 from fednb.data.loading import download, load, public_images, where
 
 __all__ = ["NAMES", "Augmentation", "DataError", "Dataset", "domain_names", "download", "fingerprint", "load"]
-__all__ += ["public_images", "where"]
+__all__ += ["num_images", "public_images", "where"]

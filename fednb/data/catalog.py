@@ -138,8 +138,9 @@ _ALL = (
           classes=tuple("bird feather headphones ice_cream teapot tiger whale windmill wine_glass zebra".split()),
           domains=dict.fromkeys(("Clipart", "Infograph", "Painting", "Quickdraw", "Real", "Sketch")),
           remark="ten classes, those of FedBN and FedPCL; FedPLCC does not name its own",
-          by_hand="get the six zip files and the lists DOMAIN_train.txt and DOMAIN_test.txt from http://ai.bu.edu/M3SDA/ and put "
-          "them into domainnet/, packed or unpacked; DOMAIN is clipart, infograph, painting, quickdraw, real or sketch"),
+          by_hand="get the six zip files and the lists DOMAIN_train.txt and DOMAIN_test.txt from http://ai.bu.edu/M3SDA/ "
+          "and put them into domainnet/, packed or unpacked; "
+          "DOMAIN is clipart, infograph, painting, quickdraw, real or sketch"),
 )
 # fmt: on
 
@@ -159,3 +160,8 @@ def facts_of(name: str) -> Facts:
 def domain_names(name: str) -> tuple[str, ...]:
     """The domains of a data set in the order of its groups, without loading it; empty if it has none."""
     return tuple(FACTS[name].domains)
+
+
+def num_images(name: str) -> int:
+    """Training images of the published set, without loading it."""
+    return sum(sizes[0] for sizes in FACTS[name].domains.values() if sizes) or FACTS[name].sizes[0]

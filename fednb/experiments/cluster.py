@@ -92,7 +92,7 @@ def _connect(address: str) -> Any:
 def _send(client: Any, todo: list[Job], summary: Summary, address: str, attempts: int) -> None:
     from distributed import KilledWorker
 
-    from fednb.experiments import runs, sweep
+    from fednb.experiments import ledger, sweep
 
     resources: dict[str, int] = {}
     waiting = False
@@ -135,9 +135,9 @@ def _send(client: Any, todo: list[Job], summary: Summary, address: str, attempts
             return _line(other)
         try:
             if log is not None:
-                runs.write_atomically(sweep.log_path(job), log)
+                ledger.write_atomically(sweep.log_path(job), log)
             if record is not None and not job.recorded:
-                runs.write_atomically(job.path, record)
+                ledger.write_atomically(job.path, record)
         except OSError as failed:
             return f"it was made, but {job.path.name} or its log cannot be written here ({failed.strerror})."
         if error is None and not job.recorded:
@@ -169,7 +169,7 @@ def _line(error: BaseException) -> str:
 def read_code() -> Code:
     """The code that is on this machine's disk now."""
     from fednb import papers
-    from fednb.experiments import runs
+    from fednb.experiments import ledger
 
     digest = hashlib.sha256()
     for file in sorted(Path(__file__).parent.rglob("*.py")):
@@ -177,7 +177,7 @@ def read_code() -> Code:
     for file in papers.notebooks():
         cells = json.loads(file.read_text(encoding="utf-8"))["cells"]
         digest.update(json.dumps([cell["source"] for cell in cells if cell["cell_type"] == "code"]).encode())
-    return Code(runs.commit(), digest.hexdigest())
+    return Code(ledger.commit(), digest.hexdigest())
 
 
 # --- the worker's side ------------------------------------------------------------------------------------------------
@@ -198,12 +198,12 @@ def work(notebook: str, parameters: dict[str, Any], table: str, name: str, code:
     from distributed.core import Status
 
     from fednb.data import DataError
-    from fednb.experiments import runs, sweep
+    from fednb.experiments import ledger, sweep
 
     worker = get_worker()
     key, threads = worker.get_current_task(), worker.state.nthreads
     where = f"the worker {worker.address} on {socket.gethostname()}"
-    runs.commit.cache_clear()  # a worker lives long, and a run's process reads the code that is on disk now
+    ledger.commit.cache_clear()  # a worker lives long, and a run's process reads the code that is on disk now
     here = read_code()
     if here != code:
         return Outcome(

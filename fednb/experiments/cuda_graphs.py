@@ -5,7 +5,7 @@ that. Here a step (gather and augment a batch, losses, backward, SGD) reads and 
 they are, so that CUDA can record it once as a graph and replay it. Per client and round the tensors are refilled: weights,
 the order of the images, the draws of the augmentation, what the method's ``prepare`` returned.
 
-Without a GPU the same step runs unrecorded. It then gives bit for bit what the plain loop of `Federation` gives, and that is
+Without a GPU the same step runs unrecorded. It then gives bit for bit what the plain loop gives, and that is
 how it is tested.
 """
 
@@ -13,19 +13,19 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from fednb.data import augment
+from fednb.federation import Client, Federation, Message, Phase, take_steps
 from fednb.models import Net
-
-if TYPE_CHECKING:
-    from fednb.federation import Federation
 
 WARM_UP = 3  # steps before the recording: libraries choose their kernels and allocate what they need
 KEPT = 16  # recordings of a network, at most: a learning rate that falls from round to round makes one in each
@@ -62,6 +62,66 @@ def refill(kept: Any, value: Any) -> None:
     elif isinstance(kept, (list, tuple)):
         for one, other in zip(kept, value, strict=True):
             refill(one, other)
+
+
+class Recorder:
+    """Train the clients of a round by replays: `Federation(..., train=Recorder())`.
+
+    Several workers have a stream each. What no recording can hold (see `can_be_captured`) goes step by step.
+    """
+
+    def __init__(self) -> None:
+        self.recordings: dict[int, Recordings] = {}  # of each network, by its id
+
+    def __call__(
+        self, federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int
+    ) -> list[Message]:
+        steps = partial(_take_steps, self.recordings)
+        update = partial(federation.local_update, steps=steps)
+        if federation.device == "cpu" or federation.workers == 1 or len(clients) == 1:
+            return federation.each(clients, received, t, update)
+        begin = torch.cuda.current_stream(federation.device)
+
+        def one(client: Client, message: Message) -> Message:
+            stream = torch.cuda.Stream(federation.device)
+            stream.wait_stream(begin)
+            with torch.cuda.stream(stream), federation.lend_model(client):
+                kept = dict(client.memory)  # what the client replaces may still be read by its stream
+                upload = update(client, message, t)
+                stream.synchronize()  # the network's next client works on another stream
+                del kept
+            return upload
+
+        with ThreadPoolExecutor(federation.workers) as pool:
+            return list(pool.map(one, clients, received))
+
+
+def _take_steps(
+    recordings: dict[int, Recordings],
+    federation: Federation,
+    client: Client,
+    phase: Phase,
+    given: dict[str, Any],
+    rng: np.random.Generator,
+) -> None:
+    """As `fednb.federation.take_steps`, with the same draws."""
+    model, size = client.model, federation.training.batch_size
+    optimizer = federation.method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)
+    if not can_be_captured(optimizer):
+        return take_steps(federation, client, phase, given, rng)
+    epochs = [federation.epoch(client.indices, rng) for _ in range(phase.epochs)]
+    sizes = [len(batch) for index, _ in epochs for batch in index.split(size)][: federation.training.local_steps]
+    if not sizes:
+        return None
+    index, draws = (torch.cat(parts)[: sum(sizes)] for parts in zip(*epochs, strict=True))
+    room = max(c.num_samples for c in federation.clients) * phase.epochs
+    kind = trained(model), settings_of(optimizer), shape_of(given), room
+    if id(model) not in recordings:
+        recordings[id(model)] = Recordings(federation.images.device)
+    trainer = recordings[id(model)].trainer(kind, partial(Trainer, federation, model, optimizer, given, room))
+    client.losses = trainer.train(given, index, draws, sizes, client.losses)
+    client.steps += len(sizes)
+    return None
 
 
 class Recordings:

@@ -224,26 +224,26 @@ class Forecast:
     """
 
     def __init__(self, jobs: int = 1) -> None:
-        from fednb.experiments import runs
+        from fednb.experiments import build, ledger
 
-        name, gpu = runs.device_name()
+        name, gpu = build.device_name()
         self._device = Device(name, gpu, max(1, (os.cpu_count() or 1) // jobs))
-        ledger = runs.load()
+        ledger = ledger.load()
         self._records = list(ledger["record"]) if len(ledger) else []
         self._rates = learn(self._records, self._device)
         self._history: dict[Path, list[dict[str, Any]]] = {}
 
     def __call__(self, job: Job) -> Estimate:
         """How long a run will take that nobody is making."""
-        from fednb.experiments import runs
+        from fednb.experiments import runner
 
         if job.path not in self._history:
-            self._history[job.path] = runs.history(job.path)
+            self._history[job.path] = runner.history(job.path)
         return estimate(job.settings, job.tier, self._rates, self._history[job.path])
 
     def learn(self, job: Job) -> None:
         """Take note of a run's new record."""
-        from fednb.experiments import runs
+        from fednb.experiments import ledger
 
-        self._records.append(runs.read(job.path))
+        self._records.append(ledger.read(job.path))
         self._rates = learn(self._records, self._device)

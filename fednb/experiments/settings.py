@@ -6,9 +6,10 @@ import dataclasses
 import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, get_args
+from dataclasses import dataclass, field
+from typing import Annotated, Any, get_args
 
+from fednb import data
 from fednb.federation import BelowOne, Count, FedAvg, NonNegative, NonNegativeInt, Positive, Training
 from fednb.models import MODELS, PRECISIONS
 
@@ -17,20 +18,10 @@ class SettingsError(ValueError):
     """A parameter with an unknown name or a bad value; the message says what is allowed."""
 
 
-# Which settings belong to certain kinds of split alone
-_OF_SPLIT = {"balance": ("dirichlet",)} | dict.fromkeys(("beta", "min_size"), ("dirichlet", "quantity"))
-_OF_SPLIT |= dict.fromkeys(("ways", "stdev", "shots", "test_shots", "draw"), ("n-way-k-shot",))
-_OF_SPLIT |= dict.fromkeys(("per_domain", "balanced_draw", "test_per_domain"), ("domain",))
-_OPTIONAL = (*_OF_SPLIT, "projection_dim", "validation", "heterogeneous", "pretrained")
-_OPTIONAL += ("keep_last", "local_steps", "evaluate_every", "precision")
-# What says the same as None, so that a recipe has one key; where the paper has another value, it stays as it is
-_SAME_AS_NONE = {"heterogeneous": False, "pretrained": False, "keep_last": False, "evaluate_every": 1}
-_SAME_AS_NONE |= {"precision": "float32"}
-# A run may look at its accuracy as often as it likes: it ends as the paper's
-NO_DEPARTURE = ("evaluate_every",)
+# --- the papers' settings ---------------------------------------------------------------------------------------------
 
 # MOON, section 4.1; FedProc and FedSSC follow it. What is not in the paper is in its code.
-_MOON = dict.fromkeys(_OPTIONAL) | {
+_MOON: dict[str, Any] = {
     "partition": "dirichlet",
     "beta": 0.5,
     "num_clients": 10,
@@ -163,103 +154,116 @@ for _name in ("digits5", "office10", "pacs", "domainnet"):  # RethinkFL
     METHODS["MOON"][_name] = {"mu": 5.0}
 
 
-# name: (types, test, what is allowed in words)
-_Rule = tuple[tuple[type, ...], Callable[[Any], bool], str]
+# --- a run's settings -------------------------------------------------------------------------------------------------
+
+_Seed = Annotated[int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"]
+_Share = Annotated[float, lambda v: 0 < v <= 1, "a fraction in (0, 1]"]
+_Inside = Annotated[float, lambda v: 0 < v < 1, "a fraction between 0 and 1"]
+_Concentration = Annotated[float, lambda v: 1e-3 <= v <= 1e6, "a number from 0.001 to 1000000"]
+_Switch = Annotated[bool, lambda v: True, "True or False"]
 
 
-def _rule(hint: Any) -> _Rule:
-    """A type of hyperparameters as a rule; a whole number will do for a float."""
-    kind, test, words = get_args(hint)
-    return (int, float) if kind is float else (kind,), test, words
+def _one_of(names: Iterable[str]) -> Any:
+    names = tuple(names)
+    return Annotated[str, names.__contains__, f"one of {', '.join(names)}"]
 
 
-_SWITCH: _Rule = (bool,), lambda v: True, "True or False"
-_RULES: dict[str, _Rule] = {
-    "partition": ((str,), lambda v: v in SPLITS, f"one of {', '.join(SPLITS)}"),
-    "beta": _rule(Positive),
-    "balance": _SWITCH,
-    "min_size": _rule(Count),
-    "ways": _rule(Count),
-    "stdev": _rule(NonNegativeInt),
-    "shots": _rule(Count),
-    "test_shots": _rule(Count),
-    "draw": ((str,), lambda v: v in ("uniform", "normal"), "'uniform' or 'normal'"),
-    "num_clients": _rule(Count),
-    "participation": ((int, float), lambda v: 0 < v <= 1, "a fraction in (0, 1]"),
-    "num_rounds": _rule(Count),
-    "local_epochs": _rule(Count),
-    "batch_size": _rule(Count),
-    "lr": _rule(Positive),
-    "momentum": _rule(BelowOne),
-    "weight_decay": _rule(NonNegative),
-    "model": ((str,), lambda v: v in MODELS, f"one of {', '.join(MODELS)}"),
-    "projection_head": _SWITCH,
-    "projection_dim": _rule(Count),
-    "heterogeneous": _SWITCH,
-    "pretrained": _SWITCH,
-    "precision": ((str,), lambda v: v in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
-    "per_domain": _rule(Count),
-    "balanced_draw": _SWITCH,
-    "test_per_domain": _rule(Count),
-    "keep_last": _SWITCH,
-    "local_steps": _rule(Count),
-    "evaluate_every": _rule(Count),
-    "validation": ((float,), lambda v: 0 < v < 1, "a fraction between 0 and 1"),
-    "seed": _rule(NonNegativeInt),
-}
+def _setting(rule: Any, says: str, *, of: tuple[str, ...] = (), none: str = "", same: Any = None) -> Any:
+    """A setting, declared once.
+
+    Parameters
+    ----------
+    rule
+        What is allowed: an ``Annotated`` type with a test and its words.
+    says
+        What it is, for people.
+    of
+        The kinds of split that it belongs to; empty: to all.
+    none
+        What None means; empty: it may not be None where it applies.
+    same
+        A value that says the same as None, so that a run has one key; where the paper has another value, it stays.
+    """
+    return field(metadata={"rule": rule, "says": says, "of": of, "none": none, "same": same})
 
 
-@dataclass(frozen=True)
+_LABELS, _SHOTS, _DOMAINS = ("dirichlet", "quantity"), ("n-way-k-shot",), ("domain",)
+
+
+@dataclass(frozen=True, repr=False)
 class Settings:
     """A run in full: nothing is left open, and nothing that does not matter is in it."""
 
     method: str
     hyperparameters: dict[str, Any]
     dataset: str
-    partition: str
-    beta: float | None
-    balance: bool | None  # None: as MOON's code does
-    min_size: int | None
-    num_clients: int
-    participation: float
-    num_rounds: int
-    local_epochs: int
-    batch_size: int
-    lr: float
-    momentum: float
-    weight_decay: float
-    model: str
-    projection_head: bool
-    projection_dim: int | None  # None: the model's own
-    validation: float | None  # fraction of the training images that is held out to choose hyperparameters
-    ways: int | None  # n, classes of a client, on average
-    stdev: int | None  # spread of n, and of k
-    shots: int | None  # k, training images of a client per class
-    test_shots: int | None  # test images of a client per class
-    draw: str | None  # how n and k are drawn
-    heterogeneous: bool | None  # networks that differ between clients; None: all are alike
-    pretrained: bool | None  # start from ImageNet weights; None: from random ones
-    precision: str | None  # in which the networks compute; None: float32
-    per_domain: int | None  # training images of a client, at most
-    balanced_draw: bool | None  # of each class as many, as far as there are
-    test_per_domain: int | None  # test images of a domain that are evaluated, at most; None: all
-    keep_last: bool | None  # train on the last, incomplete batch of an epoch; None: it is dropped, as in MOON's code
-    local_steps: int | None  # SGD steps of a client in a phase of a round, at most; None: whole epochs
-    evaluate_every: int | None  # evaluate after every so many rounds, and after the last; None: after each
-    seed: int
+    partition: str = _setting(_one_of(SPLITS), "how the images are divided among the clients")
+    beta: float | None = _setting(_Concentration, "Dirichlet concentration: small means uneven", of=_LABELS)
+    balance: bool | None = _setting(_Switch, "no more images for full clients", of=("dirichlet",), none="as MOON's code")
+    min_size: int | None = _setting(Count, "images that a client has at least", of=_LABELS, none="10, as MOON's code")
+    num_clients: int = _setting(Count, "clients")
+    participation: float = _setting(_Share, "fraction of the clients that is sampled in each round")
+    num_rounds: int = _setting(Count, "communication rounds")
+    local_epochs: int = _setting(Count, "epochs of a client in each round")
+    batch_size: int = _setting(Count, "images in a batch")
+    lr: float = _setting(Positive, "learning rate of the clients' SGD")
+    momentum: float = _setting(BelowOne, "momentum of the clients' SGD")
+    weight_decay: float = _setting(NonNegative, "weight decay of the clients' SGD")
+    model: str = _setting(_one_of(MODELS), "network")
+    projection_head: bool = _setting(_Switch, "two more layers before the output layer")
+    projection_dim: int | None = _setting(Count, "width of the projection head's output", none="the network's own")
+    validation: float | None = _setting(_Inside, "fraction of the training images that is held out", none="none")
+    ways: int | None = _setting(Count, "n, classes of a client, on average", of=_SHOTS)
+    stdev: int | None = _setting(NonNegativeInt, "spread of n, and of k", of=_SHOTS)
+    shots: int | None = _setting(Count, "k, training images of a client per class", of=_SHOTS)
+    test_shots: int | None = _setting(Count, "test images of a client per class", of=_SHOTS)
+    draw: str | None = _setting(_one_of(("uniform", "normal")), "how n and k are drawn", of=_SHOTS)
+    heterogeneous: bool | None = _setting(_Switch, "networks that differ between clients", none="equal ones", same=False)
+    pretrained: bool | None = _setting(_Switch, "start from ImageNet weights", none="from random ones", same=False)
+    precision: str | None = _setting(_one_of(PRECISIONS), "in which layers compute", none="float32", same="float32")
+    per_domain: int | None = _setting(Count, "training images of a client, at most", of=_DOMAINS)
+    balanced_draw: bool | None = _setting(_Switch, "of each class as many, as far as there are", of=_DOMAINS)
+    test_per_domain: int | None = _setting(Count, "test images of a domain, at most", of=_DOMAINS, none="all")
+    keep_last: bool | None = _setting(_Switch, "train on the last, incomplete batch too", none="it is dropped", same=False)
+    local_steps: int | None = _setting(Count, "SGD steps of a client in a phase, at most", none="whole epochs")
+    evaluate_every: int | None = _setting(Count, "rounds from one evaluation to the next", none="1", same=1)
+    seed: int = _setting(_Seed, "partition, initial weights, batches and augmentation follow from it")
 
     @property
     def training(self) -> Training:
-        names = [f.name for f in dataclasses.fields(Training)]
-        return Training(**{name: getattr(self, name) for name in names})
+        """What every client is told."""
+        return Training(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Training)})
 
     def flat(self) -> dict[str, Any]:
         """All settings in one level; a hyperparameter is called by its own name."""
         values = dict(vars(self))
         return values | values.pop("hyperparameters")
 
-    def __str__(self) -> str:
-        return "\n".join(f"{name:>16}  {value}" for name, value in self.flat().items() if value is not None)
+    def __repr__(self) -> str:
+        """A line per setting: name, value, and what it is."""
+        said = {name: f.metadata["says"] for name, f in FIELDS.items()}
+        lines = [(n, str(v), said.get(n, "")) for n, v in self.flat().items() if v is not None]
+        return "\n".join(f"{name:>16}  {value:<14}  {says}".rstrip() for name, value, says in lines)
+
+
+FIELDS = {f.name: f for f in dataclasses.fields(Settings) if f.metadata}
+# A run may look at its accuracy as often as it likes: it ends as the paper's
+NO_DEVIATION = ("evaluate_every",)
+
+
+def table() -> str:
+    """All settings as a table in Markdown."""
+    lines = ["| setting | what it is | values | without it | of partition |", "| :-- | :-- | :-- | :-- | :-- |"]
+    for name, f in FIELDS.items():
+        told = f.metadata
+        lines.append(f"| `{name}` | {told['says']} | {_words(told['rule'])[2]} | {told['none']} | {', '.join(told['of'])} |")
+    return "\n".join(lines) + "\n"
+
+
+def _words(rule: Any) -> tuple[type, Callable[[Any], bool], str]:
+    """Type, test, and what is allowed."""
+    kind, test, words = get_args(rule)
+    return kind, test, words
 
 
 def defaults(method: str, dataset: str, partition: str | None = None) -> dict[str, Any]:
@@ -276,7 +280,8 @@ def defaults(method: str, dataset: str, partition: str | None = None) -> dict[st
             f"There are no settings for {dataset} with partition {partition!r}; there are for {', '.join(known)}."
         )
     own = METHODS.get(method, {})
-    values = known[dataset] | own.get("", {}) | own.get(dataset, {})
+    values = dict.fromkeys(FIELDS) | known[dataset] | own.get("", {}) | own.get(dataset, {})
+    del values["seed"]
     if known is not DATASETS:
         values |= {name: known[dataset][name] for name in ("num_rounds", "local_epochs")}
     if known is N_WAY:
@@ -289,13 +294,23 @@ def usual_split(dataset: str) -> str:
     return "domain" if dataset in DOMAINS else "dirichlet"
 
 
-def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, seed: int = 0, **given: Any) -> Settings:
+def resolve(
+    methods: Mapping[str, type[FedAvg]],
+    *,
+    method: str,
+    dataset: str,
+    seed: int = 0,
+    sampled: int | None = None,
+    **given: Any,
+) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
     Parameters
     ----------
     methods
         Known methods by name.
+    sampled
+        ``participation`` as a number of clients.
     given
         Settings, and hyperparameters of any of the methods. One that the chosen method does not have must be
         None: a parameter that would not be read is an error.
@@ -308,54 +323,92 @@ def resolve(methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, s
     _known("method", method, methods)
     _known("dataset", dataset, {name: None for known in SPLITS.values() for name in known})
     given = {name: value for name, value in given.items() if value is not None}
-    fields = {f.name: f for f in dataclasses.fields(methods[method])}
-    owners: dict[str, list[str]] = {}
-    for other, cls in methods.items():
-        for f in dataclasses.fields(cls):
-            owners.setdefault(f.name, []).append(other)
+    own = {f.name: f for f in dataclasses.fields(methods[method])}
     for name in given:
-        if name not in _RULES and name not in fields:
-            if name in owners:
+        if name not in FIELDS and name not in own:
+            owners = [other for other, cls in methods.items() if name in {f.name for f in dataclasses.fields(cls)}]
+            if owners:
                 raise SettingsError(
-                    f"{method} has no parameter {name!r}, which belongs to {', '.join(owners[name])}; leave it at None."
+                    f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; leave it at None."
                 )
-            _known("parameter", name, [*_RULES, *fields])
+            _known("parameter", name, [*FIELDS, "sampled", *own])
     split = given.get("partition", usual_split(dataset))
-    usual = defaults(method, dataset, split if split in SPLITS else None)
+    _check("partition", split)
+    usual = defaults(method, dataset, split)
     values = usual | given | {"seed": seed}
-    for name, owners_of in _OF_SPLIT.items():
-        if split not in owners_of and split in SPLITS:
+    if sampled is not None:
+        if "participation" in given:
+            raise SettingsError("sampled says participation as a number of clients: give one of the two.")
+        if type(sampled) is not int or not 1 <= sampled <= values["num_clients"]:
+            raise SettingsError(f"sampled is {_short(sampled)}; it must be a whole number from 1 to num_clients.")
+        values["participation"] = sampled / values["num_clients"]
+    for name, f in FIELDS.items():
+        of, same = f.metadata["of"], f.metadata["same"]
+        if of and split not in of:
             if name in given:
-                words = " or ".join(map(repr, owners_of))
+                words = " or ".join(map(repr, of))
                 raise SettingsError(f"{name} belongs to partition {words}; with {split!r} leave it at None.")
             values[name] = None
-    if split == "domain" and values["num_clients"] != DOMAINS[dataset]["num_clients"]:
-        raise SettingsError(
-            f"num_clients is {values['num_clients']}, but {dataset} has {DOMAINS[dataset]['num_clients']} domains with one "
-            "client each; leave it at None."
-        )
-    if not values["projection_head"] and "projection_dim" in given:
-        raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
-    for name, (types, test, words) in _RULES.items():
-        value = values[name]
-        if value is None and name in _OPTIONAL:
-            continue
-        if not isinstance(value, types) or (isinstance(value, bool) and bool not in types) or not test(value):
-            raise SettingsError(f"{name} is {value!r}; it must be {words}.")
-        if float in types:
-            values[name] = float(value)
-    values |= {name: None for name, same in _SAME_AS_NONE.items() if values[name] == same and usual[name] is None}
-    if values["projection_head"] and MODELS[values["model"]][1] is None:
-        raise SettingsError(f"Model {values['model']!r} has no projection head; set projection_head to False.")
+        elif values[name] is not None or not f.metadata["none"]:
+            values[name] = _check(name, values[name])
+            if same is not None and values[name] == same and usual.get(name) is None:
+                values[name] = None
+    _check_together(dataset, split, values, given)
     hyper = {}
-    for name, f in fields.items():
+    for name, f in own.items():
         hyper[name] = _like(f.default, values.get(name, f.default), f"{method}: {name}")
     try:
         methods[method](**hyper)  # a method checks its own hyperparameters
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{method}: {error}") from error
-    own = {f.name: values[f.name] for f in dataclasses.fields(Settings) if f.name in values}
-    return Settings(**own | {"method": method, "dataset": dataset, "hyperparameters": hyper})
+    return Settings(method=method, hyperparameters=hyper, dataset=dataset, **{name: values[name] for name in FIELDS})
+
+
+def _check(name: str, value: Any) -> Any:
+    """A value of a setting by its rule; a whole number will do for a float."""
+    kind, test, words = _words(FIELDS[name].metadata["rule"])
+    kinds = (int, float) if kind is float else (kind,)
+    try:
+        good = isinstance(value, kinds) and isinstance(value, bool) == (kind is bool) and test(value)
+        return kind(value) if good else _refuse(name, value, words)
+    except OverflowError:  # a whole number that is too large for a float
+        return _refuse(name, value, words)
+
+
+def _refuse(name: str, value: Any, words: str) -> Any:
+    raise SettingsError(f"{name} is {_short(value)}; it must be {words}.")
+
+
+def _short(value: Any) -> str:
+    """A value as it is told in a message: not at any length."""
+    try:
+        text = repr(value)
+    except ValueError:  # a whole number of thousands of digits
+        return "a number with very many digits"
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def _check_together(dataset: str, split: str, values: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """What a value of its own does not tell."""
+    clients = values["num_clients"]
+    if split == "domain" and clients != DOMAINS[dataset]["num_clients"]:
+        raise SettingsError(
+            f"num_clients is {clients}, but {dataset} has {DOMAINS[dataset]['num_clients']} domains with one "
+            "client each; leave it at None."
+        )
+    if not values["projection_head"] and "projection_dim" in given:
+        raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
+    if values["projection_head"] and MODELS[values["model"]][1] is None:
+        raise SettingsError(f"Model {values['model']!r} has no projection head; set projection_head to False.")
+    if split in ("dirichlet", "quantity", "iid"):
+        images = data.num_images(dataset)
+        left = images - (max(1, round(images * values["validation"])) if values["validation"] else 0)
+        least = (values["min_size"] or 10) if split != "iid" else 1
+        if clients * least > left:
+            raise SettingsError(
+                f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,} "
+                "to train on: take fewer clients, a smaller min_size, or hold out less for validation."
+            )
 
 
 def _like(default: Any, value: Any, name: str) -> Any:
@@ -369,10 +422,13 @@ def _like(default: Any, value: Any, name: str) -> Any:
     return value
 
 
-def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run departs from the paper's: ``["num_rounds 20 instead of 100", ...]``.
+_NO_LIMIT = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}  # what None means there
 
-    Neither seeds nor `NO_DEPARTURE` count.
+
+def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
+    """In which settings a run deviates from the paper's: ``["num_rounds 20 instead of 100", ...]``.
+
+    Neither seeds nor `NO_DEVIATION` count.
 
     Parameters
     ----------
@@ -380,12 +436,11 @@ def departures(settings: Settings, given: Mapping[str, Any] | None = None) -> li
         What the paper has in a certain table, where that is not its usual setting.
     """
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
-    unread = [name for name, splits in _OF_SPLIT.items() if settings.partition not in splits]  # the partition itself is told
-    no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}  # what None means there
-    return [
-        f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
+    unread = [name for name, f in FIELDS.items() if f.metadata["of"] and settings.partition not in f.metadata["of"]]
+    return [  # the partition itself is told
+        f"{name} {value} instead of {_NO_LIMIT.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()
-        if name in paper and name not in (*unread, *NO_DEPARTURE) and value != paper[name]
+        if name in paper and name not in (*unread, *NO_DEVIATION) and value != paper[name]
     ]
 
 
@@ -398,4 +453,4 @@ def known(name: Any, names: Iterable[str]) -> str:
 
 def _known(what: str, name: Any, names: Iterable[str]) -> None:
     if name not in names:
-        raise SettingsError(f"Unknown {what} {name!r}: {known(name, names)}")
+        raise SettingsError(f"Unknown {what} {_short(name)}: {known(name, names)}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from fednb.experiments import durations, runs, sweep
+from fednb.experiments import durations, ledger, runner, sweep
 from fednb.experiments.sweep import Job, Table
 
 # Each run is in one of them. To be made are all but the first two, if their data are here.
@@ -37,11 +37,11 @@ class States:
         status = self._recorded.get(job.path)
         if status in ("finished", "diverged"):
             return "recorded" if status == "finished" else status
-        if runs.in_progress(job.path):
+        if runner.in_progress(job.path):
             return "running"
         if status == "failed":
             return "failed"
-        if runs.has_checkpoint(job.path):
+        if runner.has_checkpoint(job.path):
             return "stopped"
         if sweep.lacks_data(job):
             return "no data"
@@ -49,12 +49,12 @@ class States:
 
 
 def _recipe(settings: dict[str, object]) -> frozenset[tuple[str, object]]:
-    return frozenset(runs.recipe(settings).items())
+    return frozenset(ledger.recipe(settings).items())
 
 
 def text(tables: Iterable[Table]) -> str:
     """The number of runs in each state, sweep file by sweep file, and the time left, tier by tier; each run once."""
-    state_of, forecast = States(runs.load()), durations.Forecast()
+    state_of, forecast = States(ledger.load()), durations.Forecast()
     counts: dict[str, Counter[str]] = {}
     left: dict[str, list[durations.Estimate]] = {}
     for file, job in _unique(tables):

@@ -32,7 +32,7 @@ from tqdm import tqdm
 
 from fednb import ROOT, data, papers
 from fednb.data import DataError
-from fednb.experiments import runs, settings
+from fednb.experiments import ledger, settings
 from fednb.experiments.durations import Forecast
 from fednb.experiments.settings import Settings, SettingsError
 
@@ -81,7 +81,7 @@ class Job:
     @property
     def status(self) -> str | None:
         """``finished``, ``diverged``, ``failed``, or None if there is no record."""
-        return runs.read(self.path)["status"] if self.path.exists() else None
+        return ledger.read(self.path)["status"] if self.path.exists() else None
 
     @property
     def recorded(self) -> bool:
@@ -538,18 +538,18 @@ def lacks_data(job: Job) -> bool:
 def _record_path(chosen: Settings) -> Path:
     found = _find_data(chosen.dataset)
     if isinstance(found, str):
-        return runs.record_path(chosen, found)
+        return ledger.record_path(chosen, found)
     # who does not have the data can still see what is recorded
-    folder = runs.runs_folder()
+    folder = ledger.runs_folder()
     known = _recorded_fingerprints(folder, papers.modified(folder), chosen.dataset)
-    paths = (runs.record_path(chosen, fingerprint) for fingerprint in known)
-    return next((path for path in paths if path.exists()), runs.record_path(chosen, "unknown"))
+    paths = (ledger.record_path(chosen, fingerprint) for fingerprint in known)
+    return next((path for path in paths if path.exists()), ledger.record_path(chosen, "unknown"))
 
 
 @functools.lru_cache(maxsize=64)  # the tables of a folder ask for each run
 def _recorded_fingerprints(folder: Path, time_ns: int, dataset: str) -> list[str]:
     """Of the data that the recorded runs of a data set had."""
-    records = map(runs.read, sorted(folder.glob(f"*-{dataset}-seed*.json")))
+    records = map(ledger.read, sorted(folder.glob(f"*-{dataset}-seed*.json")))
     return list(dict.fromkeys(record["dataset"].get("fingerprint", "") for record in records))
 
 
@@ -595,7 +595,7 @@ except Exception as error:
 
 def logs_folder() -> Path:
     """Where the output notebook and the log of each run go."""
-    return runs.runs_folder().absolute().parent / "logs"
+    return ledger.runs_folder().absolute().parent / "logs"
 
 
 def log_path(job: Job) -> Path:
@@ -609,7 +609,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
-    env["FEDNB_RUNS"] = str(runs.runs_folder().expanduser().absolute())
+    env["FEDNB_RUNS"] = str(ledger.runs_folder().expanduser().absolute())
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env["FEDNB_PROGRESS"] = "log"
     count = torch.cuda.device_count()

@@ -8,6 +8,8 @@ that take the place of the project's of the same name.
 
 from __future__ import annotations
 
+import ast
+import difflib
 import functools
 import importlib
 import importlib.abc
@@ -18,12 +20,17 @@ import linecache
 import os
 import re
 import sys
+import traceback
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 from fednb import ROOT
+
+if TYPE_CHECKING:
+    from fednb.experiments.settings import Settings
 
 
 class NotebookError(ImportError):
@@ -93,6 +100,30 @@ def load(name: str) -> ModuleType:
     return module
 
 
+def methods(name: str | None = None) -> dict[str, type]:
+    """``METHODS``, the methods of a notebook by name; or of all numbered notebooks together.
+
+    Raises
+    ------
+    NotebookError
+        If its export cells fail, or do not define them.
+    """
+    if name is None:
+        return {method: cls for path in notebooks() for method, cls in methods(path.stem).items()}
+    try:
+        found = getattr(load(name), "METHODS", None)
+    except NotebookError:
+        raise
+    except (Exception, SystemExit) as error:
+        lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path(name))]
+        where = f" in line {lines[-1]} of them" if lines else ""
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise NotebookError(f"The export cells of {path(name).name} fail{where} ({told[:200]}): mend them first.") from error
+    if not isinstance(found, dict) or not all(isinstance(cls, type) for cls in found.values()):
+        raise NotebookError(f'{path(name).name} must export METHODS, a dict of methods by name: METHODS = {{"Mine": Mine}}.')
+    return found
+
+
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
     """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given.
 
@@ -107,6 +138,85 @@ def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
         return ["".join(c["source"]) for c in own]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotebookError(f"{notebook} cannot be read as a notebook: {error}") from error
+
+
+def parameters(notebook: str) -> dict[str, Any]:
+    """The names and values in the notebook's cell that is tagged ``parameters``, read without executing it."""
+    file = path(notebook)
+    return dict(_parameters(file, file.stat().st_mtime_ns))
+
+
+@functools.lru_cache  # a table asks once per run
+def _parameters(notebook: Path, time_ns: int) -> dict[str, Any]:
+    found = cells(notebook, "code", "parameters")
+    if len(found) != 1:
+        raise NotebookError(
+            f"The notebook {notebook.stem} has {len(found)} code cells tagged 'parameters'; it must have one."
+        )
+    try:
+        return {target.id: ast.literal_eval(value) for target, value in _assignments(found[0])}
+    except (SyntaxError, TypeError, ValueError, AttributeError) as error:
+        raise NotebookError(
+            f"The parameters cell of the notebook {notebook.stem} cannot be read: {error}. Its lines must be of the form "
+            "name = value."
+        ) from error
+
+
+def _assignments(source: str) -> list[tuple[ast.Name, ast.expr]]:
+    nodes = ast.parse(source).body
+    return [(n.target if isinstance(n, ast.AnnAssign) else n.targets[0], n.value) for n in nodes]  # type: ignore[attr-defined]
+
+
+def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the notebook has them: what it has no name for goes into its ``more``.
+
+    Raises
+    ------
+    NotebookError
+        For a name that it does not have, if it has no ``more``.
+    """
+    own = parameters(notebook)
+    other = {name: value for name, value in given.items() if name not in own}
+    if not other:
+        return dict(given)
+    if "more" not in own:
+        close = difflib.get_close_matches(next(iter(other)), own, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise NotebookError(
+            f"The notebook {path(notebook).stem} has no parameter {next(iter(other))!r}: known are {', '.join(own)}{hint}"
+        )
+    mine = {name: value for name, value in given.items() if name in own}
+    return mine | {"more": {**own["more"], **mine.get("more", {}), **other}}
+
+
+def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
+    """The settings of a run of a notebook, from its parameters as they are now: ``papers.settings("01_moon", globals())``.
+
+    Its own parameters are read by name, all others from the dict ``more``: ``{"num_rounds": 20}``.
+
+    Raises
+    ------
+    SettingsError
+        For a bad value, a name that the run would not read, or a parameter from outside that the notebook does not have.
+    """
+    from fednb.experiments.settings import SettingsError, resolve  # what notebooks ask for; nothing else here needs it
+
+    own = parameters(notebook)
+    for source in namespace.get("In", ()):  # IPython's list of executed cells; papermill warns, and goes on
+        for target, value in _assignments(source) if source.startswith("# Parameters\n") else ():
+            if target.id not in own:
+                raise SettingsError(
+                    f"The notebook {path(notebook).stem} has no parameter {target.id!r}: put it into more, as "
+                    f"{{{target.id!r}: {ast.unparse(value)}}}, or use `python -m fednb run`, which does."
+                )
+    given = {name: namespace[name] for name in own}
+    more = given.pop("more", {})
+    if not isinstance(more, dict):
+        raise SettingsError(f"more is {more!r}; it must be a dict of settings by name.")
+    for name in more:
+        if given.get(name) is not None:
+            raise SettingsError(f"{name} is given twice, as a parameter and in more.")
+    return resolve(methods(notebook) | namespace.get("METHODS", {}), **given | more)  # a reader may have changed one
 
 
 class _Loader(importlib.abc.InspectLoader):

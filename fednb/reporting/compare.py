@@ -16,7 +16,7 @@ import pandas as pd
 
 from fednb import ROOT, papers
 from fednb import evaluation as evaluate
-from fednb.experiments import runs, settings, sweep
+from fednb.experiments import ledger, settings, sweep
 from fednb.reporting.measures import MEASURES, Measure, Value
 
 REPORTED = ROOT / "data" / "reported.json"
@@ -145,7 +145,7 @@ def committed() -> pd.DataFrame:
 
 @functools.lru_cache(maxsize=1)  # a notebook asks for each number
 def _committed(folder: Path, state: Any) -> pd.DataFrame:
-    return runs.load(folder)
+    return ledger.load(folder)
 
 
 def records_by_path(ledger: pd.DataFrame) -> dict[Path, dict[str, Any]]:
@@ -172,14 +172,14 @@ _KEPT: list[tuple[pd.DataFrame, _Ledger]] = []
 
 def _known(ledger: pd.DataFrame | None) -> _Ledger:
     """The records by recipe; those of the last ledger are kept, since all tables of a report ask for it."""
-    ledger = runs.load() if ledger is None else ledger
+    ledger = ledger.load() if ledger is None else ledger
     if not _KEPT or _KEPT[0][0] is not ledger:
         _KEPT[:] = [(ledger, _Ledger(ledger))]
     return _KEPT[0][1]
 
 
 def _recipe(settings: dict[str, Any]) -> str:
-    return json.dumps(runs.recipe(settings), sort_keys=True)
+    return json.dumps(ledger.recipe(settings), sort_keys=True)
 
 
 def recorded(table: sweep.Table, ledger: pd.DataFrame | None = None) -> tuple[int, int]:
@@ -197,7 +197,7 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
     Parameters
     ----------
     ledger
-        From `runs.load`; by default of `runs.runs_folder`. A job's record is found in it by its settings, so that a
+        From `ledger.load`; by default of `ledger.runs_folder`. A job's record is found in it by its settings, so that a
         table does not depend on which data this machine has: of records on other data, one on the published set counts.
 
     Raises

@@ -393,7 +393,7 @@ def result(monkeypatch, make_dataset, done):
         with fed.lend_model(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
             weights = torch.cat([v.float().flatten() for v in fed.clients[0].state().values()])
-        done[str(s)] = ledger.key(s, fed.dataset.fingerprint), curves, weights
+        done[str(s)] = ledger.key(s.flat()), curves, weights
         return done[str(s)]
 
     return run

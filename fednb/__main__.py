@@ -125,7 +125,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _notebooks(args: argparse.Namespace) -> int:
-    from fednb import execute, papers
+    from fednb import papers
+    from fednb.experiments import execute
 
     failed = execute.execute_all(papers.notebooks(), args.out, {} if args.seed is None else {"seed": args.seed})
     if failed:

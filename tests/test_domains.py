@@ -4,6 +4,7 @@ import bz2
 import dataclasses
 import io
 import itertools
+import zlib
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -26,6 +27,8 @@ OFFICE = {  # images per domain and class, in the order of the classes
     "dslr": (12, 21, 12, 13, 10, 24, 22, 12, 8, 23),
     "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
 }
+
+INGREDIENTS = [2377051267, 2867565543, 3467488234]  # checksums of the two photographs, decoded, and of the fonts' outlines
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +60,26 @@ def resized(image, side=32):
 # --- embedded
 
 
-def test_the_embedded_domains_are_the_same_each_time_and_have_all_classes_alike(mini):
-    assert mini.fingerprint == "9e14cc65c806ff01"  # runs are recorded under it
+def test_the_embedded_domains_are_the_same_each_time(mini):
+    again = data.load("digits5_mini")
+    assert torch.equal(mini.images, again.images) and torch.equal(mini.test_images, again.test_images)
+    assert mini.fingerprint == again.fingerprint
     other = synthetic.embedded(seed=1)
     for d in range(5):
         assert not np.array_equal(other.images[other.train_groups == d], mini.images[mini.train_groups == d])
+
+
+def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
+    """To the last pixel where photographs are decoded and fonts are read as they were; else nearly."""
+    x = mini.images.double()
+    means = [x[mini.train_groups == d].mean().item() for d in range(5)]
+    assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)  # of other seeds up to 3 apart
+    fonts = np.concatenate([np.round(polygon, 6) for font in synthetic.outlines() for digit in font for polygon in digit])
+    if [zlib.crc32(part.tobytes()) for part in (*synthetic.photographs(), fonts)] == INGREDIENTS:
+        assert mini.fingerprint == "9e14cc65c806ff01"
+
+
+def test_the_embedded_domains_have_all_classes_alike(mini):
     assert mini.images.shape == (2000, 3, 16, 16) and mini.images.dtype == torch.uint8
     assert (mini.source, mini.group_names) == ("embedded", ("Digits", "Slanted", "Blended", "Fonts", "Scenes"))
     assert mini.note == "a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts"

@@ -2,63 +2,67 @@
 # Both make the environment in .venv first if it is missing.
 
 PYTHON ?= python3
-BIN := .venv/bin
+VENV ?= .venv
+BIN := $(abspath $(VENV))/bin
+# What pip is to install besides, or instead of the newest: `make test VENV=build/old PIP="-c old.txt"`
+PIP ?=
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb))
 BUILD := $(CURDIR)/build
 
-.PHONY: run test test-course mutants lint bench report notebooks clean
+.PHONY: run test test-course mutants matrix lint bench report notebooks clean
 
-.venv/ready: pyproject.toml
-	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
-	touch $@
+$(VENV)/ready: pyproject.toml
+	@echo "Making the environment in $(VENV), once: some minutes and, on Linux, some gigabytes"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --upgrade pip
+	@$(BIN)/python -m pip install --quiet $(PIP) -e ".[dev]"
+	@touch $@
 
-# Runs go to a folder of their own, so that the committed records stay as they are.
-run: .venv/ready
-	rm -rf $(BUILD)/run && mkdir -p $(BUILD)/run/notebooks
-	cd notebooks && for notebook in $(notdir $(NOTEBOOKS)); do \
-	  echo "== $$notebook"; \
-	  FEDNB_PROGRESS=off FEDNB_RUNS=$(BUILD)/run/runs ../$(BIN)/papermill --no-progress-bar --log-level ERROR -k python3 \
-	    $$notebook $(BUILD)/run/notebooks/$$notebook || exit 1; \
-	done
-	$(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run
-	@echo "The executed notebooks are in $(BUILD)/run/notebooks"
+# Runs go to a folder of their own, so that the committed records stay as they are. A notebook that fails does not keep the
+# others, or the tables, from being made; the exit status tells.
+run: $(VENV)/ready
+	@rm -rf $(BUILD)/run
+	@$(BIN)/python -m fednb notebooks --out $(BUILD)/run; status=$$?; \
+	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
 # Two files or notebooks at a time, on one thread each.
 test: export OMP_NUM_THREADS = 1
-test: .venv/ready
+test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
 	FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 --dist loadfile \
 	  --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 
 # Faults put in on purpose, one at a time: the tests must see each.
 mutants: export OMP_NUM_THREADS = 1
-mutants: .venv/ready
+mutants: $(VENV)/ready
 	$(BIN)/python tests/mutants.py
 
 # Hand-outs are made of every notebook, executed, solved and graded; two at a time, on one thread each.
 test-course: export OMP_NUM_THREADS = 1
-test-course: .venv/ready
+test-course: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 tests/test_course.py -m course --durations=0
 
-lint: .venv/ready
+# Both commands in throw-away environments: with the oldest versions that pyproject.toml allows, and with the newest.
+matrix: $(VENV)/ready
+	$(BIN)/python tests/matrix.py
+
+lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-bench: .venv/ready
+bench: $(VENV)/ready
 	$(BIN)/python -m fednb.bench
 
-report: .venv/ready
+report: $(VENV)/ready
 	$(BIN)/python -m fednb report
 
 # Execute the notebooks in place, to commit their outputs.
-notebooks: .venv/ready
+notebooks: $(VENV)/ready
 	cd notebooks && for notebook in $(notdir $(NOTEBOOKS)); do \
-	  FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs ../$(BIN)/jupyter nbconvert --to notebook --inplace --execute \
+	  FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/jupyter nbconvert --to notebook --inplace --execute \
 	    --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.kernel_name=python3 \
 	    $$notebook || exit 1; \
 	done
 
 clean:
-	rm -rf build .venv
+	rm -rf build $(VENV)

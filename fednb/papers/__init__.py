@@ -224,7 +224,7 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
     for name in more:
         if given.get(name) is not None:
             raise SettingsError(f"{name} is given twice, as a parameter and in more.")
-    return resolve(namespace.get("METHODS") or methods(notebook), **given | more)
+    return resolve(methods(notebook) | namespace.get("METHODS", {}), **given | more)  # a reader may have changed one
 
 
 class _Loader(importlib.abc.InspectLoader):

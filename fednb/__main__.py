@@ -162,7 +162,7 @@ def _run(args: argparse.Namespace) -> int:
     else:
         print(f"log: {execute.logs_folder() / job.path.stem}.log", flush=True)
         sweep.prepare([job])
-        outcome = execute.make(job.notebook, job.parameters, job.path.name, attempts=1, echo=_show_round)
+        outcome = execute.make(job.notebook, job.parameters, job.path.name, 1, echo=_show_round)
         if outcome.error:
             print(f"fednb: the run failed: {outcome.error}", file=sys.stderr)
             return 1

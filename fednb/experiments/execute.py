@@ -1,10 +1,12 @@
-"""A run in a process of its own: papermill on the cells of a notebook that it needs. And whole notebooks, one after another."""
+"""Making runs, here or on a dask cluster: each in a process of its own, papermill on the cells that it needs."""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
+import logging
 import os
 import shutil
 import socket
@@ -13,9 +15,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from unittest.mock import patch
+
+from tqdm import tqdm
 
 from fednb import ROOT, papers
 from fednb.experiments import ledger
@@ -24,6 +29,7 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 TAGS = ("setup", "parameters", "export", "run")
+CONNECT_SECONDS = 10
 RESULTS = ("finished", "diverged")  # of a run that need not be made again
 _turn, _taken = threading.Lock(), set()  # the slots of this process
 
@@ -71,10 +77,10 @@ def make(
     notebook: str,
     parameters: Mapping[str, Any],
     name: str,
+    attempts: int = 2,
     *,
     jobs: int = 1,
     cores: int | None = None,
-    attempts: int = 2,
     stop: Callable[[], bool] = lambda: False,
     echo: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
@@ -164,7 +170,94 @@ def _slot() -> Iterator[int]:
             _taken.remove(slot)
 
 
-# --- on a worker of a dask cluster ------------------------------------------------------------------------------------
+# --- a dask cluster ---------------------------------------------------------------------------------------------------
+
+
+class ClusterError(Exception):
+    """A dask cluster that cannot be used; the message says why."""
+
+
+class Cluster:
+    """The dask cluster whose scheduler is at an address.
+
+    Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address, self._resources, self._waiting = address, {}, False
+
+    def __enter__(self) -> Cluster:
+        try:
+            import dask
+            from distributed import Client
+            from distributed.core import rpc
+        except ImportError as error:
+            raise ClusterError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
+        for name in ("distributed", "asyncio", "tornado"):  # a lost connection is told in a sentence
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS})
+
+        async def ask() -> None:
+            async with rpc(self.address, timeout=CONNECT_SECONDS) as scheduler:
+                await scheduler.identity()
+
+        try:  # first by hand: dask waits without end for a server that accepts and then says nothing
+            asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS + 2))
+            self._client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+        except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
+            way_out = "start one with `dask scheduler`, which prints its address, or see whether a firewall is in the way."
+            raise ClusterError(f"No dask scheduler answers at {self.address} ({_line(error)}): {way_out}") from error
+        while not (found := self.workers()):
+            time.sleep(0.5)
+        self._resources = {"GPU": 1} if any(offer.get("GPU") for offer in found) else {}
+        self._pool = self._client.get_executor(pure=False, resources=self._resources or None)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.close()
+
+    def submit(self, *order: Any) -> Future[Outcome]:
+        """`make_there` on any worker."""
+        return self._pool.submit(make_there, *order)
+
+    def outcome(self, future: Future[Outcome]) -> Outcome:
+        """What became of it; a `ClusterError` if nobody knows."""
+        try:
+            return future.result()
+        except CancelledError as error:
+            raise self._lost(error) from error
+        except Exception as error:
+            if type(error).__name__ != "KilledWorker":
+                return Outcome(None, _line(error))
+            told = f"{error.allowed_failures + 1} workers died with it, the last at {error.last_worker.address}"
+            return Outcome(
+                None, f"{told}: the same command tries again, from its checkpoint if the folder of results is shared."
+            )
+
+    def workers(self) -> list[dict[str, float]]:
+        """What each worker that could take a run offers; if there is none, it is said once."""
+        if self._client.status != "running":  # the futures are then cancelled
+            raise self._lost()
+        try:
+            known = self._client.sync(self._client.scheduler.identity)["workers"].values()
+        except OSError as error:
+            raise self._lost(error) from error
+        found = [worker["resources"] for worker in known if worker["resources"].keys() >= self._resources.keys()]
+        if not found and not self._waiting:
+            kind = " with a GPU" if self._resources else ""
+            way_out = f"waiting for one (start it with `dask worker {self.address}`)."
+            tqdm.write(f"No worker{kind} is connected to {self.address}; {way_out}", file=sys.stderr)
+        self._waiting = not found
+        return found
+
+    def _lost(self, error: BaseException | None = None) -> ClusterError:
+        reason = f" ({_line(error)})" if error else ""
+        way_out = "see that it runs; the same command then goes on where this one ended."
+        return ClusterError(f"The connection to the scheduler at {self.address} was lost{reason}: {way_out}")
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())
 
 
 def code() -> tuple[str, str | None]:
@@ -175,7 +268,7 @@ def code() -> tuple[str, str | None]:
     return hashlib.sha256("\0".join(sources).encode()).hexdigest(), ledger.commit()
 
 
-def make_there(own: tuple[str, str | None], dataset: str, fingerprint: str, *run: Any, attempts: int) -> Outcome:
+def make_there(own: tuple[str, str | None], dataset: str, fingerprint: str, *order: Any) -> Outcome:
     """`make` on this worker, if code and data are the sweep's own."""
     from dask.system import CPU_COUNT
     from distributed import Reschedule, get_worker
@@ -201,7 +294,7 @@ def make_there(own: tuple[str, str | None], dataset: str, fingerprint: str, *run
         wanted = task is not None and task.state != "cancelled"
         return not wanted or worker.status in (Status.closing, Status.closed, Status.failed)
 
-    outcome = make(*run, jobs=worker.state.nthreads, cores=CPU_COUNT, attempts=attempts, stop=stop)
+    outcome = make(*order, jobs=worker.state.nthreads, cores=CPU_COUNT, stop=stop)
     if outcome.error and stop():
         raise Reschedule  # not the run's fault: another worker takes it, if it is wanted
     return outcome

@@ -5,20 +5,18 @@ A sweep file names a notebook and its tables. Runs are made by `fednb.experiment
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import functools
 import itertools
 import json
-import logging
 import math
 import re
 import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
+from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -30,13 +28,12 @@ from tqdm import tqdm
 from fednb import ROOT, data, papers
 from fednb.experiments import execute, ledger, settings
 from fednb.experiments.execute import Outcome
-from fednb.experiments.settings import Settings, SettingsError
-from fednb.papers import _outline
+from fednb.experiments.settings import Settings, SettingsError, short
+from fednb.papers import NotebookError, _outline
 
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
 DEFAULT_PRIORITY = 100
 MOST_RUNS, MOST_VALUES = 10_000, 100_000  # of a table; of a file, with its aliases written out
-CONNECT_SECONDS = 10
 _REQUIRED = ("title", "rows", "columns", "tier")
 _OPTIONAL = ("printed", "measure", "baseline", "target", "best_of", "parameters", "grid", "runs", "priority")
 
@@ -51,13 +48,18 @@ class SweepError(Exception):
 class Job:
     """One run of a table."""
 
-    notebook: str  # its name without .ipynb; its path, if it is elsewhere
+    notebook: str  # its name without .ipynb; the path of one that is elsewhere
     table: str
     parameters: dict[str, Any]  # what differs from the notebook's own, by flat names
     settings: Settings
     path: Path  # of its record, whether it exists or not
     tier: str = TIERS[0]  # how long it takes, and on what
     priority: int = DEFAULT_PRIORITY  # from 1, which is made first
+
+    @property
+    def told(self) -> tuple[str | None, float, str]:
+        """Status, seconds and device by the record."""
+        return _told(self.path, self.path.stat().st_mtime_ns) if self.path.exists() else (None, 0.0, "")
 
     @property
     def status(self) -> str | None:
@@ -68,11 +70,6 @@ class Job:
     def recorded(self) -> bool:
         """Whether the run need not be made; one that diverged is a result, one that failed is not."""
         return self.status in execute.RESULTS
-
-    @property
-    def told(self) -> tuple[str | None, float, str]:
-        """Status, seconds and device by the record."""
-        return _told(self.path, self.path.stat().st_mtime_ns) if self.path.exists() else (None, 0.0, "")
 
 
 @functools.cache
@@ -87,9 +84,9 @@ class Axis:
 
     parameter: str
     labels: dict[Any, str]
-    # Names for runs that several settings tell apart, ``"MOON (mu=1)"`` for method MOON with mu 1, say: the first that fits.
+    # names for runs that several settings tell apart, "MOON (mu=1)" for method MOON with mu 1, say: the first that fits
     named: dict[str, dict[str, Any]] = field(default_factory=dict)
-    # Columns may have measures of their own, by name, instead of a parameter (then ""): every run is in all of them.
+    # columns may have measures of their own, by name, instead of a parameter (then ""): every run is in all of them
     measures: dict[str, str] = field(default_factory=dict)
 
     def value(self, job: Job) -> Any:
@@ -103,7 +100,7 @@ class Axis:
     def name(self, job: Job) -> str:
         """The name of a run's row or column."""
         values = job.settings.flat()
-        fitting = (n for n, given in self.named.items() if all(values.get(k) == v for k, v in given.items()))
+        fitting = (name for name, given in self.named.items() if all(values.get(k) == v for k, v in given.items()))
         return next(fitting, None) or self.label(self.value(job))
 
     def names(self, job: Job) -> list[str]:
@@ -118,7 +115,7 @@ class Table:
     name: str
     notebook: str
     title: str
-    printed: str | None  # its original, as the reported numbers name it
+    printed: str | None  # its original, as the papers' numbers in data/ name it
     rows: Axis
     columns: Axis
     measure: str  # what its cells hold, but for columns that have measures of their own
@@ -144,17 +141,12 @@ class Table:
 
     @property
     def took(self) -> str:
-        """How long its recorded runs took on which device: the median; empty if there are none."""
-        known = sorted(
-            (device, seconds) for status, seconds, device in (job.told for job in self.jobs) if status == "finished"
-        )
-        groups = itertools.groupby(known, key=lambda pair: pair[0])
-        return ", ".join(f"{_words(median(s for _, s in group))} on {device}" for device, group in groups)
-
-
-def _words(seconds: float) -> str:
-    large, unit = (seconds, "s") if seconds < 100 else (seconds / 60, "min") if seconds < 6000 else (seconds / 3600, "h")
-    return f"{large:.0f} {unit}" if large >= 10 else f"{large:.1f} {unit}"
+        """How long a recorded run of it took, the median, and on which device; empty if there is none."""
+        known: dict[str, list[float]] = {}
+        for status, seconds, device in (job.told for job in self.jobs):
+            if status == "finished":
+                known.setdefault(device, []).append(seconds)
+        return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 
 # --- sweep files ------------------------------------------------------------------------------------------------------
@@ -177,7 +169,7 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
 
 def _size(node: yaml.Node, known: dict[int, float]) -> float:
-    """The number of values with aliases written out, without writing them out; what contains itself has no end."""
+    """The number of values with aliases written out, found without doing so; what contains itself has no end."""
     if id(node) not in known:
         known[id(node)] = math.inf
         inner = [] if isinstance(node, yaml.ScalarNode) else node.value
@@ -216,12 +208,13 @@ def read(path: Path | str) -> dict[str, Table]:
             _check_keys(content, ("notebook", "tables"))
             _check(isinstance(content["notebook"], str), "notebook must be the name of one.")
             _check(content["tables"] and isinstance(content["tables"], dict), "tables must map names to tables.")
+            notebook = _Notebook(content["notebook"])
             for name, entry in content["tables"].items():
                 where = f"{file.name}, table {name}"
                 if name in tables:
                     raise SweepError(f"there is a table of that name in {tables[name].file.name} already.")
-                tables[str(name)] = _table(file, str(name), content["notebook"], entry)
-        except (SweepError, SettingsError, papers.NotebookError) as error:
+                tables[str(name)] = _table(file, str(name), notebook, entry)
+        except (SweepError, SettingsError, NotebookError) as error:
             raise SweepError(f"{where}: {error}") from error
     return tables
 
@@ -233,42 +226,34 @@ def _check(good: Any, message: str) -> None:
 
 def _check_name(name: Any, known: Iterable[str], owner: str, what: str = "parameter") -> None:
     if not isinstance(name, str) or name not in known:
-        raise SweepError(f"{owner} has no {what} {settings.short(name)}: {settings.known(settings.short(name), known)}")
+        raise SweepError(f"{owner} has no {what} {short(name)}: {settings.known(short(name).strip(repr('')), known)}")
 
 
 def _check_keys(entry: Any, required: tuple[str, ...], optional: tuple[str, ...] = (), owner: str = "it") -> None:
     _check(isinstance(entry, dict), f"{owner} must be a mapping with {', '.join(required)}.")
-    for key in required:
-        _check(entry.get(key) is not None, f"{owner} lacks {key}.")
     for key in entry:
         _check_name(key, required + optional, owner, "key")
+    for key in required:
+        _check(entry.get(key) is not None, f"{owner} lacks {key}.")
 
 
-def _table(file: Path, name: str, notebook: str, entry: Any) -> Table:
+def _table(file: Path, name: str, notebook: _Notebook, entry: Any) -> Table:
     _check_keys(entry, _REQUIRED, _OPTIONAL)
     entry = {key: value for key, value in entry.items() if value is not None}
     jobs = _jobs(name, notebook, entry)
-    known = {*Settings.__dataclass_fields__, *papers.parameters(notebook)} - {"hyperparameters", "more"}
-    known |= {name for method in _outline.methods(notebook).values() for name in method.__dataclass_fields__}
-    rows, columns = _axis("rows", entry["rows"], jobs, known), _columns(entry, jobs, known)
-    measure, target, best_of, printed = (entry.get(key) for key in ("measure", "target", "best_of", "printed"))
+    rows, columns = _axis("rows", entry["rows"], jobs, notebook), _columns(entry, jobs, notebook)
     for key in ("measure", "best_of") if columns.measures else ():
         _check(key not in entry, f"its columns have measures of their own, and a run fills a row of them: leave out {key}.")
-    _check(isinstance(measure, str | None), f"measure is {settings.short(measure)}; it must be the name of one.")
-    number = not isinstance(target, bool) and isinstance(target, int | float)
-    _check(
-        target is None or (number and 0 < target <= 100),
-        f"target is {settings.short(target)}; it must be an accuracy in percent, above 0 and at most 100.",
-    )
+    measure, target, best_of, printed = (entry.get(key) for key in ("measure", "target", "best_of", "printed"))
+    _check(isinstance(measure, str | None), f"measure is {short(measure)}; it must be the name of one.")
+    good = target is None or (type(target) in (int, float) and 0 < target <= 100)
+    _check(good, f"target is {short(target)}; it must be an accuracy in percent, above 0 and at most 100.")
     if best_of is not None:
-        _check_name(best_of, known, f"the notebook {notebook}")
-    _check(
-        printed is None or printed in _printed_tables(),
-        f"the papers' numbers in data/ have no table {settings.short(printed)}.",
-    )
+        notebook.check(best_of)
+    _check(printed is None or printed in _printed_tables(), f"of the papers' tables in data/ none is {short(printed)}.")
     return Table(
         name=name,
-        notebook=jobs[0].notebook,
+        notebook=notebook.name,
         title=str(entry["title"]),
         printed=printed,
         rows=rows,
@@ -288,55 +273,50 @@ def _printed_tables() -> list[str]:
     return [f"{paper} {table}" for paper, content in reported["papers"].items() for table in content["tables"]]
 
 
-def _jobs(name: str, notebook: str, entry: dict[str, Any]) -> tuple[Job, ...]:
+def _jobs(name: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
     fixed, grid, single = entry.get("parameters", {}), entry.get("grid", {}), entry.get("runs", [])
     _check(isinstance(fixed, dict), "parameters must map names to values.")
-    several = isinstance(grid, dict) and all(isinstance(values, list) and values for values in grid.values())
-    _check(several, "grid must map names to lists of values.")
+    good = isinstance(grid, dict) and all(isinstance(values, list) and values for values in grid.values())
+    _check(good, "grid must map names to lists of values.")
     _check(isinstance(single, list) and all(isinstance(r, dict) for r in single), "runs must be a list of mappings.")
     grids = [grid] * bool(grid) + [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in single]
     _check(grids, "it has neither a grid nor runs.")
-    _check(all(values for g in grids for values in g.values()), "a list of values in runs is empty.")
-    number = sum(math.prod(map(len, g.values())) for g in grids)
+    _check(all(values for one in grids for values in one.values()), "a list of values in runs is empty.")
+    number = sum(math.prod(map(len, one.values())) for one in grids)
     _check(number <= MOST_RUNS, f"it has more than {MOST_RUNS:,} runs: divide it.")
-    product = [fixed | dict(zip(g, values, strict=True)) for g in grids for values in itertools.product(*g.values())]
-    jobs = [job(notebook, parameters, name) for parameters in product]
+    product = [fixed | dict(zip(one, values, strict=True)) for one in grids for values in itertools.product(*one.values())]
+    jobs = [notebook.job(parameters, name) for parameters in product]
     datasets = dict.fromkeys(job.settings.dataset for job in jobs)
     tiers, priorities = (
-        entry[key] if isinstance(entry.get(key), dict) else dict.fromkeys(datasets, entry.get(key, DEFAULT_PRIORITY))
-        for key in ("tier", "priority")
+        value if isinstance(value, dict) else dict.fromkeys(datasets, value)  # the table's, or that of each data set
+        for value in (entry["tier"], entry.get("priority", DEFAULT_PRIORITY))
     )
     for tier in tiers.values():
-        _check(tier in TIERS, f"tier is {settings.short(tier)}; it must be one of {', '.join(TIERS)}.")
+        _check(tier in TIERS, f"tier is {short(tier)}; it must be one of {', '.join(TIERS)}.")
     for dataset in datasets:
         _check(dataset in tiers, f"tier says nothing about the data set {dataset!r}, which a run of the table has.")
     for dataset, priority in priorities.items():
         good = type(priority) is int and priority >= 1
-        _check(good, f"priority is {settings.short(priority)}; it must be a whole number from 1, which is made first.")
-        _check(dataset in datasets, f"priority names the data set {settings.short(dataset)}, which no run of the table has.")
-    return tuple(
-        dataclasses.replace(
-            job, tier=tiers[job.settings.dataset], priority=priorities.get(job.settings.dataset, DEFAULT_PRIORITY)
-        )
-        for job in jobs
-    )
+        _check(good, f"priority is {short(priority)}; it must be a whole number from 1, which is made first.")
+        _check(dataset in datasets, f"priority names the data set {short(dataset)}, which no run of the table has.")
+    found = [(job, tiers[job.settings.dataset], priorities.get(job.settings.dataset, DEFAULT_PRIORITY)) for job in jobs]
+    return tuple(dataclasses.replace(job, tier=tier, priority=priority) for job, tier, priority in found)
 
 
 def _baseline(row: Any, rows: Axis, columns: Axis, jobs: tuple[Job, ...]) -> str | None:
     """Check that every run has a run of the baseline's row with its column and seed."""
     if row is None:
         return None
-    names = dict.fromkeys(rows.name(job) for job in jobs)
-    _check_name(row, names, "its baseline must be a row; it", "row")
-    places = {(name, job.settings.seed): None for job in jobs for name in columns.names(job)}
-    have = {(name, job.settings.seed) for job in jobs if rows.name(job) == row for name in columns.names(job)}
-    for name, seed in places:
-        good = (name, seed) in have
-        _check(good, f"the baseline {row!r} has no run in column {name!r} with seed {seed}, as others have.")
+    places = [(rows.name(job), name, job.settings.seed) for job in jobs for name in columns.names(job)]
+    _check_name(row, dict.fromkeys(name for name, _, _ in places), "the baseline must be a row, and the table", "row")
+    have = {place[1:] for place in places if place[0] == row}
+    for _, name, seed in places:
+        if (name, seed) not in have:
+            raise SweepError(f"the baseline {row!r} has no run in column {name!r} with seed {seed}, as others have.")
     return row
 
 
-def _columns(entry: dict[str, Any], jobs: tuple[Job, ...], known: Iterable[str]) -> Axis:
+def _columns(entry: dict[str, Any], jobs: tuple[Job, ...], notebook: _Notebook) -> Axis:
     """Columns by a parameter or, given as ``{measures: {NAME: MEASURE}}``, by measures.
 
     ``domains`` is short for the domains of the runs' data set, their mean, and by how much that leads the baseline's.
@@ -351,7 +331,7 @@ def _columns(entry: dict[str, Any], jobs: tuple[Job, ...], known: Iterable[str])
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         columns = {"measures": measures | ({"Delta": "lead"} if "baseline" in entry else {})}
     if not isinstance(columns, dict) or "measures" not in columns:
-        return _axis("columns", columns, jobs, known)
+        return _axis("columns", columns, jobs, notebook)
     _check_keys(columns, ("measures",), owner="columns")
     measures = columns["measures"]
     good = measures and isinstance(measures, dict) and all(isinstance(m, str) for m in measures.values())
@@ -359,7 +339,7 @@ def _columns(entry: dict[str, Any], jobs: tuple[Job, ...], known: Iterable[str])
     return Axis("", {}, measures={str(name): measure for name, measure in measures.items()})
 
 
-def _axis(what: str, entry: Any, jobs: tuple[Job, ...], known: Iterable[str]) -> Axis:
+def _axis(what: str, entry: Any, jobs: tuple[Job, ...], notebook: _Notebook) -> Axis:
     entry = {"parameter": entry} if isinstance(entry, str) else entry
     _check_keys(entry, ("parameter",), ("labels", "named"), owner=what)
     parameter, labels, named = entry["parameter"], entry.get("labels") or {}, entry.get("named") or {}
@@ -367,11 +347,11 @@ def _axis(what: str, entry: Any, jobs: tuple[Job, ...], known: Iterable[str]) ->
     good = isinstance(named, dict) and all(isinstance(given, dict) and given for given in named.values())
     _check(good, f"named in {what} must map names to parameters and their values.")
     for name in (parameter, *(name for given in named.values() for name in given)):
-        _check_name(name, known, f"the notebook {jobs[0].notebook}")
+        notebook.check(name)
     values = [job.settings.flat().get(parameter) for job in jobs]
     for value in labels:
-        told = f"{what} has a label for {parameter} {settings.short(value)}, which no run of the table has."
-        _check(value in values, told)
+        good = value in values
+        _check(good, f"{what} has a label for {parameter} {short(value)}, which no run of the table has.")
     axis = Axis(parameter, {value: str(label) for value, label in labels.items()}, {str(n): g for n, g in named.items()})
     for name in axis.named.keys() - {axis.name(job) for job in jobs}:
         raise SweepError(f"{what} names {name!r}, which no run of the table is.")
@@ -379,6 +359,39 @@ def _axis(what: str, entry: Any, jobs: tuple[Job, ...], known: Iterable[str]) ->
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
+
+
+class _Notebook:
+    """What the runs of a notebook have in common, looked up once."""
+
+    def __init__(self, notebook: str) -> None:
+        self.own, self.methods = papers.parameters(notebook), _outline.methods(notebook)
+        self.name, self.folder = papers.name(notebook), ledger.runs_folder()
+        if not {"method", "dataset"} <= self.own.keys():
+            raise SweepError(f"The notebook {self.name} cannot be swept: it must have parameters method and dataset.")
+
+    def check(self, name: Any) -> None:
+        """Raise a `SweepError` unless the notebook, any run, or one of its methods has a parameter of that name."""
+        known = dict.fromkeys([*self.own, *settings.FIELDS, "method", "dataset"])
+        known |= dict.fromkeys(name for method in self.methods.values() for name in method.__dataclass_fields__)
+        _check_name(name, known.keys() - {"more"}, f"the notebook {self.name}")
+
+    def resolve(self, parameters: Mapping[str, Any]) -> Settings:
+        for name, value in parameters.items():
+            if not isinstance(name, str) or not isinstance(value, str | int | float | None):
+                raise SweepError(f"{name} is {short(value)}; it must be a number, a string, true, false or null.")
+        if "more" not in self.own:
+            papers.arrange(self.name, parameters)  # names that it does not have are told
+        values = self.own | self.own.get("more", {}) | parameters
+        values.pop("more", None)
+        try:
+            return settings.resolve(self.methods, **values)
+        except (AttributeError, NameError):  # a method's own checks need more than its outline has
+            return settings.resolve(papers.methods(self.name), **values)
+
+    def job(self, parameters: dict[str, Any], table: str) -> Job:
+        chosen = self.resolve(parameters)
+        return Job(self.name, table, parameters, chosen, ledger.path(chosen, self.folder))
 
 
 def resolve(notebook: str, parameters: Mapping[str, Any]) -> Settings:
@@ -389,24 +402,12 @@ def resolve(notebook: str, parameters: Mapping[str, Any]) -> Settings:
     SweepError, NotebookError, SettingsError
         For a notebook without a method, a name that nobody reads, a value that is refused.
     """
-    own = papers.parameters(notebook)
-    good = {"method", "dataset"} <= own.keys()
-    _check(good, f"The notebook {notebook} cannot be swept: it must have parameters method and dataset.")
-    for name, value in parameters.items():
-        _check(isinstance(name, str), f"{settings.short(name)} is no name of a parameter.")
-        good = isinstance(value, str | int | float | None)
-        _check(good, f"{name} is {settings.short(value)}; it must be a number, a string, true, false or null.")
-    values = own | papers.arrange(notebook, parameters)
-    try:
-        return papers.settings(notebook, values | {"METHODS": _outline.methods(notebook)})
-    except (AttributeError, NameError):  # a method whose own checks need more than its outline has
-        return papers.settings(notebook, values | {"METHODS": papers.methods(notebook)})
+    return _Notebook(notebook).resolve(parameters)
 
 
 def job(notebook: str, parameters: Mapping[str, Any], table: str = "") -> Job:
-    """A run of a notebook, checked."""
-    chosen = resolve(notebook, parameters)
-    return Job(papers.name(notebook), table, dict(parameters), chosen, ledger.path(chosen))
+    """A run of a notebook, checked; raises what `resolve` does."""
+    return _Notebook(notebook).job(dict(parameters), table)
 
 
 def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tuple[str, Any]] = ()) -> list[Table]:
@@ -430,10 +431,10 @@ def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tu
         _check(tier in TIERS, f"There is no tier {tier!r}: {settings.known(tier, TIERS)}")
     values: dict[str, list[Any]] = {}
     for name, value in only:
-        _check_name(name, dict.fromkeys(name for own in flat.values() for name in own), "No run of these")
+        _check_name(name, dict.fromkeys(name for own in flat.values() for name in own), "None of the runs")
         found = dict.fromkeys(own[name] for own in flat.values() if name in own)
-        told = f"No run has {name} {settings.short(value)}; the runs have {', '.join(map(str, found))}."
-        _check(any(value == known for known in found), told)
+        if value not in list(found):
+            raise SweepError(f"No run has {name} {short(value)}; the runs have {', '.join(map(str, found))}.")
         values.setdefault(name, []).append(value)
 
     def fits(job: Job) -> bool:
@@ -444,20 +445,23 @@ def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tu
     return [table for table in left if table.jobs]
 
 
-def unique(tables: Iterable[Table]) -> list[Job]:
-    """The runs of the tables, each once, by priority, of which one in several tables has the best, then as in the files."""
-    found: dict[Path, Job] = {}
-    for one in sorted((job for table in tables for job in table.jobs), key=lambda job: job.priority):
-        found.setdefault(one.path, one)
-    return list(found.values())
-
-
 def plan(tables: Iterable[Table]) -> tuple[list[Job], list[Job]]:
-    """The runs of the tables, each once: those that are recorded, and those to do, in the order in which they are made."""
+    """The runs of the tables, each once: those that are recorded, and those to do, in the order in which they are made.
+
+    That is by priority, of which a run in several tables has the best, then as in the files.
+    """
     recorded, todo = [], []
     for one in unique(tables):
         (recorded if one.recorded else todo).append(one)
     return recorded, todo
+
+
+def unique(tables: Iterable[Table]) -> list[Job]:
+    """The runs of the tables, each once, by priority and then as in the files."""
+    found: dict[Path, Job] = {}
+    for one in sorted((job for table in tables for job in table.jobs), key=lambda job: job.priority):
+        found.setdefault(one.path, one)
+    return list(found.values())
 
 
 def prepare(todo: Iterable[Job], *, here: bool = True) -> dict[str, str]:
@@ -473,10 +477,9 @@ def prepare(todo: Iterable[Job], *, here: bool = True) -> dict[str, str]:
     return {dataset: data.load(dataset).fingerprint for dataset in {job.settings.dataset for job in todo}}
 
 
-Made = list[tuple[Job, str | None]]
-
-
-def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2, scheduler: str | None = None) -> Made:
+def run(
+    tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2, scheduler: str | None = None
+) -> list[tuple[Job, str | None]]:
     """Make the runs that are not recorded, in the order of `plan`, and say what went wrong with each, if anything.
 
     Parameters
@@ -489,23 +492,25 @@ def run(tables: Iterable[Table], *, jobs: int = 1, attempts: int = 2, scheduler:
         Address of a dask scheduler, whose workers make the runs, one per thread; ``jobs`` is then of no account.
     """
     todo = plan(tables)[1]
-    prints = prepare(todo, here=scheduler is None) if todo else {}
-    orders = [((job.notebook, job.parameters, job.path.name), job) for job in todo]
-    if scheduler is not None and todo:
-        return _on_cluster(orders, prints, scheduler, attempts)
+    if not todo:
+        return []
+    prints = prepare(todo, here=scheduler is None)
+    runs = [((job.notebook, job.parameters, job.path.name, attempts), job) for job in todo]
+    if scheduler is not None:
+        with execute.Cluster(scheduler) as there:
+            own = execute.code()
+            data_of = [(job.settings.dataset, prints[job.settings.dataset]) for job in todo]
+            return _follow({there.submit(own, *d, *o): j for d, (o, j) in zip(data_of, runs, strict=True)}, there)
     pool, ended = ThreadPoolExecutor(jobs), threading.Event()
-    options = {"jobs": jobs, "attempts": attempts, "stop": ended.is_set}
     try:
-        return _follow({pool.submit(execute.make, *order, **options): job for order, job in orders}, Future.result)
+        return _follow({pool.submit(execute.make, *order, jobs=jobs, stop=ended.is_set): job for order, job in runs})
     finally:
         ended.set()  # after Ctrl-C above all
         pool.shutdown(cancel_futures=True)
 
 
-def _follow(
-    pending: dict[Future[Outcome], Job], result: Callable[[Future[Outcome]], Outcome], watch: Callable[[], Any] = int
-) -> Made:
-    """Collect runs as they end: a live line in a terminal, else a line per run. ``watch`` is called every second."""
+def _follow(pending: dict[Future[Outcome], Job], there: execute.Cluster | None = None) -> list[tuple[Job, str | None]]:
+    """Collect runs as they end: a live line in a terminal, else a line per run."""
     made, begin, live = [], time.monotonic(), sys.stderr.isatty()
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
     with tqdm(total=len(pending), unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
@@ -513,9 +518,9 @@ def _follow(
             done = wait(list(pending), timeout=1, return_when=FIRST_COMPLETED).done
             while done:
                 future = done.pop()
-                job, outcome = pending.pop(future), result(future)
+                job, outcome = pending.pop(future), there.outcome(future) if there else future.result()
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
-                if outcome.record and not job.recorded:  # it comes from elsewhere
+                if outcome.record and not job.recorded:  # it was made elsewhere
                     ledger.write(job.path, outcome.record)
                 made.append((job, outcome.error))
                 bar.update()
@@ -523,82 +528,10 @@ def _follow(
                     left = tqdm.format_interval((time.monotonic() - begin) / len(made) * len(pending))
                     told = f"failed: {outcome.error}" if outcome.error else job.status
                     rest = f"; about {left} left" if pending else ""
-                    print(f"{len(made)}/{bar.total}  {job.path.stem}  {told}{rest}", file=sys.stderr, flush=True)
+                    print(
+                        f"{len(made)}/{len(made) + len(pending)}  {job.path.stem}  {told}{rest}", file=sys.stderr, flush=True
+                    )
             bar.refresh()
-            watch()
+            if there:
+                there.workers()
     return made
-
-
-def _on_cluster(orders: list[tuple[tuple[Any, ...], Job]], prints: dict[str, str], address: str, attempts: int) -> Made:
-    try:
-        import dask
-        from distributed import Client, KilledWorker
-        from distributed.core import rpc
-    except ImportError as error:
-        raise SweepError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
-    for name in ("distributed", "asyncio", "tornado"):  # a lost connection is told below, in a sentence
-        logging.getLogger(name).setLevel(logging.CRITICAL)
-    resources, waiting = {}, False
-
-    async def ask() -> None:
-        async with rpc(address, timeout=CONNECT_SECONDS) as scheduler:
-            await scheduler.identity()
-
-    def lost(error: BaseException) -> SweepError:
-        way_out = "see that it runs; the same command then goes on where this one ended."
-        return SweepError(f"The connection to the scheduler at {address} was lost ({_line(error)}): {way_out}")
-
-    def workers() -> list[dict[str, float]]:
-        """What each worker that could take a run offers; if there is none, it is said once."""
-        nonlocal waiting
-        if client.status != "running":
-            return []
-        known = [worker["resources"] for worker in client.sync(client.scheduler.identity)["workers"].values()]
-        found = [offer for offer in known if offer.keys() >= resources.keys()]
-        if not found and not waiting:
-            kind = " with a GPU" if resources else ""
-            text = f"No worker{kind} is connected to {address}; waiting for one (start it with `dask worker {address}`)."
-            tqdm.write(text, file=sys.stderr)
-        waiting = not found
-        return found
-
-    def result(future: Future[Outcome]) -> Outcome:
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise lost(error) from error
-        except KilledWorker as error:
-            told = f"{error.allowed_failures + 1} workers died with this run, the last at {error.last_worker.address}"
-            return Outcome(
-                None, f"{told}: the same command tries again, from its checkpoint if the folder of results is shared."
-            )
-        except Exception as error:
-            return Outcome(None, _line(error))
-
-    with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):
-        try:  # first by hand: dask waits without end for a server that accepts and then says nothing
-            asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS + 2))
-            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-        except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
-            way_out = "start one with `dask scheduler`, which prints its address, or see whether a firewall is in the way."
-            raise SweepError(f"No dask scheduler answers at {address} ({_line(error)}): {way_out}") from error
-        with client:  # leaving, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself
-            try:
-                while not (found := workers()):
-                    time.sleep(0.5)
-                resources |= {"GPU": 1} if any(offer.get("GPU") for offer in found) else {}
-                pool = client.get_executor(pure=False, resources=resources or None)
-                code, options = execute.code(), {"attempts": attempts}
-                pending = {
-                    pool.submit(
-                        execute.make_there, code, j.settings.dataset, prints[j.settings.dataset], *order, **options
-                    ): j
-                    for order, j in orders
-                }
-                return _follow(pending, result, workers)
-            except OSError as error:
-                raise lost(error) from error
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())

@@ -15,7 +15,9 @@ from fednb.models import Net, Output
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path, monkeypatch):
-    """Keep tests away from the committed ledger, from a GPU, and from what the user has set but a folder of notebooks."""
+    """Keep tests away from the committed ledger, from a GPU, from what the user has set but a folder of notebooks, and from
+    what other tests have drawn."""
+    torch.manual_seed(0)
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "results" / "runs"))
     monkeypatch.setenv("FEDNB_PROGRESS", "off")
     monkeypatch.setenv("FEDNB_DEVICE", "cpu")

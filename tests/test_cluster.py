@@ -350,7 +350,7 @@ def test_without_a_scheduler_or_dask_there_is_one_sentence(
         for address in (nobody, mute, "somewhere", "carrier-pigeon://1:2"):
             begin = time.monotonic()
             assert main(["sweep", file, "--scheduler", address]) == 2
-            assert time.monotonic() - begin < 20
+            assert time.monotonic() - begin < 60
             err = capsys.readouterr().err
             assert err.startswith(f"fednb: No dask scheduler answers at {address} (")
             assert err.count("\n") == 1

@@ -150,7 +150,7 @@ def test_an_epoch_is_a_new_shuffle_whose_labels_belong_to_the_images(federate):
     orders = []
     for epoch in epochs:
         x, y = (torch.cat(parts) for parts in zip(*epoch, strict=True))
-        order = [next(i for i, p in enumerate(plain) if torch.equal(p, image)) for image in x]
+        order = [int((plain - image).abs().sum((1, 2, 3)).argmin()) for image in x]
         assert sorted(order) == list(range(20))
         assert torch.equal(fed.labels[indices[order]], y)
         orders.append(order)
@@ -448,7 +448,7 @@ def test_personal_models_are_evaluated_one_by_one(federate, batch_norm_net):
     assert entry["clients"] == pytest.approx(by_hand)
     assert len(set(by_hand)) > 1
     assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
-    assert entry["accuracy_std"] == pytest.approx(np.std(by_hand))
+    assert entry["accuracy_std"] == pytest.approx(np.std(by_hand), abs=1e-4)
 
 
 @pytest.mark.parametrize("method", [FedAvg(), SOLO()])
@@ -465,7 +465,7 @@ def test_accuracy_on_a_clients_own_mix_of_classes(ragged, batch_norm_net, method
     assert len({round(value, 3) for value in expected}) > 2
     assert entry["clients/own mix"] == pytest.approx(expected)
     assert entry["accuracy/own mix"] == pytest.approx(np.mean(expected))
-    assert entry["accuracy_std/own mix"] == pytest.approx(np.std(expected))
+    assert entry["accuracy_std/own mix"] == pytest.approx(np.std(expected), abs=1e-4)
 
 
 def test_a_class_without_test_images_is_left_out_of_the_mix(ragged, batch_norm_net):
@@ -538,7 +538,7 @@ def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(
     ]
     assert entry["clients/local classes"] == pytest.approx(by_hand)
     assert entry["accuracy/local classes"] == pytest.approx(np.mean(by_hand))
-    assert entry["accuracy_std/local classes"] == pytest.approx(np.std(by_hand))
+    assert entry["accuracy_std/local classes"] == pytest.approx(np.std(by_hand), abs=1e-4)
     own = fed.dataset.test_labels[parts[2]] == 2
     assert by_hand[2] == pytest.approx(100 * own.float().mean().item())  # one class: no choice
     assert entry["clients/local classes"][3] == entry["clients"][3]  # all classes: nothing to rule out

@@ -30,7 +30,7 @@ from fednb.papers.fedplcc import (
 )
 
 from fednb import models
-from fednb.data import DataError, domains
+from fednb.data import DataError, loading, public_images
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
@@ -977,10 +977,10 @@ def test_with_dropout_too_a_restored_federation_goes_on(
 
 
 def test_public_images_are_the_same_for_everybody_and_whenever_they_are_asked_for():
-    photographs = domains.public_images("photographs", 20, 3, 16)
-    domains.public_images.cache_clear()
-    assert torch.equal(photographs, domains.public_images("photographs", 20, 3, 16))
-    assert torch.equal(photographs[:7], domains.public_images("photographs", 7, 3, 16))
+    photographs = public_images("photographs", 20, 3, 16)
+    public_images.cache_clear()
+    assert torch.equal(photographs, public_images("photographs", 20, 3, 16))
+    assert torch.equal(photographs[:7], public_images("photographs", 7, 3, 16))
 
 
 @pytest.mark.parametrize("name", ["photographs", "grey", "coloured"])
@@ -988,8 +988,8 @@ def test_public_images_are_the_same_for_everybody_and_whenever_they_are_asked_fo
 @pytest.mark.parametrize("side", [8, 12])
 def test_public_images_have_the_shape_that_the_network_needs(monkeypatch, make_dataset, name, channels, side):
     sets = {"grey": make_dataset(shape=(1, 8, 8)), "coloured": make_dataset(shape=(3, 8, 8))}
-    monkeypatch.setattr(domains.data, "load", sets.get)
-    images = domains.public_images(name, 9, channels, side)
+    monkeypatch.setattr(loading, "load", sets.get)
+    images = public_images(name, 9, channels, side)
     assert images.shape == (9, channels, side, side)
     assert images.dtype == torch.uint8
     assert (images.flatten(1).float().std(1) > 0).all()
@@ -997,17 +997,17 @@ def test_public_images_have_the_shape_that_the_network_needs(monkeypatch, make_d
 
 
 def test_grey_public_images_are_the_mean_of_the_coloured_ones():
-    grey, coloured = (domains.public_images("photographs", 5, channels, 16) for channels in (1, 3))
+    grey, coloured = (public_images("photographs", 5, channels, 16) for channels in (1, 3))
     assert ((coloured.float().mean(1) - grey[:, 0]).abs() <= 0.5).all()
     assert (coloured[:, 0] != coloured[:, 1]).any()
 
 
 def test_public_images_of_a_data_set_are_its_training_images_without_repetition():
-    images = domains.public_images("digits", 50, 1, 8)
+    images = public_images("digits", 50, 1, 8)
     known = {image.numpy().tobytes() for image in build.load_dataset("digits").images}
     assert all(image.numpy().tobytes() in known for image in images)
     assert not torch.equal(images, build.load_dataset("digits").images[:50])
-    everything = domains.public_images("digits", 10**6, 1, 8)
+    everything = public_images("digits", 10**6, 1, 8)
     assert len(everything) == len(build.load_dataset("digits").images)
 
 
@@ -1015,7 +1015,7 @@ def test_public_batches_are_drawn_anew_in_each_round_and_for_each_seed(federate)
     feds = [federate(FCCLPlus(public_size=16, public_batch=4), seed=seed) for seed in (0, 1)]
     orders = [public_of(feds[seed], t) for seed, t in ((0, 0), (0, 1), (1, 0))]
     assert all([x.shape for x in batches] == [(4, 1, 8, 8)] * 4 for batches in orders)
-    pixels = (domains.public_images("photographs", 16, 1, 8).float() / 255 - 0.5) / 0.25
+    pixels = (public_images("photographs", 16, 1, 8).float() / 255 - 0.5) / 0.25
     values = pixels.flatten(1).sort(0).values
     for batches in orders:
         torch.testing.assert_close(torch.cat(batches).flatten(1).sort(0).values, values, rtol=1e-4, atol=1e-5)

@@ -282,7 +282,7 @@ def test_each_client_predicts_by_the_servers_prototypes_of_its_own_classes(ragge
         by_hand.append(100 * np.mean(np.array(chosen) == fed.dataset.test_labels.numpy()))
     assert entry["clients/prototype"] == pytest.approx(by_hand)
     assert entry["accuracy/prototype"] == pytest.approx(np.mean(by_hand))
-    assert entry["accuracy_std/prototype"] == pytest.approx(np.std(by_hand))
+    assert entry["accuracy_std/prototype"] == pytest.approx(np.std(by_hand), abs=1e-4)
     assert entry["accuracy"] != entry["accuracy/prototype"]
 
 

@@ -47,8 +47,8 @@ def case(method, num_clients, pipe):
         federation.run_round()
     assert all(sum(c.steps for c in federation.sample(t)) == sampled for t in range(rounds))
     kept = states([client.memory for client in federation.clients])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    pipe.send((peak / 1024, sum(kept.values()) / 2**20, models.num_parameters(federation.build_model()) * 4 / 2**20))
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)  # in bytes
+    pipe.send((peak / 2**20, sum(kept.values()) / 2**20, models.num_parameters(federation.build_model()) * 4 / 2**20))
 
 
 if __name__ == "__main__":

@@ -393,7 +393,7 @@ def result(monkeypatch, make_dataset, done):
         with fed.lend_model(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
             weights = torch.cat([v.float().flatten() for v in fed.clients[0].state().values()])
-        done[str(s)] = ledger.key(s, fed.dataset.fingerprint), curves, weights
+        done[str(s)] = ledger.key(s.flat()), curves, weights
         return done[str(s)]
 
     return run
@@ -421,9 +421,9 @@ def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
 
 # --- golden values
 
-# No more: the slip of a processor, a kernel or a version of torch is then nothing beside a changed coefficient, a lost term
-# or another draw. What still feels it is FCCL+: in its first step all clients are equal, so some derivatives are zero but for
-# rounding, and Adam divides them by 1e-8. That leaves one part in ten million of its distillation.
+# In float64 what processors, kernels, numbers of threads and versions of torch differ by is far below this; a changed
+# coefficient, a lost term or another draw is far above. FCCL+ comes nearest: in their first public step all clients are
+# equal, so some derivatives are zero but for rounding; Adam divides them by 1e-8, and the distillation keeps eight digits.
 TOLERANCE = {"rel": 1e-6, "abs": 1e-9}
 
 
@@ -442,7 +442,7 @@ def norm(part):
 
 
 def measured(name):
-    """What two short rounds of a method end with: losses, norms of what server and clients keep, how many numbers crossed."""
+    """Of two short rounds of a method: losses, norms of what server and clients end with, how many numbers crossed."""
     public = {"public": "digits", "public_size": 64, "public_batch": 32} if name == "FCCL+" else {}
     fed = build.federation(quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **public), METHODS, workers=1)
     fed.constants = [c.double() for c in fed.constants]  # then images are normalised to float64

@@ -4,8 +4,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from fednb import execute, papers
+from fednb import papers
 from fednb.__main__ import main
+from fednb.experiments import execute
 
 
 @pytest.mark.parametrize("path", papers.notebooks(), ids=lambda path: path.stem)

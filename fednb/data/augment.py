@@ -1,8 +1,7 @@
 """Batched augmentation and normalisation of uint8 images, on whatever device they live.
 
-The random numbers come from NumPy generators on the host, one small array per client and round; the work on
-pixels is a handful of tensor operations per epoch or batch. That is what makes an epoch cheap on a CPU and
-lets a batch be gathered inside a captured CUDA graph.
+The random numbers come from NumPy generators on the host, one small array per client and round; the work on pixels is a
+handful of tensor operations, which is cheap on a CPU and can be captured in a CUDA graph.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednb.data import Augmentation
+from fednb.data.dataset import Augmentation
 
 
 def store(images: Tensor, augmentation: Augmentation) -> Tensor:
@@ -38,14 +37,7 @@ def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tens
 def gather(stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation) -> Tensor:
     """Gather images, cropped, flipped and rotated as drawn: uint8 [B, H, W, C].
 
-    Parameters
-    ----------
-    stored
-        Result of `store`.
-    index
-        Which images, int64 [B].
-    draws
-        Result of `draw` for these B images; None leaves the images as they are.
+    ``stored`` is from `store`, ``index`` says which images, int64 [B], and ``draws`` is from `draw`; None changes nothing.
     """
     n, height, width, channels = stored.shape
     p = augmentation.pad

@@ -159,7 +159,9 @@ def _find(facts: Facts, root: Path) -> tuple[Source, Path]:
         key = hashlib.blake2b(f"2 {source.kind}".encode(), digest_size=8)  # raise the 2 when the content changes
         for file in source.files:
             stat = file.stat()
-            key.update(f"{str(file).removeprefix(str(root))} {stat.st_size} {stat.st_mtime_ns}\n".encode())
+            key.update(
+                f"{str(file).removeprefix(str(root))} {stat.st_size} {stat.st_mtime_ns}\n".encode(errors="surrogateescape")
+            )
     folder = os.path.expanduser(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache")
     return source, Path(folder) / f"{facts.name}-{key.hexdigest()}.npz"
 

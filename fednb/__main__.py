@@ -1,17 +1,16 @@
-"""The command line: ``python -m fednb notebooks | sweep | run | list | status | report | data | course``."""
+"""The command line: ``python -m fednb notebooks | sweep | run | list | report | data | course``."""
 
 from __future__ import annotations
 
 import argparse
 import ast
+import os
+import signal
 import sys
-import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
-from fednb.experiments import durations
-
-# what needs torch is imported by the commands: help and usage errors come at once
+# what takes long to import is imported by the commands that need it: help and wrong usage are told at once
 
 
 def _count(text: str) -> int:
@@ -20,23 +19,16 @@ def _count(text: str) -> int:
     return int(text)
 
 
-def _duration(text: str) -> float:
-    try:
-        return durations.parse(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text!r} is not of the form name=value")
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
     words = {"true": True, "false": False, "null": None, "none": None}
     if value.lower() in words:
         return name, words[value.lower()]
     try:
-        return name, ast.literal_eval(value)
-    except (ValueError, SyntaxError):
+        return name, ast.literal_eval(value[:1000])  # nobody's number is longer
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
         return name, value
 
 
@@ -67,30 +59,18 @@ def _parser() -> argparse.ArgumentParser:
         metavar="ADDRESS",
         help="make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread",
     )
-    sweep.add_argument(
-        "--budget",
-        type=_duration,
-        metavar="TIME",
-        help="make what can be made in this time, 9m or 1h30m, say: only runs whose data are here and that are expected to "
-        "end within what is left of it",
-    )
     sweep.add_argument("--dry-run", action="store_true", help="say what would be run")
     sweep.set_defaults(command=_sweep)
 
     run = commands.add_parser("run", help="make one run of a notebook")
-    run.add_argument("notebook", metavar="NOTEBOOK", help="for instance 00_foundations or foundations")
+    run.add_argument("notebook", metavar="NOTEBOOK", help="for instance 00_foundations, foundations or 00; or a path")
     run.add_argument("parameters", nargs="*", type=_assignment, metavar="name=value")
     run.set_defaults(command=_run)
 
-    listing = commands.add_parser("list", help="notebooks, tables, and how much of each table is recorded")
-    listing.set_defaults(command=_list)
-
-    status = commands.add_parser("status", help="how far all runs are, each counted once, and how long the rest takes here")
-    status.add_argument(
-        "path", type=Path, nargs="?", metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them (default: all)"
+    listing = commands.add_parser(
+        "list", help="notebooks, tables, how much of each table is recorded, and how long that took"
     )
-    status.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
-    status.set_defaults(command=_status)
+    listing.set_defaults(command=_list)
 
     report = commands.add_parser("report", help="write the reproduction report, the papers' tables, and figures")
     report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
@@ -135,12 +115,8 @@ def _notebooks(args: argparse.Namespace) -> int:
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    begin = time.monotonic()  # reading the sweeps is part of a budget
+    from fednb.experiments import execute, ledger, settings, sweep
 
-    from fednb.experiments import ledger, settings, sweep
-
-    if args.budget and args.scheduler:
-        raise sweep.SweepError(sweep.NO_BUDGET)
     tables = sweep.read(args.path)
     for name in args.table or ():
         if name not in tables:
@@ -149,46 +125,46 @@ def _sweep(args: argparse.Namespace) -> int:
     chosen = sweep.choose(chosen, args.tier or (), args.only or ())
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
+    if any(table.measures != ["accuracy"] for table in chosen):
+        from fednb.reporting import compare
+
+        for table in chosen:
+            compare._check_measures(table)
     if args.dry_run:
-        forecast = durations.Forecast(args.jobs) if args.budget else None
+        for table in (table for table in chosen if table.took):
+            print(f"{table.name}: a run took {table.took}")
         for job in todo:
-            parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
-            expected = ""
-            if forecast:
-                about = "no data" if sweep.lacks_data(job) else f"about {durations.words(forecast(job).seconds)}"
-                expected = f"  ({about})"
-            print(f"{job.table}: {job.notebook} {parameters}{expected}")
+            print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
         return 0
-    budget = args.budget and args.budget - (time.monotonic() - begin)
-    summary = sweep.run(chosen, jobs=args.jobs, scheduler=args.scheduler, budget=budget)
-    for job in summary.diverged:
+    made = sweep.run(chosen, jobs=args.jobs, scheduler=args.scheduler)
+    failed = [(job, error) for job, error in made if error]
+    for job in {job.path: job for table in chosen for job in table.jobs if job.status == "diverged"}.values():
         print(f"diverged: {job.path.stem}")
-    for job, error in summary.failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {sweep.log_path(job)}")
+    for job, error in failed:
+        print(f"failed: {job.path.stem}: {error}\n        log: {execute.logs_folder() / job.path.stem}.log")
     if todo:
-        made = f"{len(summary.done)} runs made, {len(summary.failed)} failed"
-        if args.budget:
-            made += f", {len(summary.stopped)} stopped at the end of the budget, {len(summary.unfit)} did not fit"
-            if summary.unfit:
-                made += f" (the shortest takes about {durations.words(min(seconds for _, seconds in summary.unfit))})"
-            if summary.without_data:
-                made += f", {len(summary.without_data)} lack data"
-        print(f"{made}; records are in {ledger.runs_folder()}.")
-    return 1 if summary.failed else 0
+        print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {ledger.runs_folder()}.")
+    return 1 if failed else 0
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fednb.experiments import ledger, sweep
+    from fednb import ROOT, papers
+    from fednb.experiments import execute, ledger, sweep
 
+    if (file := Path(papers.name(args.notebook))).suffix:  # elsewhere: a record does not say whose code made it
+        os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
+        if file.is_relative_to(ROOT):
+            os.environ.setdefault("FEDNB_RUNS", str(ROOT / "results" / "runs"))
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
     if job.recorded:
         print("This run is recorded already.")
     else:
+        print(f"log: {execute.logs_folder() / job.path.stem}.log", flush=True)
         sweep.prepare([job])
-        error = sweep.execute(job, sweep.logs_folder(), sweep.environment(), echo=_show_round)
-        if error is not None:
-            print(f"fednb: the run failed: {error}\n       log: {sweep.log_path(job)}", file=sys.stderr)
+        outcome = execute.make(job.notebook, job.parameters, job.path.name, 1, echo=_show_round)
+        if outcome.error:
+            print(f"fednb: the run failed: {outcome.error}", file=sys.stderr)
             return 1
     record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
@@ -207,22 +183,12 @@ def _list(args: argparse.Namespace) -> int:
     from fednb.experiments import sweep
 
     for notebook in papers.notebooks():
-        print(notebook.stem)
+        print(notebook.stem, flush=True)
     sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         recorded, todo = sweep.plan([table])
-        count = f"{len(recorded)}/{len(recorded) + len(todo)}"
-        tiers = ", ".join(table.tiers)
-        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {table.title}")
-    return 0
-
-
-def _status(args: argparse.Namespace) -> int:
-    from fednb import papers
-    from fednb.experiments import status, sweep
-
-    tables = sweep.read(args.path or papers.folder() / "sweeps")
-    print(status.text(sweep.choose(tables.values(), args.tier or ())))
+        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({table.took} a run)" if table.took else ""
+        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
     return 0
 
 
@@ -235,14 +201,15 @@ def _report(args: argparse.Namespace) -> int:
     sweeps, folder = papers.folder() / "sweeps", (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
-    ledger = ledger.load(folder)
+    print(f"Reading the records in {folder}", flush=True)
+    records = ledger.load(folder)
     for table in tables_in(sweeps).values():
-        print(report.text(table, ledger), end="\n\n")
+        print(report.text(table, records), end="\n\n")
     out = (args.out or folder.parent).absolute()
     written = report.write_all(sweeps, out, folder)
     readme = ROOT / "README.md"
     if out == ROOT / "results" and readme.exists():  # the project's own tables
-        ledger.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
+        ledger.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, records))
         written.append(readme)
     print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
     print(f"What holds up, and what does not, is in {out / 'REPORT.md'}")
@@ -294,32 +261,35 @@ def _course_grade(args: argparse.Namespace) -> int:
     return 0
 
 
-def _errors() -> tuple[type[Exception], ...]:
-    """The errors whose message is all that a person needs."""
-    from fednb.course import CourseError
-    from fednb.data import DataError
-    from fednb.experiments.ledger import RunError
-    from fednb.experiments.settings import SettingsError
-    from fednb.experiments.sweep import SweepError
-    from fednb.papers import NotebookError
-    from fednb.partition import PartitionError
-    from fednb.reporting.report import ReportError
-
-    return CourseError, DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 if a run failed, 2 for a wrong request, 130 after Ctrl-C."""
     args = _parser().parse_args(arguments)
     try:
-        return args.command(args)
+        status = args.command(args)
+        sys.stdout.flush()
+        return status
     except KeyboardInterrupt:
         print("\nfednb: stopped; the same command goes on where this one ended.", file=sys.stderr)
         return 130
-    except _errors() as error:
-        print(f"fednb: {error}", file=sys.stderr)
+    except BrokenPipeError:  # `... | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
+    except Exception as error:
+        own = type(error).__module__.startswith("fednb.")  # the package's own errors say all that a person needs
+        if not own and not isinstance(error, OSError):
+            raise
+        of_file = f"{error.filename}: {error.strerror}." if getattr(error, "filename", None) else ""
+        print(f"fednb: {of_file or error or type(error).__name__}", file=sys.stderr)
         return 2
 
 
+def _interrupt(*_: Any) -> NoReturn:
+    """Ctrl-C, and `timeout -s INT`, which sends it twice: what ends a sweep must not be interrupted itself."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    raise KeyboardInterrupt
+
+
 if __name__ == "__main__":
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a background job of a script ignores it
+        signal.signal(signal.SIGINT, _interrupt)
     sys.exit(main())

@@ -20,16 +20,10 @@ from torch import Tensor
 from fednb import evaluation, seeds
 from fednb.data import Dataset, augment
 from fednb.method import (
-    BelowOne,
     Client,
-    Count,
     FedAvg,
-    Fraction,
     Message,
-    NonNegative,
-    NonNegativeInt,
     Phase,
-    Positive,
     Server,
     State,
     Training,
@@ -39,6 +33,7 @@ from fednb.method import (
     message_size,
 )
 from fednb.models import Net, seed_dropout
+from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
 __all__ = [
     "BelowOne",

@@ -5,16 +5,15 @@ A method is what differs from FedAvg: it overrides some of the answers, and the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednb import seeds
+from fednb import rules, seeds
 from fednb.models import Net
 
 if TYPE_CHECKING:
@@ -23,14 +22,6 @@ if TYPE_CHECKING:
 State = dict[str, Tensor]  # a model's parameters and buffers by name
 Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
 Server = dict[str, Any]
-
-# Types of hyperparameters: what is allowed, as a test and in words. `FedAvg` checks them.
-NonNegative = Annotated[float, lambda v: 0 <= v < math.inf, "a number from 0"]
-Positive = Annotated[float, lambda v: 0 < v < math.inf, "a positive number"]
-BelowOne = Annotated[float, lambda v: 0 <= v < 1, "a number in [0, 1)"]
-Fraction = Annotated[float, lambda v: 0 <= v <= 1, "a number from 0 to 1"]
-NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
-Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]
 
 
 @dataclass(frozen=True)
@@ -181,15 +172,7 @@ class FedAvg:
     personal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if get_origin(hint) is Annotated:
-                _, test, words = get_args(hint)
-            elif get_origin(hint) is Literal:
-                test, words = get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}"
-            else:
-                continue
-            if not test(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {words}.")
+        rules.check(self)
 
     def start(self, model: Net, num_clients: int) -> Server:
         """The server's first state."""

@@ -3,9 +3,24 @@
 `load` finds any known set in the layouts that `data/README.md` describes. Two sets need no download.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from fednb.data.catalog import NAMES, domain_names, num_images
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint
-from fednb.data.loading import download, load, public_images, where
+
+if TYPE_CHECKING:
+    from fednb.data.loading import download, load, public_images, where
 
 __all__ = ["NAMES", "Augmentation", "DataError", "Dataset", "domain_names", "download", "fingerprint", "load"]
 __all__ += ["num_images", "public_images", "where"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs PyTorch is imported when it is asked for: that takes seconds, and not every command needs it."""
+    if name not in ("download", "load", "public_images", "where"):
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from fednb.data import loading
+
+    return getattr(loading, name)

@@ -13,12 +13,13 @@ import subprocess
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from fednb import ROOT
 from fednb.experiments.settings import Settings
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -120,6 +121,8 @@ def load(folder: Path | None = None) -> pd.DataFrame:
     (made by an older results version), ``note`` (what is not the published data), ``remark`` (what has to be known of them),
     ``deviations``, ``seconds_per_round``, ``path``, and ``record``, the whole.
     """
+    import pandas as pd  # only here: its import takes half a second
+
     rows = []
     for path in sorted((folder or runs_folder()).glob("*.json")):
         record = read(path)

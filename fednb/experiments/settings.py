@@ -7,11 +7,13 @@ import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from fednb import data
-from fednb.federation import BelowOne, Count, FedAvg, NonNegative, NonNegativeInt, Positive, Training
-from fednb.models import MODELS, PRECISIONS
+from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive
+
+if TYPE_CHECKING:
+    from fednb.federation import FedAvg, Training
 
 
 class SettingsError(ValueError):
@@ -153,6 +155,13 @@ METHODS: dict[str, dict[str, dict[str, Any]]] = {
 for _name in ("digits5", "office10", "pacs", "domainnet"):  # RethinkFL
     METHODS["MOON"][_name] = {"mu": 5.0}
 
+# What `fednb.models` has, known here without PyTorch, whose import takes seconds: networks, and whether they have a
+# projection head; numbers in which layers compute.
+MODELS = dict.fromkeys(("digits-cnn", "simple-cnn", "resnet-10", "resnet-10-16", "resnet-18", "resnet-50"), True)
+MODELS |= dict.fromkeys((f"{kind}-cnn{width}" for kind in ("mnist", "femnist") for width in ("", "-18", "-22")), False)
+MODELS |= dict.fromkeys(("resnet-18-7x7", "resnet-18-7x7-stride-1-4"), False)
+PRECISIONS = ("float32", "bf16")
+
 
 # --- a run's settings -------------------------------------------------------------------------------------------------
 
@@ -232,6 +241,8 @@ class Settings:
     @property
     def training(self) -> Training:
         """What every client is told."""
+        from fednb.federation import Training
+
         return Training(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Training)})
 
     def flat(self) -> dict[str, Any]:
@@ -340,7 +351,7 @@ def resolve(
         if "participation" in given:
             raise SettingsError("sampled says participation as a number of clients: give one of the two.")
         if type(sampled) is not int or not 1 <= sampled <= values["num_clients"]:
-            raise SettingsError(f"sampled is {_short(sampled)}; it must be a whole number from 1 to num_clients.")
+            raise SettingsError(f"sampled is {short(sampled)}; it must be a whole number from 1 to num_clients.")
         values["participation"] = sampled / values["num_clients"]
     for name, f in FIELDS.items():
         of, same = f.metadata["of"], f.metadata["same"]
@@ -376,10 +387,10 @@ def _check(name: str, value: Any) -> Any:
 
 
 def _refuse(name: str, value: Any, words: str) -> Any:
-    raise SettingsError(f"{name} is {_short(value)}; it must be {words}.")
+    raise SettingsError(f"{name} is {short(value)}; it must be {words}.")
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
     """A value as it is told in a message: not at any length."""
     try:
         text = repr(value)
@@ -398,7 +409,7 @@ def _check_together(dataset: str, split: str, values: dict[str, Any], given: Map
         )
     if not values["projection_head"] and "projection_dim" in given:
         raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
-    if values["projection_head"] and MODELS[values["model"]][1] is None:
+    if values["projection_head"] and not MODELS[values["model"]]:
         raise SettingsError(f"Model {values['model']!r} has no projection head; set projection_head to False.")
     if split in ("dirichlet", "quantity", "iid"):
         images = data.num_images(dataset)
@@ -453,4 +464,4 @@ def known(name: Any, names: Iterable[str]) -> str:
 
 def _known(what: str, name: Any, names: Iterable[str]) -> None:
     if name not in names:
-        raise SettingsError(f"Unknown {what} {_short(name)}: {known(name, names)}")
+        raise SettingsError(f"Unknown {what} {short(name)}: {known(name, names)}")

@@ -54,15 +54,23 @@ def _all() -> list[Path]:
 
 
 def path(name: str) -> Path:
-    """The notebook called ``name``: ``01_moon``, ``moon`` or a path."""
-    stem = Path(name).name.removesuffix(".ipynb")
-    found = [p for p in _all() if stem in (p.stem, _short(p))]
-    if Path(name).suffix == ".ipynb" and Path(name).exists():
-        return Path(name)
-    if not found:
+    """The notebook called ``name``: ``01_moon``, ``moon``, ``01``, or the path of any."""
+    given, near = Path(name), _all() if Path(name).name == name else []
+    if given.suffix == ".ipynb" and given.is_file():
+        return given
+    stem = given.name.removesuffix(".ipynb")
+    found = [p for p in near if stem in (p.stem, _short(p))]
+    found = found or [p for p in near if stem.isdecimal() and p.stem.startswith(stem)]
+    if len(found) != 1:
         known = ", ".join(p.stem for p in notebooks()) or "none"
-        raise NotebookError(f"There is no notebook {name!r} in {folder()}; there are: {known}.")
+        raise NotebookError(f"There is no notebook {name[:80]!r} in {folder()}; there are: {known}.")
     return found[0]
+
+
+def name(notebook: str) -> str:
+    """What a notebook is called here: its name without ``.ipynb``, or the path of one that is elsewhere."""
+    file = path(notebook)
+    return file.stem if _resolved(file) in map(_resolved, _all()) else str(_resolved(file))
 
 
 def _short(notebook: Path) -> str:

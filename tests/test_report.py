@@ -33,7 +33,7 @@ def job(method="FedAvg", seed=0, **given):
     given = FULL | given
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
-    return sweep.Job("00_foundations", "t", parameters, resolved, ledger.record_path(resolved, "f" * 12), "hours-gpu")
+    return sweep.Job("00_foundations", "t", parameters, resolved, records.path(resolved), "hours-gpu")
 
 
 def record(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -18,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
 from tqdm import tqdm
 
@@ -29,9 +27,13 @@ if TYPE_CHECKING:
     from nbformat import NotebookNode
 
 TAGS = ("setup", "parameters", "export", "run")
+RESULTS = ("finished", "diverged")  # of a run that need not be made again: one that diverged is a result
 CONNECT_SECONDS = 10
-RESULTS = ("finished", "diverged")  # of a run that need not be made again
-_turn, _taken = threading.Lock(), set()  # the slots of this process
+_lock, _taken = threading.Lock(), set()  # the slots of this process
+
+
+class ClusterError(Exception):
+    """A dask cluster that cannot be used; the message says why."""
 
 
 class Outcome(NamedTuple):
@@ -47,29 +49,26 @@ def logs_folder() -> Path:
     return ledger.runs_folder().absolute().parent / "logs"
 
 
-def recorded(path: Path) -> bool:
-    """Whether a run need not be made; one that diverged is a result, one that failed is not."""
-    return path.exists() and ledger.state(ledger.read(path)) in RESULTS
+def log_of(record: Path) -> Path:
+    """The log of the run with this record."""
+    return logs_folder() / f"{record.stem}.log"
 
 
 def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[str, str]:
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     import torch
 
-    env = dict(os.environ)
-    for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
+    env = os.environ | {"FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
+    for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
-    env["FEDNB_RUNS"] = str(ledger.runs_folder().expanduser().absolute())
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-    env["FEDNB_PROGRESS"] = "log"
-    count = torch.cuda.device_count()
-    if not count:  # a GPU's streams are another matter than cores
-        env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
-    else:
+    if count := torch.cuda.device_count():
         listed = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         devices = listed[:count] or [str(i) for i in range(count)]
         env["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    else:  # a GPU's streams are another matter than cores
+        env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
     return env
 
 
@@ -97,32 +96,46 @@ def make(
     echo
         Called with each line of the log as it is written.
     """
-    path, log = ledger.runs_folder() / name, logs_folder() / f"{name.removesuffix('.json')}.log"
-    file, error, attempt = papers.path(notebook).absolute(), None, 0
-    order = {
-        "notebook": str(file),
-        "parameters": papers.arrange(notebook, parameters),
-        "output": str(log.with_suffix(".ipynb")),
-    }
+    path, file = ledger.runs_folder() / name, papers.path(notebook).absolute()
+    log, error, attempt = log_of(path), "it was stopped.", 0
+    order = {"notebook": str(file), "output": str(log.with_suffix(".ipynb"))}
+    order["parameters"] = papers.arrange(notebook, parameters)
     with _slot() as slot:
         env = environment(slot, jobs, cores)
-        if Path(notebook).suffix == ".ipynb":  # it has namesakes
+        if Path(notebook).suffix == ".ipynb":  # it may have a namesake
             env["FEDNB_NOTEBOOKS"] = str(file.parent)
-        while not (done := recorded(path)) and attempt < attempts and not stop():
-            error = (
-                _execute(order, log, env, stop, echo, append=attempt > 0) or f"{notebook} ended without its record {name}."
-            )
+        while not (done := _recorded(path)) and attempt < attempts and not stop():
+            error = _execute(order, log, env, stop, echo, again=attempt > 0) or f"it ended without its record {name}."
             attempt += 1
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return Outcome(ledger.read(path), None, text) if done else Outcome(None, error or "it was stopped.", text)
+    return Outcome(ledger.read(path) if done else None, None if done else error, _text(log))
+
+
+def _recorded(path: Path) -> bool:
+    return path.exists() and ledger.state(ledger.read(path)) in RESULTS
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+
+@contextlib.contextmanager
+def _slot() -> Iterator[int]:
+    """The smallest number that no other run of this process has."""
+    with _lock:
+        slot = min(set(range(len(_taken) + 1)) - _taken)
+        _taken.add(slot)
+    try:
+        yield slot
+    finally:
+        _taken.remove(slot)
 
 
 def _execute(
-    order: Any, log: Path, env: Mapping[str, str], stop: Callable[[], bool], echo: Callable[[str], None], append: bool
+    order: Any, log: Path, env: Mapping[str, str], stop: Callable[[], bool], echo: Callable[[str], None], *, again: bool
 ) -> str | None:
     """One try; what went wrong, if anything."""
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab" if append else "wb") as out, log.open(encoding="utf-8", errors="replace") as lines:
+    with log.open("ab" if again else "wb") as out, log.open(encoding="utf-8", errors="replace") as lines:
         lines.seek(0, os.SEEK_END)
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", __name__],  # -P: not the package of the folder where one works
@@ -143,58 +156,44 @@ def _execute(
                     echo(line.rstrip("\n"))
         finally:
             with contextlib.suppress(OSError):
-                process.stdin.close()  # the process ends, and its kernel
+                process.stdin.close()  # its process ends, and its kernel
             try:
                 process.wait(timeout=10)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
-    if process.returncode == 0 or stop():
+    if process.returncode == 0:
         return None
     if shutil.disk_usage(log.parent).free < 1 << 20:
         return f"the disk of {log.parent} is full."
-    told = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    told = [line.strip() for line in _text(log).splitlines() if line.strip()]
     return told[-1] if told and process.returncode > 0 else f"its process ended with status {process.returncode}."
-
-
-@contextlib.contextmanager
-def _slot() -> Iterator[int]:
-    """The smallest number that no other run of this process has."""
-    with _turn:
-        slot = min(set(range(len(_taken) + 1)) - _taken)
-        _taken.add(slot)
-    try:
-        yield slot
-    finally:
-        with _turn:
-            _taken.remove(slot)
 
 
 # --- a dask cluster ---------------------------------------------------------------------------------------------------
 
 
-class ClusterError(Exception):
-    """A dask cluster that cannot be used; the message says why."""
-
-
 class Cluster:
-    """The dask cluster whose scheduler is at an address.
+    """The dask cluster whose scheduler is at an address, as a context.
 
     Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
     """
 
     def __init__(self, address: str) -> None:
-        self.address, self._resources, self._waiting = address, {}, False
+        self.address, self._resources, self._waiting, self._pool = address, {}, False, None
 
     def __enter__(self) -> Cluster:
+        import asyncio
+
         try:
             import dask
             from distributed import Client
             from distributed.core import rpc
         except ImportError as error:
             raise ClusterError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
-        for name in ("distributed", "asyncio", "tornado"):  # a lost connection is told in a sentence
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+        for name in logging.root.manager.loggerDict:  # a lost connection is told in a sentence
+            if name.partition(".")[0] in ("distributed", "asyncio", "tornado"):
+                logging.getLogger(name).setLevel(logging.CRITICAL)
         dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS})
 
         async def ask() -> None:
@@ -207,8 +206,12 @@ class Cluster:
         except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
             way_out = "start one with `dask scheduler`, which prints its address, or see whether a firewall is in the way."
             raise ClusterError(f"No dask scheduler answers at {self.address} ({_line(error)}): {way_out}") from error
-        while not (found := self.workers()):
-            time.sleep(0.5)
+        try:
+            while not (found := self.workers()):
+                time.sleep(0.5)
+        except BaseException:
+            self._client.close()
+            raise
         self._resources = {"GPU": 1} if any(offer.get("GPU") for offer in found) else {}
         self._pool = self._client.get_executor(pure=False, resources=self._resources or None)
         return self
@@ -221,7 +224,7 @@ class Cluster:
         return self._pool.submit(make_there, *order)
 
     def outcome(self, future: Future[Outcome]) -> Outcome:
-        """What became of it; a `ClusterError` if nobody knows."""
+        """What became of a run; a `ClusterError` if nobody knows any more."""
         try:
             return future.result()
         except CancelledError as error:
@@ -230,17 +233,15 @@ class Cluster:
             if type(error).__name__ != "KilledWorker":
                 return Outcome(None, _line(error))
             told = f"{error.allowed_failures + 1} workers died with it, the last at {error.last_worker.address}"
-            return Outcome(
-                None, f"{told}: the same command tries again, from its checkpoint if the folder of results is shared."
-            )
+            return Outcome(None, f"{told}: the same command tries again, from its checkpoint if the results are shared.")
 
     def workers(self) -> list[dict[str, float]]:
         """What each worker that could take a run offers; if there is none, it is said once."""
-        if self._client.status != "running":  # the futures are then cancelled
-            raise self._lost()
         try:
             known = self._client.sync(self._client.scheduler.identity)["workers"].values()
         except OSError as error:
+            if self._pool:  # if it is more than a moment's, the futures are cancelled
+                return []
             raise self._lost(error) from error
         found = [worker["resources"] for worker in known if worker["resources"].keys() >= self._resources.keys()]
         if not found and not self._waiting:
@@ -250,14 +251,15 @@ class Cluster:
         self._waiting = not found
         return found
 
-    def _lost(self, error: BaseException | None = None) -> ClusterError:
-        reason = f" ({_line(error)})" if error else ""
+    def _lost(self, error: BaseException) -> ClusterError:
         way_out = "see that it runs; the same command then goes on where this one ended."
-        return ClusterError(f"The connection to the scheduler at {self.address} was lost{reason}: {way_out}")
+        return ClusterError(f"The connection to the scheduler at {self.address} was lost ({_line(error)}): {way_out}")
 
 
 def _line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+    """An error in one line; that of the cell, if it is papermill's."""
+    cell = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}" if hasattr(error, "ename") else ""
+    return " ".join((cell or f"{type(error).__name__}: {error}").split())
 
 
 def code() -> tuple[str, str | None]:
@@ -300,7 +302,7 @@ def make_there(own: tuple[str, str | None], dataset: str, fingerprint: str, *ord
     return outcome
 
 
-# --- the process of a run ---------------------------------------------------------------------------------------------
+# --- papermill --------------------------------------------------------------------------------------------------------
 
 
 def reduced(notebook: str) -> NotebookNode:
@@ -316,43 +318,17 @@ def reduced(notebook: str) -> NotebookNode:
     return nb
 
 
-def _papermill(notebook: Any, copy: Path, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
+def _papermill(notebook: Any, output: Any, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
     import papermill
 
-    # the kernel is of this environment, whatever the user has called python3, and keeps its own remarks to itself
-    with patch.dict(os.environ, {"JUPYTER_PREFER_ENV_PATH": "1"}):
-        options |= {"kernel_name": "python3", "language": "python", "extra_arguments": ["--Application.log_level=40"]}
-        papermill.execute_notebook(notebook, copy, dict(parameters), cwd=folder, **options)
-
-
-def _end_with_the_sweep() -> None:
-    """Standard input stays open as long as the sweep lives: however it ends, the run and its kernel end too."""
-    import psutil
-
-    os.read(0, 1)  # not sys.stdin.read(), whose lock would be in the way at exit
-    for process in psutil.Process().children(recursive=True):
-        process.kill()
-    os._exit(1)
-
-
-def _main() -> None:
-    order = json.loads(sys.stdin.readline())
-    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
-    options = {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout, "shutdown_kernel": "immediate"}
-    try:
-        nb, folder = reduced(order["notebook"]), Path(order["notebook"]).parent
-        _papermill(nb, order["output"], order["parameters"], folder, **options)
-    except Exception as error:
-        print(error)
-        told = f"{error.ename}: {error.evalue}" if hasattr(error, "ename") else f"{type(error).__name__}: {error}"
-        sys.exit(" ".join(told.split()))
-
-
-# --- whole notebooks --------------------------------------------------------------------------------------------------
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
+    options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
+    # the kernel's own remarks (on how it is connected, say) are none of the reader's business
+    papermill.execute_notebook(notebook, output, parameters, extra_arguments=["--Application.log_level=40"], **options)
 
 
 def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any] | None = None) -> list[str]:
-    """Execute notebooks one after the other, say how each ended, and go on after one that fails.
+    """Execute whole notebooks one after the other, say how each ended, and go on after one that fails.
 
     Parameters
     ----------
@@ -366,28 +342,43 @@ def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, A
     list of str
         The names of those that failed.
     """
+    from unittest.mock import patch
+
     copies, failed = out.absolute() / "notebooks", []
     copies.mkdir(parents=True, exist_ok=True)
+    bar = {"leave": False} if sys.stderr.isatty() else False
     with patch.dict(os.environ, {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off"}):
         for number, notebook in enumerate(notebooks, 1):
             begin = time.monotonic()
             print(f"[{number}/{len(notebooks)}] {notebook.stem:<18}", end=" ", flush=True)
-            bar = {"leave": False} if sys.stderr.isatty() else False
+            told = "done"
             try:
                 _papermill(notebook, copies / notebook.name, parameters or {}, notebook.parent, progress_bar=bar)
-                error = ""
-            except Exception as e:  # a cell, a kernel that died, a full disk: the next notebook may fare better
-                cell = (
-                    f" in cell [{e.exec_count}]: {e.ename}: {e.evalue}"
-                    if hasattr(e, "ename")
-                    else f": {type(e).__name__}: {e}"
-                )
-                error = " ".join(f"FAILED{cell}".split())
-            failed += [notebook.stem] if error else []
-            print(f"{time.monotonic() - begin:4.0f} s  {error or 'done'}", flush=True)
+            except Exception as error:  # a cell, a kernel that died, a full disk: the next notebook may fare better
+                failed.append(notebook.stem)
+                told = f"FAILED in {_line(error)}"
+            print(f"{time.monotonic() - begin:4.0f} s  {told}", flush=True)
     print(f"The executed notebooks are in {copies}")
     return failed
 
 
-if __name__ == "__main__":
-    _main()
+def _end_with_the_sweep() -> None:
+    """Standard input stays open as long as the sweep lives: however it ends, the run and its kernel end too."""
+    import psutil
+
+    os.read(0, 1)  # not sys.stdin.read(), whose lock would be in the way at exit
+    for process in psutil.Process().children(recursive=True):
+        process.kill()
+    os._exit(1)
+
+
+if __name__ == "__main__":  # the process of a run
+    order = json.loads(sys.stdin.readline())
+    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
+    options = {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout, "shutdown_kernel": "immediate"}
+    try:
+        nb, folder = reduced(order["notebook"]), Path(order["notebook"]).parent
+        _papermill(nb, order["output"], order["parameters"], folder, **options)
+    except Exception as error:
+        print(error)  # with its traceback, if it is a cell's
+        sys.exit(_line(error))

@@ -520,7 +520,9 @@ def _follow(pending: dict[Future[Outcome], Job], there: execute.Cluster | None =
                 future = done.pop()
                 job, outcome = pending.pop(future), there.outcome(future) if there else future.result()
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
-                if outcome.record and not job.recorded:  # it was made elsewhere
+                if there and outcome.log:
+                    ledger.write_atomically(execute.log_of(job.path), outcome.log)
+                if outcome.record and not job.recorded:  # it was made in another folder
                     ledger.write(job.path, outcome.record)
                 made.append((job, outcome.error))
                 bar.update()

@@ -221,8 +221,8 @@ def test_runs_are_shared_with_each_other_and_with_moons(tables, moon):
     assert paths("digits-fedproc-half") == paths("digits-fedproc-rounds")
 
 
-def test_names_in_the_printed_tables_are_settings():
-    known = sweep.defaults("02_fedproc").keys()
+def test_names_in_the_printed_tables_are_settings(names_of_settings):
+    known = names_of_settings
     for number, table in compare._reported()["papers"]["FedProc"]["tables"].items():
         names = {name for given in table.get("columns_are", {}).values() for name in given}
         names |= set(table.get("parameters", {})) | {

@@ -208,7 +208,13 @@ def test_read_outs_and_spread_have_curves_of_their_own(tmp_path, tables):
         assert MEASURES[measure].read({"record": {"final": final}}, {}).value == value
     assert MEASURES["accuracy/prototype"].read({"record": {"final": {"accuracy": 1.0}}}, {}) is None
     job = next(job for job in tables[name].jobs)
-    content = {"key": "k", "results_version": 1, "status": "finished", "settings": job.settings.flat(), "departures": []}
+    content = {
+        "key": records.key(job.settings.flat()),
+        "results_version": 1,
+        "status": "finished",
+        "settings": job.settings.flat(),
+        "deviations": [],
+    }
     content |= {"dataset": {"note": ""}, "final": final | {"clients": [1.0]}, "partition": {"hash": "p"}}
     content |= {"metrics": {"round": [1, 2], "accuracy": [9.0, 1.0], "accuracy/prototype": [8.0, 2.0], "up_numbers": [0, 5]}}
     (tmp_path / "a.json").write_text(json.dumps(content))
@@ -219,18 +225,24 @@ def test_read_outs_and_spread_have_curves_of_their_own(tmp_path, tables):
     assert figures.svg(tables[name], records.load(tmp_path)) is not None
 
 
-def test_of_a_spread_the_narrower_is_ahead(tables, tmp_path):
+def test_of_a_spread_the_narrower_is_ahead(tables, tmp_path, names_of_settings):
     """Three seeds of two methods, spreads 1 and 3."""
     table, jobs = tables["digits-fedproto-std"], {}
     for job in table.jobs:
         jobs.setdefault(job.settings.method, []).append(job)
     for method, spread in (("FedProto", 1.0), ("FedAvg", 3.0)):
         for i, job in enumerate(jobs[method]):
-            content = {"key": "k", "results_version": 1, "status": "finished", "settings": job.settings.flat()}
-            content |= {"departures": [], "dataset": {"note": ""}, "metrics": {"round": [1], "accuracy": [90.0]}}
+            content = {
+                "key": records.key(job.settings.flat()),
+                "results_version": 1,
+                "status": "finished",
+                "settings": job.settings.flat(),
+            }
+            content |= {"deviations": []}
+            content |= {"deviations": [], "dataset": {"note": ""}, "metrics": {"round": [1], "accuracy": [90.0]}}
             content |= {"final": {"accuracy_std": spread + 0.1 * i * (method == "FedAvg")}, "partition": {"hash": str(i)}}
             (tmp_path / f"{method}{i}.json").write_text(json.dumps(content))
     ledger = records.load(tmp_path)
     assert report.lead(table, "FedProto", "FedAvg", ledger=ledger) == "-2.1 ± 0.2 points over 3 seeds: ahead"
     assert report.lead(table, "FedAvg", "FedProto", ledger=ledger) == "+2.1 ± 0.2 points over 3 seeds: behind"
-    assert set(compare._not_stated("FedProto Table 2")) <= sweep.defaults("04_fedproto").keys()
+    assert set(compare._not_stated("FedProto Table 2")) <= names_of_settings

@@ -181,8 +181,8 @@ def test_runs_are_shared(tables):
     assert len(paths("moon-figure-11-dimension") & paths("moon-1")) == 5
 
 
-def test_names_in_the_printed_tables_are_settings():
-    known = sweep.defaults("01_moon").keys()
+def test_names_in_the_printed_tables_are_settings(names_of_settings):
+    known = names_of_settings
     for number, table in compare._reported()["papers"]["MOON"]["tables"].items():
         names = {*table.get("parameters", {}), *table.get("tuned", {}), *table.get("varied", [])}
         names |= {name for given in table.get("columns_are", {}).values() for name in given}
@@ -196,7 +196,7 @@ def test_names_in_the_printed_tables_are_settings():
 def test_departures_of_iid_parties():
     methods = {"FedAvg": FedAvg}
     own = settings.resolve(methods, method="FedAvg", dataset="cifar10", partition="iid")
-    assert settings.departures(own) == ["partition iid instead of dirichlet"]
-    assert settings.departures(own, {"partition": "iid"}) == []
+    assert settings.deviations(own) == ["partition iid instead of dirichlet"]
+    assert settings.deviations(own, {"partition": "iid"}) == []
     shifted = settings.resolve(methods, method="FedAvg", dataset="cifar10", num_rounds=20)
-    assert settings.departures(shifted, {"partition": "iid", "num_rounds": 20}) == ["partition dirichlet instead of iid"]
+    assert settings.deviations(shifted, {"partition": "iid", "num_rounds": 20}) == ["partition dirichlet instead of iid"]

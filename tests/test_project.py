@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from fednb import ROOT, data, papers
-from fednb.data import DataError
 from fednb.experiments import ledger, settings, sweep
 from fednb.reporting import report
 
@@ -100,19 +99,11 @@ class TestNotebook:
         assert order == sorted(order)
 
     def test_every_parameter_reaches_the_settings(self, path):
-        """A parameter that the notebook does not hand on would be silently ignored."""
+        """Set-up is one line, which reads all of them; any other setting goes into ``more``."""
         source = "\n".join(c.source for c in cells_with(nbformat.read(path, 4), "setup"))
-        if f'{{name: globals()[name] for name in sweep.defaults("{path.stem}")}}' in source:
-            return  # every one, and a reader's own
-        tree = ast.parse(source)
-        handed = {
-            k.value.id
-            for call in ast.walk(tree)
-            if isinstance(call, ast.Call)
-            for k in call.keywords
-            if isinstance(k.value, ast.Name) and k.arg == k.value.id
-        }
-        assert handed == set(sweep.defaults(path.stem))
+        assert f'settings = papers.settings("{path.stem}", globals())' in source
+        assert list(papers.parameters(path.stem))[:3] == ["method", "dataset", "seed"]
+        assert papers.parameters(path.stem)["more"] == {}
 
     def test_defaults_resolve_on_embedded_data(self, path):
         resolved = sweep.resolve(path.stem, {})
@@ -135,7 +126,6 @@ def test_committed_tables_and_readme_are_those_that_the_records_make(tmp_path, m
     shutil.copytree(ROOT / "results" / "runs", tmp_path / "runs")
     # the records of who has no data: a data set may be another one, or missing, where this runs
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(sweep, "_find_data", lambda name: DataError("not looked for"))
     written = report.write_all(ROOT / "notebooks" / "sweeps", tmp_path)
     for path in written:
         committed = ROOT / "results" / path.relative_to(tmp_path)

@@ -44,11 +44,11 @@ def record(
     final = {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
     final |= {} if std is None else {"accuracy_std": std}
     content = {
-        "key": job.path.stem[-12:],
+        "key": records.key(job.settings.flat()),
         "results_version": version,
         "status": status,
         "settings": job.settings.flat(),
-        "departures": settings.departures(job.settings),
+        "deviations": settings.deviations(job.settings),
         "dataset": {"name": job.settings.dataset, "note": ""} | told,
         "final": final if status == "finished" else {},
         "seconds_per_round": 12.34,
@@ -252,12 +252,11 @@ def test_diverged_and_failed_runs_are_shown():
 def test_stale_records_do_not_count():
     one, old = job(), job(seed=1)
     record(one, 66.3)
-    old = replace(old, path=old.path.with_name("FedAvg-cifar10-seed1-000000000000.json"))  # another version has another key
     record(old, 10.0, version=records.RESULTS_VERSION - 1)
     t = table(one, job(seed=1))
     assert (only(t).values, only(t).stale, only(t).expected) == ((66.3,), 1, 2)
     assert "Stale records, of an older results version, which do not count: 1." in report.markdown(t)
-    record(one, 66.3, version=records.RESULTS_VERSION - 1)  # even under the file name of today
+    record(one, 66.3, version=records.RESULTS_VERSION - 1)
     assert (only(t).verdict, only(t).stale) == ("not run", 2)
 
 
@@ -266,7 +265,7 @@ def test_records_are_found_whatever_data_this_machine_has():
     path = record(one, 66.3)
     unknown = replace(one, path=one.path.with_name("FedAvg-cifar10-seed0-000000000000.json"))  # as without the data
     assert only(table(unknown)).paths == (path,)
-    record(unknown, 50.0, note="subset")
+    record(unknown, 50.0, note="subset")  # a second copy, under another name
     assert only(table(unknown)).paths == only(table(one)).paths == (path,)
     path.unlink()
     assert only(table(one)).values == (50.0,)
@@ -472,7 +471,7 @@ def test_departures_in_words():
         "10 local steps instead of whole epochs." in report.markdown(t)
     )
     domains = settings.resolve(METHODS, method="FedAvg", dataset="digits5", keep_last=False, test_per_domain=2000)
-    assert [departure(text) for text in settings.departures(domains)] == [
+    assert [departure(text) for text in settings.deviations(domains)] == [
         "2000 test images of each domain instead of all",
         "the last incomplete batch of an epoch dropped",
     ]

@@ -357,7 +357,7 @@ def test_no_number_in_the_claims_is_typed():
 
 
 def test_no_number_in_the_sentences_of_the_report_is_typed():
-    tree = ast.parse((ROOT / "fednb" / "reproduction.py").read_text(encoding="utf-8"))
+    tree = ast.parse((ROOT / "fednb" / "reporting" / "reproduction.py").read_text(encoding="utf-8"))
     documented = (ast.Module, ast.FunctionDef, ast.ClassDef)
     docs = {id(node.body[0].value) for node in ast.walk(tree) if isinstance(node, documented) and ast.get_docstring(node)}
     formats = {id(one) for node in ast.walk(tree) if isinstance(node, ast.FormattedValue) for one in ast.walk(node)}
@@ -368,9 +368,7 @@ def test_no_number_in_the_sentences_of_the_report_is_typed():
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
     ledger, seen = records.load(ROOT / "results" / "runs"), set()
-    wanted = {
-        path: records.recipe(record["settings"]) for path, record in zip(ledger["path"], ledger["record"], strict=True)
-    }
+    wanted = {path: record["key"] for path, record in zip(ledger["path"], ledger["record"], strict=True)}
     for t in project().values():
         for cell in report.cells(t, ledger):
             for seed, path in zip(cell.seeds, cell.paths, strict=True):
@@ -380,7 +378,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
                     assert command.startswith("python -m fednb run ")
                     notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
                     again = sweep.resolve(notebook, dict(map(_assignment, words)))
-                    assert records.recipe(again.flat()) == wanted[path], command
+                    assert records.key(again.flat()) == wanted[path], command
     assert len(seen) > 100
 
 

@@ -13,9 +13,8 @@ import yaml
 from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
-from fednb.data import DataError
+from fednb.experiments import execute, runner, settings, sweep
 from fednb.experiments import ledger as records
-from fednb.experiments import runner, settings, sweep
 from fednb.federation import FedAvg
 from fednb.reporting import report
 
@@ -29,7 +28,6 @@ TINY = {"num_rounds": 1, "local_epochs": 1, "num_clients": 4}
 def tables():
     with pytest.MonkeyPatch.context() as patch:  # the records of who has no data: it may be another one where this runs
         patch.setenv("FEDNB_RUNS", str(ROOT / "results" / "runs"))
-        patch.setattr(sweep, "_find_data", lambda name: DataError("not looked for"))
         return sweep.read(SWEEP)
 
 
@@ -147,9 +145,9 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     (table,) = sweep.read(file).values()
     assert "FedMine" in papers.load("07_mine").METHODS
     assert {job.status for job in table.jobs} == {None}
-    sweep.logs_folder().mkdir(parents=True)
-    done = sweep.execute_again(table.jobs[2], sweep.environment(), attempts=1, stop=lambda: False)  # as a sweep does
-    assert done is None, done
+    job = table.jobs[2]
+    done = execute.make(job.notebook, job.parameters, job.path.name, 1)  # as a sweep does
+    assert done.error is None, done
     for job in table.jobs:
         runner.run(job.settings, papers.load("07_mine").METHODS)
     report.write_all(notebooks / "sweeps", tmp_path, records.runs_folder())

@@ -7,6 +7,7 @@ import ast
 import os
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -36,71 +37,51 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fednb", description=__doc__.partition(":")[0] + " of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    notebooks = commands.add_parser("notebooks", help="execute every notebook from top to bottom at its defaults")
-    notebooks.add_argument("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
-    notebooks.add_argument("--seed", type=int, metavar="N", help="instead of the notebooks' own")
-    notebooks.set_defaults(command=_notebooks)
+    def command(name: str, function: Callable[..., int], says: str, of: Any = commands) -> Callable[..., argparse.Action]:
+        found = of.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
+        found.set_defaults(command=function)
+        return found.add_argument
 
-    sweep = commands.add_parser("sweep", help="make the runs of a paper's tables that are not recorded yet")
-    sweep.add_argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
-    sweep.add_argument("--table", action="append", metavar="NAME", help="only this table; may be given again")
-    sweep.add_argument("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
-    sweep.add_argument(
-        "--only",
-        action="append",
-        type=_assignment,
-        metavar="name=value",
-        help="only runs with this setting, for instance dataset=cifar10; may be given again",
-    )
-    place = sweep.add_mutually_exclusive_group()
-    place.add_argument("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
-    place.add_argument(
-        "--scheduler",
-        metavar="ADDRESS",
-        help="make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread",
-    )
-    sweep.add_argument("--dry-run", action="store_true", help="say what would be run")
-    sweep.set_defaults(command=_sweep)
-
-    run = commands.add_parser("run", help="make one run of a notebook")
-    run.add_argument("notebook", metavar="NOTEBOOK", help="for instance 00_foundations, foundations or 00; or a path")
-    run.add_argument("parameters", nargs="*", type=_assignment, metavar="name=value")
-    run.set_defaults(command=_run)
-
-    listing = commands.add_parser(
-        "list", help="notebooks, tables, how much of each table is recorded, and how long that took"
-    )
-    listing.set_defaults(command=_list)
-
-    report = commands.add_parser("report", help="write the reproduction report, the papers' tables, and figures")
-    report.add_argument("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
-    report.add_argument("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
-    report.set_defaults(command=_report)
-
-    data = commands.add_parser("data", help="list the data sets, or download one")
-    data.add_argument("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
-    data.set_defaults(command=_data)
+    add = command("notebooks", _notebooks, "execute every notebook from top to bottom at its defaults")
+    add("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
+    add("--seed", type=int, metavar="N", help="instead of the notebooks' own")
+    add = command("sweep", _sweep, "make the runs of a paper's tables that are not recorded yet")
+    add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
+    add("--table", action="append", metavar="NAME", help="only this table; may be given again")
+    add("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
+    only = "only runs with this setting, for instance dataset=cifar10; may be given again"
+    add("--only", action="append", type=_assignment, metavar="name=value", help=only)
+    add("--jobs", type=_count, metavar="N", help="runs at once (default: 1)")
+    there = "make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread"
+    add("--scheduler", metavar="ADDRESS", help=there)
+    add("--dry-run", action="store_true", help="say what would be run")
+    add = command("run", _run, "make one run of a notebook")
+    add("notebook", metavar="NOTEBOOK", help="for instance 00_foundations, foundations or 00; or a path")
+    add("parameters", nargs="*", type=_assignment, metavar="name=value")
+    command("list", _list, "notebooks, and of each table how much is recorded, and how long a run took")
+    add = command("report", _report, "write the reproduction report, the papers' tables, and figures")
+    add("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
+    add("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
+    add = command("data", _data, "list the data sets, or download one")
+    add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
 
     course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
     steps = course.add_subparsers(required=True, metavar="STEP")
-    release = steps.add_parser("release", help="write the students' version of a notebook")
-    release.add_argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
-    release.add_argument("--kind", choices=("exercises", "implementation"), default="exercises", help="default: exercises")
-    release.set_defaults(command=_course_release)
-    check = steps.add_parser("check", help="for students: run the visible checks of a notebook")
-    check.add_argument("path", type=Path, metavar="FILE", help="the notebook that was handed out")
-    check.add_argument("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
-    check.set_defaults(command=_course_check)
-    grade = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages")
-    grade.add_argument("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
-    grade.add_argument("--assignment", metavar="NAME", help="for instance 01_moon-exercises (default: what the files say)")
-    grade.add_argument("--seed", default="fednb", metavar="TEXT", help="decides the hidden inputs, with the student's name")
-    grade.add_argument("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
-    grade.add_argument("--limit", type=_count, default=900, metavar="S", help="seconds for a submission (default: 900)")
-    grade.add_argument("--again", action="store_true", help="also grade what is graded and has not changed")
-    grade.set_defaults(command=_course_grade)
-    for step in (release, grade):
-        step.add_argument("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
+    add = command("release", _course_release, "write the students' version of a notebook", steps)
+    add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
+    add("--kind", choices=("exercises", "implementation"), default="exercises", help="default: exercises")
+    add("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
+    add = command("check", _course_check, "for students: run the visible checks of a notebook", steps)
+    add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
+    add("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
+    add = command("grade", _course_grade, "grade a folder of submissions: scores as CSV, and feedback pages", steps)
+    add("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
+    add("--assignment", metavar="NAME", help="for instance 01_moon-exercises (default: what the files say)")
+    add("--seed", default="fednb", metavar="TEXT", help="decides the hidden inputs, with the student's name")
+    add("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
+    add("--limit", type=_count, default=900, metavar="S", help="seconds for a submission (default: 900)")
+    add("--again", action="store_true", help="also grade what is graded and has not changed")
+    add("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     return parser
 
 
@@ -117,6 +98,8 @@ def _notebooks(args: argparse.Namespace) -> int:
 def _sweep(args: argparse.Namespace) -> int:
     from fednb.experiments import execute, ledger, settings, sweep
 
+    if args.jobs and args.scheduler:
+        raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     tables = sweep.read(args.path)
     for name in args.table or ():
         if name not in tables:
@@ -136,12 +119,12 @@ def _sweep(args: argparse.Namespace) -> int:
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
         return 0
-    made = sweep.run(chosen, jobs=args.jobs, scheduler=args.scheduler)
+    made = sweep.run(chosen, jobs=args.jobs or 1, scheduler=args.scheduler)
     failed = [(job, error) for job, error in made if error]
     for job in {job.path: job for table in chosen for job in table.jobs if job.status == "diverged"}.values():
         print(f"diverged: {job.path.stem}")
     for job, error in failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {execute.logs_folder() / job.path.stem}.log")
+        print(f"failed: {job.path.stem}: {error}\n        log: {execute.log_of(job.path)}")
     if todo:
         print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {ledger.runs_folder()}.")
     return 1 if failed else 0
@@ -160,7 +143,7 @@ def _run(args: argparse.Namespace) -> int:
     if job.recorded:
         print("This run is recorded already.")
     else:
-        print(f"log: {execute.logs_folder() / job.path.stem}.log", flush=True)
+        print(f"log: {execute.log_of(job.path)}", flush=True)
         sweep.prepare([job])
         outcome = execute.make(job.notebook, job.parameters, job.path.name, 1, echo=_show_round)
         if outcome.error:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 NonNegative = Annotated[float, lambda v: 0 <= v < math.inf, "a number from 0"]
@@ -21,12 +23,18 @@ def check(self: Any) -> None:
     ValueError
         If a value is not allowed; the message says what is.
     """
-    for name, hint in get_type_hints(type(self), include_extras=True).items():
-        if get_origin(hint) is Annotated:
-            _, test, words = get_args(hint)
-        elif get_origin(hint) is Literal:
-            test, words = get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}"
-        else:
-            continue
+    for name, test, words in _rules(type(self)):
         if not test(getattr(self, name)):
             raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {words}.")
+
+
+@functools.lru_cache
+def _rules(cls: type) -> list[tuple[str, Callable[[Any], bool], str]]:
+    found = []
+    for name, hint in get_type_hints(cls, include_extras=True).items():
+        if get_origin(hint) is Annotated:
+            found.append((name, *get_args(hint)[1:]))
+        elif get_origin(hint) is Literal:
+            allowed = get_args(hint)
+            found.append((name, allowed.__contains__, f"one of {', '.join(map(repr, allowed))}"))
+    return found

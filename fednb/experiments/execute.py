@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import hashlib
 import json
 import logging
@@ -15,10 +13,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
 from tqdm import tqdm
 
@@ -28,10 +26,16 @@ from fednb.experiments import ledger
 if TYPE_CHECKING:
     from nbformat import NotebookNode
 
+    from fednb.experiments.sweep import Job
+
 TAGS = ("setup", "parameters", "export", "run")
+RESULTS = ("finished", "diverged")  # of a run that need not be made again: one that diverged is a result
 CONNECT_SECONDS = 10
-RESULTS = ("finished", "diverged")  # of a run that need not be made again
-_turn, _taken = threading.Lock(), set()  # the slots of this process
+_lock, _taken = threading.Lock(), set()  # slots of this process that have a run
+
+
+class ClusterError(Exception):
+    """A dask cluster that cannot be used; the message says why."""
 
 
 class Outcome(NamedTuple):
@@ -42,34 +46,26 @@ class Outcome(NamedTuple):
     log: str = ""
 
 
-def logs_folder() -> Path:
-    """Where the output notebook and the log of each run go."""
-    return ledger.runs_folder().absolute().parent / "logs"
-
-
-def recorded(path: Path) -> bool:
-    """Whether a run need not be made; one that diverged is a result, one that failed is not."""
-    return path.exists() and ledger.state(ledger.read(path)) in RESULTS
+def log_of(record: Path) -> Path:
+    """The log of the run with this record."""
+    return record.absolute().parent.parent / "logs" / f"{record.stem}.log"
 
 
 def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[str, str]:
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     import torch
 
-    env = dict(os.environ)
-    for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS"):  # a notebook is run in its own folder
+    env = os.environ | {"FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
+    for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
-    env["FEDNB_RUNS"] = str(ledger.runs_folder().expanduser().absolute())
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
-    env["FEDNB_PROGRESS"] = "log"
-    count = torch.cuda.device_count()
-    if not count:  # a GPU's streams are another matter than cores
-        env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
-    else:
+    if count := torch.cuda.device_count():
         listed = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
         devices = listed[:count] or [str(i) for i in range(count)]
         env["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+    else:  # a GPU's streams are another matter than cores
+        env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
     return env
 
 
@@ -97,167 +93,170 @@ def make(
     echo
         Called with each line of the log as it is written.
     """
-    path, log = ledger.runs_folder() / name, logs_folder() / f"{name.removesuffix('.json')}.log"
-    file, error, attempt = papers.path(notebook).absolute(), None, 0
+    record, error = ledger.runs_folder() / name, "it was stopped."
+    file, log = papers.path(notebook).absolute(), log_of(record)
     order = {
         "notebook": str(file),
         "parameters": papers.arrange(notebook, parameters),
         "output": str(log.with_suffix(".ipynb")),
     }
+    log.parent.mkdir(parents=True, exist_ok=True)
     with _slot() as slot:
         env = environment(slot, jobs, cores)
-        if Path(notebook).suffix == ".ipynb":  # it has namesakes
+        if Path(notebook).suffix == ".ipynb":  # it may have a namesake
             env["FEDNB_NOTEBOOKS"] = str(file.parent)
-        while not (done := recorded(path)) and attempt < attempts and not stop():
-            error = (
-                _execute(order, log, env, stop, echo, append=attempt > 0) or f"{notebook} ended without its record {name}."
-            )
-            attempt += 1
-    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return Outcome(ledger.read(path), None, text) if done else Outcome(None, error or "it was stopped.", text)
+        for mode in ["wb", *["ab"] * (attempts - 1)]:
+            if not _recorded(record) and not stop():
+                error = _process(order, env, log, mode, stop, echo) or f"it ended without its record {name}."
+    return Outcome(ledger.read(record), None, _text(log)) if _recorded(record) else Outcome(None, error, _text(log))
 
 
-def _execute(
-    order: Any, log: Path, env: Mapping[str, str], stop: Callable[[], bool], echo: Callable[[str], None], append: bool
-) -> str | None:
-    """One try; what went wrong, if anything."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab" if append else "wb") as out, log.open(encoding="utf-8", errors="replace") as lines:
-        lines.seek(0, os.SEEK_END)
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],  # -P: not the package of the folder where one works
-            stdin=subprocess.PIPE,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            env=env,
-            start_new_session=True,  # Ctrl-C in a terminal is for the sweep, which ends its runs itself
-        )
-        try:
-            with contextlib.suppress(BrokenPipeError):  # it ended at once: the log says why
-                process.stdin.write(f"{json.dumps(order)}\n".encode())
-                process.stdin.flush()
-            while process.poll() is None and not stop():
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(timeout=0.2)
-                for line in lines:
-                    echo(line.rstrip("\n"))
-        finally:
-            with contextlib.suppress(OSError):
-                process.stdin.close()  # the process ends, and its kernel
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-    if process.returncode == 0 or stop():
-        return None
-    if shutil.disk_usage(log.parent).free < 1 << 20:
-        return f"the disk of {log.parent} is full."
-    told = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    return told[-1] if told and process.returncode > 0 else f"its process ended with status {process.returncode}."
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
-@contextlib.contextmanager
+def _recorded(path: Path) -> bool:
+    return path.exists() and ledger.state(ledger.read(path)) in RESULTS
+
+
+@contextmanager
 def _slot() -> Iterator[int]:
     """The smallest number that no other run of this process has."""
-    with _turn:
+    with _lock:
         slot = min(set(range(len(_taken) + 1)) - _taken)
         _taken.add(slot)
     try:
         yield slot
     finally:
-        with _turn:
-            _taken.remove(slot)
+        _taken.remove(slot)
+
+
+def _process(
+    order: Any, env: Mapping[str, str], log: Path, mode: str, stop: Callable[[], bool], echo: Callable[[str], None]
+) -> str | None:
+    """Make a run once; what went wrong, if anything."""
+    with log.open(mode) as out, log.open(encoding="utf-8", errors="replace") as lines:
+        lines.seek(0, os.SEEK_END)
+        command = [sys.executable, "-P", "-m", __name__]  # -P: not the package of the folder where one works
+        # Ctrl-C in a terminal is for the sweep, which ends its runs itself: hence a session
+        options = {"stdout": out, "stderr": subprocess.STDOUT, "env": env, "start_new_session": True}
+        process = subprocess.Popen(command, stdin=subprocess.PIPE, **options)
+        try:
+            with suppress(BrokenPipeError):  # it ended at once: the log says why
+                process.stdin.write(f"{json.dumps(order)}\n".encode())
+                process.stdin.flush()
+            while process.poll() is None and not stop():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(timeout=0.2)
+                for line in lines:
+                    echo(line.rstrip("\n"))
+        finally:
+            with suppress(OSError):
+                process.stdin.close()  # the process ends, and its kernel
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=10)
+            process.kill()
+            process.wait()
+    if process.returncode == 0:
+        return None
+    if shutil.disk_usage(log.parent).free < 1 << 20:
+        return f"the disk of {log.parent} is full."
+    told = [line.strip() for line in _text(log).splitlines() if line.strip()]
+    return told[-1] if told and process.returncode > 0 else f"its process ended with status {process.returncode}."
+
+
+def follow(pending: dict[Future[Outcome], Job]) -> list[tuple[Job, str | None]]:
+    """Collect runs as they end, with what went wrong: a live line in a terminal, else a line per run."""
+    made, begin, live = [], time.monotonic(), sys.stderr.isatty()
+    # smoothing 0: the time left from all finished runs, as short and long ones alternate
+    with tqdm(total=len(pending), unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
+        while pending:
+            done = wait(list(pending), timeout=1, return_when=FIRST_COMPLETED).done
+            while done:
+                future = done.pop()
+                job = pending.pop(future)
+                error = _collect(job, future)
+                del future  # whoever still holds a dask future wants its run made again if that worker dies
+                made.append((job, error))
+                bar.update()
+                if not live:
+                    left = tqdm.format_interval((time.monotonic() - begin) / len(made) * len(pending))
+                    told = (f"failed: {error}" if error else job.status) + (f"; about {left} left" if pending else "")
+                    print(f"{len(made)}/{len(made) + len(pending)}  {job.path.stem}  {told}", file=sys.stderr, flush=True)
+            bar.refresh()
+    return made
+
+
+def _collect(job: Job, future: Future[Outcome]) -> str | None:
+    """What went wrong with a run; what was made in another folder is written here."""
+    try:
+        outcome = future.result()
+    except CancelledError:  # the scheduler is gone
+        raise
+    except Exception as error:
+        return line_of(error)
+    if outcome.log != _text(log_of(job.path)):
+        ledger.write_atomically(log_of(job.path), outcome.log)
+    if outcome.record and not job.recorded:
+        ledger.write(job.path, outcome.record)
+    return outcome.error
 
 
 # --- a dask cluster ---------------------------------------------------------------------------------------------------
 
 
-class ClusterError(Exception):
-    """A dask cluster that cannot be used; the message says why."""
-
-
-class Cluster:
-    """The dask cluster whose scheduler is at an address.
+@contextmanager
+def cluster(address: str) -> Iterator[Executor]:
+    """An executor for the dask cluster whose scheduler is there; it waits for the first worker.
 
     Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
+
+    Raises
+    ------
+    ClusterError
+        If there is no scheduler, or the connection to it is lost.
     """
+    import asyncio
 
-    def __init__(self, address: str) -> None:
-        self.address, self._resources, self._waiting = address, {}, False
-
-    def __enter__(self) -> Cluster:
-        try:
-            import dask
-            from distributed import Client
-            from distributed.core import rpc
-        except ImportError as error:
-            raise ClusterError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
-        for name in ("distributed", "asyncio", "tornado"):  # a lost connection is told in a sentence
+    try:
+        import dask
+        from distributed import Client
+        from distributed.core import CommClosedError, rpc
+    except ImportError as error:
+        raise ClusterError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
+    for name in logging.root.manager.loggerDict:  # a lost connection is told in a sentence
+        if name.partition(".")[0] in ("distributed", "asyncio", "tornado"):
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS})
 
-        async def ask() -> None:
-            async with rpc(self.address, timeout=CONNECT_SECONDS) as scheduler:
-                await scheduler.identity()
+    async def workers() -> list[dict[str, float]]:
+        async with rpc(address, timeout=CONNECT_SECONDS) as scheduler:
+            return [worker["resources"] for worker in (await scheduler.identity())["workers"].values()]
 
-        try:  # first by hand: dask waits without end for a server that accepts and then says nothing
-            asyncio.run(asyncio.wait_for(ask(), CONNECT_SECONDS + 2))
-            self._client = Client(self.address, timeout=CONNECT_SECONDS, set_as_default=False)
+    with dask.config.set({"distributed.comm.timeouts.connect": CONNECT_SECONDS}):
+        try:  # first by hand: a client waits without end for a server that accepts and then says nothing
+            found = asyncio.run(asyncio.wait_for(workers(), CONNECT_SECONDS + 2))
+            client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
         except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
             way_out = "start one with `dask scheduler`, which prints its address, or see whether a firewall is in the way."
-            raise ClusterError(f"No dask scheduler answers at {self.address} ({_line(error)}): {way_out}") from error
-        while not (found := self.workers()):
-            time.sleep(0.5)
-        self._resources = {"GPU": 1} if any(offer.get("GPU") for offer in found) else {}
-        self._pool = self._client.get_executor(pure=False, resources=self._resources or None)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._client.close()
-
-    def submit(self, *order: Any) -> Future[Outcome]:
-        """`make_there` on any worker."""
-        return self._pool.submit(make_there, *order)
-
-    def outcome(self, future: Future[Outcome]) -> Outcome:
-        """What became of it; a `ClusterError` if nobody knows."""
-        try:
-            return future.result()
-        except CancelledError as error:
-            raise self._lost(error) from error
-        except Exception as error:
-            if type(error).__name__ != "KilledWorker":
-                return Outcome(None, _line(error))
-            told = f"{error.allowed_failures + 1} workers died with it, the last at {error.last_worker.address}"
-            return Outcome(
-                None, f"{told}: the same command tries again, from its checkpoint if the folder of results is shared."
-            )
-
-    def workers(self) -> list[dict[str, float]]:
-        """What each worker that could take a run offers; if there is none, it is said once."""
-        if self._client.status != "running":  # the futures are then cancelled
-            raise self._lost()
-        try:
-            known = self._client.sync(self._client.scheduler.identity)["workers"].values()
-        except OSError as error:
-            raise self._lost(error) from error
-        found = [worker["resources"] for worker in known if worker["resources"].keys() >= self._resources.keys()]
-        if not found and not self._waiting:
-            kind = " with a GPU" if self._resources else ""
-            way_out = f"waiting for one (start it with `dask worker {self.address}`)."
-            tqdm.write(f"No worker{kind} is connected to {self.address}; {way_out}", file=sys.stderr)
-        self._waiting = not found
-        return found
-
-    def _lost(self, error: BaseException | None = None) -> ClusterError:
-        reason = f" ({_line(error)})" if error else ""
-        way_out = "see that it runs; the same command then goes on where this one ended."
-        return ClusterError(f"The connection to the scheduler at {self.address} was lost{reason}: {way_out}")
+            raise ClusterError(f"No dask scheduler answers at {address} ({line_of(error)}): {way_out}") from error
+        with client:
+            try:
+                if not found:
+                    told = f"No worker is connected to {address}; waiting for one (start it with `dask worker {address}`)."
+                    print(told, file=sys.stderr, flush=True)
+                    client.wait_for_workers(1)
+                    found = client.sync(workers)
+                resources = {"GPU": 1} if any(offer.get("GPU") for offer in found) else None
+                yield client.get_executor(pure=False, resources=resources)
+            except (CancelledError, CommClosedError) as error:
+                way_out = "see that it runs; the same command then goes on where this one ended."
+                raise ClusterError(f"The connection to the scheduler at {address} was lost: {way_out}") from error
 
 
-def _line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
+def line_of(error: BaseException) -> str:
+    """An error in one line; that of the cell, if it is papermill's."""
+    cell = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}" if hasattr(error, "ename") else ""
+    return " ".join((cell or f"{type(error).__name__}: {error}").split())
 
 
 def code() -> tuple[str, str | None]:
@@ -300,7 +299,7 @@ def make_there(own: tuple[str, str | None], dataset: str, fingerprint: str, *ord
     return outcome
 
 
-# --- the process of a run ---------------------------------------------------------------------------------------------
+# --- papermill --------------------------------------------------------------------------------------------------------
 
 
 def reduced(notebook: str) -> NotebookNode:
@@ -316,13 +315,37 @@ def reduced(notebook: str) -> NotebookNode:
     return nb
 
 
-def _papermill(notebook: Any, copy: Path, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
+def _papermill(notebook: Any, output: Any, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
     import papermill
 
-    # the kernel is of this environment, whatever the user has called python3, and keeps its own remarks to itself
-    with patch.dict(os.environ, {"JUPYTER_PREFER_ENV_PATH": "1"}):
-        options |= {"kernel_name": "python3", "language": "python", "extra_arguments": ["--Application.log_level=40"]}
-        papermill.execute_notebook(notebook, copy, dict(parameters), cwd=folder, **options)
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
+    options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
+    # the kernel's own remarks (on how it is connected, say) are none of the reader's business
+    papermill.execute_notebook(notebook, output, parameters, extra_arguments=["--Application.log_level=40"], **options)
+
+
+def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any] | None = None) -> list[str]:
+    """Execute whole notebooks one after the other, say how each ended, and go on after one that fails.
+
+    Executed copies go into ``out/notebooks``, records into ``out/runs``. Returns the names of those that failed.
+    """
+    from unittest.mock import patch
+
+    copies, failed = out.absolute() / "notebooks", []
+    copies.mkdir(parents=True, exist_ok=True)
+    bar = {"leave": False} if sys.stderr.isatty() else False
+    with patch.dict(os.environ, {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off"}):
+        for number, notebook in enumerate(notebooks, 1):
+            begin, told = time.monotonic(), "done"
+            print(f"[{number}/{len(notebooks)}] {notebook.stem:<18}", end=" ", flush=True)
+            try:
+                _papermill(notebook, copies / notebook.name, parameters or {}, notebook.parent, progress_bar=bar)
+            except Exception as error:  # a cell, a kernel that died, a full disk: the next notebook may fare better
+                failed.append(notebook.stem)
+                told = f"FAILED in {line_of(error)}"
+            print(f"{time.monotonic() - begin:4.0f} s  {told}", flush=True)
+    print(f"The executed notebooks are in {copies}")
+    return failed
 
 
 def _end_with_the_sweep() -> None:
@@ -335,7 +358,7 @@ def _end_with_the_sweep() -> None:
     os._exit(1)
 
 
-def _main() -> None:
+if __name__ == "__main__":  # the process of a run
     order = json.loads(sys.stdin.readline())
     threading.Thread(target=_end_with_the_sweep, daemon=True).start()
     options = {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout, "shutdown_kernel": "immediate"}
@@ -343,51 +366,5 @@ def _main() -> None:
         nb, folder = reduced(order["notebook"]), Path(order["notebook"]).parent
         _papermill(nb, order["output"], order["parameters"], folder, **options)
     except Exception as error:
-        print(error)
-        told = f"{error.ename}: {error.evalue}" if hasattr(error, "ename") else f"{type(error).__name__}: {error}"
-        sys.exit(" ".join(told.split()))
-
-
-# --- whole notebooks --------------------------------------------------------------------------------------------------
-
-
-def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any] | None = None) -> list[str]:
-    """Execute notebooks one after the other, say how each ended, and go on after one that fails.
-
-    Parameters
-    ----------
-    out
-        Folder for the executed copies, in ``notebooks``, and the records of their runs, in ``runs``.
-    parameters
-        What differs from the notebooks' defaults.
-
-    Returns
-    -------
-    list of str
-        The names of those that failed.
-    """
-    copies, failed = out.absolute() / "notebooks", []
-    copies.mkdir(parents=True, exist_ok=True)
-    with patch.dict(os.environ, {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off"}):
-        for number, notebook in enumerate(notebooks, 1):
-            begin = time.monotonic()
-            print(f"[{number}/{len(notebooks)}] {notebook.stem:<18}", end=" ", flush=True)
-            bar = {"leave": False} if sys.stderr.isatty() else False
-            try:
-                _papermill(notebook, copies / notebook.name, parameters or {}, notebook.parent, progress_bar=bar)
-                error = ""
-            except Exception as e:  # a cell, a kernel that died, a full disk: the next notebook may fare better
-                cell = (
-                    f" in cell [{e.exec_count}]: {e.ename}: {e.evalue}"
-                    if hasattr(e, "ename")
-                    else f": {type(e).__name__}: {e}"
-                )
-                error = " ".join(f"FAILED{cell}".split())
-            failed += [notebook.stem] if error else []
-            print(f"{time.monotonic() - begin:4.0f} s  {error or 'done'}", flush=True)
-    print(f"The executed notebooks are in {copies}")
-    return failed
-
-
-if __name__ == "__main__":
-    _main()
+        print(error)  # with its traceback, if it is a cell's
+        sys.exit(line_of(error))

@@ -11,12 +11,10 @@ import itertools
 import json
 import math
 import re
-import sys
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -27,7 +25,6 @@ from tqdm import tqdm
 
 from fednb import ROOT, data, papers
 from fednb.experiments import execute, ledger, settings
-from fednb.experiments.execute import Outcome
 from fednb.experiments.settings import Settings, SettingsError, short
 from fednb.papers import NotebookError, _outline
 
@@ -75,7 +72,8 @@ class Job:
 @functools.cache
 def _told(path: Path, time_ns: int) -> tuple[str, float, str]:
     record = ledger.read(path)
-    return ledger.state(record), record.get("wall_seconds", 0.0), record.get("device", "")
+    seconds = record.get("wall_seconds")
+    return ledger.state(record), seconds if isinstance(seconds, int | float) else 0.0, str(record.get("device", ""))
 
 
 @dataclass(frozen=True)
@@ -199,8 +197,6 @@ def read(path: Path | str) -> dict[str, Table]:
     for file in files:
         try:
             content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
-        except OSError as error:
-            raise SweepError(f"{file} cannot be read ({error.strerror}).") from error
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             raise SweepError(f"{file} is not valid YAML: {' '.join(str(error).split())}.") from error
         where = file.name
@@ -209,11 +205,11 @@ def read(path: Path | str) -> dict[str, Table]:
             _check(isinstance(content["notebook"], str), "notebook must be the name of one.")
             _check(content["tables"] and isinstance(content["tables"], dict), "tables must map names to tables.")
             notebook = _Notebook(content["notebook"])
-            for name, entry in content["tables"].items():
-                where = f"{file.name}, table {name}"
+            for name, entry in zip(map(str, content["tables"]), content["tables"].values(), strict=True):
+                where = f"{file.name}, table {name[:80]}"
                 if name in tables:
                     raise SweepError(f"there is a table of that name in {tables[name].file.name} already.")
-                tables[str(name)] = _table(file, str(name), notebook, entry)
+                tables[name] = _table(file, name, notebook, entry)
         except (SweepError, SettingsError, NotebookError) as error:
             raise SweepError(f"{where}: {error}") from error
     return tables
@@ -394,36 +390,22 @@ class _Notebook:
         return Job(self.name, table, parameters, chosen, ledger.path(chosen, self.folder))
 
 
-def resolve(notebook: str, parameters: Mapping[str, Any]) -> Settings:
-    """The settings of a run of a notebook with these parameters, by flat names.
+def job(notebook: str, parameters: Mapping[str, Any], table: str = "") -> Job:
+    """A run of a notebook with these parameters, by flat names.
 
     Raises
     ------
     SweepError, NotebookError, SettingsError
         For a notebook without a method, a name that nobody reads, a value that is refused.
     """
-    return _Notebook(notebook).resolve(parameters)
-
-
-def job(notebook: str, parameters: Mapping[str, Any], table: str = "") -> Job:
-    """A run of a notebook, checked; raises what `resolve` does."""
     return _Notebook(notebook).job(dict(parameters), table)
 
 
 def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tuple[str, Any]] = ()) -> list[Table]:
-    """The tables with only some of their runs, without those of which nothing is left.
+    """The tables with only their runs of these tiers, and with these values of settings; without those left empty.
 
-    Parameters
-    ----------
-    tiers
-        Runs of these tiers; all if there are none.
-    only
-        Runs whose settings have these values, as pairs of name and value. Of values for one name, any will do.
-
-    Raises
-    ------
-    SweepError
-        For a tier, a name or a value that no run has.
+    Of tiers, and of values for one name, any will do; all tiers if none is given. A tier, a name or a value that no run
+    has is a `SweepError`.
     """
     tables, tiers = list(tables), list(tiers)
     flat = {id(job): job.settings.flat() for table in tables for job in table.jobs}
@@ -450,18 +432,13 @@ def plan(tables: Iterable[Table]) -> tuple[list[Job], list[Job]]:
 
     That is by priority, of which a run in several tables has the best, then as in the files.
     """
-    recorded, todo = [], []
-    for one in unique(tables):
-        (recorded if one.recorded else todo).append(one)
-    return recorded, todo
-
-
-def unique(tables: Iterable[Table]) -> list[Job]:
-    """The runs of the tables, each once, by priority and then as in the files."""
     found: dict[Path, Job] = {}
     for one in sorted((job for table in tables for job in table.jobs), key=lambda job: job.priority):
         found.setdefault(one.path, one)
-    return list(found.values())
+    recorded, todo = [], []
+    for one in found.values():
+        (recorded if one.recorded else todo).append(one)
+    return recorded, todo
 
 
 def prepare(todo: Iterable[Job], *, here: bool = True) -> dict[str, str]:
@@ -473,7 +450,6 @@ def prepare(todo: Iterable[Job], *, here: bool = True) -> dict[str, str]:
         from fednb.experiments import build
 
         build.num_workers(build.find_device())
-    execute.logs_folder().mkdir(parents=True, exist_ok=True)
     return {dataset: data.load(dataset).fingerprint for dataset in {job.settings.dataset for job in todo}}
 
 
@@ -495,43 +471,16 @@ def run(
     if not todo:
         return []
     prints = prepare(todo, here=scheduler is None)
-    runs = [((job.notebook, job.parameters, job.path.name, attempts), job) for job in todo]
+    orders = [(job.notebook, job.parameters, job.path.name, attempts) for job in todo]
     if scheduler is not None:
-        with execute.Cluster(scheduler) as there:
-            own = execute.code()
-            data_of = [(job.settings.dataset, prints[job.settings.dataset]) for job in todo]
-            return _follow({there.submit(own, *d, *o): j for d, (o, j) in zip(data_of, runs, strict=True)}, there)
+        own = execute.code()
+        orders = [(own, j.settings.dataset, prints[j.settings.dataset], *o) for j, o in zip(todo, orders, strict=True)]
+        with execute.cluster(scheduler) as pool:
+            return execute.follow({pool.submit(execute.make_there, *o): j for j, o in zip(todo, orders, strict=True)})
     pool, ended = ThreadPoolExecutor(jobs), threading.Event()
+    make = functools.partial(execute.make, jobs=jobs, stop=ended.is_set)
     try:
-        return _follow({pool.submit(execute.make, *order, jobs=jobs, stop=ended.is_set): job for order, job in runs})
+        return execute.follow({pool.submit(make, *order): job for job, order in zip(todo, orders, strict=True)})
     finally:
         ended.set()  # after Ctrl-C above all
         pool.shutdown(cancel_futures=True)
-
-
-def _follow(pending: dict[Future[Outcome], Job], there: execute.Cluster | None = None) -> list[tuple[Job, str | None]]:
-    """Collect runs as they end: a live line in a terminal, else a line per run."""
-    made, begin, live = [], time.monotonic(), sys.stderr.isatty()
-    # smoothing 0: the time left from all finished runs, as short and long ones alternate
-    with tqdm(total=len(pending), unit="run", smoothing=0, disable=not live, dynamic_ncols=True) as bar:
-        while pending:
-            done = wait(list(pending), timeout=1, return_when=FIRST_COMPLETED).done
-            while done:
-                future = done.pop()
-                job, outcome = pending.pop(future), there.outcome(future) if there else future.result()
-                del future  # whoever still holds a dask future wants its run made again if that worker dies
-                if outcome.record and not job.recorded:  # it was made elsewhere
-                    ledger.write(job.path, outcome.record)
-                made.append((job, outcome.error))
-                bar.update()
-                if not live:
-                    left = tqdm.format_interval((time.monotonic() - begin) / len(made) * len(pending))
-                    told = f"failed: {outcome.error}" if outcome.error else job.status
-                    rest = f"; about {left} left" if pending else ""
-                    print(
-                        f"{len(made)}/{len(made) + len(pending)}  {job.path.stem}  {told}{rest}", file=sys.stderr, flush=True
-                    )
-            bar.refresh()
-            if there:
-                there.workers()
-    return made

@@ -100,6 +100,7 @@ def _sweep(args: argparse.Namespace) -> int:
 
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
+    print(f"Reading {args.path}", flush=True)
     tables = sweep.read(args.path)
     for name in args.table or ():
         if name not in tables:
@@ -201,12 +202,15 @@ def _report(args: argparse.Namespace) -> int:
 
 def _data(args: argparse.Namespace) -> int:
     from fednb import data
+    from fednb.data import catalog
 
     if args.name is not None:
+        catalog.facts_of(args.name)  # a name that nobody knows is told at once
         data.download(args.name)
         return 0
+    print("data set         what is here of it", flush=True)
     for name in data.NAMES:
-        print(f"{name:<16} {data.where(name)}")
+        print(f"{name:<16} {data.where(name)}", flush=True)
     return 0
 
 

@@ -15,7 +15,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from fednb import ROOT, course, papers
 from fednb.__main__ import main
 from fednb.course import CourseError, grading, handout, tools
-from fednb.experiments import sweep
+from fednb.experiments import execute
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 DOUBLE = '''def double(x):
@@ -251,7 +251,7 @@ def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(tmp_path, monk
     assert handout.SKIP in run.metadata["tags"]
     nbformat.write(nb, tmp_path / "01_moon.ipynb")
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    cells = sweep.reduced("01_moon").cells
+    cells = execute.reduced("01_moon").cells
     assert [cell.source for cell in cells if "run" in cell.metadata["tags"]] == [run.source]
     assert not any(handout.SKIP in cell.metadata["tags"] for cell in cells)
 

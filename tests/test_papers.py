@@ -10,7 +10,7 @@ import nbformat
 import pytest
 
 from fednb import ROOT, papers
-from fednb.experiments import ledger, sweep
+from fednb.experiments import execute, ledger
 from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
@@ -129,7 +129,7 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     (tmp_path / "hand-out").mkdir()
     monkeypatch.chdir(tmp_path / "hand-out")
     assert ledger.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
-    assert sweep.environment()["FEDNB_RUNS"] == str(tmp_path / "hand-out" / "results" / "runs")
+    assert execute.environment()["FEDNB_RUNS"] == str(tmp_path / "hand-out" / "results" / "runs")
 
 
 def test_without_the_projects_notebooks_those_where_one_works_are_taken(notebooks, tmp_path, monkeypatch):

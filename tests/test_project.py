@@ -115,7 +115,7 @@ class TestNotebook:
         assert handed == set(sweep.defaults(path.stem))
 
     def test_defaults_resolve_on_embedded_data(self, path):
-        resolved = sweep.resolve(path.stem, {})
+        resolved = sweep.job(path.stem, {}).settings
         assert data.load(resolved.dataset).source == "embedded"
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 

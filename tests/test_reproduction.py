@@ -377,7 +377,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
                     seen.add(command)
                     assert command.startswith("python -m fednb run ")
                     notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
-                    again = sweep.resolve(notebook, dict(map(_assignment, words)))
+                    again = sweep.job(notebook, dict(map(_assignment, words))).settings
                     assert ledger.recipe(again.flat()) == wanted[path], command
     assert len(seen) > 100
 

@@ -14,7 +14,7 @@ from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
 from fednb.data import DataError
-from fednb.experiments import ledger, runner, settings, sweep
+from fednb.experiments import execute, ledger, runner, settings, sweep
 from fednb.federation import FedAvg
 from fednb.reporting import report
 
@@ -146,9 +146,9 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     (table,) = sweep.read(file).values()
     assert "FedMine" in papers.load("07_mine").METHODS
     assert {job.status for job in table.jobs} == {None}
-    sweep.logs_folder().mkdir(parents=True)
-    done = sweep.execute_again(table.jobs[2], sweep.environment(), attempts=1, stop=lambda: False)  # as a sweep does
-    assert done is None, done
+    job = table.jobs[2]
+    done = execute.make(job.notebook, job.parameters, job.path.name, 1)  # as a sweep does
+    assert done.error is None, done
     for job in table.jobs:
         runner.run(job.settings, papers.load("07_mine").METHODS)
     report.write_all(notebooks / "sweeps", tmp_path, ledger.runs_folder())

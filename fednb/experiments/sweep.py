@@ -413,7 +413,7 @@ def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tu
         _check(tier in TIERS, f"There is no tier {tier!r}: {settings.known(tier, TIERS)}")
     values: dict[str, list[Any]] = {}
     for name, value in only:
-        _check_name(name, dict.fromkeys(name for own in flat.values() for name in own), "None of the runs")
+        _check_name(name, dict.fromkeys(name for own in flat.values() for name in own), "the sweep")
         found = dict.fromkeys(own[name] for own in flat.values() if name in own)
         if value not in list(found):
             raise SweepError(f"No run has {name} {short(value)}; the runs have {', '.join(map(str, found))}.")

@@ -1061,7 +1061,7 @@ def test_hyperparameters_are_the_papers(dataset, method, expected):
         *(100 if dataset == "office10" else 50, 10, 64),
         "resnet-10",
     )
-    assert settings.departures(own) == []
+    assert settings.deviations(own) == []
 
 
 def test_the_methods_of_its_tables_are_all_there():

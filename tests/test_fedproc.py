@@ -341,9 +341,9 @@ def test_the_papers_settings():
         own = settings.resolve(METHODS, method="FedProc", dataset=dataset)
         assert (own.lr, own.num_rounds, own.local_epochs) == (lr, 100, 10)
         assert settings.resolve(METHODS, method="FedAvg", dataset=dataset).lr == 0.01
-        assert settings.departures(own) == []
+        assert settings.deviations(own) == []
     own = settings.resolve(METHODS, method="FedProc", dataset="cifar100", lr=0.01, normalise_z=True, alpha=0.5)
-    assert settings.departures(own) == [
+    assert settings.deviations(own) == [
         "lr 0.01 instead of 0.1",
         "normalise_z True instead of False",
         "alpha 0.5 instead of 1.0",

@@ -572,7 +572,7 @@ def test_the_papers_settings_of_its_split(dataset, expected):
     usual |= {"local_epochs": 1, "batch_size": 8, "lr": 0.01, "momentum": 0.5, "weight_decay": 0.0, "lam": 1.0}
     usual |= {"projection_head": False, "heterogeneous": None, "pretrained": None, "beta": None}
     assert own.flat().items() >= (usual | expected).items()
-    assert settings.departures(own) == []
+    assert settings.deviations(own) == []
 
 
 def test_under_label_shift_it_has_the_other_papers_settings():

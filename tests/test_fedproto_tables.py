@@ -7,7 +7,8 @@ import pandas as pd
 import pytest
 
 from fednb import ROOT, models
-from fednb.experiments import build, ledger, runner, settings, sweep
+from fednb.experiments import build, runner, settings, sweep
+from fednb.experiments import ledger as records
 from fednb.reporting import compare, figures, report
 from fednb.reporting.measures import MEASURES
 
@@ -211,11 +212,11 @@ def test_read_outs_and_spread_have_curves_of_their_own(tmp_path, tables):
     content |= {"dataset": {"note": ""}, "final": final | {"clients": [1.0]}, "partition": {"hash": "p"}}
     content |= {"metrics": {"round": [1, 2], "accuracy": [9.0, 1.0], "accuracy/prototype": [8.0, 2.0], "up_numbers": [0, 5]}}
     (tmp_path / "a.json").write_text(json.dumps(content))
-    points = figures._points([tables[name]], ledger.load(tmp_path))
+    points = figures._points([tables[name]], records.load(tmp_path))
     assert points["accuracy"].tolist() == [8.0, 2.0]
-    assert figures.svg(tables["fedproto-2-std"], ledger.load(tmp_path)) is None
-    assert figures.svg(tables["fedproto-2-numbers"], ledger.load(tmp_path)) is None
-    assert figures.svg(tables[name], ledger.load(tmp_path)) is not None
+    assert figures.svg(tables["fedproto-2-std"], records.load(tmp_path)) is None
+    assert figures.svg(tables["fedproto-2-numbers"], records.load(tmp_path)) is None
+    assert figures.svg(tables[name], records.load(tmp_path)) is not None
 
 
 def test_of_a_spread_the_narrower_is_ahead(tables, tmp_path):
@@ -229,7 +230,7 @@ def test_of_a_spread_the_narrower_is_ahead(tables, tmp_path):
             content |= {"departures": [], "dataset": {"note": ""}, "metrics": {"round": [1], "accuracy": [90.0]}}
             content |= {"final": {"accuracy_std": spread + 0.1 * i * (method == "FedAvg")}, "partition": {"hash": str(i)}}
             (tmp_path / f"{method}{i}.json").write_text(json.dumps(content))
-    ledger = ledger.load(tmp_path)
+    ledger = records.load(tmp_path)
     assert report.lead(table, "FedProto", "FedAvg", ledger=ledger) == "-2.1 ± 0.2 points over 3 seeds: ahead"
     assert report.lead(table, "FedAvg", "FedProto", ledger=ledger) == "+2.1 ± 0.2 points over 3 seeds: behind"
     assert set(compare._not_stated("FedProto Table 2")) <= sweep.defaults("04_fedproto").keys()

@@ -291,7 +291,7 @@ def test_mu_is_the_papers_per_data_set():
     for method in ("MOON", "MOON+FedAvgM"):
         assert {d: settings.resolve(METHODS, method=method, dataset=d).hyperparameters["mu"] for d in best} == best
     s = settings.resolve(METHODS, method="MOON", dataset="cifar10", temperature=0.1, negatives=2)
-    assert settings.departures(s) == ["temperature 0.1 instead of 0.5", "negatives 2 instead of 1"]
+    assert settings.deviations(s) == ["temperature 0.1 instead of 0.5", "negatives 2 instead of 1"]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from fednb.papers.foundations import METHODS
 
 from fednb import ROOT, data, papers
 from fednb import evaluation as evaluate
-from fednb.experiments import ledger, settings, sweep
+from fednb.experiments import ledger as records
+from fednb.experiments import settings, sweep
 from fednb.reporting import compare, figures, report
 from fednb.reporting.measures import MEASURES
 from fednb.reporting.words import departure
@@ -32,11 +33,11 @@ def job(method="FedAvg", seed=0, **given):
     given = FULL | given
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
-    return sweep.Job("00_foundations", "t", parameters, resolved, ledger.record_path(resolved, "f" * 12), "hours-gpu")
+    return sweep.Job("00_foundations", "t", parameters, resolved, records.path(resolved), "hours-gpu")
 
 
 def record(
-    job, accuracy=66.3, *, status="finished", version=ledger.RESULTS_VERSION, split="p", std=None, curve=None, **told
+    job, accuracy=66.3, *, status="finished", version=records.RESULTS_VERSION, split="p", std=None, curve=None, **told
 ):
     """Write the record of a job as `runner.run` does, with what is ``told`` of its data; returns its path."""
     rounds = len(curve or []) or job.settings.num_rounds
@@ -59,7 +60,7 @@ def record(
             "seconds": [12.34] * rounds,
         },
     }
-    ledger.write_atomically(job.path, json.dumps(content if status != "failed" else content | {"metrics": {}}))
+    records.write_atomically(job.path, json.dumps(content if status != "failed" else content | {"metrics": {}}))
     return job.path
 
 
@@ -252,11 +253,11 @@ def test_stale_records_do_not_count():
     one, old = job(), job(seed=1)
     record(one, 66.3)
     old = replace(old, path=old.path.with_name("FedAvg-cifar10-seed1-000000000000.json"))  # another version has another key
-    record(old, 10.0, version=ledger.RESULTS_VERSION - 1)
+    record(old, 10.0, version=records.RESULTS_VERSION - 1)
     t = table(one, job(seed=1))
     assert (only(t).values, only(t).stale, only(t).expected) == ((66.3,), 1, 2)
     assert "Stale records, of an older results version, which do not count: 1." in report.markdown(t)
-    record(one, 66.3, version=ledger.RESULTS_VERSION - 1)  # even under the file name of today
+    record(one, 66.3, version=records.RESULTS_VERSION - 1)  # even under the file name of today
     assert (only(t).verdict, only(t).stale) == ("not run", 2)
 
 
@@ -274,7 +275,7 @@ def test_records_are_found_whatever_data_this_machine_has():
 def test_corrupt_record():
     t = recorded(66.3)
     t.jobs[0].path.write_text("{")
-    with pytest.raises(ledger.RunError, match="not a readable run record"):
+    with pytest.raises(records.RunError, match="not a readable run record"):
         report.markdown(t)
 
 
@@ -427,7 +428,7 @@ def test_curves():
     record(jobs[0], curve=[10.0, 20.0, 30.0])
     record(jobs[1], curve=[20.0, 40.0, None], status="diverged")
     record(jobs[2], curve=[46.0])
-    ax = report.curves(table(*jobs), ledger=ledger.load())
+    ax = report.curves(table(*jobs), ledger=records.load())
     mean, level = ax.lines[0], next(line for line in ax.lines if line.get_linestyle() == "--")
     assert list(mean.get_xdata()) == [1, 2, 3]
     assert list(mean.get_ydata()) == [15.0, 30.0, 30.0]
@@ -438,7 +439,7 @@ def test_curves():
     assert (ax.get_xlabel(), ax.get_ylabel()) == ("communication round", "test accuracy (%)")
     record(job("FedProx"), curve=[None], status="diverged")
     for nothing in (job("FedProx", seed=9), job("FedProx")):
-        assert report.curves(table(nothing), ledger=ledger.load()).texts[0].get_text() == "nothing recorded"
+        assert report.curves(table(nothing), ledger=records.load()).texts[0].get_text() == "nothing recorded"
 
 
 def test_rounds_that_were_not_evaluated():
@@ -448,7 +449,7 @@ def test_rounds_that_were_not_evaluated():
     assert (evaluate.best(curve), evaluate.mean_of_last(curve), evaluate.mean_of_last(curve, 2)) == (40.0, 30.0, 35.0)
     assert (evaluate.rounds_to(curve, 20), evaluate.rounds_to(curve, 21), evaluate.rounds_to(curve, 41)) == (2, 4, None)
     t = table(one, printed=None)
-    assert list(report.curves(t, ledger=ledger.load()).lines[0].get_xydata().flat) == [2, 20, 4, 40, 5, 30]
+    assert list(report.curves(t, ledger=records.load()).lines[0].get_xydata().flat) == [2, 20, 4, 40, 5, 30]
     assert only(t).departures == ["num_rounds 5 instead of 100"]
     assert only(replace(t, measure="halfway")).values == (20.0,)
     assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
@@ -458,9 +459,9 @@ def test_rounds_that_were_not_evaluated():
     record(odd, 30.0, curve=[None] * 4 + [30.0])
     with pytest.raises(report.ReportError, match=r"json has no halfway: it was evaluated after every 5 rounds and the last"):
         report.cells(table(odd, printed=None, measure="halfway"))
-    level = report.curves(table(odd, printed=None), ledger=ledger.load()).lines[0]
+    level = report.curves(table(odd, printed=None), ledger=records.load()).lines[0]
     assert (set(level.get_ydata()), level.get_label()) == ({30.0}, "FedAvg (after 5 rounds)")
-    assert figures.svg(table(odd, printed=None), ledger.load()) is not None
+    assert figures.svg(table(odd, printed=None), records.load()) is not None
 
 
 def test_departures_in_words():
@@ -607,7 +608,7 @@ def test_rounds_to_a_target_that_the_table_names():
     assert "| FedAvg | 3 (1 to 3) | 2 of 2 |" in text  # of two the worse
     assert "| FedProx | > 4 | 1 of 1 |" in text
     assert "- The target is 60 %." in text
-    assert report.figures.svg(t, ledger.load()) is None
+    assert report.figures.svg(t, records.load()) is None
     assert report.cells(replace(t, target=50.0))[0].values == (2.0, 1.0)
     with pytest.raises(report.ReportError, match="the measure 'rounds_to_target' needs a target; name it in the table"):
         report.cells(replace(t, target=None))
@@ -719,14 +720,14 @@ def test_bytes_to_a_target_are_those_of_all_rounds_until_it_is_reached():
     assert "4.00 (1.50 to > 17.00)" in report.markdown(t)
     with pytest.raises(report.ReportError, match="needs a target"):
         report.cells(replace(t, target=None))
-    assert figures.svg(t, ledger.load()) is None  # its curves are another table's
+    assert figures.svg(t, records.load()) is None  # its curves are another table's
 
 
 def test_eleven_rows_have_curves_that_can_be_told_apart():
     jobs = [job(num_rounds=3, seed=seed) for seed in range(11)]
     for one in jobs:
         record(one, curve=[1.0, 2.0, 3.0])
-    ax = report.curves(table(*jobs, rows="seed", printed=None), ledger=ledger.load())
+    ax = report.curves(table(*jobs, rows="seed", printed=None), ledger=records.load())
     lines = {(line.get_color(), line.get_linestyle()) for line in ax.get_lines() if len(line.get_xdata()) == 3}
     assert len(lines) == 11
     plt.close("all")
@@ -883,7 +884,7 @@ def test_rows_of_domains_that_were_not_run_count_each_run_once():
     assert "- None of 4 runs recorded (tier hours-gpu)." in text
     for one in jobs[:2]:
         in_domains(one, *PRINTED)
-    in_domains(replace(jobs[2], path=jobs[2].path.with_name("old.json")), *PRINTED, version=ledger.RESULTS_VERSION - 1)
+    in_domains(replace(jobs[2], path=jobs[2].path.with_name("old.json")), *PRINTED, version=records.RESULTS_VERSION - 1)
     text = report.markdown(domain_table(*jobs))
     assert "- Not run: FedProx (2 runs, tier hours-gpu)." in text
     assert "which do not count: 1." in text
@@ -952,20 +953,20 @@ def test_domains_in_frame_summary_and_terminal(tmp_path, monkeypatch):
     report.write_all(tmp_path / "sweeps", tmp_path)
     index = (tmp_path / "tables" / "README.md").read_text()
     assert "| [office](office.md) | Office-10 | 6 of 6 | 5 reproduced, 5 off | [curves](../figures/office.svg) |" in index
-    lines = report.readme((ROOT / "README.md").read_text(), tmp_path, ledger.load()).splitlines()
+    lines = report.readme((ROOT / "README.md").read_text(), tmp_path, records.load()).splitlines()
     (line,) = [x for x in lines if x.startswith(f"| [{t.notebook}]")]
     assert "cells with a printed number: 5 reproduced, 5 off" in line
 
 
 def test_a_run_in_several_domains_has_one_curve():
     t = two_methods()
-    ax = report.curves(t, ledger=ledger.load())
+    ax = report.curves(t, ledger=records.load())
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["FedAvg", "FedProx"]
     assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
-    assert figures.svg(t, ledger.load()).decode().count("communication round") == 1
-    assert report.curves(t, column="Avg.", ledger=ledger.load()).lines
+    assert figures.svg(t, records.load()).decode().count("communication round") == 1
+    assert report.curves(t, column="Avg.", ledger=records.load()).lines
     with pytest.raises(report.ReportError, match=r"no column 'Caltech'; there are Avg\.\."):
-        report.curves(t, column="Caltech", ledger=ledger.load())
+        report.curves(t, column="Caltech", ledger=records.load())
 
 
 def test_a_domain_against_a_parameter():
@@ -973,11 +974,11 @@ def test_a_domain_against_a_parameter():
     for one, accuracy in zip(jobs, (10.0, 20.0), strict=True):
         in_domains(one, accuracy, 30.0, 30.0, 30.0)
     t = domain_table(*jobs, printed=None, baseline=None)
-    ax = report.against(t, "mu", column="Caltech", ledger=ledger.load())
+    ax = report.against(t, "mu", column="Caltech", ledger=records.load())
     assert list(ax.lines[0].get_xydata().flat) == [0, 10, 1, 20]
     assert ax.get_ylabel() == "accuracy in Caltech"
     with pytest.raises(report.ReportError, match="measures of their own; choose one of Caltech, Amazon, Webcam, DSLR, Avg"):
-        report.against(t, "mu", ledger=ledger.load())
+        report.against(t, "mu", ledger=records.load())
 
 
 def test_columns_whose_measure_does_not_fit():
@@ -1110,12 +1111,12 @@ def test_curves_of_one_column_keep_their_colours():
     for one in jobs[1:]:
         record(one, curve=[10.0, 20.0])
     t = table(*jobs, printed=None)
-    ax = report.curves(t, column="CIFAR-10", ledger=ledger.load())
+    ax = report.curves(t, column="CIFAR-10", ledger=records.load())
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["FedProx"]
-    both = report.curves(t, column="digits", ledger=ledger.load())
+    both = report.curves(t, column="digits", ledger=records.load())
     assert ax.lines[0].get_color() == both.lines[1].get_color()
     with pytest.raises(report.ReportError, match=r"no column 'mnist'; there are CIFAR-10, digits"):
-        report.curves(t, column="mnist", ledger=ledger.load())
+        report.curves(t, column="mnist", ledger=records.load())
 
 
 def test_against_a_column_parameter():
@@ -1125,14 +1126,14 @@ def test_against_a_column_parameter():
         if own.method == "FedAvg" or own.local_epochs == 10:
             record(one, own.local_epochs + 4.0 * own.seed)
     t = table(*jobs, columns="local_epochs", labels={5: "E=5"}, printed=None)
-    ax = report.against(t, "local_epochs", ledger=ledger.load())
+    ax = report.against(t, "local_epochs", ledger=records.load())
     assert [text.get_text() for text in ax.get_xticklabels()] == ["E=5", "10", "20"]
     assert [list(line.get_xydata().flat) for line in ax.lines[:2]] == [[0, 7, 1, 12, 2, 22], [1, 12]]
     band = {tuple(v) for v in ax.collections[0].get_paths()[0].vertices}
     assert band >= {(0, 5), (0, 9), (2, 20), (2, 24)}
     assert ax.lines[0].get_marker() != ax.lines[1].get_marker()
     with pytest.raises(report.ReportError, match="do not differ in beta"):
-        report.against(t, "beta", ledger=ledger.load())
+        report.against(t, "beta", ledger=records.load())
 
 
 def test_against_a_row_parameter_and_printed_values():
@@ -1140,14 +1141,14 @@ def test_against_a_row_parameter_and_printed_values():
     record(jobs[1], 60.0)
     rows = sweep.Axis("mu", {None: "mu=0 (FedAvg)", 0.1: "mu=0.1", 5.0: "mu=5"})
     t = table(*jobs, rows=rows, printed="MOON Table 9")
-    ax = report.against(t, "mu", ledger=ledger.load())
+    ax = report.against(t, "mu", ledger=records.load())
     assert [text.get_text() for text in ax.get_xticklabels()] == ["mu=0 (FedAvg)", "mu=0.1", "mu=5"]
     measured, printed = ax.lines[0], ax.lines[1]
     assert list(measured.get_xydata().flat) == [2, 60.0]
     assert sorted(map(tuple, printed.get_xydata())) == [(0, 66.3), (1, 66.5), (2, 69.1)]
     assert (printed.get_fillstyle(), printed.get_linestyle()) == ("none", "None")
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["CIFAR-10", "printed in the paper"]
-    empty = report.against(replace(t, printed=None, jobs=(jobs[0], jobs[2])), "mu", ledger=ledger.load())
+    empty = report.against(replace(t, printed=None, jobs=(jobs[0], jobs[2])), "mu", ledger=records.load())
     assert empty.texts[0].get_text() == "nothing recorded"
 
 
@@ -1155,7 +1156,7 @@ def test_against_a_parameter_that_tells_runs_of_a_row_apart():
     jobs = [job(), *(job("FedAvgM", server_momentum=b) for b in (0.1, 0.9))]
     for one, accuracy in zip(jobs, (50.0, 60.0, 70.0), strict=True):
         record(one, accuracy)
-    ax = report.against(table(*jobs, printed=None), "server_momentum", ledger=ledger.load())
+    ax = report.against(table(*jobs, printed=None), "server_momentum", ledger=records.load())
     level = next(line for line in ax.lines if line.get_linestyle() == "--")
     assert (set(level.get_ydata()), level.get_label()) == ({50.0}, "FedAvg")
     assert [list(line.get_xydata().flat) for line in ax.lines if line.get_label() == "FedAvgM"] == [[0, 60, 1, 70]]
@@ -1166,21 +1167,21 @@ def test_figures_of_tables():
     for one in jobs:
         record(one, curve=[10.0, 20.0])
     t = table(*jobs, printed=None)
-    drawn = figures.svg(t, ledger.load()).decode()
+    drawn = figures.svg(t, records.load()).decode()
     assert drawn.count("communication round") == 2  # a panel per column
-    assert figures.svg(replace(t, measure="seconds_ratio", baseline="FedAvg"), ledger.load()) is None
+    assert figures.svg(replace(t, measure="seconds_ratio", baseline="FedAvg"), records.load()) is None
     many = [job("FedProx", mu=mu, num_rounds=2) for mu in range(1, 22)]
     for one in many:
         record(one, curve=[10.0, 20.0])
-    assert figures.svg(table(*many[1:], rows="mu", printed=None), ledger.load()) is not None
-    assert figures.svg(table(*many, rows="mu", printed=None), ledger.load()) is None  # of 21 curves nobody finds one
+    assert figures.svg(table(*many[1:], rows="mu", printed=None), records.load()) is not None
+    assert figures.svg(table(*many, rows="mu", printed=None), records.load()) is None  # of 21 curves nobody finds one
 
 
 def test_overview(tmp_path, monkeypatch):
     t = recorded(66.0)
     two = table(*t.jobs, job("FedProx"), name="two", title="Two")
     monkeypatch.setattr(sweep, "read", lambda path: {"moon-1": t, "two": two})
-    monkeypatch.setattr(report, "committed", ledger.load)
+    monkeypatch.setattr(report, "committed", records.load)
     assert report.overview(["two"]).data.splitlines() == [
         "| table | what | runs recorded | tier |",
         "| :-- | :-- | :-- | :-- |",
@@ -1223,7 +1224,7 @@ def test_the_readme_tells_verdicts_and_where_they_come_from(tmp_path, monkeypatc
     t = recorded(66.0)
     many = {"t": t, "own": replace(t, name="own", printed=None), "none": table(job("FedProx"), name="none")}
     monkeypatch.setattr(sweep, "read", lambda path: many)
-    text = report.readme((ROOT / "README.md").read_text(), tmp_path, ledger.load())
+    text = report.readme((ROOT / "README.md").read_text(), tmp_path, records.load())
     (line,) = [x for x in text.splitlines() if x.startswith("| [00_foundations]")]
     assert line.endswith(
         "| [3 tables](results/tables/README.md#00_foundations), 2 with runs"
@@ -1231,6 +1232,6 @@ def test_the_readme_tells_verdicts_and_where_they_come_from(tmp_path, monkeypatc
     )
     claim = line.split(" | ")[1]
     assert claim.startswith("A federated method is a short difference from FedAvg. On CIFAR-10") and claim.count(". ") == 1
-    assert report.readme(text, tmp_path, ledger.load()) == text
+    assert report.readme(text, tmp_path, records.load()) == text
     with pytest.raises(report.ReportError, match="lacks the marks"):
-        report.readme("# FedNB", tmp_path, ledger.load())
+        report.readme("# FedNB", tmp_path, records.load())

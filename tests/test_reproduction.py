@@ -16,10 +16,10 @@ from scipy import stats
 from test_report import folder, job, record, table  # noqa: F401 (a fixture that every test here uses)
 
 from fednb import ROOT
-from fednb import evaluation as evaluate
 from fednb.__main__ import _assignment
-from fednb.experiments import ledger, sweep
-from fednb.reporting import report, reproduction
+from fednb.experiments import ledger as records
+from fednb.experiments import sweep
+from fednb.reporting import report, reproduction, statistics
 from fednb.reporting.compare import ReportError
 from fednb.reporting.measures import MEASURES
 
@@ -75,22 +75,22 @@ def test_the_printed_lead_is_inside_or_not():
 
 def test_confidence_is_one_minus_the_p_value():
     values = [0.3, 1.1, -0.2, 0.9]
-    assert evaluate.confidence(values) == pytest.approx(1 - stats.ttest_1samp(values, 0).pvalue)
-    mean, half = evaluate.interval(values, evaluate.confidence(values))
+    assert statistics.confidence(values) == pytest.approx(1 - stats.ttest_1samp(values, 0).pvalue)
+    mean, half = statistics.interval(values, statistics.confidence(values))
     assert abs(mean) == pytest.approx(half)
-    assert (evaluate.confidence([2.0, 2.0]), evaluate.confidence([0.0, 0.0])) == (1, 0)
-    assert math.isnan(evaluate.confidence([1.0]))
+    assert (statistics.confidence([2.0, 2.0]), statistics.confidence([0.0, 0.0])) == (1, 0)
+    assert math.isnan(statistics.confidence([1.0]))
     told = [reproduction._level(level) for level in (0.9499999, 0.95, 0.9996, 1.0, 0.0, math.nan, None)]
     assert told == ["94.9%", "95.0%", "> 99.9%", "> 99.9%", "0.0%", "", ""]
 
 
 def test_interval_of_a_difference_without_pairs():
     a, b = [1.0, 2.0, 4.0], [0.0, 0.5]
-    mean, half = evaluate.interval_of_difference(a, b)
+    mean, half = statistics.interval_of_difference(a, b)
     low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
     assert (mean - half, mean + half) == pytest.approx((low, high))
-    assert evaluate.interval_of_difference([2.0, 2.0], [1.0, 1.0]) == (1.0, 0.0)
-    assert math.isnan(evaluate.interval_of_difference([2.0], [1.0, 1.0])[1])
+    assert statistics.interval_of_difference([2.0, 2.0], [1.0, 1.0]) == (1.0, 0.0)
+    assert math.isnan(statistics.interval_of_difference([2.0], [1.0, 1.0])[1])
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ def two_rows(fedprox, fedavg, *, split="p", **more):
 def judged(monkeypatch, tables, **more):
     entry = CLAIM | {"runs": ["t"]} | more
     monkeypatch.setattr(reproduction, "_described", lambda: {"P": {"notebook": "00_foundations", "claims": [entry]}})
-    (claim,) = reproduction.claims("P", tables, ledger.load())
+    (claim,) = reproduction.claims("P", tables, records.load())
     return claim
 
 
@@ -205,7 +205,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     told["tables"] = {"t": "small", "u": "large"}
     monkeypatch.setattr(reproduction, "_side_by_side", lambda: told)
     monkeypatch.setattr(reproduction, "_described", lambda: {})
-    found = reproduction.compared(tables, ledger.load())
+    found = reproduction.compared(tables, records.load())
     assert {name: one.verdict for name, one in found["small"].items()} == {
         "FedProx": "ahead",
         "SCAFFOLD": "behind",
@@ -213,7 +213,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
         "SOLO": "open",
     }
     assert {name: one.verdict for name, one in found["large"].items()} == {"FedProx": "indicative", "SOLO": "not run"}
-    text = reproduction.markdown(tables, ledger.load())
+    text = reproduction.markdown(tables, records.load())
     assert "| against FedAvg | [small](tables/t.md) | [large](tables/u.md) |" in text
     for line in (
         "FedProx | +4.0 ± 2.5 ▲ | -2.0",
@@ -224,14 +224,14 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
         assert f"| {line} |" in text, text
     counted = "6 comparisons with FedAvg: 1 ahead, 1 behind, 1 open, 1 indicative, 1 diverged, 1 not run"
     assert counted in text
-    assert reproduction.summary("00_foundations", tables, ledger.load())[-1].endswith(f": {counted}")
+    assert reproduction.summary("00_foundations", tables, records.load())[-1].endswith(f": {counted}")
     told["tables"] = {"v": "other"}
     with pytest.raises(ReportError, match="side by side: there is no table 'v'"):
-        reproduction.compared(tables, ledger.load())
+        reproduction.compared(tables, records.load())
 
 
 def test_the_projects_comparison_has_every_method_on_every_split():
-    found = reproduction.compared(project(), ledger.load())
+    found = reproduction.compared(project(), records.load())
     assert len(found) == 5
     assert {len(of) for of in found.values()} == {10}
 
@@ -251,7 +251,7 @@ def steps(monkeypatch, *changes, third=None, values=((50.0, 60.0, 70.0), (51.0, 
     rows = [{"row": "a"}, *({"row": row, "changes": change} for row, change in zip("bc", changes, strict=False))]
     told = {"notebook": "00_foundations", "ladder": {"table": "t", "column": "CIFAR-10", "steps": rows}}
     monkeypatch.setattr(reproduction, "_described", lambda: {"P": told})
-    return reproduction.ladder("P", {"t": t}, ledger.load())
+    return reproduction.ladder("P", {"t": t}, records.load())
 
 
 def test_a_ladder_tells_each_steps_difference(monkeypatch):
@@ -260,7 +260,7 @@ def test_a_ladder_tells_each_steps_difference(monkeypatch):
     assert (second.difference, second.paired) == (pytest.approx(1.0), True)
     assert second.half == pytest.approx(0.2484, abs=1e-3)
     assert (third.difference, third.paired) == (pytest.approx(41 - 61), False)  # another split: not in pairs
-    assert third.half == pytest.approx(evaluate.interval_of_difference((40, 41, 42), (51.0, 61.1, 70.9))[1])
+    assert third.half == pytest.approx(statistics.interval_of_difference((40, 41, 42), (51.0, 61.1, 70.9))[1])
     assert (whole.difference, whole.paired) == (pytest.approx(41 - 60), False)
     text = reproduction._table_of_rungs([first, second, third, whole], {})
     assert "| b | 61.0 ± 24.7 | 3 | +1.0 ± 0.2 |" in text
@@ -271,12 +271,12 @@ def test_a_ladder_tells_each_steps_difference(monkeypatch):
 def test_a_step_that_is_not_run_is_told(monkeypatch):
     rungs = steps(monkeypatch, "lr", "momentum", values=((50.0,), (51.0,), (40.0,)))
     assert math.isnan(rungs[1].half)
-    runs_folder = ledger.runs_folder()
+    runs_folder = records.runs_folder()
     for path in runs_folder.glob("*.json"):
-        if ledger.read(path)["settings"]["momentum"] == 0.5:
+        if records.read(path)["settings"]["momentum"] == 0.5:
             path.unlink()
     t = table(*[rung.cell.job for rung in rungs[:3]], name="t", printed=None)
-    rungs = reproduction.ladder("P", {"t": replace(t, rows=sweep.Axis("method", {}, names_of(rungs)))}, ledger.load())
+    rungs = reproduction.ladder("P", {"t": replace(t, rows=sweep.Axis("method", {}, names_of(rungs)))}, records.load())
     assert reproduction._table_of_rungs(rungs, {}).splitlines()[-2:] == [
         "| c | not run |  |  |",
         "| *all steps together* |  |  |  |",
@@ -320,10 +320,10 @@ def test_counters_that_go_on_from_client_to_client():
 
 @pytest.mark.parametrize("paper", ["MOON", "FedProc", "FedSSC", "FedProto", "FedPLCC"])
 def test_claims_and_ladders_name_what_there_is(paper):
-    found = reproduction.claims(paper, project(), ledger.load())
+    found = reproduction.claims(paper, project(), records.load())
     assert len(found) >= 4
     assert {claim.verdict for claim in found} == {"not run"}
-    assert len(reproduction.ladder(paper, project(), ledger.load())) >= 4
+    assert len(reproduction.ladder(paper, project(), records.load())) >= 4
     notebook = described()[paper]["notebook"]
     assert any(claim.printed is not None for claim in found)
     assert {project()[f.table.name].notebook for claim in found for f in claim.findings} <= {notebook, "06_side_by_side"}
@@ -367,8 +367,10 @@ def test_no_number_in_the_sentences_of_the_report_is_typed():
 
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
-    ledger, seen = ledger.load(ROOT / "results" / "runs"), set()
-    wanted = {path: ledger.recipe(record["settings"]) for path, record in zip(ledger["path"], ledger["record"], strict=True)}
+    ledger, seen = records.load(ROOT / "results" / "runs"), set()
+    wanted = {
+        path: records.recipe(record["settings"]) for path, record in zip(ledger["path"], ledger["record"], strict=True)
+    }
     for t in project().values():
         for cell in report.cells(t, ledger):
             for seed, path in zip(cell.seeds, cell.paths, strict=True):
@@ -378,7 +380,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
                     assert command.startswith("python -m fednb run ")
                     notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
                     again = sweep.job(notebook, dict(map(_assignment, words))).settings
-                    assert ledger.recipe(again.flat()) == wanted[path], command
+                    assert records.recipe(again.flat()) == wanted[path], command
     assert len(seen) > 100
 
 
@@ -402,7 +404,7 @@ def test_every_cell_of_a_page_leads_to_its_records_and_to_the_line_that_makes_th
 
 def test_the_report_of_other_sweeps_leaves_the_papers_out():
     t = two_rows((51.0,), (50.0,))
-    text = reproduction.markdown({"t": t}, ledger.load())
+    text = reproduction.markdown({"t": t}, records.load())
     assert text.startswith("# Reproduction report\n")
     assert "MOON" not in text
     assert "2 in all" in text

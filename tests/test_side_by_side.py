@@ -14,7 +14,8 @@ from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
 from fednb.data import DataError
-from fednb.experiments import execute, ledger, runner, settings, sweep
+from fednb.experiments import ledger as records
+from fednb.experiments import execute, runner, settings, sweep
 from fednb.federation import FedAvg
 from fednb.reporting import report
 
@@ -151,7 +152,7 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     assert done.error is None, done
     for job in table.jobs:
         runner.run(job.settings, papers.load("07_mine").METHODS)
-    report.write_all(notebooks / "sweeps", tmp_path, ledger.runs_folder())
+    report.write_all(notebooks / "sweeps", tmp_path, records.runs_folder())
     text = (tmp_path / "tables" / "mine.md").read_text()
     (line,) = re.findall(r"^\| FedMine \|(.*)\|$", text, re.M)
     numbers = [value.strip() for value in line.split("|")]

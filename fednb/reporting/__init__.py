@@ -1,1 +1,45 @@
-"""Records in, tables, figures and pages out."""
+"""Records in, tables, figures and pages out. What notebooks ask for is here."""
+
+from fednb.reporting.report import (
+    Cell,
+    ReportError,
+    against,
+    anchor,
+    cells,
+    cells_of,
+    committed,
+    curves,
+    lead,
+    overview,
+    paired,
+    printed,
+    recorded,
+    show,
+    table_of,
+    trials,
+    tuned,
+    verdict,
+)
+from fednb.reporting.reproduction import compared
+
+__all__ = [
+    "Cell",
+    "ReportError",
+    "against",
+    "anchor",
+    "cells",
+    "cells_of",
+    "committed",
+    "compared",
+    "curves",
+    "lead",
+    "overview",
+    "paired",
+    "printed",
+    "recorded",
+    "show",
+    "table_of",
+    "trials",
+    "tuned",
+    "verdict",
+]

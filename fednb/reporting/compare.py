@@ -15,8 +15,9 @@ import numpy as np
 import pandas as pd
 
 from fednb import ROOT, papers
-from fednb import evaluation as evaluate
-from fednb.experiments import ledger, settings, sweep
+from fednb.experiments import ledger as records
+from fednb.experiments import settings, sweep
+from fednb.reporting import statistics
 from fednb.reporting.measures import MEASURES, Measure, Value
 
 REPORTED = ROOT / "data" / "reported.json"
@@ -130,7 +131,7 @@ def verdict(cell: Cell) -> str:
         return ""
     if len(cell.values) < MIN_SEEDS:
         return "indicative"
-    allowed = evaluate.interval(cell.values, LEVEL)[1]
+    allowed = statistics.interval(cell.values, LEVEL)[1]
     if not cell.personal:  # with personal models the printed ± is over clients, and says nothing about the mean
         allowed += cell.printed_std or 0.0
     close = abs(cell.difference) <= max(allowed, WITHIN_POINTS) + 1e-9  # 67.3 - 66.3 is a little more than 1
@@ -145,7 +146,7 @@ def committed() -> pd.DataFrame:
 
 @functools.lru_cache(maxsize=1)  # a notebook asks for each number
 def _committed(folder: Path, state: Any) -> pd.DataFrame:
-    return ledger.load(folder)
+    return records.load(folder)
 
 
 def records_by_path(ledger: pd.DataFrame) -> dict[Path, dict[str, Any]]:
@@ -172,14 +173,14 @@ _KEPT: list[tuple[pd.DataFrame, _Ledger]] = []
 
 def _known(ledger: pd.DataFrame | None) -> _Ledger:
     """The records by recipe; those of the last ledger are kept, since all tables of a report ask for it."""
-    ledger = ledger.load() if ledger is None else ledger
+    ledger = records.load() if ledger is None else ledger
     if not _KEPT or _KEPT[0][0] is not ledger:
         _KEPT[:] = [(ledger, _Ledger(ledger))]
     return _KEPT[0][1]
 
 
 def _recipe(settings: dict[str, Any]) -> str:
-    return json.dumps(ledger.recipe(settings), sort_keys=True)
+    return records.key(settings)
 
 
 def recorded(table: sweep.Table, ledger: pd.DataFrame | None = None) -> tuple[int, int]:
@@ -197,7 +198,7 @@ def cells(table: sweep.Table, ledger: pd.DataFrame | None = None) -> list[Cell]:
     Parameters
     ----------
     ledger
-        From `ledger.load`; by default of `ledger.runs_folder`. A job's record is found in it by its settings, so that a
+        From `records.load`; by default of `records.runs_folder`. A job's record is found in it by its settings, so that a
         table does not depend on which data this machine has: of records on other data, one on the published set counts.
 
     Raises
@@ -323,7 +324,7 @@ def _departures(table: sweep.Table, cell: Cell, printed: _Printed) -> list[str]:
         varied = table.printed is not None and name in (table.rows.parameter, table.columns.parameter)
         if (varied and name not in given) or name in printed.tuned or (name in given and _same(given[name], value)):
             given[name] = value
-    return settings.departures(own, given)
+    return settings.deviations(own, given)
 
 
 def _filled(cell: Cell, jobs: list[sweep.Job], known: _Ledger, baseline: dict[int, dict[str, Any]]) -> Cell:
@@ -547,7 +548,7 @@ def paired(
         raise ReportError(f"{name}: {a} and {b} share no finished seed.")
     if not all(measure.reached(value) for pair in pairs for value in pair):
         raise ReportError(f"{name}: {a} and {b} cannot be paired: a run never got there.")
-    mean, half = evaluate.interval([x - y for x, y in pairs], LEVEL)
+    mean, half = statistics.interval([x - y for x, y in pairs], LEVEL)
     return mean, half, len(pairs)
 
 
@@ -564,7 +565,7 @@ def lead(table: str | sweep.Table, a: str, b: str, column: str | None = None, *,
     seeds = {1: "one seed", 2: "two seeds"}.get(n, f"{n} seeds")
     if not all(measure.reached(value) for pair in pairs for value in pair):
         return f"not reached by every run of {seeds}"
-    mean, half = evaluate.interval([x - y for x, y in pairs], LEVEL)
+    mean, half = statistics.interval([x - y for x, y in pairs], LEVEL)
     if n < MIN_SEEDS:
         return f"{mean:+.1f} {measure.unit} ({seeds}: indicative)"
     better = -mean if measure.lower_is_better else mean

@@ -40,7 +40,7 @@ def curves(
     column
         Only this column; rows have the same colours in every column.
     ledger
-        From `ledger.load`; by default the committed one.
+        From `records.load`; by default the committed one.
 
     Raises
     ------
@@ -95,7 +95,7 @@ def against(
     column
         Only this column; needed where each has a measure of its own.
     ledger
-        From `ledger.load`; by default the committed one.
+        From `records.load`; by default the committed one.
 
     Raises
     ------

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from fednb import evaluation as evaluate
 from fednb import papers
-from fednb.experiments import ledger, sweep
-from fednb.reporting import figures, reproduction
+from fednb.experiments import ledger as records
+from fednb.experiments import sweep
+from fednb.reporting import figures, reproduction, statistics
 from fednb.reporting.compare import (
     LEVEL,
     MIN_SEEDS,
@@ -97,10 +97,10 @@ def frame(table: sweep.Table, ledger: pd.DataFrame | None = None) -> pd.DataFram
     def plain(value: Any) -> Any:
         return "; ".join(getattr(v, "name", str(v)) for v in value) if isinstance(value, list | tuple) else value
 
-    ledger = ledger.load() if ledger is None else ledger
+    ledger = records.load() if ledger is None else ledger
     lines = []
     for cell in cells(table, ledger):
-        half = evaluate.interval(cell.values, LEVEL)[1] if cell.values and not MEASURES[cell.measure].median else None
+        half = statistics.interval(cell.values, LEVEL)[1] if cell.values and not MEASURES[cell.measure].median else None
         hidden = ("job", "label", "told", "choice", "printed_text", "target")
         own = {name: plain(value) for name, value in vars(cell).items() if name not in hidden}
         own["choice"] = f"{cell.choice.name} {cell.choice.value}" if cell.choice else ""
@@ -386,7 +386,7 @@ def overview(names: Sequence[str]) -> Markdown:
 
 def text(table: sweep.Table, ledger: pd.DataFrame | None = None) -> str:
     """The table for a terminal."""
-    ledger = ledger.load() if ledger is None else ledger
+    ledger = records.load() if ledger is None else ledger
     whole = frame(table, ledger)
     if not whole["seeds"].any():
         return f"{table.title}\n{_summary(table, cells(table, ledger))}"
@@ -412,7 +412,7 @@ def write_all(sweeps: Path, out: Path, folder: Path | None = None) -> list[Path]
         ``tables/README.md``; and ``REPORT.md``, from `reproduction`.
     """
     folder = folder or out / "runs"
-    ledger, tables = ledger.load(folder), tables_in(sweeps)
+    ledger, tables = records.load(folder), tables_in(sweeps)
     link = os.path.relpath(folder, out / "tables").replace(os.sep, "/")
     files: dict[Path, str | bytes] = {}
     index, notebook = ["# Tables", "", "Generated from the run records; do not edit."], None
@@ -441,7 +441,7 @@ def write_all(sweeps: Path, out: Path, folder: Path | None = None) -> list[Path]
     files[out / "tables" / "README.md"] = "\n".join(index) + "\n"
     files[out / "REPORT.md"] = reproduction.markdown(tables, ledger)
     for path, content in files.items():
-        ledger.write_atomically(path, content)
+        records.write_atomically(path, content)
     return list(files)
 
 

@@ -21,9 +21,9 @@ import pandas as pd
 import yaml
 
 from fednb import ROOT, data
-from fednb import evaluation as evaluate
 from fednb.experiments import sweep
 from fednb.experiments.settings import Settings
+from fednb.reporting import statistics
 from fednb.reporting.compare import (
     LEVEL,
     MIN_SEEDS,
@@ -94,12 +94,12 @@ def judge(leads: Sequence[float]) -> Judgement:
         return Judgement("not run")
     if not np.isfinite(leads).all():
         return Judgement("open" if n >= MIN_SEEDS else "indicative", n)
-    mean, half = evaluate.interval(leads, LEVEL)
+    mean, half = statistics.interval(leads, LEVEL)
     if n < MIN_SEEDS:  # a lead that is told as 0.0 speaks for nobody
         told = "indicative (against)" if round(mean, 1) < 0 else "indicative"
     else:
         told = "holds" if mean > half else "does not hold" if mean < -half else "open"
-    return Judgement(told, n, mean, half, evaluate.confidence(leads))
+    return Judgement(told, n, mean, half, statistics.confidence(leads))
 
 
 @dataclass(frozen=True)
@@ -250,10 +250,10 @@ def _rung(before: Cell, after: Cell) -> Rung:
     a, b = by_seed(before), by_seed(after)
     shared = [seed for seed in b if seed in a]
     if shared and all(a[seed][1] == b[seed][1] for seed in shared):
-        return Rung(after, *evaluate.interval([b[seed][0] - a[seed][0] for seed in shared], LEVEL))
+        return Rung(after, *statistics.interval([b[seed][0] - a[seed][0] for seed in shared], LEVEL))
     if not before.values or not after.values:
         return Rung(after)
-    return Rung(after, *evaluate.interval_of_difference(after.values, before.values, LEVEL), paired=False)
+    return Rung(after, *statistics.interval_of_difference(after.values, before.values, LEVEL), paired=False)
 
 
 # --- side by side -----------------------------------------------------------------------------------------------------
@@ -521,7 +521,7 @@ def _table_of_rungs(rungs: Sequence[Rung], told: Mapping[str, Any]) -> str:
         total = i == len(rungs) - 1
         here = "not run" if not rung.cell.values else f"{rung.cell.mean:.1f}"
         if len(rung.cell.values) > 1:
-            here += f" ± {evaluate.interval(rung.cell.values, LEVEL)[1]:.1f}"
+            here += f" ± {statistics.interval(rung.cell.values, LEVEL)[1]:.1f}"
         change = "" if rung.difference is None else _signed(rung.difference)
         if rung.half is not None and not math.isnan(rung.half):
             change += f" ± {rung.half:.1f}"

@@ -19,7 +19,7 @@ def grid(heads: Sequence[str], rows: Iterable[Sequence[str]], right: Sequence[st
 
 
 def departure(text: str) -> str:
-    """One of `settings.departures` for readers."""
+    """One of `settings.deviations` for readers."""
     name, value, rest = text.split(" ", 2)
     if name == "validation":
         return f"{float(value):.0%} of the training images held out"

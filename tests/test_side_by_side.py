@@ -14,8 +14,8 @@ from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
 from fednb.data import DataError
-from fednb.experiments import ledger as records
 from fednb.experiments import execute, runner, settings, sweep
+from fednb.experiments import ledger as records
 from fednb.federation import FedAvg
 from fednb.reporting import report
 

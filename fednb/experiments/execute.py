@@ -72,7 +72,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
 def make(
     notebook: str,
     parameters: Mapping[str, Any],
-    name: str,
+    name: str,  # of its record's file
     attempts: int = 2,
     *,
     jobs: int = 1,
@@ -80,26 +80,15 @@ def make(
     stop: Callable[[], bool] = lambda: False,
     echo: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """Make a run in a process of its own, unless it is recorded here; if it fails, try again, so many times in all.
+    """Make a run in a process of its own, unless it is recorded here; if it fails, try again, ``attempts`` times in all.
 
-    Parameters
-    ----------
-    name
-        The file name of its record.
-    jobs, cores
-        How many runs share how many cores; by default all.
-    stop
-        Asked five times a second; the run is ended when it says yes.
-    echo
-        Called with each line of the log as it is written.
+    It is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: the run is ended
+    when it says yes. ``echo`` is called with each line of the log as it is written.
     """
     record, error = ledger.runs_folder() / name, "it was stopped."
     file, log = papers.path(notebook).absolute(), log_of(record)
-    order = {
-        "notebook": str(file),
-        "parameters": papers.arrange(notebook, parameters),
-        "output": str(log.with_suffix(".ipynb")),
-    }
+    order = {"notebook": str(file), "output": str(log.with_suffix(".ipynb"))}
+    order["parameters"] = papers.arrange(notebook, parameters)
     log.parent.mkdir(parents=True, exist_ok=True)
     with _slot() as slot:
         env = environment(slot, jobs, cores)
@@ -207,14 +196,9 @@ def _collect(job: Job, future: Future[Outcome]) -> str | None:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Executor]:
-    """An executor for the dask cluster whose scheduler is there; it waits for the first worker.
+    """An executor for the dask cluster whose scheduler is there, or a `ClusterError`; it waits for the first worker.
 
     Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
-
-    Raises
-    ------
-    ClusterError
-        If there is no scheduler, or the connection to it is lost.
     """
     import asyncio
 

@@ -458,14 +458,8 @@ def run(
 ) -> list[tuple[Job, str | None]]:
     """Make the runs that are not recorded, in the order of `plan`, and say what went wrong with each, if anything.
 
-    Parameters
-    ----------
-    jobs
-        How many at once. With GPUs, each takes its turn.
-    attempts
-        How often a run that fails is tried. The other runs go on in any case.
-    scheduler
-        Address of a dask scheduler, whose workers make the runs, one per thread; ``jobs`` is then of no account.
+    So many ``jobs`` at once, with several GPUs each on one of them; a run that fails is tried ``attempts`` times, and the
+    others go on. With the address of a dask ``scheduler`` its workers make the runs, one per thread.
     """
     todo = plan(tables)[1]
     if not todo:

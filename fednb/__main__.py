@@ -212,23 +212,16 @@ def _status(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
-    from fednb import ROOT, papers
+    from fednb import papers, reporting
     from fednb.experiments import ledger
-    from fednb.reporting import report
-    from fednb.reporting.compare import tables_in
 
-    sweeps, folder = papers.folder() / "sweeps", (args.runs or ledger.runs_folder()).absolute()
+    folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
-    ledger = ledger.load(folder)
-    for table in tables_in(sweeps).values():
-        print(report.text(table, ledger), end="\n\n")
-    out = (args.out or folder.parent).absolute()
-    written = report.write_all(sweeps, out, folder)
-    readme = ROOT / "README.md"
-    if out == ROOT / "results" and readme.exists():  # the project's own tables
-        ledger.write_atomically(readme, report.readme(readme.read_text(encoding="utf-8"), sweeps, ledger))
-        written.append(readme)
+    results, out = reporting.read(papers.folder() / "sweeps", folder), (args.out or folder.parent).absolute()
+    for name, table in results.tables.items():
+        print(reporting.text(table, results.found[name]), end="\n\n")
+    written = reporting.write_all(results, out)
     print(f"{len(written)} files written; the tables are listed in {out / 'tables' / 'README.md'}")
     print(f"What holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
@@ -288,7 +281,7 @@ def _errors() -> tuple[type[Exception], ...]:
     from fednb.experiments.sweep import SweepError
     from fednb.papers import NotebookError
     from fednb.partition import PartitionError
-    from fednb.reporting.report import ReportError
+    from fednb.reporting.tables import ReportError
 
     return CourseError, DataError, NotebookError, PartitionError, ReportError, RunError, SettingsError, SweepError
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from scipy import stats
 from torch import Tensor
 
 from fednb.data import augment
@@ -159,31 +158,3 @@ def rounds_to(accuracies: Sequence[float | None], target: float) -> int | None:
     """First round (from 1) that was evaluated and whose accuracy reaches ``target`` percent, or None."""
     reached = np.flatnonzero(np.asarray(accuracies, float) >= target)  # None becomes NaN, which reaches nothing
     return int(reached[0]) + 1 if len(reached) else None
-
-
-def interval(values: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Student's t interval for the mean over seeds: (mean, half width); the half width of one value is NaN."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, float("nan")
-    return mean, float(stats.t.ppf((1 + level) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values)))
-
-
-def confidence(values: Sequence[float]) -> float:
-    """The largest level, 0 to 1, at which the `interval` of the mean leaves out 0; NaN for one value."""
-    mean, error = float(np.mean(values)), interval(values)[1]
-    if not error:  # equal values
-        return float(mean != 0)
-    spread = float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
-    return float(1 - 2 * stats.t.sf(abs(mean) / spread, len(values) - 1))
-
-
-def interval_of_difference(a: Sequence[float], b: Sequence[float], level: float = 0.95) -> tuple[float, float]:
-    """Welch's interval for the difference of the means of two independent samples: (mean a - mean b, half width)."""
-    mean = float(np.mean(a) - np.mean(b))
-    if min(len(a), len(b)) < 2:
-        return mean, float("nan")
-    if not np.std(a) + np.std(b):
-        return mean, 0.0
-    low, high = stats.ttest_ind(a, b, equal_var=False).confidence_interval(level)
-    return mean, float(high - low) / 2

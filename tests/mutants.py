@@ -31,7 +31,7 @@ import yaml
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-COPIED = ("fednb", "notebooks", "tests", "data/reported.json", "pyproject.toml")
+COPIED = ("fednb", "notebooks", "tests", "data/reported.csv", "pyproject.toml")
 # For the tests of one fault: one that makes them loop or hang must end. The machine may be busy, so the first counts.
 CPU_SECONDS, SECONDS = 120, 1800
 

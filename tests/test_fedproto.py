@@ -1,7 +1,6 @@
 """FedProto and what it is compared with: against literal loops, each other, and numbers counted by hand."""
 
 import itertools
-import json
 import math
 from functools import partial
 from typing import get_args
@@ -22,7 +21,7 @@ from fednb.papers.fedproto import (
     prototype_distance,
 )
 
-from fednb import ROOT, models
+from fednb import models, reporting
 from fednb.evaluation import evaluate
 from fednb.experiments import settings
 from fednb.federation import FedAvg
@@ -584,8 +583,8 @@ def test_under_label_shift_it_has_the_other_papers_settings():
 
 
 def test_every_method_has_the_number_of_rounds_that_it_is_said_to_need():
-    rows = json.loads((ROOT / "data" / "reported.json").read_text())["papers"]["FedProto"]["tables"]["Table 1"]["rows"]
-    printed = {(row["dataset"].lower(), row["method"]): row["comm_rounds"] for row in rows}
+    rows = {tuple(row.split(", ")): cells["rounds"] for row, cells in reporting.printed("FedProto Table 1").items()}
+    printed = {(dataset.lower(), method): rounds for (dataset, method), rounds in rows.items()}
     assert len(printed) == 3 * 8
     for (dataset, method), rounds in printed.items():
         options = {"method": method.removesuffix("-mh"), "dataset": dataset, "partition": "n-way-k-shot"}

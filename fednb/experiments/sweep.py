@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import csv
 import dataclasses
 import functools
 import itertools
@@ -133,7 +134,7 @@ class Table:
     Attributes
     ----------
     printed
-        Its original, as named in ``data/reported.json``.
+        Its original, as named in ``data/reported.csv``.
     measure
         What its cells hold, but for columns that have measures of their own.
     baseline
@@ -285,7 +286,7 @@ def _read_table(file: Path, where: str, name: str, notebook: str, entry: Any) ->
     jobs = _with_priorities(entry.get("priority", DEFAULT_PRIORITY), jobs)
     printed = entry.get("printed")
     if printed is not None and printed not in _printed_tables():
-        raise SweepError(f"data/reported.json has no table {printed!r}.")
+        raise SweepError(f"data/reported.csv has no table {printed!r}.")
     rows = _axis("rows", entry["rows"], jobs)
     columns = _columns(entry["columns"], jobs, with_baseline="baseline" in entry)
     for key in ("measure", "best_of") if columns.measures else ():
@@ -424,8 +425,8 @@ def _check_name(name: Any, known: Iterable[str], owner: str, what: str = "parame
 
 @functools.cache
 def _printed_tables() -> frozenset[str]:
-    reported = json.loads((ROOT / "data" / "reported.json").read_text(encoding="utf-8"))
-    return frozenset(f"{paper} {table}" for paper, content in reported["papers"].items() for table in content["tables"])
+    with (ROOT / "data" / "reported.csv").open(encoding="utf-8", newline="") as file:
+        return frozenset(f"{line['paper']} {line['table']}" for line in csv.DictReader(file) if line["table"])
 
 
 # --- notebooks --------------------------------------------------------------------------------------------------------
@@ -536,21 +537,7 @@ def lacks_data(job: Job) -> bool:
 
 
 def _record_path(chosen: Settings) -> Path:
-    found = _find_data(chosen.dataset)
-    if isinstance(found, str):
-        return ledger.record_path(chosen, found)
-    # who does not have the data can still see what is recorded
-    folder = ledger.runs_folder()
-    known = _recorded_fingerprints(folder, papers.modified(folder), chosen.dataset)
-    paths = (ledger.record_path(chosen, fingerprint) for fingerprint in known)
-    return next((path for path in paths if path.exists()), ledger.record_path(chosen, "unknown"))
-
-
-@functools.lru_cache(maxsize=64)  # the tables of a folder ask for each run
-def _recorded_fingerprints(folder: Path, time_ns: int, dataset: str) -> list[str]:
-    """Of the data that the recorded runs of a data set had."""
-    records = map(ledger.read, sorted(folder.glob(f"*-{dataset}-seed*.json")))
-    return list(dict.fromkeys(record["dataset"].get("fingerprint", "") for record in records))
+    return ledger.path(chosen)
 
 
 # --- running ----------------------------------------------------------------------------------------------------------

@@ -95,9 +95,9 @@ def seeds(cell: Cell) -> str:
 def command(cell: Cell) -> str:
     """The one line that makes the first run of a cell again: with the sweep's parameters, all of which the notebook has."""
     asked = cell.job.settings
-    given = {"method": asked.method, "dataset": asked.dataset} | cell.job.parameters | {"seed": cell.seeds[0]}
-    words = " ".join(f"{name}={value}" for name, value in given.items() if value is not None)
-    return f"python -m fednb run {cell.job.notebook} {words}"
+    given = {"method": asked.method, "dataset": asked.dataset} | cell.job.parameters
+    words = [f"{name}={value}" for name, value in given.items() if value is not None and name != "seed"]
+    return f"python -m fednb run {cell.job.notebook} {' '.join(words)} seed={cell.seeds[0]}"
 
 
 def mean_difference(found: Iterable[Cell]) -> str:

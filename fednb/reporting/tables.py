@@ -201,7 +201,8 @@ def cells_of_tables(tables: Iterable[sweep.Table], records: Records = None) -> d
     Where a table says ``best_of``, runs that differ in that parameter share a row, and those with the best mean make the
     cell. A `ReportError` if the printed table, row or column does not exist, or a measure is unknown or lacks its baseline.
     """
-    known = {table.name: table for table in tables}
+    if not (known := {table.name: table for table in tables}):
+        return {}
     runs = tidy(known.values(), records)
     baselines = {name: _baselines(known[name], own) for name, own in runs.groupby("table")}
     read = pd.DataFrame([_read(known[run.table], run, baselines[run.table]) for run in runs.itertuples()], dtype=object)

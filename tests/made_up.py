@@ -1,0 +1,61 @@
+"""Made-up runs, records and tables for the tests of the reporting."""
+
+import json
+
+from fednb.papers.foundations import METHODS
+
+from fednb.experiments import ledger, settings, sweep
+
+
+def job(method="FedAvg", seed=0, **given):
+    """A run on CIFAR-10, if nothing else is given."""
+    given = {"dataset": "cifar10"} | given
+    resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
+    parameters = {"method": method, "seed": seed, **given}
+    return sweep.Job("00_foundations", "t", parameters, resolved, ledger.path(resolved), "hours-gpu")
+
+
+def record(
+    job, accuracy=66.3, *, status="finished", version=ledger.RESULTS_VERSION, split="p", curve=None, told=None, **sections
+):
+    """Write the record of a run, with what is ``told`` of its data; ``sections`` are added. Returns its path."""
+    rounds = len(curve or []) or job.settings.num_rounds
+    content = {
+        "key": job.path.stem[-12:],
+        "results_version": version,
+        "status": status,
+        "settings": job.settings.flat(),
+        "deviations": [],
+        "dataset": {"name": job.settings.dataset, "note": ""} | (told or {}),
+        "final": {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
+        if status == "finished"
+        else {},
+        "partition": {"hash": f"{split}{job.settings.seed}"},
+        "metrics": {
+            "round": list(range(1, rounds + 1)),
+            "accuracy": curve or [accuracy] * rounds,
+            "seconds": [1.0] * rounds,
+        },
+    }
+    for section, values in sections.items():
+        content[section] = content.get(section, {}) | values if isinstance(values, dict) else values
+    ledger.write_atomically(job.path, json.dumps(content if status != "failed" else content | {"metrics": {}}))
+    return job.path
+
+
+def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Table 1", **more):
+    """A table of runs; of columns with measures of their own give ``columns`` as a dict."""
+    labels = {"cifar10": "CIFAR-10"} if labels is None else labels
+    rows = rows if isinstance(rows, sweep.Axis) else sweep.Axis(rows, {})
+    columns = sweep.Axis("", {}, measures=columns) if isinstance(columns, dict) else sweep.Axis(columns, labels)
+    fields = {"name": "moon-1", "notebook": "00_foundations", "title": "MOON, Table 1: CIFAR-10", "printed": printed}
+    fields |= {"rows": rows, "columns": columns, "measure": "accuracy", "file": "notebooks/sweeps/00_foundations.yaml"}
+    return sweep.Table(**fields | {"jobs": jobs} | more)
+
+
+def recorded(*accuracies, **given):
+    """A table of one cell, FedAvg on CIFAR-10 (the paper prints 66.3 ± 0.5), with a run per accuracy."""
+    jobs = [job(seed=seed, **given) for seed in range(len(accuracies))]
+    for one, accuracy in zip(jobs, accuracies, strict=True):
+        record(one, accuracy)
+    return table(*jobs)

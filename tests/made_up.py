@@ -15,31 +15,17 @@ def job(method="FedAvg", seed=0, **given):
     return sweep.Job("00_foundations", "t", parameters, resolved, ledger.path(resolved), "hours-gpu")
 
 
-def record(
-    job, accuracy=66.3, *, status="finished", version=ledger.RESULTS_VERSION, split="p", curve=None, told=None, **sections
-):
-    """Write the record of a run, with what is ``told`` of its data; ``sections`` are added. Returns its path."""
+def record(job, accuracy=66.3, *, status="finished", version=ledger.RESULTS_VERSION, split="p", curve=None, **sections):
+    """Write the record of a run, to which ``sections`` are added; returns its path."""
     rounds = len(curve or []) or job.settings.num_rounds
-    content = {
-        "key": job.path.stem[-12:],
-        "results_version": version,
-        "status": status,
-        "settings": job.settings.flat(),
-        "deviations": [],
-        "dataset": {"name": job.settings.dataset, "note": ""} | (told or {}),
-        "final": {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
-        if status == "finished"
-        else {},
-        "partition": {"hash": f"{split}{job.settings.seed}"},
-        "metrics": {
-            "round": list(range(1, rounds + 1)),
-            "accuracy": curve or [accuracy] * rounds,
-            "seconds": [1.0] * rounds,
-        },
-    }
+    final = {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1} if status == "finished" else {}
+    metrics = {"round": list(range(1, rounds + 1)), "accuracy": curve or [accuracy] * rounds, "seconds": [1.0] * rounds}
+    content = {"key": job.path.stem[-12:], "results_version": version, "status": status, "settings": job.settings.flat()}
+    content |= {"deviations": [], "dataset": {"name": job.settings.dataset, "note": ""}, "final": final}
+    content |= {"partition": {"hash": f"{split}{job.settings.seed}"}, "metrics": {} if status == "failed" else metrics}
     for section, values in sections.items():
         content[section] = content.get(section, {}) | values if isinstance(values, dict) else values
-    ledger.write_atomically(job.path, json.dumps(content if status != "failed" else content | {"metrics": {}}))
+    ledger.write_atomically(job.path, json.dumps(content))
     return job.path
 
 
@@ -53,9 +39,9 @@ def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Ta
     return sweep.Table(**fields | {"jobs": jobs} | more)
 
 
-def recorded(*accuracies, **given):
-    """A table of one cell, FedAvg on CIFAR-10 (the paper prints 66.3 ± 0.5), with a run per accuracy."""
-    jobs = [job(seed=seed, **given) for seed in range(len(accuracies))]
+def recorded(*accuracies, method="FedAvg", **given):
+    """A table of one cell, FedAvg on CIFAR-10 (the paper prints 66.3 ± 0.5), with a run per accuracy; None: it diverged."""
+    jobs = [job(method, seed, **given) for seed in range(len(accuracies))]
     for one, accuracy in zip(jobs, accuracies, strict=True):
-        record(one, accuracy)
+        record(one, accuracy or 0.0, **{"status": "diverged", "curve": [10.0, None]} if accuracy is None else {})
     return table(*jobs)

@@ -71,7 +71,7 @@ def test_every_printed_result_stands_beside_a_run_in_the_papers_settings():
     for name, table in tables.items():
         if table.printed and name.endswith("-short"):  # and says so
             assert all(cell.deviations for cell in found[name]), name
-            assert all(cell.printed is not None for cell in found[name]) or original(table.printed)["", ""]["partial"], name
+            assert all(cell.printed_text for cell in found[name]) or original(table.printed)["", ""]["partial"], name
 
 
 @pytest.mark.parametrize("name", ["moon-1", "fedproc-2", "fedssc-1"])
@@ -192,7 +192,9 @@ def test_tiers_and_seeds():
         if name.startswith("digits"):
             assert {(job.settings.dataset, job.tier) for job in table.jobs} == {("digits", "minutes-cpu")}, name
             assert {job.settings.seed for job in table.jobs} == ({1234, 0, 1} if "fedproto" in name else {0, 1, 2}), name
-        assert {job.tier for job in table.jobs if job.settings.dataset in ("cifar100", "tiny_imagenet")} <= {"hours-gpu"}, name
+        assert {job.tier for job in table.jobs if job.settings.dataset in ("cifar100", "tiny_imagenet")} <= {"hours-gpu"}, (
+            name
+        )
 
 
 # --- what FedProto's tables measure -----------------------------------------------------------------------------------

@@ -25,12 +25,12 @@ run: $(VENV)/ready
 	@$(BIN)/python -m fednb notebooks --out $(BUILD)/run; status=$$?; \
 	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
-# Two files or notebooks at a time, on one thread each.
+# Two files or notebooks at a time, on one thread each; notebooks with another seed than that of their outputs.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist loadfile tests
-	FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 --dist loadfile \
-	  --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+	PYTHONPATH=tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 \
+	  --dist loadfile -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 
 # Faults put in on purpose, one at a time: the tests must see each.
 mutants: export OMP_NUM_THREADS = 1
@@ -51,7 +51,7 @@ lint: $(VENV)/ready
 	$(BIN)/ruff format --check .
 
 bench: $(VENV)/ready
-	$(BIN)/python -m fednb.bench
+	$(BIN)/python tests/bench.py
 
 report: $(VENV)/ready
 	$(BIN)/python -m fednb report

@@ -1,492 +1,180 @@
-"""FedAvg, the base of all methods, and the federation that runs a method.
-
-A method is what differs from FedAvg: it overrides some of the answers below, and the federation does the rest
-(sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints).
-"""
+"""The federation that runs a method: sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints."""
 
 from __future__ import annotations
 
 import itertools
 import math
 import os
-import queue
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin, get_type_hints
+from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
-from fednb import augment, captured, evaluate, seeds
-from fednb.data import Dataset
+from fednb import evaluation, seeds
+from fednb.data import Dataset, augment
+from fednb.method import Client, FedAvg, Message, Phase, Server, State, Training, average, flat, held_bytes, message_size
 from fednb.models import Net, seed_dropout
+from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
-State = dict[str, Tensor]  # a model's parameters and buffers by name
-Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
-Server = dict[str, Any]
-
-# Types of hyperparameters: what is allowed, as a test and in words. `FedAvg` checks them.
-NonNegative = Annotated[float, lambda v: 0 <= v < math.inf, "a number from 0"]
-Positive = Annotated[float, lambda v: 0 < v < math.inf, "a positive number"]
-BelowOne = Annotated[float, lambda v: 0 <= v < 1, "a number in [0, 1)"]
-Fraction = Annotated[float, lambda v: 0 <= v <= 1, "a number from 0 to 1"]
-NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
-Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]
-
-
-@dataclass(frozen=True)
-class Training:
-    """How clients train; the same for every method."""
-
-    num_rounds: int
-    local_epochs: int
-    batch_size: int
-    lr: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    keep_last: bool | None = None  # train on the last, incomplete batch of an epoch too
-    local_steps: int | None = None  # at most so many SGD steps in a phase; None: whole epochs
-
-
-@dataclass(frozen=True)
-class Phase:
-    """A stretch of local training: so many epochs, on the parameters whose name ``trains`` accepts.
-
-    ``Training.local_steps`` may end it earlier. As epochs are counted per phase, so are steps: what an earlier phase
-    did takes nothing from a later one.
-    """
-
-    epochs: int
-    trains: Callable[[str], bool] = lambda name: True
-
-
-class Client:
-    """One client: its data and its memory, which outlive a round, and the model that it has while it works.
-
-    Attributes
-    ----------
-    id, indices
-        Number of the client; its training images, int64 [n].
-    architecture
-        Clients of equal architecture have networks of the same shape.
-    memory
-        What the client keeps for itself. Written by `FedAvg.upload` alone.
-    model
-        The network in the hands of the client while it works; otherwise None.
-    steps
-        SGD steps of this round so far.
-    held
-        Bytes that it held beside its network when it last trained: see `held_bytes`.
-    """
-
-    def __init__(self, id: int, indices: Tensor, architecture: Hashable, federation: Federation) -> None:
-        self.id = id
-        self.indices = indices
-        self.architecture = architecture
-        self.memory: dict[str, Any] = {}
-        self.model: Net | None = None
-        self.steps = 0
-        self.losses: dict[str, Tensor] = {}
-        self.held = 0
-        self._federation = federation
-
-    @property
-    def num_samples(self) -> int:
-        return len(self.indices)
-
-    @property
-    def labels(self) -> Tensor:
-        """Labels of the client's training images, [n]."""
-        return self._federation.labels[self.indices]
-
-    @property
-    def classes(self) -> Tensor:
-        """Of which of the K classes the client has training images, boolean [K]."""
-        mask = torch.zeros(self._federation.dataset.num_classes, dtype=torch.bool, device=self.indices.device)
-        mask[self.labels] = True
-        return mask
-
-    @property
-    def training(self) -> Training:
-        return self._federation.training
-
-    def load(self, received: Message) -> None:
-        """Put weights into the model: the common initial ones, over them the client's own, over them the received.
-
-        The model is then in eval mode and trainable, whoever had it in hand before.
-        """
-        initial = self._federation.initial(self.architecture)
-        self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
-        self.model.eval().requires_grad_(True)
-
-    def state(self) -> State:
-        """A copy of the model's parameters and buffers."""
-        return {name: value.detach().clone() for name, value in self.model.state_dict().items()}
-
-    def seed_masks(self, seed: int) -> None:
-        """Let the dropout of the model draw its masks anew, from this seed."""
-        self._federation.masks[id(self.model)].manual_seed(seed)
-
-    def random_weights(self) -> State:
-        """Weights of a network of the client's own that was never trained, the same whenever they are asked for.
-
-        They are the common initial ones, the entries of each tensor in another order: torch's initialisers draw
-        from its global generator, which clients that work side by side cannot share.
-        """
-        rng = seeds.generator(self._federation.seed, "random weights", 0, self.id)
-        initial = self._federation.initial(self.architecture)
-        return {name: v.flatten()[torch.from_numpy(rng.permutation(v.numel()))].view_as(v) for name, v in initial.items()}
-
-    @torch.no_grad()
-    def representations(self) -> tuple[Tensor, Tensor]:
-        """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""
-        self.model.eval()
-        z = [self.model(x).representation for x in self._federation.plain_batches(self.indices)]
-        return torch.cat(z), self.labels
-
-
-def flat(model: nn.Module, buffers: bool = False) -> Tensor:
-    """All parameters of a model as one vector w, [P]; with ``buffers`` also its floating-point buffers."""
-    tensors = list(model.parameters())
-    if buffers:
-        tensors += [b for b in model.buffers() if b.is_floating_point()]
-    return torch.cat([t.reshape(-1) for t in tensors])
-
-
-def average(states: Sequence[State], weights: Sequence[float]) -> State:
-    """Weighted mean of model states, entry by entry, BatchNorm buffers included; weights are divided by their sum."""
-    total = float(sum(weights))
-    shares = [float(w) / total for w in weights]
-    mean: State = {}
-    for name, first in states[0].items():
-        if first.is_floating_point():
-            mean[name] = first * shares[0]
-            for state, share in zip(states[1:], shares[1:], strict=True):
-                mean[name].add_(state[name], alpha=share)
-        else:  # counters such as BatchNorm's num_batches_tracked
-            exact = sum(state[name].double() * share for state, share in zip(states, shares, strict=True))
-            mean[name] = exact.round().to(first.dtype)
-    return mean
-
-
-@dataclass
-class FedAvg:
-    """Federated averaging (McMahan et al. 2017), and the default answers of every other method.
-
-    A subclass is a dataclass whose fields are its hyperparameters; one that is annotated with a type such as
-    `Positive`, or with a ``Literal``, is checked. `loss` and `predict` are pure functions of
-    tensors, with no branch on data, so that they run eagerly, compiled, batched over clients, or in a CUDA graph.
-    """
-
-    # True if clients end with models of their own, which are then evaluated one by one
-    personal: ClassVar[bool] = False
-
-    def __post_init__(self) -> None:
-        for name, hint in get_type_hints(type(self), include_extras=True).items():
-            if get_origin(hint) is Annotated:
-                _, test, words = get_args(hint)
-            elif get_origin(hint) is Literal:
-                test, words = get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}"
-            else:
-                continue
-            if not test(getattr(self, name)):
-                raise ValueError(f"{name} is {getattr(self, name)!r}; it must be {words}.")
-
-    def start(self, model: Net, num_clients: int) -> Server:
-        """The server's first state."""
-        return {"model": {n: v.detach().clone() for n, v in model.state_dict().items() if self.shared(n)}}
-
-    def shared(self, name: str) -> bool:
-        """Does this entry of the model travel?"""
-        return True
-
-    def broadcast(self, server: Server, client_id: int) -> Message:
-        """What the server sends to a client. Pure; draws nothing."""
-        return {"model": server["model"]}
-
-    def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Once per round: everything that `loss` and `predict` may read. The model is loaded; memory is only read."""
-        return {}
-
-    def plan(self, client: Client, t: int) -> list[Phase]:
-        """The local phases of round ``t``."""
-        return [Phase(client.training.local_epochs)]
-
-    def optimizer(self, client: Client, parameters: list[nn.Parameter], given: dict[str, Any]) -> torch.optim.Optimizer:
-        """A new optimiser for each client, round and phase, as in the papers' code."""
-        s = client.training
-        return torch.optim.SGD(parameters, s.lr, momentum=s.momentum, weight_decay=s.weight_decay, fused=True)
-
-    def loss(self, model: Net, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named scalar terms on a batch x [B, C, H, W], y [B]; their sum is minimised, each is logged."""
-        return {"cross_entropy": F.cross_entropy(model(x).logits, y)}
-
-    def upload(self, client: Client, given: dict[str, Any]) -> Message:
-        """What the client sends back after training. The only place that writes the client's memory."""
-        state = client.state()
-        kept = {n: v for n, v in state.items() if not self.shared(n)}
-        if kept:
-            client.memory["model"] = kept
-        return {
-            "model": {n: v for n, v in state.items() if self.shared(n)},
-            "num_samples": torch.tensor(client.num_samples),
-        }
-
-    def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        """The server's next state. All of the server's random draws happen here, keyed by ``server["seed"]``.
-
-        Each upload also holds the number of the client that it comes from, as ``"client"``.
-        """
-        weights = [int(u["num_samples"]) for u in uploads]
-        return {**server, "model": average([u["model"] for u in uploads], weights)}
-
-    def predict(self, model: Net, x: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named read-outs, each [B, K]: the class with the largest value is the prediction. The first one is reported."""
-        return {"classifier": model(x).logits}
-
-    def round(self, federation: Federation, server: Server, clients: list[Client], t: int) -> Server:
-        """One communication round."""
-        return self.aggregate(server, federation.exchange(server, clients, t), t)
-
-
-def message_size(message: Message) -> dict[str, tuple[int, int]]:
-    """Numbers and bytes of each entry of a message."""
-
-    def size(value: Any) -> tuple[int, int]:
-        if isinstance(value, Tensor):
-            return value.numel(), value.numel() * value.element_size()
-        if isinstance(value, Mapping):
-            return tuple(map(sum, zip((0, 0), *map(size, value.values()), strict=True)))  # type: ignore[return-value]
-        raise TypeError(f"A message holds tensors and dicts of tensors, not {type(value).__name__}.")
-
-    return {name: size(value) for name, value in message.items()}
-
-
-def held_bytes(client: Client, given: Mapping[str, Any]) -> int:
-    """Bytes of the tensors that a client must hold beside the network that it trains: its memory, and what it was given.
-
-    A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
-    """
-    found: dict[int, int] = {}
-
-    def add(value: Any) -> None:
-        if isinstance(value, Tensor):
-            place = value.data_ptr()
-            found[place] = max(found.get(place, 0), value.numel() * value.element_size())
-        elif isinstance(value, Mapping | list | tuple):
-            for one in value.values() if isinstance(value, Mapping) else value:
-                add(one)
-
-    add([{name: value for name, value in client.memory.items() if name != "model"}, given])
-    return sum(found.values())
+KEPT = "rounds_done", "server", "history", "traffic"  # in a checkpoint, beside the clients' memories
 
 
 @dataclass
 class Federation:
-    """A simulated federation: clients, data on a device, and the way across between client and server.
+    """A simulated federation: clients, data on a device, and the way across between client and server."""
 
-    Parameters
-    ----------
-    method
-        What differs from FedAvg.
-    dataset, parts
-        The images, and the training images of each client.
-    build_model
-        Builds a network, with the same initial weights each time.
-    training
-        Rounds, epochs and SGD settings.
-    seed
-        First of the four keys of every random draw.
-    participation
-        Fraction of the clients that is sampled in each round.
-    test_parts
-        Test images of each client; None: all clients share the whole test set.
-    test_index
-        The test images that are evaluated where all clients share the test set; None: all of them.
-    held_out
-        Training images that nobody trains on; the accuracy on them is ``validation``. One array for all clients, or
-        one for each; empty: there are none.
-    architectures
-        For networks that differ between clients: one key per client; ``build_model`` is then called with the key.
-        What a method shares must have the same shape in all of them.
-    evaluate_every
-        Evaluate after every so many rounds, and in any case from round ``training.num_rounds`` on.
-    device
-        ``"cpu"``, ``"cuda"`` or ``"cuda:1"``.
-    workers
-        How many clients train side by side: on a CPU one thread each, on a GPU one stream each. Results do not depend on it.
-    captured
-        Train by replays of a captured step (see `fednb.captured`); None: on a GPU.
-    """
-
-    method: FedAvg
+    method: FedAvg  # what differs from FedAvg
     dataset: Dataset
-    parts: Sequence[np.ndarray]
-    build_model: Callable[..., Net]
+    parts: Sequence[np.ndarray]  # the training images of each client
+    build_model: Callable[..., Net]  # builds a network, with the same initial weights each time
     training: Training
-    seed: int = 0
-    participation: float = 1.0
-    test_parts: Sequence[np.ndarray] | None = None
-    test_index: np.ndarray | None = None
-    held_out: Sequence[np.ndarray] = ()
-    architectures: Sequence[Hashable] | None = None
-    evaluate_every: int = 1
-    device: str = "cpu"
-    workers: int | None = None
-    captured: bool | None = None
+    seed: int = 0  # the first of the four keys of every random draw
+    participation: float = 1.0  # fraction of the clients that is sampled in each round
+    test_parts: Sequence[np.ndarray] | None = None  # test images of each client; None: all share the whole test set,
+    test_index: np.ndarray | None = None  # or these images of it
+    held_out: Sequence[np.ndarray] = ()  # training images kept back for ``validation``: one array for all, or one for each
+    architectures: Sequence[Hashable] | None = None  # where networks differ: each client's key, given to ``build_model``
+    evaluate_every: int = 1  # after so many rounds, and in any case from round ``training.num_rounds`` on
+    device: str = "cpu"  # or "cuda", or "cuda:1"
+    workers: int | None = None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
+    train: Train = field(default_factory=lambda: train_eagerly)  # how the clients of a round get from broadcasts to uploads
+    # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
     traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        if self.test_parts is not None and self.test_index is not None:
-            raise ValueError("test_index belongs to a test set that all clients share; with test_parts leave it at None.")
-        d, dev = self.dataset, self.device
-        self.images = augment.store(d.images, d.augmentation).to(dev)
-        self.labels = d.labels.to(dev)
-        self.test_images = d.test_images.permute(0, 2, 3, 1).contiguous().to(dev)
-        self.test_labels = d.test_labels.to(dev)
-        self.constants = augment.constants(d.mean, d.std, dev)
+        d, device = self.dataset, self.device
+        self.images = augment.store(d.images, d.augmentation).to(device)
+        self.test_images = d.test_images.permute(0, 2, 3, 1).contiguous().to(device)
+        self.labels, self.test_labels = d.labels.to(device), d.test_labels.to(device)
+        self.constants = augment.constants(d.mean, d.std, device)
         keys = self.architectures or [None] * len(self.parts)
-        self.clients = [
-            Client(i, torch.from_numpy(np.asarray(part)).to(dev), key, self)
-            for i, (part, key) in enumerate(zip(self.parts, keys, strict=True))
-        ]
-        if self.workers is None:
-            self.workers = _default_workers(dev)
-        if self.captured is None:
-            self.captured = dev != "cpu"
+        parts = [torch.from_numpy(np.asarray(part)).to(device) for part in self.parts]
+        self.clients = [Client(i, part, key, self) for i, (part, key) in enumerate(zip(parts, keys, strict=True))]
+        self.workers = self.workers or os.cpu_count() or 1
         self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
-        self.recordings: dict[int, captured.Recordings] = {}  # of each network, by its id
         # clients take turns to use a few networks, so that memory does not grow with their number
-        self._free: dict[Hashable, queue.LifoQueue[Net]] = {}
+        self._free: dict[Hashable, list[Net]] = {}
         self._initial: dict[Hashable, State] = {}
         for key in dict.fromkeys(keys):
-            self._free[key] = queue.LifoQueue()
-            for _ in range(self.workers):
-                model = self.build_model() if key is None else self.build_model(key)
-                self._free[key].put(model.to(dev, memory_format=torch.channels_last))
-                self.masks[id(model)] = torch.Generator(dev)
+            networks = [self.build_model() if key is None else self.build_model(key) for _ in range(self.workers)]
+            for model in networks:
+                model.to(device, memory_format=torch.channels_last)
+                self.masks[id(model)] = torch.Generator(device)
                 seed_dropout(model, self.masks[id(model)])
-                self.recordings[id(model)] = captured.Recordings(self.images.device)
-            self._initial[key] = {n: v.detach().clone() for n, v in model.state_dict().items()}
-        self._check_shared()
-        with self.hand_model(self.clients[0]):
+            self._free[key], self._initial[key] = networks, networks[0].state()
+        shapes = [{(n, v.shape) for n, v in w.items() if self.method.shared(n)} for w in self._initial.values()]
+        if different := set.union(*shapes) - set.intersection(*shapes):
+            raise ValueError(
+                f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all clients' "
+                "networks: give them equal networks, or take a method that shares no weights."
+            )
+        with self.lend_model(self.clients[0]):
             self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
-
-    def _check_shared(self) -> None:
-        """Refuse to average weights of different shapes."""
-        first, *others = ({n: v.shape for n, v in w.items() if self.method.shared(n)} for w in self._initial.values())
-        for name in sorted({n for shapes in others for n in first.keys() | shapes.keys() if first.get(n) != shapes.get(n)}):
-            raise ValueError(
-                f"{type(self.method).__name__} averages {name}, which has not the same shape in all clients' networks: give "
-                "them equal networks, or take a method that shares no weights."
-            )
 
     def initial(self, architecture: Hashable = None) -> State:
         """The common initial weights of all networks of one architecture."""
         return self._initial[architecture]
 
     @contextmanager
-    def hand_model(self, client: Client) -> Iterator[None]:
-        """Hand one of the networks to a client for the length of a block."""
-        try:
-            client.model = self._free[client.architecture].get_nowait()
-        except queue.Empty:
-            raise RuntimeError("All networks are in use: a client works inside another client's work.") from None
-        kept = dict(client.memory)  # what the client replaces may still be read by its stream
+    def lend_model(self, client: Client) -> Iterator[None]:
+        """Lend one of the networks to a client for the length of a block."""
+        client.model = self._free[client.architecture].pop()
         try:
             yield
         finally:
-            if self.device != "cpu" and self.workers > 1:  # the next one works on another stream: this one must be done
-                torch.cuda.current_stream(self.device).synchronize()
-            del kept
-            self._free[client.architecture].put(client.model)
+            self._free[client.architecture].append(client.model)
             client.model = None
 
-    # --- the way across -------------------------------------------------------------------------------------------
-
-    def exchange(
-        self,
-        server: Server,
-        clients: Sequence[Client],
-        t: int,
-        work: Callable[[Client, Message, int], Message] | None = None,
-    ) -> list[Message]:
+    def exchange(self, server: Server, clients: Sequence[Client], t: int, work: Work | None = None) -> list[Message]:
         """Send each client its broadcast, let it work, and return the uploads in the order of the clients' numbers.
 
         This is the only way across, and everything that crosses is counted in ``traffic``.
         """
-        work = work or self.local_update
-
-        def one(client: Client) -> tuple[Message, Message]:
-            received = self.method.broadcast(server, client.id)
-            with self.hand_model(client):
-                return received, work(client, received, t)
-
-        # the largest first, so that no worker is left alone with a late giant
-        order = sorted(clients, key=lambda c: (-c.num_samples, c.id))
-        pairs = dict(zip([c.id for c in order], self.map(one, order), strict=True))
-        for down, up in pairs.values():
-            self._count("down", down)
-            self._count("up", up)
+        order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
+        received = [self.method.broadcast(server, client.id) for client in order]
+        uploads = self.train(self, order, received, t) if work is None else self.each(order, received, t, work)
+        self._count("down", received)
+        self._count("up", uploads)
         # whom the server hears it knows without being told
-        return [pairs[i][1] | {"client": i} for i in sorted(pairs)]
+        told = [up | {"client": client.id} for client, up in zip(order, uploads, strict=True)]
+        return sorted(told, key=lambda upload: upload["client"])
+
+    def each(self, clients: Sequence[Client], received: Sequence[Message], t: int, work: Work) -> list[Message]:
+        """Let each client do its work with a network in hand; returns what they send back."""
+
+        def one(client: Client, message: Message) -> Message:
+            with self.lend_model(client):
+                return work(client, message, t)
+
+        return self.map(one, clients, received)
+
+    def begin(self, client: Client, received: Message, t: int) -> dict[str, Any]:
+        """Load what a client received, reset what is counted and drawn in a round, and return what it is given."""
+        client.load(received)
+        given = self.method.prepare(client, received, t)
+        client.held, client.steps, client.losses = held_bytes(client, given), 0, {}
+        client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
+        return given
 
     def local_update(self, client: Client, received: Message, t: int) -> Message:
         """What a client does by default: load, prepare, train phase by phase, upload."""
-        client.load(received)
-        given = self.method.prepare(client, received, t)
-        client.held = held_bytes(client, given)
-        client.steps, client.losses = 0, {}
-        rng = seeds.generator(self.seed, "batches", t, client.id)
-        client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
+        given, rng = self.begin(client, received, t), seeds.generator(self.seed, "batches", t, client.id)
         for phase in self.method.plan(client, t):
-            self._train(client, phase, given, rng)
+            self.freeze(client.model, phase)
+            take_steps(self, client, phase, given, rng)
         return self.method.upload(client, given)
 
-    def map(self, function: Callable, items: Sequence) -> list:
-        """Apply a function to each item, ``workers`` at a time; one intra-op thread each on a CPU."""
+    @staticmethod
+    def freeze(model: Net, phase: Phase) -> None:
+        """Put the model in train mode, but for what the phase does not train."""
+        model.train()
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(phase.trains(name))
+        for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
+            own = list(module.parameters(recurse=False))
+            if own and not any(p.requires_grad for p in own):
+                module.eval()
+
+    def map(self, function: Callable, *items: Sequence) -> list:
+        """As Python's ``map``; on a CPU ``workers`` calls at a time, on one intra-op thread each."""
         threads = torch.get_num_threads()
         if self.device == "cpu":
             torch.set_num_threads(1)
         try:
-            if self.workers == 1 or len(items) == 1:
-                return [function(item) for item in items]
-            if self.device != "cpu":
-                function = _on_stream(function, self.device)
+            if self.workers == 1 or len(items[0]) == 1 or self.device != "cpu":
+                return list(map(function, *items))
             with ThreadPoolExecutor(self.workers) as pool:
-                return list(pool.map(function, items))
+                return list(pool.map(function, *items))
         finally:
             torch.set_num_threads(threads)
 
-    def _count(self, direction: str, message: Message) -> None:
+    def _count(self, direction: str, messages: Sequence[Message]) -> None:
         sums = self.traffic.setdefault(direction, {})
-        for name, (numbers, bytes_) in message_size(message).items():
-            old = sums.get(name, (0, 0))
-            sums[name] = (old[0] + numbers, old[1] + bytes_)
-
-    # --- local training -------------------------------------------------------------------------------------------
+        for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
+            before = sums.get(name, (0, 0))
+            sums[name] = before[0] + numbers, before[1] + nbytes
 
     def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch over a client's images: shuffled, augmented, normalised.
+        """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised.
 
-        The last incomplete batch is dropped unless the training's ``keep_last`` says otherwise. A client with less than
-        one batch keeps the one it has in any case: it would otherwise never train.
+        Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
         """
-        index, draws = self._epoch(indices, rng)
+        index, draws = self.epoch(indices, rng)
         pixels = augment.gather(self.images, index, draws, self.dataset.augmentation)
         labels, size = self.labels[index], self.training.batch_size
         for x, y in zip(pixels.split(size), labels.split(size), strict=True):
             yield augment.normalise(x, *self.constants), y
 
-    def _epoch(self, indices: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    def epoch(self, indices: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
         """The images of an epoch in their order, [n], and the draws for their augmentation, [n, 4]."""
         n, size = len(indices), self.training.batch_size
         kept = n if self.training.keep_last else max(n - n % size, min(n, size))
@@ -494,153 +182,87 @@ class Federation:
         draws = augment.draw(len(order), self.dataset.augmentation, rng).to(self.device)
         return indices[order.to(self.device)], draws
 
-    def plain_batches(self, indices: Tensor, size: int = 500) -> Iterator[Tensor]:
+    def plain_batches(self, indices: Tensor) -> Iterator[Tensor]:
         """Training images as they are, normalised, in order."""
-        for part in indices.split(size):
+        for part in indices.split(500):
             pixels = augment.gather(self.images, part, None, self.dataset.augmentation)
             yield augment.normalise(pixels, *self.constants)
 
-    def _train(self, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator) -> None:
-        model = client.model
-        parameters = []
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(phase.trains(name))
-            if parameter.requires_grad:
-                parameters.append(parameter)
-        model.train()
-        for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
-            own = list(module.parameters(recurse=False))
-            if own and not any(p.requires_grad for p in own):
-                module.eval()
-        optimizer = self.method.optimizer(client, parameters, given)
-        if self.captured and captured.can_be_captured(optimizer):
-            self._train_captured(client, phase, given, rng, optimizer)
-            return
-        loss, losses = self.method.loss, client.losses
-        batches = (batch for _ in range(phase.epochs) for batch in self.batches(client.indices, rng))
-        for x, y in itertools.islice(batches, self.training.local_steps):
-            terms = loss(model, x, y, given)
-            optimizer.zero_grad()
-            sum(terms.values()).backward()
-            optimizer.step()
-            client.steps += 1
-            for name, value in terms.items():  # sums stay on the device until the round ends
-                losses[name] = losses[name] + value.detach() if name in losses else value.detach()
-
-    def _train_captured(
-        self,
-        client: Client,
-        phase: Phase,
-        given: dict[str, Any],
-        rng: np.random.Generator,
-        optimizer: torch.optim.Optimizer,
-    ) -> None:
-        model, size = client.model, self.training.batch_size
-        epochs = [self._epoch(client.indices, rng) for _ in range(phase.epochs)]
-        sizes = [len(batch) for index, _ in epochs for batch in index.split(size)][: self.training.local_steps]
-        if not sizes:
-            return
-        index, draws = (torch.cat(parts)[: sum(sizes)] for parts in zip(*epochs, strict=True))
-        room = max(c.num_samples for c in self.clients) * phase.epochs
-        kind = captured.trained(model), captured.settings_of(optimizer), captured.shape_of(given), room
-        make = partial(captured.Trainer, self, model, optimizer, given, room)
-        trainer = self.recordings[id(model)].trainer(kind, make)
-        client.losses = trainer.train(given, index, draws, sizes, client.losses)
-        client.steps += len(sizes)
-
-    # --- rounds ---------------------------------------------------------------------------------------------------
-
     def sample(self, t: int) -> list[Client]:
-        """The clients of round ``t``."""
+        """The clients of round ``t``, by their numbers."""
         n = len(self.clients)
         k = max(1, round(self.participation * n))
-        if k == n:
-            return list(self.clients)
-        chosen = seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
+        chosen = range(n) if k == n else seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
         return [self.clients[i] for i in sorted(chosen)]
 
     def run_round(self) -> dict[str, Any]:
         """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
-        The entry holds ``round`` (from 1), ``accuracy`` in percent (not after a round without evaluation), mean loss
-        terms, ``seconds`` of training and aggregation, ``evaluation_seconds``, ``held_bytes`` (see `held_bytes`, the largest
-        of any client), and ``finite``: False once a loss or the server holds NaN or Inf.
+        It holds ``round`` (from 1), ``finite``, False once a loss or the server holds NaN or Inf, what `evaluation.evaluate`
+        says, mean loss terms, what crossed, ``held_bytes``, the most of any client, ``seconds`` of training and
+        aggregation, and ``evaluation_seconds``.
         """
-        t = self.rounds_done
-        begin = time.perf_counter()
-        clients = self.sample(t)
-        self.traffic = {}
+        t, begin = self.rounds_done, time.perf_counter()
+        clients, self.traffic = self.sample(t), {}
         self.server = self.method.round(self, self.server, clients, t)
         losses = _mean_losses(clients)
-        finite = all(map(math.isfinite, losses.values())) and _is_finite(self.server)
+        tensors = [value for value in tree_leaves(self.server) if isinstance(value, Tensor)]
+        finite = all(map(math.isfinite, losses.values())) and all(bool(value.isfinite().all()) for value in tensors)
         trained = time.perf_counter()
         self.rounds_done = t + 1  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
         if finite and (self.rounds_done % self.evaluate_every == 0 or self.rounds_done >= self.training.num_rounds):
-            entry |= evaluate.evaluate(self)
+            entry |= evaluation.evaluate(self)
         entry |= {f"loss/{name}": value for name, value in losses.items()}
-        for direction, names in self.traffic.items():
-            entry[f"{direction}_numbers"] = sum(n for n, _ in names.values())
-            entry[f"{direction}_bytes"] = sum(b for _, b in names.values())
-        entry["held_bytes"] = max(client.held for client in clients)
-        entry |= {"seconds": trained - begin, "evaluation_seconds": time.perf_counter() - trained}
+        for direction, sizes in self.traffic.items():
+            entry[f"{direction}_numbers"] = sum(numbers for numbers, _ in sizes.values())
+            entry[f"{direction}_bytes"] = sum(nbytes for _, nbytes in sizes.values())
+        entry |= {"held_bytes": max(client.held for client in clients), "seconds": trained - begin}
+        entry["evaluation_seconds"] = time.perf_counter() - trained
         self.history.append(entry)
         return entry
 
     def checkpoint(self) -> dict[str, Any]:
         """Everything that the rounds to come depend on; as every draw is keyed, no generator state is in it."""
-        return {
-            "rounds_done": self.rounds_done,
-            "server": self.server,
-            "memories": [client.memory for client in self.clients],
-            "history": self.history,
-            "traffic": self.traffic,
-        }
+        return {name: getattr(self, name) for name in KEPT} | {"memories": [client.memory for client in self.clients]}
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to where `checkpoint` was taken; a checkpoint that lacks something changes nothing and raises."""
-        values = [checkpoint[name] for name in ("rounds_done", "server", "history", "traffic")]
+        kept = {name: checkpoint[name] for name in KEPT}
         memories = list(zip(self.clients, checkpoint["memories"], strict=True))
-        self.rounds_done, self.server, self.history, self.traffic = values
+        vars(self).update(kept)
         for client, memory in memories:
             client.memory = memory
 
 
-def _on_stream(function: Callable, device: str) -> Callable:
-    """The function on a stream of its own, after all that the caller has asked for so far, and finished when it returns."""
-    begin = torch.cuda.current_stream(device)
-
-    def work(item: Any) -> Any:
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(begin)
-        with torch.cuda.stream(stream):
-            result = function(item)
-        stream.synchronize()
-        return result
-
-    return work
+Work = Callable[[Client, Message, int], Message]
+Train = Callable[[Federation, Sequence[Client], Sequence[Message], int], list[Message]]
 
 
-def _default_workers(device: str) -> int:
-    """``$FEDNB_WORKERS``, or one per core; on a GPU one."""
-    text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1.")
-    return int(text)
+def train_eagerly(federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:
+    """The clients one by one, or several side by side, step by step."""
+    return federation.each(clients, received, t, federation.local_update)
+
+
+def take_steps(
+    federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator
+) -> None:
+    """The SGD steps of a phase; the model holds the result."""
+    model, loss, losses = client.model, federation.method.loss, client.losses
+    optimizer = federation.method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)
+    batches = (batch for _ in range(phase.epochs) for batch in federation.batches(client.indices, rng))
+    for x, y in itertools.islice(batches, federation.training.local_steps):
+        terms = loss(model, x, y, given)
+        optimizer.zero_grad()
+        sum(terms.values()).backward()
+        optimizer.step()
+        client.steps += 1
+        for name, value in terms.items():  # sums stay on the device until the round ends
+            losses[name] = losses[name] + value.detach() if name in losses else value.detach()
 
 
 def _mean_losses(clients: Sequence[Client]) -> dict[str, float]:
     """Mean of each loss term over the SGD steps of a round."""
     steps = sum(client.steps for client in clients)
-    names = {name: None for client in clients for name in client.losses}
+    names = dict.fromkeys(name for client in clients for name in client.losses)
     return {n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1) for n in names}
-
-
-def _is_finite(value: Any) -> bool:
-    if isinstance(value, Tensor):
-        return not value.is_floating_point() or bool(value.isfinite().all())
-    if isinstance(value, Mapping):
-        return all(map(_is_finite, value.values()))
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_finite, value))
-    return True

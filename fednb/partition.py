@@ -16,7 +16,7 @@ class PartitionError(ValueError):
     """A request that no partition can meet; the message says why."""
 
 
-def _check(num_samples: int, num_clients: int, min_size: int) -> None:
+def _check(num_samples: int, num_clients: int, min_size: int, beta: float = 1.0) -> None:
     if num_clients < 1:
         raise PartitionError(f"num_clients is {num_clients}; there must be at least one client.")
     if num_clients * min_size > num_samples:
@@ -24,6 +24,15 @@ def _check(num_samples: int, num_clients: int, min_size: int) -> None:
             f"{num_clients} clients with at least {min_size} images each need {num_clients * min_size:,} images, "
             f"but there are only {num_samples:,}: take fewer clients or a smaller min_size."
         )
+    if not beta > 0:
+        raise PartitionError(f"beta is {beta}; the Dirichlet concentration must be positive.")
+
+
+def _never_met(max_draws: int, beta: float, num_clients: int, min_size: int) -> PartitionError:
+    return PartitionError(
+        f"None of {max_draws} Dirichlet draws with beta {beta} gave each of {num_clients} clients at least "
+        f"{min_size} images: take a larger beta, fewer clients, or a smaller min_size."
+    )
 
 
 def iid(labels: np.ndarray, num_clients: int, rng: np.random.RandomState) -> Parts:
@@ -44,35 +53,15 @@ def dirichlet(
 ) -> Parts:
     """Label shift by Dirichlet shares, with the published rule of MOON's code.
 
-    For each class k, shares p_k ~ Dir(beta, ..., beta) are drawn, and client j receives the fraction p_kj
-    of the class (MOON, section 4.1). The code does two things that the paper does not mention: a client
-    that already holds its equal share of all images gets nothing of the later classes, and the whole
-    draw is repeated until every client has ``min_size`` images.
-
-    Parameters
-    ----------
-    labels
-        Integer labels, shape [N].
-    beta
-        Concentration, > 0. Small: each client sees few classes. Large: nearly IID.
-    rng
-        NumPy's legacy generator. ``np.random.RandomState(0)`` gives the parties of MOON's Table 6.
-    min_size
-        Smallest number of images that a client may have.
-    balance
-        False leaves the cap on full clients out: the textbook rule.
-    max_draws
-        Bound on the repetitions.
-
-    Raises
-    ------
-    PartitionError
-        If the request is impossible, or ``max_draws`` draws did not meet it.
+    For each class k of the integer ``labels`` [N], shares p_k ~ Dir(beta, ..., beta) are drawn, and client j receives the
+    fraction p_kj of the class (MOON, section 4.1): a small beta leaves each client few classes, a large one is nearly IID.
+    The code does two things that the paper does not mention: a client that already holds its equal share of all images gets
+    nothing of the later classes (not so with ``balance`` False, the textbook rule), and the whole draw is repeated until
+    every client has ``min_size`` images. NumPy's legacy generator ``np.random.RandomState(0)`` gives the parties of MOON's
+    Table 6. A `PartitionError` says that a request is impossible, or that ``max_draws`` draws did not meet it.
     """
     labels = np.asarray(labels)
-    _check(len(labels), num_clients, min_size)
-    if not beta > 0:
-        raise PartitionError(f"beta is {beta}; the Dirichlet concentration must be positive.")
+    _check(len(labels), num_clients, min_size, beta)
     equal_share = len(labels) / num_clients
     for _ in range(max_draws):
         parts: list[list[int]] = [[] for _ in range(num_clients)]
@@ -107,31 +96,12 @@ def quantity(
 ) -> Parts:
     """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
 
-    Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random
-    permutation is then cut into parts of these sizes, so that the classes of each part are drawn alike.
-
-    Parameters
-    ----------
-    labels
-        Integer labels, shape [N]; only their number is read.
-    beta
-        Concentration, > 0. Small: a few clients have most images. Large: nearly equal sizes.
-    rng
-        NumPy's legacy generator, as for the other splits.
-    min_size
-        Smallest number of images that a client may have.
-    max_draws
-        Bound on the repetitions.
-
-    Raises
-    ------
-    PartitionError
-        If the request is impossible, or ``max_draws`` draws did not meet it.
+    Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random permutation
+    is then cut into parts of these sizes, so that the classes of each part are drawn alike. Of ``labels`` only the number is
+    read; otherwise as `dirichlet`.
     """
     n = len(labels)
-    _check(n, num_clients, min_size)
-    if not beta > 0:
-        raise PartitionError(f"beta is {beta}; the Dirichlet concentration must be positive.")
+    _check(n, num_clients, min_size, beta)
     order = rng.permutation(n)
     for _ in range(max_draws):
         shares = rng.dirichlet(np.repeat(beta, num_clients))
@@ -141,13 +111,6 @@ def quantity(
         if np.diff(ends, prepend=0, append=n).min() >= min_size:
             return np.split(order, ends)
     raise _never_met(max_draws, beta, num_clients, min_size)
-
-
-def _never_met(max_draws: int, beta: float, num_clients: int, min_size: int) -> PartitionError:
-    return PartitionError(
-        f"None of {max_draws} Dirichlet draws with beta {beta} gave each of {num_clients} clients at least "
-        f"{min_size} images: take a larger beta, fewer clients, or a smaller min_size."
-    )
 
 
 def n_way_k_shot(
@@ -184,38 +147,14 @@ def n_way_k_shot(
     Images of one class keep their order in the data set (the code's sort leaves it open): their numbers are
     the code's, the images themselves need not be.
 
-    Parameters
-    ----------
-    labels, test_labels
-        Integer labels from 0, shapes [N] and [N']; together they tell the number of classes K.
-    num_clients
-        20 in the paper.
-    n, stdev
-        Classes per client and their spread, in classes.
-    rng, class_rng
-        NumPy's legacy generator for n_i and k_i, Python's generator for the classes.
-        ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code.
-    k
-        Images per class and client.
-    mnist
-        The code's rules for MNIST: the shorter range of k_i, and 40 test images per class instead of 15.
-    draw
-        ``"normal"`` reads the standard deviation literally: n_i and k_i are rounded normal draws, clipped
-        to 2 .. K and to 1 .. train_shots_max; ``mnist`` then decides the test images alone.
-    train_shots_max
-        Images per block.
-    test_shots
-        Test images per client and class; None: the code's (see ``mnist``).
+    Labels are integers from 0, [N] and [N']; together they tell the number of classes K. ``n`` and ``stdev`` are in classes.
+    ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code, ``mnist`` its rules
+    for MNIST: the shorter range of k_i, and 40 test images per class instead of 15 (if ``test_shots`` is None). ``draw``
+    "normal" reads the standard deviation literally: n_i and k_i are rounded normal draws, clipped to 2 .. K and
+    1 .. train_shots_max.
 
-    Returns
-    -------
-    parts, test_parts
-        int64 indices into the training and into the test images, one array per client, sorted by class.
-
-    Raises
-    ------
-    PartitionError
-        If n exceeds the number of classes, a range is empty, or a class has too few images.
+    Returns int64 indices into the training and into the test images, one array per client, sorted by class. A
+    `PartitionError` says that n exceeds K, a range is empty, or a class has too few images.
     """
     labels, test_labels = np.asarray(labels), np.asarray(test_labels)
     num_classes = int(max(labels.max(initial=-1), test_labels.max(initial=-1))) + 1
@@ -283,33 +222,13 @@ def _blocks(labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: 
 def by_domain(
     labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: np.random.Generator, *, balanced: bool = True
 ) -> Parts:
-    """One client per domain, with ``per_domain`` of its images, or all if it has fewer.
+    """One client per domain, with ``per_domain`` of its images, or all if it has fewer; increasing int64 indices.
 
     FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and does not say how they
-    are chosen. RethinkFL, which it seems to be built on, draws from all images of a domain alike.
-
-    Parameters
-    ----------
-    labels, domains
-        Class and domain of each image, integers from 0, shapes [N].
-    per_domain
-        Images per client.
-    rng
-        One draw per client, in the order of the domains.
-    balanced
-        Draw one image of each class in turn (which classes come first is drawn too) until there are enough, so that
-        the numbers of images per class differ by at most one, unless a class has too few. False: draw without regard
-        to classes.
-
-    Returns
-    -------
-    list of int64 arrays, increasing
-        Client i has domain i.
-
-    Raises
-    ------
-    PartitionError
-        If ``per_domain`` is not positive, or a domain has no images.
+    are chosen. RethinkFL, which it seems to be built on, draws from all images of a domain alike (``balanced`` False).
+    Balanced, one image of each class is drawn in turn (which classes come first is drawn too) until there are enough, so
+    that the numbers of images per class differ by at most one, unless a class has too few. ``labels`` and ``domains`` are
+    integers from 0, [N]. A `PartitionError` says that ``per_domain`` is not positive, or that a domain has no images.
     """
     labels, domains = np.asarray(labels), np.asarray(domains)
     if per_domain < 1:

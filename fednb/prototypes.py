@@ -21,39 +21,24 @@ Prototypes = dict[str, Tensor]
 
 
 def class_means(z: Tensor, y: Tensor) -> Prototypes:
-    """The mean representation of each class that occurs, in the order of the classes (FedProc, equation 5).
-
-    Parameters
-    ----------
-    z, y
-        Representations [n, D] and labels [n].
-
-    Returns
-    -------
-    dict
-        ``vectors`` [P, D], ``labels`` [P], ``counts`` [P].
-    """
+    """The mean of the representations z [n, D] of each class in y [n], in the order of the classes (FedProc, equation 5)."""
     return mean_by_class({"vectors": z, "labels": y, "counts": torch.ones_like(y)})
 
 
 def mean_by_class(prototypes: Prototypes, weighted: bool = False) -> Prototypes:
     """One prototype per class, the mean of all that the set has of it, in the order of the classes.
 
-    Parameters
-    ----------
-    weighted
-        Weight each vector with its count; otherwise all have the same weight. Counts are summed either way.
+    With ``weighted`` each vector has its count as its weight; counts are summed either way.
     """
     vectors = prototypes["vectors"]
     labels, place = prototypes["labels"].unique(return_inverse=True)
+
+    def sums(values: Tensor) -> Tensor:
+        return values.new_zeros(len(labels), *values.shape[1:]).index_add_(0, place, values)
+
     weights = prototypes["counts"].to(vectors.dtype) if weighted else vectors.new_ones(len(vectors))
-    sums = vectors.new_zeros(len(labels), vectors.shape[1]).index_add_(0, place, vectors * weights[:, None])
-    totals = vectors.new_zeros(len(labels)).index_add_(0, place, weights)
-    means = {"vectors": sums / totals[:, None], "labels": labels}
-    if "counts" in prototypes:
-        counts = prototypes["counts"]
-        means["counts"] = counts.new_zeros(len(labels)).index_add_(0, place, counts)
-    return means
+    means = {"vectors": sums(vectors * weights[:, None]) / sums(weights)[:, None], "labels": labels}
+    return means | ({"counts": sums(prototypes["counts"])} if "counts" in prototypes else {})
 
 
 def join(sets: Sequence[Prototypes]) -> Prototypes:
@@ -74,13 +59,7 @@ def updated(old: Prototypes, new: Prototypes) -> Prototypes:
 
 
 def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
-    """The set with rows of zeros and label -1 at its end, so that it has ``capacity`` rows.
-
-    Raises
-    ------
-    ValueError
-        If there are more prototypes than that.
-    """
+    """The set with rows of zeros and label -1 at its end, so that it has ``capacity`` rows; more are a `ValueError`."""
     missing = capacity - len(prototypes["labels"])
     if missing < 0:
         raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
@@ -107,8 +86,8 @@ class WithPrototypes(FedAvg):
         return super().broadcast(server, client_id) | {"prototypes": self.sent(server, client_id)}
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        capacity = self.room(client, received)
-        return super().prepare(client, received, t) | {"prototypes": padded(received["prototypes"], capacity)}
+        prototypes = padded(received["prototypes"], self.room(client, received))
+        return super().prepare(client, received, t) | {"prototypes": prototypes}
 
     def room(self, client: Client, received: Message) -> int:
         """How many rows the received set is padded to: by default one per class."""
@@ -126,10 +105,7 @@ class WithPrototypes(FedAvg):
         return {"vectors": means["vectors"], "labels": means["labels"]}
 
     def merge(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
-        """The server's next prototypes: by default the mean over the clients that hold a class.
-
-        A class that none of them holds keeps the prototype that it has.
-        """
+        """The server's next prototypes: by default the mean over the clients that hold a class, or the one that it has."""
         return updated(server["prototypes"], mean_by_class(join([u["prototypes"] for u in uploads])))
 
     def sent(self, server: Server, client_id: int) -> Prototypes:

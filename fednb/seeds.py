@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,19 +10,15 @@ from contextlib import contextmanager
 import numpy as np
 import torch
 
+_GLOBAL = threading.RLock()  # torch's generator is one for all threads: who seeds it draws alone
+
 
 def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.random.Generator:
-    """Return the generator that belongs to (seed, purpose, round, client).
+    """The generator that belongs to (seed, purpose, round, client); the numbers must not be negative.
 
     Every draw of a run (sampling, batches, augmentation, initial weights) comes from such a generator,
     so that neither the order of execution, nor the number of jobs, nor other code can change a result.
-
-    Parameters
-    ----------
-    seed, round, client
-        Non-negative integers.
-    purpose
-        A word such as ``"batches"``; two purposes give independent streams.
+    The purpose is a word such as ``"batches"``; two purposes give independent streams.
     """
     return np.random.default_rng([seed, zlib.crc32(purpose.encode()), round, client])
 
@@ -32,9 +29,6 @@ def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> Iter
 
     Only for code that cannot take a generator, such as the weight initialisation of ``torch.nn``.
     """
-    before = torch.default_generator.get_state()
-    torch.default_generator.manual_seed(int(generator(seed, purpose, round, client).integers(2**63)))
-    try:
+    with _GLOBAL, torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(generator(seed, purpose, round, client).integers(2**63)))
         yield
-    finally:
-        torch.default_generator.set_state(before)

@@ -1,5 +1,6 @@
 """Fixtures that several test files share: an isolated ledger, tiny data sets, tiny networks, federations made of them."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -7,8 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from fednb import seeds
+from fednb import papers, seeds
 from fednb.data import Augmentation, Dataset
+from fednb.experiments import settings
 from fednb.federation import FedAvg, Federation, Training
 from fednb.models import Net, Output
 
@@ -48,6 +50,13 @@ def make_dataset():
         return Dataset(**values | more)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def names_of_settings():
+    """Everything that a run of a notebook may be told by name."""
+    fields = {f.name for cls in papers.methods().values() for f in dataclasses.fields(cls)}
+    return {"method", "dataset", "sampled", *settings.FIELDS, *fields}
 
 
 class BatchNormNet(Net):

@@ -2,20 +2,25 @@
 
 import ast
 import json
+import math
 import os
 import re
+import socket
+import sqlite3
 import subprocess
 import sys
 import time
 
 import nbformat
+import pandas as pd
 import pytest
+import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fednb import assignments, course, grading, papers, sweep
+from fednb import ROOT, course, papers
 from fednb.__main__ import main
-from fednb.assignments import CourseError
-from fednb.data import ROOT
+from fednb.course import CourseError, fence, grading, handout, tools
+from fednb.experiments import execute
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 DOUBLE = '''def double(x):
@@ -87,6 +92,7 @@ def short(tmp_path, monkeypatch):
         new_markdown_cell("**Exercise 2** (medium, 10 minutes, 3 points). Mean. *Hint: divide.*"),
         code("e2", MEAN),
         code("e2c", MEAN_CHECK, output="old"),
+        code("e2s", "print(mean([1, 2], [1, 1]))", output="1.5"),  # shows what the solution is good for
         new_markdown_cell("**Exercise 3** (predict, 5 minutes, 1 + 4 points). Which?"),
         code("e3", PREDICT),
         code("e3c", PREDICT_CHECK),
@@ -129,14 +135,6 @@ RIGHT = {"exercise_1": solved(DOUBLE), "exercise_2": solved(MEAN), "exercise_3":
 # --- what a notebook says about its exercises -------------------------------------------------------------------------
 
 
-def test_an_exercise_is_read_from_its_heading_and_cells(short):
-    one, two, three = assignments.exercises(assignments.source("short"))
-    assert (one.number, one.level, one.minutes, one.points) == (1, "easy", 5, [2])
-    assert [kind for kind, _ in one.parts()] == [kind for kind, _ in two.parts()] == ["solution", "check"]
-    assert [kind for kind, _ in three.parts()] == ["solution", "check", "answer"]
-    assert three.points == [1, 4]
-
-
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -150,21 +148,7 @@ def test_a_notebook_that_says_it_wrongly_is_an_error_that_says_what_to_write(sho
         cell.source = cell.source.replace(old, new)
     nbformat.write(nb, short)
     with pytest.raises(CourseError, match=re.escape(said)):
-        assignments.source("short")
-
-
-def test_exercises_and_sections_may_share_a_cell_and_a_written_one_gets_a_place_for_the_answer(short):
-    nb = read(short)
-    nb.cells = nb.cells[:-2]
-    nb.cells.append(
-        new_markdown_cell("**Exercise 4** (research, an evening, 10 points, written). Why?\n\n## 2 · Summary\n\nDone.")
-    )
-    nbformat.write(nb, short)
-    nb = assignments.source("short")
-    assert assignments.exercises(nb)[-1].minutes is None
-    *_, heading, answer, summary = nb.cells
-    assert heading.source.endswith("Why?") and summary.source == "## 2 · Summary\n\nDone."
-    assert answer.metadata["nbgrader"]["points"] == 10 and answer.metadata["nbgrader"]["solution"]
+        handout.source("short")
 
 
 def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_next_exercise(short):
@@ -175,7 +159,7 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     by_id["e3a"].source = by_id["e3a"].source + "\n\n" + nb.cells[-2].source
     nb.cells = [cell for cell in nb.cells if cell.id != "e2c" and cell is not nb.cells[-2]]
     nbformat.write(nb, short)
-    nb = assignments.source("short")
+    nb = handout.source("short")
     graded = [c for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade_id", "").startswith("exercise-")]
     assert [c.metadata["nbgrader"]["grade_id"] for c in graded] == [
         *("exercise-1", "exercise-1-check", "exercise-2", "exercise-2-check"),
@@ -185,29 +169,15 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     assert graded[6].source == ANSWER and nb.cells[-2].source == "## 2 · Summary\n\nDone."
 
 
-def test_a_cell_that_asserts_nothing_shows_what_the_solution_is_good_for(short):
-    nb = read(short)
-    place = next(i for i, cell in enumerate(nb.cells) if cell.id == "e2c")
-    nb.cells.insert(place + 1, code("e2s", "print(mean([1, 2], [1, 1]))", output="1.5"))
-    nbformat.write(nb, short)
-    nb = assignments.source("short")
-    assert [one.points for one in assignments.exercises(nb)] == [[2], [3], [1, 4]]
-    (shown,) = (cell for cell in nb.cells if cell.id == "e2s")
-    assert shown.outputs and "nbgrader" not in shown.metadata and assignments.SKIP in shown.metadata["tags"]
-
-
 def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
-    nb = assignments.source("short")
+    nb = handout.source("short")
     by_id = {cell.id: cell for cell in nb.cells}
-    skipped = {name for name, cell in by_id.items() if assignments.SKIP in cell.metadata.get("tags", [])}
-    assert skipped == {"part-check", "seen", "course-ready", "last"}
-    assert by_id["seen"].outputs and not by_id["e2c"].outputs
+    skipped = {name for name, cell in by_id.items() if handout.SKIP in cell.metadata.get("tags", [])}
+    assert skipped == {"part-check", "seen", "course-ready", "e2s", "last"}
+    assert by_id["seen"].outputs and by_id["e2s"].outputs and not by_id["e2c"].outputs
     assert by_id["imports"].metadata["nbgrader"]["locked"] and not by_id["e1"].metadata["nbgrader"]["locked"]
-    points = {
-        c.metadata["nbgrader"]["grade_id"]: c.metadata["nbgrader"].get("points")
-        for c in nb.cells
-        if "nbgrader" in c.metadata
-    }
+    marks = [cell.metadata["nbgrader"] for cell in nb.cells if "nbgrader" in cell.metadata]
+    points = {mark["grade_id"]: mark.get("points") for mark in marks}
     assert points == {"imports": None, "exported": None, "exercise-1": None, "exercise-1-check": 2, "exercise-2": None} | {
         "exercise-2-check": 3,
         "exercise-3": None,
@@ -218,10 +188,10 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
 
 
 def test_bodies_of_functions_are_marked_and_nothing_else():
-    source, number = assignments.blank(EXPORT)
+    source, number = handout.blank(EXPORT)
     assert number == 2
     ast.parse(source)
-    assert assignments.solution_lines(source) == {
+    assert handout.solution_lines(source) == {
         "# by two",
         "return x / 2",
         "both = self.a + self.b + 0 * self.size",
@@ -234,7 +204,7 @@ def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(sh
     nb = read(short)
     nb.cells.insert(4, code("variant", "both = self.a + self.b + 0 * self.size", output="3"))
     nbformat.write(nb, short)
-    nb = assignments.source("short", "implementation")
+    nb = handout.source("short", "implementation")
     names = {c.metadata["nbgrader"]["grade_id"]: c for c in nb.cells if "nbgrader" in c.metadata}
     assert list(names) == ["imports", "part-1", "part-1-check", "whole-check"]
     assert names["part-1-check"].metadata["nbgrader"]["points"] == 2 == names["whole-check"].metadata["nbgrader"]["points"]
@@ -246,19 +216,19 @@ def test_an_implementation_leaves_out_exercises_and_what_repeats_the_solution(sh
 
 
 def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(tmp_path, monkeypatch):
-    nb = assignments.source("01_moon")
+    nb = handout.source("01_moon")
     (run,) = (cell for cell in nb.cells if "run" in cell.metadata.get("tags", []))
-    assert assignments.SKIP in run.metadata["tags"]
+    assert handout.SKIP in run.metadata["tags"]
     nbformat.write(nb, tmp_path / "01_moon.ipynb")
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    cells = sweep.reduced("01_moon").cells
+    cells = execute.reduced("01_moon").cells
     assert [cell.source for cell in cells if "run" in cell.metadata["tags"]] == [run.source]
-    assert not any(assignments.SKIP in cell.metadata["tags"] for cell in cells)
+    assert not any(handout.SKIP in cell.metadata["tags"] for cell in cells)
 
 
 def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
     def numbers(seed, purpose):
-        monkeypatch.setenv(course.SEED, seed)
+        monkeypatch.setenv(tools.SEED, seed)
         return tuple(course.draws(purpose).integers(1000, size=4))
 
     assert numbers("1", "a") == numbers("1", "a")
@@ -266,10 +236,10 @@ def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
 
 
 @pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
-@pytest.mark.parametrize("kind", assignments.KINDS)
+@pytest.mark.parametrize("kind", handout.KINDS)
 def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
-    nb = assignments.source(path.stem, kind)
-    assert len(set(assignments.ids(nb))) == len(assignments.ids(nb))
+    nb = handout.source(path.stem, kind)
+    assert len(set(handout.ids(nb))) == len(handout.ids(nb))
     for cell in nb.cells:
         if cell.cell_type == "code" and cell.metadata.get("nbgrader", {}).get("grade"):
             last = ast.parse(cell.source).body[-1]  # nbgrader takes the value of a last line for points
@@ -277,7 +247,7 @@ def test_every_notebook_is_an_assignment_of_both_kinds(path, kind):
 
 
 def test_the_whole_asks_for_every_method_of_the_notebook_whatever_a_student_puts_into_METHODS():
-    hidden = assignments.WHOLE.replace("{name}", "00_foundations").partition("### BEGIN HIDDEN TESTS\n")[2]
+    hidden = handout._text("whole_check.j2", name="00_foundations").partition("### BEGIN HIDDEN TESTS\n")[2]
     only_easy = {"papers": papers, "METHODS": {"SOLO": None}, "of_this_notebook": ["SOLO"], "dataset": "digits"}
     with pytest.raises(AssertionError, match=r"asked for are .*SCAFFOLD"):
         exec(hidden, only_easy)
@@ -292,10 +262,42 @@ def test_a_hand_out_tells_which_implementations_it_would_give_away():
 def test_a_file_with_odd_metadata_has_no_vote_on_what_is_graded(tmp_path):
     odd = ["text", {"assignment": ["list"]}, {"assignment": 7}, {}, None, {"assignment": "01_moon-exercises"}]
     for number, said in enumerate(odd):
-        nb = {"nbformat": 4, "nbformat_minor": 5, "metadata": {"fednb": said}, "cells": []}
-        (tmp_path / f"student-{number}.ipynb").write_text(json.dumps(nb))
+        (tmp_path / f"student-{number}.ipynb").write_text(json.dumps({"metadata": {"fednb": said}, "cells": []}))
     (tmp_path / "bare.ipynb").write_text('{"nbformat": 4, "nbformat_minor": 5, "cells": []}')
-    assert grading._assignment_of(tmp_path) == "01_moon-exercises"
+    assert grading.assignment_of(grading.submissions(tmp_path, "01_moon")) == "01_moon-exercises"
+
+
+def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_followed(tmp_path):
+    (tmp_path / "secret").write_text("of the teacher")
+    (tmp_path / "in" / "folder").mkdir(parents=True)
+    for name in ("--help.ipynb", "=1+1.ipynb", "anna.ipynb", "anna.txt"):
+        (tmp_path / "in" / name).write_text("{}")
+    for place in ("link.ipynb", "folder/90_short.ipynb"):
+        (tmp_path / "in" / place).symlink_to(tmp_path / "secret")
+    found = {one.student: one for one in grading.submissions(tmp_path / "in", "90_short")}
+    assert list(found) == ["_help", "_1_1", "anna", "anna_3", "folder", "link"]
+    assert found["anna_3"].remarks == ["another file is anna's too"]
+    for name in ("folder", "link"):
+        assert found[name].path is None and not found[name].content()
+        assert found[name].remarks == ["a link is not followed", "nothing was handed in"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("I could not open the file.", "a.ipynb cannot be read as a notebook"),
+        ("[1, 2]", "a.ipynb cannot be read as a notebook"),
+        ('{"nbformat": 4, "nbformat_minor": 5, "metadata": [], "cells": 7}', "a.ipynb cannot be read as a notebook"),
+        ("[" * 10**6, "a.ipynb cannot be read as a notebook"),
+        (" " * (grading.LARGEST + 1), "a.ipynb is larger than 20 MB"),
+    ],
+)
+def test_what_cannot_be_read_is_excused_by_the_untouched_hand_out(text, said, short, tmp_path):
+    (tmp_path / "a.ipynb").write_text(text)
+    grader, one = object.__new__(grading.Grader), grading.Submission("a", tmp_path / "a.ipynb")
+    grader.assignment, grader.released = "90_short-exercises", handout.source("short")
+    nb = grader.submitted(one)
+    assert said in one.remarks[0] and said in nb.cells[0].source and nb.cells[1:] == grader.released.cells[1:]
 
 
 def test_rounds_tell_a_wrong_implementation_from_the_released_one():
@@ -325,7 +327,7 @@ def handed_out(short, tmp_path, capsys):
 def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out, tmp_path, capsys):
     text = handed_out.read_text()
     assert not [secret for secret in SECRET if secret in text]
-    assert text.count("raise NotImplementedError()") >= 3 and course.ANSWER in text
+    assert text.count("raise NotImplementedError()") >= 3 and tools.ANSWER in text
     mine = tmp_path / "mine" / "90_short.ipynb"
     change(handed_out, mine, exercise_1=solved(DOUBLE), exercise_2="def mean(x, weights):\n    return np.mean(x)")
     assert main(["course", "check", str(mine)]) == 1
@@ -349,21 +351,6 @@ def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, mo
     assert {"np", "half", "METHODS"} <= set(shell.user_ns) and not {"double", "prediction"} & set(shell.user_ns)
 
 
-def test_a_changed_hidden_test_is_graded_again(handed_out, tmp_path, monkeypatch):
-    graded = []
-    monkeypatch.setattr(grading, "_autograde", lambda *given: graded.append(given[2]))
-    monkeypatch.setattr(grading, "call", lambda *given: "")
-    monkeypatch.setattr(grading, "_write_scores", lambda *given: None)
-    change(handed_out, tmp_path / "in" / "anna.ipynb", **RIGHT)
-    for _ in range(2):
-        grading.grade(tmp_path / "in", folder=tmp_path / "course")
-    assert graded == ["anna"]
-    source = tmp_path / "course" / "source" / "90_short-exercises" / "90_short.ipynb"
-    source.write_text(source.read_text().replace("number = int(", "number = 2 * int("))
-    grading.grade(tmp_path / "in", folder=tmp_path / "course")
-    assert graded == ["anna", "anna"], "the hand-out is the same, but what grades it is not"
-
-
 # --- grading: minutes -------------------------------------------------------------------------------------------------
 
 
@@ -371,141 +358,147 @@ def cell_of(nb, name):
     return next(c for c in nb.cells if c.metadata.get("nbgrader", {}).get("grade_id") == name)
 
 
-def hand_in(folder, handed_out):
-    """Thirty submissions; the scores that they must get (exercise 1: 2, exercise 2: 3, exercise 3: 1 and 4 by hand)."""
-    expected = {}
+def duplicate(nb):
+    place = nb.cells.index(cell_of(nb, "exercise-1"))
+    nb.cells.insert(place, nbformat.from_dict(json.loads(json.dumps(nb.cells[place]))))
 
-    def submit(student, score, *, edit=None, text=None, **sources):
-        path = folder / f"{student}.ipynb"
-        if text is None:
-            nb = change(handed_out, path, **sources)
-            if edit:
-                edit(nb)
-                path.write_text(json.dumps(nb))
-        else:
-            path.write_text(text)
-        expected[student] = score
 
-    def duplicate(nb):
-        place = nb.cells.index(cell_of(nb, "exercise-1"))
-        nb.cells.insert(place, nbformat.from_dict(json.loads(json.dumps(nb.cells[place]))))
+def delete(nb):
+    for name in ("exercise-1", "exercise-2-check", "imports"):
+        nb.cells.remove(cell_of(nb, name))
 
-    def delete(nb):
-        for name in ("exercise-1", "exercise-2-check", "imports"):
-            nb.cells.remove(cell_of(nb, name))
 
-    def skip(nb):
-        for name in ("exercise-1-check", "exercise-2-check"):
-            cell_of(nb, name).metadata["tags"] = ["skip-execution"]
+def skip(nb):
+    for name in ("exercise-1-check", "exercise-2-check"):
+        cell_of(nb, name).metadata["tags"] = ["skip-execution"]
 
-    def disown(nb):
-        cell_of(nb, "exercise-1-check").metadata["nbgrader"]["grade"] = False
-        cell_of(nb, "exercise-2-check").metadata["nbgrader"]["points"] = 300
-        cell_of(nb, "exercise-2").metadata["nbgrader"] = {"grade_id": "my-own", "solution": True}
 
-    def old_format(nb):
-        nb["nbformat_minor"] = 4
-        for cell in nb.cells:
-            del cell["id"]
+def disown(nb):
+    cell_of(nb, "exercise-1-check").metadata["nbgrader"]["grade"] = False
+    cell_of(nb, "exercise-2-check").metadata["nbgrader"]["points"] = 300
+    cell_of(nb, "exercise-2").metadata["nbgrader"] = {"grade_id": "my-own", "solution": True}
 
-    def helped(nb):
-        nb.cells.insert(nb.cells.index(cell_of(nb, "exercise-1")), code("mine", "two = 2"))
 
-    def moved(nb):
-        nb.cells.append(nb.cells.pop(nb.cells.index(cell_of(nb, "exercise-1"))))
+def old_format(nb):
+    nb["nbformat_minor"] = 4
+    for cell in nb.cells:
+        del cell["id"]
 
-    submit("untouched", 0)
-    submit("half", 2, exercise_1=solved(DOUBLE))
-    submit("constant", 0, exercise_1="def double(x):\n    return 4")
-    submit("answered", 6, **RIGHT, exercise_3_answer="Because I say so.")
-    submit("edited-tests", 0, exercise_1_check="pass", exercise_2_check="pass", exported="print('other')")
-    submit("skipped-tests", 0, edit=skip)
-    submit("disowned-tests", 3, edit=disown, exercise_2=solved(MEAN))
-    submit("duplicate", 4, edit=duplicate, **RIGHT)
-    submit("deleted", 4, edit=delete, **RIGHT)
-    submit("moved", 4, edit=moved, **RIGHT)
-    submit("syntax", 4, **RIGHT | {"exercise_1": "def double(x:\n    return 2 * x"})
-    submit("endless", 4, **RIGHT | {"exercise_1": "while True:\n    pass"})
-    submit(
-        "warns",
-        6,
-        **RIGHT | {"exercise_1": "import sys\n\ndef double(x):\n    print('!', file=sys.stderr)\n    return x + x"},
-    )
-    submit("helped", 6, edit=helped, **RIGHT | {"exercise_1": "def double(x):\n    return two * x"})
-    submit("old-format", 6, edit=old_format, **RIGHT)
-    submit("died", 0, **RIGHT | {"exercise_2": "import os\n\nos._exit(0)"})
-    submit("not-a-notebook", 0, text="I could not open the file.")
-    submit("cut-off", 0, text=handed_out.read_text()[:2000])
-    submit("list", 0, text="[1, 2]")
-    submit("other", 0, edit=lambda nb: nb.metadata["fednb"].update(assignment="91_other-exercises"), **RIGHT)
-    (folder / "scan.pdf").write_bytes(b"%PDF\xff\x00")
+
+def break_metadata(nb):
+    nb.metadata |= {"kernelspec": {"name": "../../none"}, "celltoolbar": 1, "widgets": {"x": 1}}
+    for cell in nb.cells:
+        cell.metadata = {"nbgrader": {"schema_version": 99, "grade_id": ["list"]}, "tags": "text"}
+
+
+def other_ids(nb):
+    for number, cell in enumerate(nb.cells):
+        cell["id"] = f"mine-{number}"
+
+
+def helped(nb):
+    nb.cells.insert(nb.cells.index(cell_of(nb, "exercise-1")), code("mine", "two = 2"))
+
+
+def moved(nb):
+    nb.cells.append(nb.cells.pop(nb.cells.index(cell_of(nb, "exercise-1"))))
+
+
+def other_assignment(nb):
+    nb.metadata["fednb"].update(assignment="91_other-exercises")
+
+
+def undone(nb):
+    for number in (1, 2, 3):
+        cell_of(nb, f"exercise-{number}").source = tools.STUB
+
+
+DANGEROUS = ("spy", "upward", "kill", "forks", "children", "threads", "memory", "disk")
+
+
+def hand_in(folder, handed_out, port):
+    """Thirty-seven submissions; the scores that they must get, and what the remarks must say."""
+    expected = {"nothing": (0, "nothing was handed in"), "link": (0, "a link is not followed; nothing was handed in")}
+    expected |= {"Ann_O_Neil": (6, ""), "as-nbgrader": (6, ""), "scan": (0, "scan.pdf cannot be read as a notebook")}
+    names = {"GRADEBOOK": handed_out.parents[2] / "gradebook.db", "HANDED_IN": folder, "COURSE": handed_out.parents[2]}
+    for student, given in yaml.safe_load((ROOT / "tests" / "submissions.yaml").read_text()).items():
+        if student in DANGEROUS and not fence.closed():  # they would do what they are made for
+            continue
+        edit, score, remark = given.pop("edit", None), given.pop("score"), given.pop("remark", "")
+        for name, value in {**names, "PORT": port}.items():
+            given = {cell: text.replace(name, repr(value if name == "PORT" else str(value))) for cell, text in given.items()}
+        nb = change(handed_out, folder / f"{student}.ipynb", **RIGHT | given)
+        if edit:
+            globals()[edit](nb)
+            (folder / f"{student}.ipynb").write_text(json.dumps(nb))
+        expected[student.replace("--", "_")] = score, remark
+    (folder / "scan.pdf").write_text("%PDF")
+    (folder / "right.txt").write_text("again")
+    (folder / "link.ipynb").symlink_to(names["GRADEBOOK"])
     (folder / "nothing").mkdir()
     change(handed_out, folder / "Ann O'Neil" / "90_short.ipynb", **RIGHT)
     change(handed_out, folder / "as-nbgrader" / "90_short-exercises" / "90_short.ipynb", **RIGHT)
-    expected |= {"scan": 0, "nothing": 0, "Ann_O_Neil": 6, "as-nbgrader": 6}
-    for number in range(30 - len(expected)):
-        submit(f"right-{number}", 6, **RIGHT)
-    return expected
+    second = sorted(path.name for path in folder.iterdir()).index("right.txt")
+    return expected | {f"right_{second}": (0, "another file is right's too")}
 
 
-REMARKS = {
-    "constant": "exercise-1-check: AssertionError: double(",
-    "duplicate": "exercise-1 is there twice: it counts as not done",
-    "deleted": "imports is missing; exercise-1 is missing; exercise-2-check is missing; exercise-1-check: not done yet",
-    "syntax": "exercise-1-check: SyntaxError: ",
-    "endless": "exercise-1-check: stopped, as it took too long",
-    "died": "executing it failed, so it scores zero: ",
-    "not-a-notebook": "not-a-notebook.ipynb cannot be read as a notebook",
-    "cut-off": "cut-off.ipynb cannot be read as a notebook",
-    "list": "list.ipynb cannot be read as a notebook",
-    "scan": "scan.pdf cannot be read as a notebook",
-    "other": "other.ipynb is the hand-out of 91_other-exercises, not of 90_short-exercises",
-    "nothing": "nothing was handed in",
-    "untouched": "exercise-1-check: not done yet; exercise-2-check: not done yet; exercise-3-check: not done yet",
-}
+def table(path):
+    rows = pd.read_csv(path, dtype={"student": str}, keep_default_na=False, na_values={"score": [""]})
+    return rows.set_index("student").to_dict("index")
 
 
 @pytest.mark.course
-def test_thirty_submissions_are_graded_in_one_go(handed_out, tmp_path, capsys):
-    folder = tmp_path / "handed in"
+def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_out, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("A_TOKEN", "s3cret")
+    folder, course_folder = tmp_path / "handed in", tmp_path / "course"
     folder.mkdir()
-    expected = hand_in(folder, handed_out)
-    assert len(expected) == 30
-    begin = time.monotonic()
-    command = ["course", "grade", str(folder), "--course", str(tmp_path / "course")]
-    assert main(command) == 0
-    assert "30 submissions" in capsys.readouterr().out
-    took = time.monotonic() - begin
-    table = tmp_path / "course" / "90_short-exercises.csv"
-    rows = {row["student"]: row for row in grading.scores(table)}
-    assert {student: float(row["score"]) for student, row in rows.items()} == expected
-    assert {row["max_score"] for row in rows.values()} == {"10.0"}
-    for student, row in rows.items():
-        cells = [row[f"exercise-{name}"] for name in ("1-check", "2-check", "3-check", "3-answer")]
-        assert sum(float(points) for points in cells) == expected[student]
-        assert float(row["to_grade_by_hand"]) == (4 if student == "answered" else 0)
-    assert len({row["seed"] for row in rows.values()}) == 30
-    for student, remark in REMARKS.items():
-        assert remark in rows[student]["remarks"], (student, rows[student]["remarks"])
-    for student in rows:
-        page = (tmp_path / "course" / "feedback" / student / "90_short-exercises" / "90_short.html").read_text()
-        assert "Exercise 1" in page
-        if student in ("not-a-notebook", "died", "other"):
-            assert "Not graded." in page
-    before, begin = table.read_bytes(), time.monotonic()
-    assert main(command) == 0  # nothing has changed: only the tables are written again
-    assert table.read_bytes() == before
-    assert time.monotonic() - begin < took / 2
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        expected = hand_in(folder, handed_out, server.getsockname()[1])
+        before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+        command = ["course", "grade", str(folder), "--course", str(course_folder), "--timeout", "12", "--limit", "60"]
+        assert main(command) == 0
+    assert f"{len(expected)} submissions" in capsys.readouterr().out
+    rows = table(course_folder / "90_short-exercises.csv")
+    assert {student: row["score"] for student, row in rows.items()} == {name: score for name, (score, _) in expected.items()}
+    for student, (score, remark) in expected.items():
+        assert remark in rows[student]["remarks"] and (remark or not rows[student]["remarks"]), rows[student]
+        page = (course_folder / "feedback" / student / "90_short-exercises" / "90_short.html").read_text()
+        assert "Exercise 1" in page and (score or not remark or "check: " in remark or "Not graded." in page), student
+    assert {row["to_grade_by_hand"] for name, row in rows.items() if name != "answered"} == {0}
+    assert rows["answered"]["to_grade_by_hand"] == 4 and rows["right"]["max_score"] == 10
+    assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+    graded = []
+    monkeypatch.setattr(grading.Grader, "execute", lambda self, one, *_: graded.append(one.student) or ("", []))
+    assert main(command) == 0 and not graded  # nothing has changed: only the table is written again
+    solved = course_folder / "source" / "90_short-exercises" / "90_short.ipynb"
+    solved.write_text(solved.read_text().replace("number = int(", "number = 2 * int("))
+    assert main(command) == 0 and len(graded) == len(expected), "the hand-out is the same, but what grades it is not"
+    with sqlite3.connect(course_folder / "gradebook.db") as book:
+        book.execute("UPDATE grade SET auto_score = 0")
+    assert main(command) == 2
+    assert "The gradebook has other points than were made for " in capsys.readouterr().err
 
 
 @pytest.mark.course
-def test_a_loop_that_cannot_be_interrupted_ends_at_the_limit(handed_out, tmp_path):
-    change(handed_out, tmp_path / "in" / "stubborn.ipynb", **RIGHT | {"exercise_1": "sum(range(10**13))"})
+def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_path, monkeypatch):
+    nb = read(short)
+    nb.cells[2].source += "\nimport os, time\n\nif 'FEDNB_CELL_TIMEOUT' in os.environ:\n    time.sleep(60)"
+    nbformat.write(nb, short)
+    handed_out = course.release("short", folder=tmp_path / "course")
+    change(handed_out, tmp_path / "in" / "anna.ipynb", **RIGHT)
+    (row,) = table(grading.grade(tmp_path / "in", folder=tmp_path / "course", timeout=2)).values()
+    assert math.isnan(row["score"]) and "no points yet, as the hand-out's own exported took too long" in row["remarks"]
+    assert not (tmp_path / "course" / "submitted" / "anna" / "90_short-exercises" / "state.json").exists()
+
+
+@pytest.mark.course
+def test_without_namespaces_limits_still_hold_and_it_is_said(handed_out, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(fence, "closed", lambda: False)
     change(handed_out, tmp_path / "in" / "right.ipynb", **RIGHT)
-    path = grading.grade(tmp_path / "in", folder=tmp_path / "course", timeout=20, limit=45)
-    right, stubborn = grading.scores(path)
-    assert (float(right["score"]), float(stubborn["score"])) == (6, 0)
-    assert "not finished after 45 s" in stubborn["remarks"]
+    change(handed_out, tmp_path / "in" / "stubborn.ipynb", **RIGHT | {"exercise_1": "sum(range(10**13))"})
+    rows = table(grading.grade(tmp_path / "in", folder=tmp_path / "course", timeout=10, limit=25))
+    assert rows["right"]["score"] == 6 and rows["stubborn"]["score"] == 0
+    assert "There are no namespaces here" in capsys.readouterr().out
 
 
 # --- every notebook: minutes ------------------------------------------------------------------------------------------
@@ -513,7 +506,7 @@ def test_a_loop_that_cannot_be_interrupted_ends_at_the_limit(handed_out, tmp_pat
 
 def solutions(name, kind):
     """The solved cells of an assignment, by grade id, without the markers."""
-    cells = [c for c in assignments.source(name, kind).cells if c.metadata.get("nbgrader", {}).get("solution")]
+    cells = [c for c in handout.source(name, kind).cells if c.metadata.get("nbgrader", {}).get("solution")]
     return {c.metadata["nbgrader"]["grade_id"]: solved(c.source) or "In words." for c in cells}
 
 
@@ -522,15 +515,15 @@ def lines_of(cells):
 
 
 @pytest.mark.course
-@pytest.mark.parametrize("kind", assignments.KINDS)
+@pytest.mark.parametrize("kind", handout.KINDS)
 @pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
-def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
+def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked_soon(path, kind, tmp_path):
     pytest.importorskip("nbgrader")
-    source, folder = assignments.source(path.stem, kind), tmp_path / "course"
+    source, folder = handout.source(path.stem, kind), tmp_path / "course"
     handed_out = read(course.release(path.stem, kind, folder))
-    secret = set().union(*(assignments.solution_lines(cell.source) for cell in source.cells))
+    secret = set().union(*(handout.solution_lines(cell.source) for cell in source.cells))
     for cell in source.cells:  # what stands elsewhere in the text is no secret
-        own = assignments.solution_lines(cell.source)
+        own = handout.solution_lines(cell.source)
         secret -= {line.strip() for line in cell.source.splitlines()} - own
     assert len(secret) >= 3  # 06's method is two functions of three lines
     assert not secret & lines_of(handed_out.cells)
@@ -542,39 +535,30 @@ def test_solved_half_solved_and_untouched_submissions(path, kind, tmp_path):
         elif before.cell_type == "code":
             assert not after.outputs
 
-    mine = solutions(path.stem, kind)
-    half = list(mine)[: (len(mine) + 1) // 2]
     released = folder / "release" / f"{path.stem}-{kind}" / path.name
     sweep = f"sweeps/{path.stem}.yaml"
     assert (released.parent / sweep).read_bytes() == (path.parent / sweep).read_bytes()
-    names = {name: name.replace("-", "_") for name in mine}
-    change(released, tmp_path / "in" / "solved.ipynb", **{names[n]: mine[n] for n in mine})
-    change(released, tmp_path / "in" / "half.ipynb", **{names[n]: mine[n] for n in half})
-    change(released, tmp_path / "in" / "untouched.ipynb")
-    rows = {row["student"]: row for row in grading.scores(grading.grade(tmp_path / "in", folder=folder, timeout=200))}
     graded = {c.metadata["nbgrader"]["grade_id"]: c for c in handed_out.cells if c.metadata.get("nbgrader", {}).get("grade")}
     by_hand = {name for name, cell in graded.items() if cell.cell_type == "markdown"}
+    if kind == "exercises" or path.stem == "01_moon":
+        begin = time.monotonic()
+        told = dict(course.check(released))  # as a student would, before anything is done
+        assert time.monotonic() - begin < 60  # 20 s on an idle machine
+        assert told == {name: "no answer yet" if name in by_hand else "not done yet" for name in graded}
+
+    mine = solutions(path.stem, kind)
+    change(released, tmp_path / "in" / "solved.ipynb", **{name.replace("-", "_"): mine[name] for name in mine})
+    row = table(grading.grade(tmp_path / "in", folder=folder, timeout=200))["solved"]
     points = {name: cell.metadata["nbgrader"]["points"] for name, cell in graded.items()}
-    assert {n: float(rows["solved"][n]) for n in graded} == {n: 0 if n in by_hand else p for n, p in points.items()}, rows[
-        "solved"
-    ]
-    assert float(rows["solved"]["to_grade_by_hand"]) == sum(points[n] for n in by_hand)
-    assert float(rows["solved"]["max_score"]) == sum(points.values())
-    assert float(rows["untouched"]["score"]) == float(rows["untouched"]["to_grade_by_hand"]) == 0
-    if kind == "exercises":
-        expected = {n: p if n.removesuffix("-check") in half and n not in by_hand else 0 for n, p in points.items()}
-        assert {n: float(rows["half"][n]) for n in graded} == expected, rows["half"]
-    for cell in read(folder / "autograded" / "untouched" / f"{path.stem}-{kind}" / path.name).cells:
-        failed = any(output.output_type == "error" for output in cell.get("outputs", []))
-        marks = cell.metadata.get("nbgrader", {})
-        assert not failed or marks.get("solution") or marks.get("grade"), cell.source
+    assert {name: row[name] for name in graded} == {name: 0 if name in by_hand else p for name, p in points.items()}, row
+    assert row["to_grade_by_hand"] == sum(points[name] for name in by_hand) and row["max_score"] == sum(points.values())
 
 
 @pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda p: p.stem)
 def test_every_exercise_says_what_it_takes_and_what_goes_wrong(path):
     nb = read(path)
-    assignments.apart(nb)
-    found = assignments.exercises(nb)
+    handout.apart(nb)
+    found = handout.exercises(nb)
     assert 5 <= len(found) <= 7
     assert [one.number for one in found] == list(range(1, len(found) + 1))
     assert {"easy", "medium", "predict", "research"} == {one.level for one in found}
@@ -595,17 +579,7 @@ def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
         cell.source = cell.source.replace("return -similarities.log_softmax(0)[0]", "return similarities.log_softmax(0)[0]")
     nbformat.write(nb, tmp_path / "01_moon.ipynb")
     environment = os.environ | {"FEDNB_NOTEBOOKS": str(tmp_path)}
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-x",
-        "-p",
-        "no:cacheprovider",
-        "-k",
-        "literal_loops",
-        ROOT / "tests" / "test_moon.py",
-    ]
+    command = [sys.executable, *"-m pytest -x -p no:cacheprovider -k literal_loops tests/test_moon.py".split()]
     result = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert result.returncode == 1
     assert "model_contrastive" in result.stdout and "1 failed" in result.stdout
@@ -614,7 +588,7 @@ def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
 
 @pytest.mark.course
 def test_a_sweep_runs_on_a_students_code_and_records_it_beside_it(tmp_path):
-    nb = assignments.source("01_moon")  # a hand-out, whose tags leave the run out when it is checked
+    nb = handout.source("01_moon")  # a hand-out, whose tags leave the run out when it is checked
     for cell in nb.cells:
         cell.source = cell.source.replace('terms["contrastive"] = self.mu *', 'terms["contrastive"] = 0 *')
     nbformat.write(nb, tmp_path / "01_moon.ipynb")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fednb.data import ROOT
+from fednb import ROOT
 
 ROUNDS, SAMPLED = 4, 20
 # One process imports everything; each case is a fork of it, with a peak of its own.

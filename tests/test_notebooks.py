@@ -1,17 +1,11 @@
-"""Notebooks executed from top to bottom: at a seed that is not their default, and by the command behind `make run`."""
+"""Notebooks executed from top to bottom, by the command behind `make run`."""
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from fednb import execute, papers
+from fednb import papers
 from fednb.__main__ import main
-
-
-@pytest.mark.parametrize("path", papers.notebooks(), ids=lambda path: path.stem)
-def test_a_notebook_holds_for_another_seed(path, tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("MPLBACKEND", "agg")  # figures are made and not rendered: half of the time
-    assert execute.execute_all([path], tmp_path, {"seed": 1}) == [], capsys.readouterr().out
 
 
 @pytest.fixture

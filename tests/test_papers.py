@@ -3,14 +3,16 @@
 import importlib
 import inspect
 import re
+import subprocess
 import sys
 import traceback
 
 import nbformat
 import pytest
 
-from fednb import papers, runs, sweep
-from fednb.data import ROOT
+from fednb import ROOT, papers
+from fednb.experiments import execute, ledger
+from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
 
@@ -47,6 +49,9 @@ def notebooks(tmp_path, monkeypatch):
             del sys.modules[name]
 
 
+# --- modules
+
+
 def test_only_export_cells_are_run(notebooks):
     notebooks(
         "07_study",
@@ -57,78 +62,47 @@ def test_only_export_cells_are_run(notebooks):
     )
     from fednb.papers import study
 
-    assert (study.a, study.b) == (1, 2)
-    assert study.__name__ == "fednb.papers.study"
+    assert (study.a, study.b, study.__name__) == (1, 2, "fednb.papers.study")
 
 
-@pytest.mark.parametrize("name", ["study", "07_study", "07_study.ipynb"])
-def test_a_notebook_is_found_with_and_without_its_number(notebooks, name):
-    file = notebooks("07_study", (["export"], "a = 1"))
-    assert papers.path(name) == file
-    assert papers.load(name).a == 1
-    assert papers.load(name) is importlib.import_module("fednb.papers.study")
-
-
-def test_the_projects_own_notebooks_are_the_default():
-    assert papers.path("foundations").name == "00_foundations.ipynb"
-    assert issubclass(papers.load("00_foundations").FedProx, FedAvg)
-
-
-def test_a_path_loads_the_notebook_at_that_path(notebooks, tmp_path):
-    notebooks("07_study", (["export"], "a = 1"))
-    elsewhere = tmp_path / "elsewhere" / "07_study.ipynb"
-    elsewhere.parent.mkdir()
-    elsewhere.write_text(notebooks("08_other", (["export"], "a = 2")).read_text())
-    assert papers.path(str(elsewhere)) == elsewhere
-    assert papers.load(str(elsewhere)).a == 2
-
-
-def test_getsource_shows_the_notebooks_lines(notebooks):
+def test_tracebacks_and_getsource_show_the_notebooks_lines(notebooks):
     notebooks("07_study", (["export"], "first = 1"), ([], "1 / 0"), (["export"], SOURCE))
     cls = papers.load("study").Fragile
     assert inspect.getsource(cls).rstrip() == SOURCE.partition("\n\n\n")[2]
-    assert "the line that fails" in inspect.getsource(cls.loss)
-
-
-def test_export_cells_do_not_inherit_the_loaders_future_flags(notebooks):
-    """An annotation is what it says, not its text: types of hyperparameters are read from it."""
-    notebooks("07_study", (["export"], "class Study:\n    number: int = 1"), (["export"], "def f(x: Study) -> None: ..."))
-    study = papers.load("study")
-    assert study.Study.__annotations__ == {"number": int}
-    assert study.f.__annotations__ == {"x": study.Study, "return": None}
-    notebooks("08_other", (["export"], "def f(x: not_there): ..."))
-    with pytest.raises(NameError, match="not_there"):
-        papers.load("other")
-
-
-def test_a_traceback_shows_the_notebooks_line(notebooks):
-    notebooks("07_study", (["export"], SOURCE))
     with pytest.raises(ZeroDivisionError) as caught:
-        papers.load("study").Fragile().loss(None, None, None, {"zero": 0})
+        cls().loss(None, None, None, {"zero": 0})
     text = "".join(traceback.format_exception(caught.value))
     assert "07_study.ipynb" in text
     assert 'return {"nothing": 1 / given["zero"]}  # the line that fails' in text
 
 
-def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks, tmp_path):
-    own = notebooks("01_moon", (["export"], "from fednb.papers.foundations import FedProx as Base"))
+# --- which notebook
+
+
+@pytest.mark.parametrize("name", ["study", "07", "07_study", "07_study.ipynb"])
+def test_a_notebook_is_found_by_its_name_and_by_its_number(notebooks, name):
+    file = notebooks("07_study", (["export"], "a = 1"))
+    assert papers.path(name) == file
+    assert papers.load(name) is importlib.import_module("fednb.papers.study")
+
+
+def test_a_path_is_the_notebook_at_that_path(notebooks, tmp_path):
+    notebooks("07_study", (["export"], "a = 1"))
+    elsewhere = tmp_path / "elsewhere" / "07_study.ipynb"
+    elsewhere.parent.mkdir()
+    elsewhere.write_text(notebooks("08_other", (["export"], "a = 2")).read_text())
+    for name in (str(elsewhere), papers.name(str(elsewhere))):
+        assert (papers.path(name), papers.load(name).a) == (elsewhere, 2)
+    assert (papers.name("07"), papers.load("07").a) == ("07_study", 1)
+
+
+def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks):
+    assert issubclass(papers.load("00_foundations").FedProx, FedAvg)  # there is none in the folder
+    own = notebooks("01_moon", (["export"], "a = 1"))
+    notebooks("scratch")
     assert papers.path("moon") == own
-    assert papers.path("foundations") == ROOT / "notebooks" / "00_foundations.ipynb"
     assert own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
-    assert runs.runs_folder().is_relative_to(tmp_path)
-
-
-def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
-    monkeypatch.delenv("FEDNB_RUNS")
-    assert runs.runs_folder() == ROOT / "results" / "runs"
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    assert runs.runs_folder() == tmp_path / "results" / "runs"
-    monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    monkeypatch.setattr(runs, "ROOT", tmp_path / "site-packages")  # installed without notebooks
-    (tmp_path / "hand-out").mkdir()
-    monkeypatch.chdir(tmp_path / "hand-out")
-    assert runs.runs_folder() == tmp_path / "hand-out" / "results" / "runs"
-    assert sweep.environment()["FEDNB_RUNS"] == str(tmp_path / "hand-out" / "results" / "runs")
+    assert [file.stem[:3] for file in papers.notebooks()] == [f"{i:02}_" for i in range(len(papers.notebooks()))]
 
 
 def test_without_the_projects_notebooks_those_where_one_works_are_taken(notebooks, tmp_path, monkeypatch):
@@ -139,16 +113,26 @@ def test_without_the_projects_notebooks_those_where_one_works_are_taken(notebook
     assert papers.load("study").a == 1
 
 
-@pytest.mark.parametrize("name", ["nothing", "07_nothing"])
-def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, name, tmp_path):
-    notebooks("07_study", (["export"], "a = 1"))
-    with pytest.raises(NotebookError, match=rf"no notebook '{name}' in {re.escape(str(tmp_path))}; there are: .*07_study"):
-        papers.load(name)
+def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
+    monkeypatch.delenv("FEDNB_RUNS")
+    assert ledger.runs_folder() == ROOT / "results" / "runs"
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
+    assert ledger.runs_folder() == tmp_path / "results" / "runs"
+    monkeypatch.delenv("FEDNB_NOTEBOOKS")
+    monkeypatch.setattr(ledger, "ROOT", tmp_path / "site-packages")  # installed without notebooks
+    monkeypatch.chdir(tmp_path)
+    assert execute.environment()["FEDNB_RUNS"] == str(ledger.runs_folder()) == str(tmp_path / "results" / "runs")
+
+
+# --- what can be wrong with one
+
+
+def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path, monkeypatch):
+    notebooks("07_study")
+    with pytest.raises(NotebookError, match=rf"no notebook '09' in {re.escape(str(tmp_path))}; there are: .*07_study"):
+        papers.load("09")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fednb.papers.nothing")
-
-
-def test_a_missing_folder_has_no_notebooks(monkeypatch, tmp_path):
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
     monkeypatch.setattr(papers, "ROOT", tmp_path)
     with pytest.raises(NotebookError, match="there are: none"):
@@ -163,7 +147,84 @@ def test_a_corrupt_notebook_is_an_error_that_names_it(notebooks, tmp_path, conte
     assert "fednb.papers.study" not in sys.modules
 
 
-def test_an_error_in_an_export_cell_is_not_hidden(notebooks):
-    notebooks("07_study", (["export"], "import no_such_module"))
-    with pytest.raises(ModuleNotFoundError, match="no_such_module"):
-        papers.load("study")
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("1 / 0", "The export cells of 07_study.ipynb fail (ZeroDivisionError: division by zero)"),
+        ("raise SystemExit(0)", "fail (SystemExit: 0)"),
+        ("import no_such_module", "(ModuleNotFoundError: No module named 'no_such_module')"),
+        ("a = 1", "must export METHODS, a dict of methods by name"),
+        ("METHODS = {'Mine': 3}", "must export METHODS, a dict of methods by name"),
+    ],
+)
+@pytest.mark.parametrize("ask", [papers.methods, papers.outline])
+def test_export_cells_that_give_no_methods_are_one_sentence(notebooks, ask, source, told):
+    notebooks("07_study", (["export"], source))
+    with pytest.raises(NotebookError, match=re.escape(told)):
+        ask("study")
+
+
+# --- what is known without PyTorch
+
+
+def test_the_methods_are_known_without_importing_torch():
+    code = "import sys; from fednb import papers; print(*papers.outline('06'), 'torch' in sys.modules)"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert told.split() == [*papers.methods("06"), "False"]
+
+
+def test_methods_that_cannot_be_read_are_executed(notebooks):
+    notebooks("07_study", (["export"], SOURCE + "\n\nMETHODS = dict(zip(['Mine'], [eval('Fragile')]))"))
+    assert papers.outline("study").keys() == {"Mine"}
+    notebooks("08_other", (["export"], SOURCE + "\n\nfor cls in [Fragile]:\n    METHODS = {'Mine': cls}"))
+    assert papers.outline("other") == papers.methods("other")
+
+
+# --- parameters and settings
+
+
+PARAMETERS = 'method = "FedProx"\ndataset = "digits"\nseed = 0\nmu = None  # weight\nmore = {}  # any other setting'
+
+
+@pytest.fixture
+def study(notebooks):
+    """A notebook with a parameter of its own, and a place for all others."""
+    notebooks("07_study", (["export"], "from fednb.papers.foundations import METHODS"), (["parameters"], PARAMETERS))
+    return {"method": "FedProx", "dataset": "digits", "seed": 3, "mu": 0.5, "more": {"num_rounds": 2}, "lr": 7}
+
+
+def test_settings_are_read_from_parameters_and_more_and_nothing_else(study):
+    settings = papers.settings("07_study", study)
+    assert (settings.seed, settings.num_rounds, settings.hyperparameters) == (3, 2, {"mu": 0.5})
+    assert settings.lr == papers.settings("07_study", study | {"lr": 8}).lr != 7  # a variable of the notebook
+    readers_own = study | {"METHODS": {"FedProx": FedAvg}, "mu": None}
+    assert papers.settings("07_study", readers_own).hyperparameters == {}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"more": {"num_round": 2}}, "'num_round'.*did you mean 'num_rounds'"),
+        ({"more": {"mu": 1.0}}, "must be a dict of settings, but of none that is a parameter by itself"),
+        ({"more": 3}, "more is 3; it must be a dict"),
+        ({"In": ["", "# Parameters\nmu = 1\nnum_rounds = 3\n"]}, "no parameter 'num_rounds': put it into more"),
+    ],
+)
+def test_a_name_that_nobody_reads_is_an_error(study, given, told):
+    with pytest.raises(SettingsError, match=told):
+        papers.settings("07_study", study | given)
+
+
+def test_flat_names_are_sorted_into_more(study, notebooks):
+    flat = {"mu": 1.0, "num_rounds": 3, "beta": 0.1}
+    assert papers.arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
+    notebooks("08_closed", (["parameters"], "method = 'FedAvg'"))
+    with pytest.raises(NotebookError, match="08_closed has no parameter 'methud': known are method"):
+        papers.arrange("08_closed", {"methud": "SOLO"})
+
+
+@pytest.mark.parametrize("source", ["a = b", "print(1)", "a = (", "a = c = 1\nfor i in a: pass", None])
+def test_parameters_that_cannot_be_read_are_an_error(notebooks, source):
+    notebooks("07_study", *([(["parameters"], source)] if source else []))
+    with pytest.raises(NotebookError, match="parameters of 07_study cannot be read"):
+        papers.parameters("07_study")

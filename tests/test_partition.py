@@ -1,6 +1,7 @@
 """Partitions: MOON's published rule to the digit, and the promises of every partition."""
 
 import dataclasses
+import functools
 import itertools
 import random
 from types import SimpleNamespace
@@ -10,7 +11,8 @@ import pytest
 import torch
 from fednb.papers.foundations import METHODS
 
-from fednb import partition, runs, settings
+from fednb import partition
+from fednb.experiments import build, settings
 from fednb.partition import PartitionError
 
 CIFAR10_SIZES = [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]
@@ -22,6 +24,14 @@ def labels_of(num_classes, per_class):
 
 def dirichlet(labels, num_clients=10, beta=0.5, seed=0, **options):
     return partition.dirichlet(labels, num_clients, beta, np.random.RandomState(seed), **options)
+
+
+def quantity(labels, num_clients=10, beta=0.5, seed=0, **options):
+    return partition.quantity(labels, num_clients, beta, np.random.RandomState(seed), **options)
+
+
+def iid(labels, num_clients=10, seed=0):
+    return partition.iid(labels, num_clients, np.random.RandomState(seed))
 
 
 def is_complete(parts, num_samples):
@@ -44,12 +54,33 @@ def test_cifar10_has_as_many_empty_cells_as_with_moons_code(beta, empty):
     assert (partition.class_counts(dirichlet(labels, beta=beta), labels, 10) == 0).sum() == empty
 
 
-@pytest.mark.parametrize("balance", [True, False])
-def test_dirichlet_gives_every_image_to_exactly_one_client(balance):
+@pytest.mark.parametrize("draw", [dirichlet, functools.partial(dirichlet, balance=False), quantity, iid])
+def test_every_image_has_one_client_by_the_seed_and_by_no_other_generator(draw):
     labels = np.random.RandomState(1).randint(0, 7, 3000)
-    parts = dirichlet(labels, balance=balance)
-    assert len(parts) == 10
-    assert is_complete(parts, 3000)
+    np.random.seed(5)
+    expected = np.random.RandomState(5).rand(3)
+    first, again, other = (draw(labels, seed=seed) for seed in (0, 0, 1))
+    assert len(first) == 10 and np.array_equal(np.sort(np.concatenate(first)), np.arange(3000))
+    assert min(map(len, first)) >= 10 and not np.array_equal(np.concatenate(first), np.arange(3000))
+    assert partition.digest(first) == partition.digest(again) != partition.digest(other)
+    assert np.array_equal(np.random.rand(3), expected)
+
+
+@pytest.mark.parametrize("draw", [dirichlet, quantity])
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"num_clients": 0}, "at least one client"),
+        ({"num_clients": 101}, "101 clients with at least 10 images each need 1,010 images, but there are only 1,000"),
+        ({"min_size": 101}, "need 1,010 images"),
+        ({"beta": 0.0}, "must be positive"),
+        ({"beta": float("nan")}, "must be positive"),
+        ({"beta": 1e-300, "max_draws": 5}, "None of 5 Dirichlet draws .* take a larger beta"),
+    ],
+)
+def test_an_impossible_request_says_why(draw, change, reason):
+    with pytest.raises(PartitionError, match=reason):
+        draw(labels_of(10, 100), **change)
 
 
 def test_dirichlet_shuffles_the_classes_of_a_client():
@@ -62,13 +93,6 @@ def test_a_small_beta_leaves_few_classes_per_client_and_a_large_one_is_nearly_ii
     small, large = (partition.class_counts(dirichlet(labels, beta=b), labels, 10) for b in (0.05, 1000))
     assert (small >= 20).sum(1).mean() < 4
     assert abs(large - 100).max() < 30
-
-
-def test_without_balance_full_clients_go_on_receiving():
-    labels = labels_of(10, 1000)
-    balanced, plain = dirichlet(labels), dirichlet(labels, balance=False)
-    assert [len(p) for p in balanced] != [len(p) for p in plain]
-    assert max(map(len, plain)) > max(map(len, balanced))
 
 
 def test_draws_are_repeated_until_every_client_has_min_size():
@@ -91,50 +115,6 @@ def test_draws_are_bounded():
     with pytest.raises(PartitionError, match=r"None of 7 Dirichlet draws with beta 0.1 .* at least 100 images"):
         partition.dirichlet(labels_of(2, 500), 10, 0.1, rng, min_size=100, max_draws=7)
     assert rng.draws == 7 * 2
-
-
-def test_a_beta_so_small_that_all_shares_underflow_is_an_error_not_a_wrong_partition():
-    with pytest.raises(PartitionError, match="larger beta"):
-        dirichlet(labels_of(10, 100), beta=1e-300, max_draws=5)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"num_clients": 0}, "at least one client"),
-        ({"num_clients": 101}, "101 clients with at least 10 images each need 1,010 images, but there are only 1,000"),
-        ({"min_size": 101}, "need 1,010 images"),
-        ({"beta": 0.0}, "must be positive"),
-        ({"beta": -1.0}, "must be positive"),
-        ({"beta": float("nan")}, "must be positive"),
-    ],
-)
-def test_an_impossible_request_says_why(change, reason):
-    with pytest.raises(PartitionError, match=reason):
-        dirichlet(labels_of(10, 100), **change)
-
-
-def test_iid_parts_are_random_complete_and_of_equal_size():
-    parts = partition.iid(labels_of(10, 10), 7, np.random.RandomState(0))
-    assert sorted({len(p) for p in parts}) == [14, 15]
-    assert is_complete(parts, 100)
-    assert not np.array_equal(np.concatenate(parts), np.arange(100))
-    with pytest.raises(PartitionError, match="only 3"):
-        partition.iid(np.zeros(3, int), 4, np.random.RandomState(0))
-
-
-def test_partitions_leave_the_global_generator_alone():
-    np.random.seed(5)
-    expected = np.random.RandomState(5).rand(3)
-    dirichlet(labels_of(10, 100))
-    partition.iid(labels_of(10, 100), 10, np.random.RandomState(0))
-    assert np.array_equal(np.random.rand(3), expected)
-
-
-def test_the_seed_decides_the_partition():
-    labels = labels_of(10, 100)
-    first, again, other = (partition.digest(dirichlet(labels, seed=s)) for s in (0, 0, 1))
-    assert first == again != other
 
 
 def test_class_counts_and_digest_by_hand():
@@ -185,7 +165,7 @@ def test_seed_1234_draws_the_clients_of_fedprotos_code():
 def test_mnist_with_seed_1234_has_these_clients_by_its_settings_alone():
     own = settings.resolve(METHODS, method="FedAvg", dataset="mnist", partition="n-way-k-shot", seed=1234)
     dataset = SimpleNamespace(labels=torch.from_numpy(MNIST[0]), test_labels=torch.from_numpy(MNIST[1]))
-    parts, test_parts, held_out = runs.divide(own, dataset)
+    parts, test_parts, held_out = build.divide(own, dataset)
     classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
     assert [len(c) for c in classes] == WAYS
     assert classes[:6] == FIRST_CLASSES
@@ -193,7 +173,7 @@ def test_mnist_with_seed_1234_has_these_clients_by_its_settings_alone():
     assert len(held_out) == 0
     expected = [np.concatenate(found) for found in n_way(mnist=True)]
     assert all(np.array_equal(np.concatenate(found), e) for found, e in zip((parts, test_parts), expected, strict=True))
-    normal, _, _ = runs.divide(dataclasses.replace(own, draw="normal"), dataset)
+    normal, _, _ = build.divide(dataclasses.replace(own, draw="normal"), dataset)
     assert [len(np.unique(MNIST[0][part])) for part in normal] != WAYS
 
 
@@ -305,19 +285,6 @@ def test_only_the_classes_that_are_too_small_are_renumbered():
             assert small[labels[0][small] == 9][0] == 22_500 + 110 * holders.index(i)
 
 
-def quantity(labels, num_clients=10, beta=0.5, seed=0, **options):
-    return partition.quantity(labels, num_clients, beta, np.random.RandomState(seed), **options)
-
-
-@pytest.mark.parametrize("beta", [0.3, 0.5, 5.0])
-def test_quantity_shift_gives_every_image_to_exactly_one_client_and_each_enough(beta):
-    labels = labels_of(10, 144)
-    parts = quantity(labels, beta=beta, min_size=3)
-    assert len(parts) == 10
-    assert is_complete(parts, 1440)
-    assert min(map(len, parts)) >= 3
-
-
 def test_sizes_differ_the_more_the_smaller_beta_is():
     labels = labels_of(10, 1000)
     sizes = {b: [[len(p) for p in quantity(labels, beta=b, seed=s)] for s in range(20)] for b in (0.2, 1, 5, 50)}
@@ -333,42 +300,6 @@ def test_quantity_shift_is_no_label_shift():
     large = counts.sum(1) > 500
     assert 1 < large.sum() < 10
     assert np.abs(counts[large] / counts[large].sum(1, keepdims=True) - 0.1).max() < 0.05
-
-
-def test_quantity_shift_reads_its_generator_and_no_other_and_only_the_number_of_labels():
-    np.random.seed(5)
-    expected = np.random.RandomState(5).rand(3)
-    first, again, other = (partition.digest(quantity(labels_of(10, 100), seed=s)) for s in (3, 3, 4))
-    assert first == again != other
-    assert first == partition.digest(quantity(np.zeros(1000, int), seed=3))
-    assert np.array_equal(np.random.rand(3), expected)
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"beta": 0.0}, "beta is 0.0; the Dirichlet concentration must be positive"),
-        ({"num_clients": 0}, "num_clients is 0"),
-        ({"num_clients": 11}, "11 clients with at least 10 images each need 110 images, but there are only 100"),
-        ({"beta": 1e-9}, "None of 1000 Dirichlet draws .* take a larger beta"),
-    ],
-)
-def test_an_impossible_quantity_shift_says_why(change, reason):
-    with pytest.raises(PartitionError, match=reason):
-        quantity(labels_of(10, 10), **change)
-
-
-def test_quantity_shift_is_a_split_of_a_run():
-    sizes = []
-    for given in ({}, {"beta": 5.0}, {"beta": 5.0, "min_size": 80}):
-        resolved = settings.resolve(METHODS, method="FedAvg", dataset="digits", partition="quantity", **given)
-        dataset = runs.load_dataset("digits")
-        parts, test_parts, held_out = runs.divide(resolved, dataset)
-        assert (test_parts, held_out) == (None, [])
-        assert is_complete(parts, len(dataset.labels))
-        sizes.append([len(part) for part in parts])
-    assert np.std(sizes[0]) > 1.3 * np.std(sizes[1])
-    assert min(sizes[2]) >= 80 > min(sizes[1])
 
 
 @pytest.mark.parametrize(
@@ -392,13 +323,3 @@ def test_an_impossible_sampler_says_why_and_what_to_do(change, reason):
     with pytest.raises(PartitionError, match=reason) as caught:
         n_way(**change)
     assert "\n" not in str(caught.value)
-
-
-def test_the_sampler_reads_its_generators_and_no_other():
-    np.random.seed(5)
-    random.seed(5)
-    expected = np.random.RandomState(5).rand(3), random.Random(5).random()
-    first, again, other = (partition.digest(n_way(mnist=True, seed=s)[0]) for s in (1234, 1234, 0))
-    assert first == again != other
-    assert np.array_equal(np.random.rand(3), expected[0])
-    assert random.random() == expected[1]

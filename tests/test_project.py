@@ -1,7 +1,6 @@
 """What a newcomer would trip over: dependency lists, notebooks, files that should not be committed."""
 
 import ast
-import json
 import re
 import shutil
 import subprocess
@@ -12,8 +11,9 @@ import pandas as pd
 import pytest
 import yaml
 
-from fednb import data, papers, report, runs, settings, sweep
-from fednb.data import ROOT, DataError
+from fednb import ROOT, data, papers, reporting
+from fednb.experiments import ledger, settings, sweep
+from fednb.reporting import plots, render
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -83,7 +83,7 @@ class TestNotebook:
 
     def test_outputs_rendered_from_the_ledger_are_compared(self, path):
         for cell in nbformat.read(path, 4).cells:
-            if cell.cell_type == "code" and re.search(r"report\.(show|cells_of|paired|lead|overview|tuned)", cell.source):
+            if cell.cell_type == "code" and re.search(r"report\.(show|paired|lead|overview|tuned)", cell.source):
                 assert "nbval-check-output" in cell.metadata.get("tags", []), cell.source[:60]
 
     def test_sections_are_numbered_in_order(self, path):
@@ -98,22 +98,14 @@ class TestNotebook:
         assert order == sorted(order)
 
     def test_every_parameter_reaches_the_settings(self, path):
-        """A parameter that the notebook does not hand on would be silently ignored."""
+        """Set-up is one line, which reads all of them; any other setting goes into ``more``."""
         source = "\n".join(c.source for c in cells_with(nbformat.read(path, 4), "setup"))
-        if f'{{name: globals()[name] for name in sweep.defaults("{path.stem}")}}' in source:
-            return  # every one, and a reader's own
-        tree = ast.parse(source)
-        handed = {
-            k.value.id
-            for call in ast.walk(tree)
-            if isinstance(call, ast.Call)
-            for k in call.keywords
-            if isinstance(k.value, ast.Name) and k.arg == k.value.id
-        }
-        assert handed == set(sweep.defaults(path.stem))
+        assert f'settings = papers.settings("{path.stem}", globals())' in source
+        assert list(papers.parameters(path.stem))[:3] == ["method", "dataset", "seed"]
+        assert papers.parameters(path.stem)["more"] == {}
 
     def test_defaults_resolve_on_embedded_data(self, path):
-        resolved = sweep.resolve(path.stem, {})
+        resolved = sweep.job(path.stem, {}).settings
         assert data.load(resolved.dataset).source == "embedded"
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 
@@ -124,35 +116,29 @@ def test_sweep_files_expand():
     assert all(table.jobs for table in tables.values())
 
 
-def test_reported_numbers_cover_five_papers():
-    printed = json.loads((ROOT / "data" / "reported.json").read_text())
-    assert set(printed["papers"]) == {"MOON", "FedProc", "FedSSC", "FedProto", "FedPLCC"}
-
-
 def test_committed_tables_and_readme_are_those_that_the_records_make(tmp_path, monkeypatch):
     shutil.copytree(ROOT / "results" / "runs", tmp_path / "runs")
-    # the records of who has no data: a data set may be another one, or missing, where this runs
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "runs"))
-    monkeypatch.setattr(sweep, "_find_data", lambda name: DataError("not looked for"))
-    written = report.write_all(ROOT / "notebooks" / "sweeps", tmp_path)
+    results = reporting.read(ROOT / "notebooks" / "sweeps", tmp_path / "runs")
+    monkeypatch.setattr(plots, "svg", lambda table, *_: table.name)  # a figure's bytes depend on matplotlib's version
+    written = reporting.write_all(results, tmp_path)
     for path in written:
         committed = ROOT / "results" / path.relative_to(tmp_path)
-        assert committed.exists(), f"run `make report` and commit {committed.name}"
-        stale = f"{committed.name} is stale: run `make report`"
+        stale = f"{committed.name} is stale: run `python -m fednb report`"
         if path.suffix == ".csv":  # the last digits depend on the version of SciPy
             pd.testing.assert_frame_equal(pd.read_csv(committed), pd.read_csv(path), rtol=1e-9, obj=stale)
-        elif path.suffix != ".svg":  # its bytes depend on matplotlib's version
-            assert committed.read_bytes() == path.read_bytes(), stale
-    for folder in ("tables", "figures"):
-        kept = {path.name for path in (ROOT / "results" / folder).iterdir()}
-        assert kept == {path.name for path in written if path.parent.name == folder}, "delete what no table makes any more"
+        elif path.parent.name == "tables":
+            assert committed.read_text() == path.read_text(), stale
+    kept = {path.name for path in (ROOT / "results" / "tables").iterdir()}
+    assert kept == {path.name for path in written if path.parent.name == "tables"}, "delete what nothing makes any more"
+    figures = {path.stem for path in (ROOT / "results" / "figures").iterdir()}
+    assert figures < set(results.tables) and len(figures) > 50
     text = (ROOT / "README.md").read_text()
-    assert report.readme(text, ROOT / "notebooks" / "sweeps", report.committed()) == text
+    assert render.readme(text, results) == text
 
 
 def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():
     for path in (ROOT / "results" / "runs").glob("*.json"):
-        record = runs.read(path)
+        record = ledger.read(path)
         assert path.stem.endswith(record["key"])
         assert record["commit"], path.name
         assert not record["commit"].endswith("+changes"), path.name

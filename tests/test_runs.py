@@ -1,6 +1,7 @@
 """The ledger: every run is recorded once, and a run that is killed ends as if it had not been."""
 
 import contextlib
+import io
 import json
 import multiprocessing
 import os
@@ -12,10 +13,10 @@ import pytest
 import torch
 from fednb.papers.moon import METHODS
 
-from fednb import papers, partition, runs, settings
-from fednb.data import ROOT
+from fednb import ROOT, papers, partition
+from fednb.experiments import build, ledger, runner, settings
+from fednb.experiments.runner import RunError
 from fednb.federation import FedAvg, Federation
-from fednb.runs import RunError
 
 ALL_METHODS = {n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()}
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
@@ -37,18 +38,18 @@ def lasting(record):
         "partition",
         "model_parameters",
         "messages_per_round",
-        "departures",
+        "deviations",
         "dataset",
     )
     return metrics, {n: record[n] for n in same}
 
 
 def records():
-    return sorted(runs.runs_folder().glob("*.json"))
+    return sorted(ledger.runs_folder().glob("*.json"))
 
 
 def checkpoint_of(s):
-    return runs.runs_folder().parent / "checkpoints" / f"{runs.record_path(s, FINGERPRINT).stem}.pt"
+    return ledger.runs_folder().parent / "checkpoints" / f"{ledger.path(s).stem}.pt"
 
 
 @contextlib.contextmanager
@@ -72,7 +73,9 @@ def trainings(monkeypatch):
 @pytest.fixture(scope="module")
 def processes():
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fednb.runs", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"])
+    context.set_forkserver_preload(
+        ["fednb.experiments.runner", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"]
+    )
     return context
 
 
@@ -92,7 +95,7 @@ def child(environment, s, die_in_round, log, barrier):
     FedAvg.aggregate = aggregate
     if barrier is not None:
         barrier.wait(300)
-    runs.run(s, METHODS, workers=1, checkpoint_seconds=0)
+    runner.run(s, METHODS, workers=1, checkpoint_seconds=0)
 
 
 @pytest.fixture
@@ -125,12 +128,12 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(start, monkeypatch
         assert checkpoint_of(s).exists() == (die_in_round > 1)
     assert (tmp_path / "log").read_text().split() == ["1", "2", "3"]  # each round was trained once
     with trainings(monkeypatch) as rounds:
-        resumed = runs.run(s, METHODS, workers=2)
+        resumed = runner.run(s, METHODS, workers=2)
     assert rounds == [4]
     assert len(records()) == 1
     assert not checkpoint_of(s).exists()
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
-    assert lasting(resumed) == lasting(runs.run(s, METHODS))
+    assert lasting(resumed) == lasting(runner.run(s, METHODS))
 
 
 def test_two_processes_that_ask_for_the_same_run_train_it_once(start, processes, tmp_path):
@@ -148,8 +151,8 @@ def test_two_processes_that_ask_for_the_same_run_train_it_once(start, processes,
 
 def test_a_run_is_recorded_once_and_not_trained_again(monkeypatch):
     with trainings(monkeypatch) as rounds:
-        first = runs.run(quick(), METHODS)
-        second = runs.run(quick(), METHODS)
+        first = runner.run(quick(), METHODS)
+        second = runner.run(quick(), METHODS)
     assert rounds == [1, 2, 3, 4]
     assert first == second == json.loads(records()[0].read_text())
     assert len(records()) == 1
@@ -158,10 +161,10 @@ def test_a_run_is_recorded_once_and_not_trained_again(monkeypatch):
 
 def test_a_record_says_what_was_run_and_what_came_out():
     s = quick(num_rounds=2)
-    record = runs.run(s, METHODS, workers=1)
+    record = runner.run(s, METHODS, workers=1)
     assert record["status"] == "finished"
     assert record["settings"] == s.flat()
-    assert "num_rounds 2 instead of 10" in record["departures"]
+    assert "num_rounds 2 instead of 10" in record["deviations"]
     assert record["dataset"]["fingerprint"] == FINGERPRINT
     assert record["dataset"]["training_images"] == 1438
     assert record["partition"].keys() == {"hash", "sizes"}
@@ -181,8 +184,8 @@ def test_a_record_says_what_was_run_and_what_came_out():
 def test_a_diverged_run_says_so_and_is_not_made_again(monkeypatch):
     s = quick("FedAvg", lr=1e6)
     with trainings(monkeypatch) as rounds:
-        record = runs.run(s, METHODS)
-        assert runs.run(s, METHODS) == record
+        record = runner.run(s, METHODS)
+        assert runner.run(s, METHODS) == record
     assert record["status"] == "diverged"
     assert record["final"] == {}
     assert len(rounds) == len(record["metrics"]["round"]) < 4
@@ -197,75 +200,89 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(FedAvg, "aggregate", broken)
         with pytest.raises(RuntimeError, match="the cable"):
-            runs.run(quick(), METHODS)
-    record = runs.read(records()[0])
+            runner.run(quick(), METHODS)
+    record = ledger.read(records()[0])
     assert record["status"] == "failed"
     assert record["error"] == "RuntimeError: the cable is loose"
-    assert runs.load().status.tolist() == ["failed"]
-    assert runs.run(quick(), METHODS)["status"] == "finished"
-    assert runs.load().status.tolist() == ["finished"]
+    assert ledger.load().status.tolist() == ["failed"]
+    assert runner.run(quick(), METHODS)["status"] == "finished"
+    assert ledger.load().status.tolist() == ["finished"]
+
+
+def test_again_does_not_go_on_from_an_old_checkpoint(monkeypatch):
+    interrupt(quick(), monkeypatch)
+    with trainings(monkeypatch) as rounds:
+        runner.run(quick(), METHODS, again=True)
+    assert rounds == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"metrics": []}, "lacks metrics"),
+        ({"metrics": {"accuracy": 1.0}}, "lacks metrics"),
+        ({"status": "splendid"}, "lacks status"),
+        ({"settings": {"lr": 1.0}}, "a key that is not that of its settings"),
+    ],
+)
+def test_a_record_that_somebody_has_changed_is_an_error(change, said):
+    record = runner.run(quick("FedAvg", num_rounds=1), METHODS)
+    ledger.write_atomically(records()[0], json.dumps(record | change))
+    with pytest.raises(RunError, match=f"{records()[0].name} .*{said}"):
+        ledger.load()
 
 
 def test_impossible_settings_are_no_failed_run():
     with pytest.raises(settings.SettingsError):
-        runs.run(quick(num_clients=200), METHODS)
+        runner.run(quick(num_clients=200), METHODS)
     assert not records()
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"key": "x", "status": "finished"}', "\x00"])
 def test_a_corrupt_record_is_an_error_that_names_it(content):
-    path = runs.record_path(quick(), FINGERPRINT)
+    path = ledger.path(quick())
     path.parent.mkdir(parents=True)
     path.write_text(content)
-    for action in (lambda: runs.run(quick(), METHODS), runs.load):
+    for action in (lambda: runner.run(quick(), METHODS), ledger.load):
         with pytest.raises(RunError, match=f"^{path.name} in .*(restore|delete)"):
             action()
     assert path.read_text() == content
 
 
-def test_a_record_without_its_head_is_an_error_of_the_ledger_too():
-    path = runs.record_path(quick(), FINGERPRINT)
-    runs.write_atomically(path, json.dumps({"key": "x", "status": "finished", "settings": {}, "metrics": {}}))
-    with pytest.raises(RunError, match=path.name):
-        runs.load()
+def repacked(change):
+    """A checkpoint of which something is taken away, with a digest that fits."""
+
+    def damage(path):
+        checkpoint = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
+        change(checkpoint)
+        runner._save(checkpoint, path)
+
+    return damage
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda content: content[: len(content) // 2], id="half"),
-        pytest.param(lambda _: b"", id="empty"),
-        pytest.param(lambda _: b"no checkpoint", id="other"),
-    ],
-)
-def test_a_corrupt_checkpoint_starts_the_run_anew(monkeypatch, capsys, damage):
+def rewritten(change):
+    return lambda path: path.write_bytes(change(path.read_bytes()))
+
+
+DAMAGES = {
+    "half": rewritten(lambda content: content[: len(content) // 2]),
+    "empty": rewritten(lambda _: b""),
+    "another file": rewritten(lambda _: b"no checkpoint"),
+    "one bit": rewritten(lambda content: content[:-9000] + bytes([content[-9000] ^ 1]) + content[-8999:]),
+    "no server": repacked(lambda c: c.pop("server")),
+    "one client too few": repacked(lambda c: c["memories"].pop()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_senseless_checkpoint_starts_the_run_anew(monkeypatch, capsys, damage):
     s = quick()
     interrupt(s, monkeypatch)
-    checkpoint_of(s).write_bytes(damage(checkpoint_of(s).read_bytes()))
+    damage(checkpoint_of(s))
     with trainings(monkeypatch) as rounds:
-        runs.run(s, METHODS)
-    assert rounds == [1, 2, 3, 4]
-    assert "cannot be read" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        pytest.param(lambda c: c.pop("server"), id="no server"),
-        pytest.param(lambda c: c.pop("traffic"), id="no traffic"),
-        pytest.param(lambda c: c["memories"].pop(), id="one client too few"),
-    ],
-)
-def test_a_checkpoint_that_lacks_something_starts_the_run_anew(monkeypatch, change):
-    s = quick()
-    interrupt(s, monkeypatch)
-    checkpoint = torch.load(checkpoint_of(s), weights_only=True)
-    change(checkpoint)
-    torch.save(checkpoint, checkpoint_of(s))
-    with trainings(monkeypatch) as rounds:
-        record = runs.run(s, METHODS)
-    assert rounds == [1, 2, 3, 4]
-    assert record["metrics"]["round"] == [1, 2, 3, 4]
+        record = runner.run(s, METHODS)
+    assert rounds == record["metrics"]["round"] == [1, 2, 3, 4]
+    assert "cannot be used" in capsys.readouterr().err
 
 
 def interrupt(s, monkeypatch):
@@ -280,7 +297,7 @@ def interrupt(s, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Federation, "run_round", run_round)
         with pytest.raises(KeyboardInterrupt):
-            runs.run(s, METHODS, checkpoint_seconds=0)
+            runner.run(s, METHODS, checkpoint_seconds=0)
     assert checkpoint_of(s).exists()
 
 
@@ -288,7 +305,7 @@ def test_an_interrupted_run_is_not_recorded_and_goes_on(monkeypatch):
     interrupt(quick(), monkeypatch)
     assert not records()
     with trainings(monkeypatch) as rounds:
-        runs.run(quick(), METHODS)
+        runner.run(quick(), METHODS)
     assert rounds == [3, 4]
 
 
@@ -298,13 +315,13 @@ def test_a_folder_that_cannot_be_written_is_an_error_before_training(monkeypatch
         for place in ("file/runs", "file"):
             monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / place))
             with pytest.raises(RunError, match=r"cannot be recorded in .* make it writable, or set FEDNB_RUNS"):
-                runs.run(quick(), METHODS)
+                runner.run(quick(), METHODS)
     assert not rounds
 
 
 def test_writing_replaces_the_whole_file_or_nothing(monkeypatch, tmp_path):
     path = tmp_path / "folder" / "record.json"
-    runs.write_atomically(path, "old")
+    ledger.write_atomically(path, "old")
     assert path.read_text() == "old"
     assert path.stat().st_mode & 0o777 == 0o644
 
@@ -315,10 +332,10 @@ def test_writing_replaces_the_whole_file_or_nothing(monkeypatch, tmp_path):
         with monkeypatch.context() as patch:
             patch.setattr(os, step, full)
             with pytest.raises(OSError, match="No space"):
-                runs.write_atomically(path, "new and longer")
+                ledger.write_atomically(path, "new and longer")
         assert path.read_text() == "old"
         assert os.listdir(path.parent) == ["record.json"]
-    runs.write_atomically(path, b"new")
+    ledger.write_atomically(path, "new")
     assert path.read_text() == "new"
 
 
@@ -326,11 +343,11 @@ def test_writing_replaces_the_whole_file_or_nothing(monkeypatch, tmp_path):
 
 
 def test_the_ledger_has_a_row_per_run():
-    assert runs.load().empty
+    assert ledger.load().empty
     for seed in (0, 1):
-        runs.run(quick("FedProx", num_rounds=2, seed=seed), METHODS)
-    runs.run(quick("SOLO", num_rounds=1), METHODS)
-    table = runs.load().set_index(["method", "seed"])
+        runner.run(quick("FedProx", num_rounds=2, seed=seed), METHODS)
+    runner.run(quick("SOLO", num_rounds=1), METHODS)
+    table = ledger.load().set_index(["method", "seed"])
     assert sorted(table.index) == [("FedProx", 0), ("FedProx", 1), ("SOLO", 0)]
     assert table.loc[("FedProx", 1), "rounds"] == 2
     assert table.loc[("FedProx", 1), "mu"] == 0.01
@@ -341,36 +358,54 @@ def test_the_ledger_has_a_row_per_run():
 
 
 def test_a_record_of_an_older_version_is_stale_and_is_run_again(monkeypatch):
-    first = runs.run(quick(num_rounds=1), METHODS)
-    monkeypatch.setattr(runs, "RESULTS_VERSION", runs.RESULTS_VERSION + 1)
-    assert runs.load().stale.tolist() == [True]
-    assert runs.key(quick(num_rounds=1), FINGERPRINT, runs.RESULTS_VERSION) != first["key"]
+    first = runner.run(quick(num_rounds=1), METHODS)
+    monkeypatch.setattr(ledger, "RESULTS_VERSION", ledger.RESULTS_VERSION + 1)
+    assert ledger.load().stale.tolist() == [True]
+    with trainings(monkeypatch) as rounds:
+        again = runner.run(quick(num_rounds=1), METHODS)
+    assert rounds == [1] and again["results_version"] == first["results_version"] + 1
+    assert ledger.load().stale.tolist() == [False]
 
 
-def test_keys_differ_by_settings_data_and_version_and_not_by_what_is_none():
+def test_keys_differ_by_settings_and_not_by_what_is_none():
     s = quick(partition="iid")
-    key = runs.key(s, FINGERPRINT)
-    assert key == runs.key(quick(partition="iid"), FINGERPRINT)
-    assert len(key) == 12
-    assert key != runs.key(s, "f" * 16)
-    assert key != runs.key(s, FINGERPRINT, runs.RESULTS_VERSION + 1)
-    extended = type("Extended", (), {"flat": lambda self: s.flat() | {"added_later": None}})()
-    assert runs.key(extended, FINGERPRINT) == key
-    assert runs.key(type("Set", (), {"flat": lambda self: s.flat() | {"added_later": 1}})(), FINGERPRINT) != key
+    key = ledger.key(s.flat())
+    assert key == ledger.key(quick(partition="iid").flat()) and len(key) == 12
+    assert ledger.key(s.flat() | {"added_later": None}) == key
+    assert ledger.key(s.flat() | {"added_later": 1}) != key != ledger.key(quick(partition="iid", seed=1).flat())
+
+
+def test_data_and_version_are_a_records_state_and_not_its_name(monkeypatch):
+    record = runner.run(quick(num_rounds=1), METHODS)
+    assert ledger.state(record) == ledger.state(record, FINGERPRINT) == "finished"
+    assert ledger.state(record, "f" * 16) == "other data"
+    monkeypatch.setattr(ledger, "RESULTS_VERSION", ledger.RESULTS_VERSION + 1)
+    assert ledger.state(record, FINGERPRINT) == "stale"
+
+
+def test_a_record_on_other_data_is_kept_unless_it_shall_be_replaced(monkeypatch, make_dataset):
+    s = quick("FedAvg", num_rounds=1)
+    before = runner.run(s, METHODS)
+    noise = make_dataset(images=400, tests=100, num_classes=10, name="digits")
+    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
+    with pytest.raises(RunError, match=r"is recorded on other data than are here: set FEDNB_RUNS .* or run with again=True"):
+        runner.run(s, METHODS)
+    assert ledger.read(ledger.path(s)) == before
+    assert runner.run(s, METHODS, again=True)["dataset"]["fingerprint"] == noise.fingerprint
 
 
 def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     s = quick(validation=0.25, num_clients=4)
-    fed = runs.federation(s, METHODS)
+    fed = build.federation(s, METHODS)
     own = np.sort(np.concatenate(fed.parts))
     (held_out,) = fed.held_out
     assert len(held_out) == round(0.25 * len(fed.labels))
     assert np.array_equal(np.sort(np.concatenate([own, held_out])), np.arange(len(fed.labels)))
-    assert not np.array_equal(held_out, runs.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0])
+    assert not np.array_equal(held_out, build.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0])
     labels = fed.labels.numpy()[own]
     expected = partition.dirichlet(labels, 4, s.beta, np.random.RandomState(s.seed))
     assert all(np.array_equal(own[e], p) for e, p in zip(expected, fed.parts, strict=True))
-    assert not len(runs.federation(quick(), METHODS).held_out)
+    assert not len(build.federation(quick(), METHODS).held_out)
 
 
 def accuracy(fed, client, images):
@@ -386,15 +421,15 @@ def accuracy(fed, client, images):
 @pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
 def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(method):
     s = quick(method, validation=0.25, num_rounds=2, participation=1.0)
-    fed = runs.federation(s, METHODS)
+    fed = build.federation(s, METHODS)
     fed.run_round()
     entry = fed.run_round()
     accuracies = [accuracy(fed, client, fed.held_out[0]) for client in fed.clients]
     assert entry["validation"] == pytest.approx(np.mean(accuracies), abs=0.1)
     assert entry["validation"] != entry["accuracy"]
-    assert "validation" not in runs.federation(quick(method), METHODS).run_round()
-    assert runs.run(s, METHODS)["final"]["validation"] == pytest.approx(entry["validation"])
-    assert runs.load().validation.tolist() == [pytest.approx(entry["validation"])]
+    assert "validation" not in build.federation(quick(method), METHODS).run_round()
+    assert runner.run(s, METHODS)["final"]["validation"] == pytest.approx(entry["validation"])
+    assert ledger.load().validation.tolist() == [pytest.approx(entry["validation"])]
 
 
 def few_ways(method, **given):
@@ -403,7 +438,7 @@ def few_ways(method, **given):
 
 
 def test_clients_with_test_images_of_their_own_hold_out_their_own_training_images():
-    fed, plain = (runs.federation(few_ways("SOLO", validation=share), METHODS) for share in (0.2, None))
+    fed, plain = (build.federation(few_ways("SOLO", validation=share), METHODS) for share in (0.2, None))
     assert [len(part) for part in fed.held_out] == [round(0.2 * len(part)) for part in plain.parts]
     for part, held_out, both in zip(fed.parts, fed.held_out, plain.parts, strict=True):
         assert np.array_equal(np.sort(np.concatenate([part, held_out])), np.sort(both))
@@ -415,7 +450,7 @@ def test_clients_with_test_images_of_their_own_hold_out_their_own_training_image
 
 @pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
 def test_validation_of_such_clients_is_the_mean_over_each_ones_own(method):
-    fed = runs.federation(few_ways(method, validation=0.2), METHODS)
+    fed = build.federation(few_ways(method, validation=0.2), METHODS)
     entry = [fed.run_round() for _ in range(2)][-1]
     by_hand = [accuracy(fed, client, held_out) for client, held_out in zip(fed.clients, fed.held_out, strict=True)]
     assert entry["validation"] == pytest.approx(np.mean(by_hand))
@@ -425,7 +460,7 @@ def test_validation_of_such_clients_is_the_mean_over_each_ones_own(method):
 
 def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_network(monkeypatch, make_dataset):
     noise = make_dataset(images=400, tests=100, shape=(1, 28, 28), num_classes=10)
-    monkeypatch.setattr(runs, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
     small = {
         "dataset": "mnist",
         "partition": "n-way-k-shot",
@@ -435,7 +470,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
         "num_rounds": 1,
     }
     mixed, same = (
-        runs.run(settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **small), METHODS) for flag in (True, None)
+        runner.run(settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **small), METHODS) for flag in (True, None)
     )
     sizes = mixed["partition"]["test_sizes"]
     assert len(sizes) == 3
@@ -444,31 +479,25 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
     assert (mixed["model_parameters"], same["model_parameters"]) == ([19_738, 21_840, 23_942], 21_840)
     assert len(mixed["final"]["clients/local classes"]) == 3
     assert "accuracy_std/local classes" in mixed["final"]
-    assert mixed["departures"][-1] == "heterogeneous True instead of None"
+    assert mixed["deviations"][-1] == "heterogeneous True instead of None"
 
 
-def test_every_committed_record_has_the_key_of_its_settings():
-    """Settings that were added later leave the keys of older records as they are."""
-    for record in map(runs.read, (ROOT / "results" / "runs").glob("*.json")):
+def test_every_committed_record_has_settings_that_are_known():
+    """And the key of these: settings that were added later leave the keys of older records as they are."""
+    for record in map(ledger.read, (ROOT / "results" / "runs").glob("*.json")):
         given = {name: value for name, value in record["settings"].items() if value is not None}
         own = settings.resolve(ALL_METHODS, **given)
-        assert {name: value for name, value in own.flat().items() if value is not None} == given
-        assert runs.key(own, record["dataset"]["fingerprint"], record["results_version"]) == record["key"]
-
-
-def test_keys_are_what_they_were():
-    """A key that changes by accident would orphan every committed record."""
-    assert runs.key(settings.resolve(METHODS, method="FedAvg", dataset="digits"), FINGERPRINT, 1) == "35600bc66e60"
+        assert ledger.key(own.flat()) == record["key"]
 
 
 def test_a_run_that_is_seldom_evaluated_ends_as_every_other(start, monkeypatch):
     full, s = quick(num_rounds=5), quick(num_rounds=5, evaluate_every=2)
-    always = runs.run(full, METHODS)
+    always = runner.run(full, METHODS)
     process = start(s, 4)
     process.join(300)
     assert process.exitcode == -signal.SIGKILL
     with trainings(monkeypatch) as rounds:
-        record = runs.run(s, METHODS)
+        record = runner.run(s, METHODS)
     assert rounds == [4, 5]
     curve = always["metrics"]["accuracy"]
     assert record["metrics"]["accuracy"] == [None, curve[1], None, curve[3], curve[4]]
@@ -478,37 +507,23 @@ def test_a_run_that_is_seldom_evaluated_ends_as_every_other(start, monkeypatch):
         "best": pytest.approx(max(evaluated)),
         "mean_of_last_5": pytest.approx(np.mean(evaluated)),
     }
-    assert record["departures"] == always["departures"]
+    assert record["deviations"] == always["deviations"]
     assert record["key"] != always["key"]
     for name in ("partition", "messages_per_round", "model_parameters"):
         assert record[name] == always[name]
 
 
-def test_lists_of_a_round_that_was_not_evaluated_are_none():
-    metrics = runs.run(quick("SOLO", num_rounds=2, evaluate_every=2), METHODS)["metrics"]
+def test_what_was_not_evaluated_is_none_and_progress_says_so(monkeypatch, capsys):
+    monkeypatch.setenv("FEDNB_PROGRESS", "log")
+    metrics = runner.run(quick("SOLO", num_rounds=2, evaluate_every=2), METHODS)["metrics"]
     assert metrics["clients"][0] is None and len(metrics["clients"][1]) == 4
     assert metrics["accuracy"][0] is metrics["accuracy_std"][0] is None
-    assert metrics["round"] == [1, 2] and None not in metrics["up_numbers"]
-
-
-def test_progress_says_what_was_not_evaluated(monkeypatch, capsys):
-    monkeypatch.setenv("FEDNB_PROGRESS", "log")
-    runs.run(quick(num_rounds=2, evaluate_every=2), METHODS)
     first, second = capsys.readouterr().out.splitlines()
-    assert first.startswith("round 1/2  not evaluated  ")
-    assert " %" in second
-
-
-def test_progress_is_a_line_per_round_if_asked_for(monkeypatch, capsys):
-    monkeypatch.setenv("FEDNB_PROGRESS", "log")
-    runs.run(quick(num_rounds=2), METHODS)
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("  ")[0] for line in lines] == ["round 1/2", "round 2/2"]
-    assert all(" %" in line for line in lines)
+    assert first.startswith("round 1/2  not evaluated  ") and second.startswith("round 2/2") and " %" in second
 
 
 def test_in_bfloat16_a_run_ends_nearly_as_in_float32():
-    exact, near = (runs.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16"))
+    exact, near = (runner.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16"))
     assert exact["key"] != near["key"]
     assert near["settings"]["precision"] == "bf16"
     losses = [record["metrics"]["loss/cross_entropy"] for record in (exact, near)]
@@ -518,7 +533,7 @@ def test_in_bfloat16_a_run_ends_nearly_as_in_float32():
 
 @pytest.mark.parametrize("precision", [None, "bf16"])
 def test_networks_and_images_are_channels_last(precision):
-    fed = runs.federation(quick("MOON", precision=precision, num_rounds=1), METHODS, workers=1)
+    fed = build.federation(quick("MOON", precision=precision, num_rounds=1), METHODS, workers=1)
     seen = []
 
     def look(module, given):
@@ -527,7 +542,7 @@ def test_networks_and_images_are_channels_last(precision):
             tensors += given
         seen.extend(v.is_contiguous(memory_format=torch.channels_last) for v in tensors)
 
-    with fed.hand_model(fed.clients[0]):
+    with fed.lend_model(fed.clients[0]):
         convolutions = [m for m in fed.clients[0].model.modules() if isinstance(m, torch.nn.Conv2d)]
         for convolution in convolutions:
             convolution.register_forward_pre_hook(look)

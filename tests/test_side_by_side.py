@@ -12,8 +12,9 @@ import torch
 import yaml
 from fednb.papers.side_by_side import METHODS, FedPrior
 
-from fednb import papers, report, runs, settings, sweep
-from fednb.data import ROOT, DataError
+from fednb import ROOT, papers
+from fednb import reporting as report
+from fednb.experiments import execute, runner, settings, sweep
 from fednb.federation import FedAvg
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
@@ -26,7 +27,6 @@ TINY = {"num_rounds": 1, "local_epochs": 1, "num_clients": 4}
 def tables():
     with pytest.MonkeyPatch.context() as patch:  # the records of who has no data: it may be another one where this runs
         patch.setenv("FEDNB_RUNS", str(ROOT / "results" / "runs"))
-        patch.setattr(sweep, "_find_data", lambda name: DataError("not looked for"))
         return sweep.read(SWEEP)
 
 
@@ -46,7 +46,7 @@ def test_the_shift_is_the_logarithm_of_the_clients_class_frequencies(ragged):
     """Against a loop over images, with a class that the client does not have."""
     fed = ragged(FedPrior(strength=2.0), ([0, 1, 1], [2, 0], [1, 2], [0, 1, 2]))
     client = fed.clients[0]  # 7 images of class 0, 13 of class 1, none of class 2
-    with fed.hand_model(client):
+    with fed.lend_model(client):
         client.load({"model": fed.server["model"]})
         given = fed.method.prepare(client, {}, 0)
         x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
@@ -72,7 +72,7 @@ def test_a_class_that_the_client_does_not_have_is_pushed_down_less(ragged):
     for strength in (0.0, 1.0):
         fed = ragged(FedPrior(strength=strength), ([0, 1], [2, 0], [1, 2], [0, 1, 2]))
         client = fed.clients[0]
-        with fed.hand_model(client):
+        with fed.lend_model(client):
             client.load({"model": fed.server["model"]})
             given = fed.method.prepare(client, {}, 0)
             x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
@@ -144,13 +144,13 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     (table,) = sweep.read(file).values()
     assert "FedMine" in papers.load("07_mine").METHODS
     assert {job.status for job in table.jobs} == {None}
-    sweep.logs_folder().mkdir(parents=True)
-    done = sweep.execute_again(table.jobs[2], sweep.environment(), attempts=1, stop=lambda: False)  # as a sweep does
-    assert done is None, done
+    job = table.jobs[2]
+    done = execute.make(job.notebook, job.parameters, job.path.name, 1)  # as a sweep does
+    assert done.error is None, done
     for job in table.jobs:
-        runs.run(job.settings, papers.load("07_mine").METHODS)
-    report.write_all(notebooks / "sweeps", tmp_path, runs.runs_folder())
-    text = (tmp_path / "tables" / "mine.md").read_text()
+        runner.run(job.settings, papers.load("07_mine").METHODS)
+    report.write_all(report.read(notebooks / "sweeps"), tmp_path)
+    text = (tmp_path / "tables" / "07_mine.md").read_text()
     (line,) = re.findall(r"^\| FedMine \|(.*)\|$", text, re.M)
     numbers = [value.strip() for value in line.split("|")]
     assert numbers[-2] == "2 of 2"

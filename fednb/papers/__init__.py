@@ -1,33 +1,39 @@
 """The methods, imported from the notebooks that derive them.
 
-``from fednb.papers.foundations import FedProx`` executes the cells of ``notebooks/00_foundations.ipynb`` that
-are tagged ``export``, and only those, as an ordinary module: tracebacks and ``inspect.getsource`` show the
-notebook's own lines. The environment variable ``FEDNB_NOTEBOOKS`` names a folder of notebooks, a student's for instance,
-that take the place of the project's of the same name.
+``from fednb.papers.foundations import FedProx`` executes the cells of ``notebooks/00_foundations.ipynb`` that are tagged
+``export``, and only those, as a module: tracebacks and ``inspect.getsource`` show the notebook's own lines. Notebooks of the
+folder that the environment variable ``FEDNB_NOTEBOOKS`` names take the place of the project's of the same name.
 """
 
 from __future__ import annotations
 
+import ast
 import functools
-import importlib
 import importlib.abc
-import importlib.machinery
 import importlib.util
 import json
 import linecache
 import os
 import re
 import sys
-import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
-ROOT = Path(__file__).resolve().parents[2]  # the repository, as fednb.data.ROOT, whose import is slow
+from fednb import ROOT, rules
+
+if TYPE_CHECKING:
+    from fednb.experiments.settings import Settings
+
+_ELSEWHERE: dict[str, Path] = {}  # modules of notebooks that are not in the folders
 
 
 class NotebookError(ImportError):
-    """A notebook that cannot be found or read; the message says which and where."""
+    """A notebook that cannot be found, read or executed; the message says which and why."""
 
 
 def folder() -> Path:
@@ -38,111 +44,169 @@ def folder() -> Path:
 
 def notebooks() -> list[Path]:
     """The numbered notebooks: those of the folder, and the project's that have no namesake there."""
-    return [p for p in _all() if p.stem[0].isdigit()]
+    return [file for file in _all() if file.stem[0].isdigit()]
 
 
 def _all() -> list[Path]:
-    places = tuple(dict.fromkeys((folder(), ROOT / "notebooks")))
-    return list(_found(places, tuple(modified(place) for place in places)).values())
-
-
-def path(name: str) -> Path:
-    """The notebook called ``name``: ``01_moon``, ``moon`` or a path."""
-    stem = Path(name).name.removesuffix(".ipynb")
-    found = [p for p in _all() if stem in (p.stem, _short(p))]
-    if Path(name).suffix == ".ipynb" and Path(name).exists():
-        return Path(name)
-    if not found:
-        known = ", ".join(p.stem for p in notebooks()) or "none"
-        raise NotebookError(f"There is no notebook {name!r} in {folder()}; there are: {known}.")
-    return found[0]
+    found = [*(ROOT / "notebooks").glob("*.ipynb"), *sorted(folder().glob("*.ipynb"), reverse=True)]
+    return sorted({_short(file): file for file in found}.values(), key=lambda file: file.stem)
 
 
 def _short(notebook: Path) -> str:
     return re.sub(r"^\d+_", "", notebook.stem)
 
 
-def modified(folder: Path) -> int:
-    """When a folder's list of files was last changed, in nanoseconds; 0 if it is not there."""
-    return folder.stat().st_mtime_ns if folder.exists() else 0
+def path(name: str) -> Path:
+    """The notebook called ``name``: ``01_moon``, ``moon``, ``01``, or the path of any."""
+    given, stem = Path(name), name.removesuffix(".ipynb")
+    if given.suffix == ".ipynb" and given.is_file():
+        return given
+    found = [file for file in _all() if stem in (file.stem, _short(file), file.stem.partition("_")[0])]
+    if len(found) != 1:
+        known = ", ".join(file.stem for file in notebooks()) or "none"
+        raise NotebookError(f"There is no notebook {name[:80]!r} in {folder()}; there are: {known}.")
+    return found[0]
 
 
-@functools.lru_cache(maxsize=4)  # a sweep file asks for its notebook several times per run
-def _found(folders: tuple[Path, ...], times_ns: tuple[int, ...]) -> dict[str, Path]:
-    """The notebooks of the first folder that has one of that name, by their short names and in their order."""
-    found = [notebook for place in folders for notebook in sorted(place.glob("*.ipynb"))]
-    return dict(sorted({_short(p): p for p in reversed(found)}.items(), key=lambda item: item[1].stem))
+def name(notebook: str) -> str:
+    """What a notebook is called here: its name without ``.ipynb``, or the path of one that is elsewhere."""
+    file = path(notebook).resolve()
+    return file.stem if file in map(Path.resolve, _all()) else str(file)
 
 
-@functools.lru_cache(maxsize=64)
-def _resolved(notebook: Path) -> Path:
-    return notebook.resolve()
-
-
-def load(name: str) -> ModuleType:
+def load(notebook: str) -> ModuleType:
     """The module made of a notebook's ``export`` cells."""
-    notebook = path(name)
-    module_name = f"{__name__}.{_short(notebook)}"
-    if _resolved(notebook) in map(_resolved, _all()):
-        return importlib.import_module(module_name)
-    # a notebook elsewhere must not be taken for its namesake in the folder
-    spec = _spec(f"{module_name}_{zlib.crc32(str(notebook.resolve()).encode()):08x}", notebook)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
+    module = _short(path(notebook))
+    if (file := Path(name(notebook))).suffix:  # it must not be taken for its namesake in the folder
+        module = re.sub(r"\W", "_", f"at{file}")
+        _ELSEWHERE[module] = file
+    return importlib.import_module(f"{__name__}.{module}")
+
+
+def methods(name: str | None = None) -> dict[str, type]:
+    """``METHODS``, the methods of a notebook or of all numbered ones; a `NotebookError` if one does not define them."""
+    if name is None:
+        return {method: cls for file in notebooks() for method, cls in methods(file.stem).items()}
+    file = path(name)
+    try:
+        found = getattr(load(name), "METHODS", None)
+    except NotebookError:
+        raise
+    except (Exception, SystemExit) as error:
+        told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise NotebookError(f"The export cells of {file.name} fail ({told}): mend them first.") from error
+    if not isinstance(found, dict) or not all(isinstance(cls, type) for cls in found.values()):
+        raise NotebookError(f'{file.name} must export METHODS, a dict of methods by name: METHODS = {{"Mine": Mine}}.')
+    return found
+
+
+def outline(notebook: str) -> dict[str, type]:
+    """`methods` without PyTorch, slow to import: where they can be read, classes of hyperparameters and nothing else."""
+    with suppress(Exception, SystemExit):
+        found = _outline(_exported(path(notebook)))["METHODS"]
+        if all(isinstance(cls, type) for cls in found.values()):
+            return found
+    return methods(notebook)
+
+
+@functools.lru_cache
+def _outline(source: str) -> dict[str, Any]:
+    """What export cells define, without functions and without other libraries."""
+    space: dict[str, Any] = {"__name__": __name__}
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.ImportFrom):
+            package, _, short = str(node.module).rpartition(".")
+            known = _outline(_exported(path(short))) if package == __name__ else vars(rules)
+            if str(node.module).partition(".")[0] in sys.stdlib_module_names:
+                known = vars(importlib.import_module(str(node.module)))
+            for alias in node.names:  # in place of a class that is not known: a method without hyperparameters
+                stand_in = dataclass(type(alias.name, (), {"__post_init__": rules.check}))
+                space[alias.asname or alias.name] = known.get(alias.name, stand_in)
+        elif isinstance(node, ast.ClassDef):
+            kept = [n for n in node.body if isinstance(n, ast.AnnAssign) or getattr(n, "name", "") == "__post_init__"]
+            node.body = kept or [ast.Pass(lineno=node.lineno, col_offset=0)]
+        if isinstance(node, ast.ClassDef | ast.Assign | ast.AugAssign):
+            exec(compile(ast.Module([node], []), "<outline>", "exec", dont_inherit=True), space)
+        elif not isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AnnAssign | ast.Expr):
+            raise ValueError("loops and branches can only be executed")
+    return space
 
 
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
-    """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given.
-
-    Raises
-    ------
-    NotebookError
-        If the file cannot be read as a notebook.
-    """
+    """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given."""
     try:
-        found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
-        own = [c for c in found if c["cell_type"] == kind and (tag is None or tag in c["metadata"].get("tags", []))]
-        return ["".join(c["source"]) for c in own]
+        found = _cells(notebook, notebook.stat().st_mtime_ns)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotebookError(f"{notebook} cannot be read as a notebook: {error}") from error
+    return [source for of_kind, tags, source in found if of_kind == kind and (tag is None or tag in tags)]
 
 
-class _Loader(importlib.abc.InspectLoader):
-    def __init__(self, notebook: Path) -> None:
-        self.notebook = notebook
+@functools.lru_cache(maxsize=32)  # a sweep asks once per run
+def _cells(notebook: Path, time_ns: int) -> list[tuple[str, list[str], str]]:
+    found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
+    return [(cell["cell_type"], cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in found]
 
-    def get_source(self, fullname: str) -> str:
-        return "\n\n".join(cells(self.notebook, "code", "export"))
+
+def _exported(notebook: Path) -> str:
+    return "\n\n".join(cells(notebook, "code", "export"))
+
+
+def parameters(notebook: str) -> dict[str, Any]:
+    """The names and values in the notebook's cell that is tagged ``parameters``, read without executing it."""
+    try:
+        (source,) = cells(path(notebook), "code", "parameters")
+        nodes: list[Any] = ast.parse(source).body
+        return {(n.target if isinstance(n, ast.AnnAssign) else n.targets[0]).id: ast.literal_eval(n.value) for n in nodes}
+    except (SyntaxError, TypeError, ValueError, AttributeError) as error:
+        told = "one of its cells must be tagged parameters, and have lines of the form name = value"
+        raise NotebookError(f"The parameters of {path(notebook).stem} cannot be read: {told} ({error}).") from error
+
+
+def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the notebook has them: what it has no name for goes into its ``more``, if it has one."""
+    own = parameters(notebook)
+    mine = {name: value for name, value in given.items() if name in own}
+    other = {name: value for name, value in given.items() if name not in own}
+    if other and "more" not in own:
+        raise NotebookError(f"{path(notebook).stem} has no parameter {next(iter(other))!r}: known are {', '.join(own)}.")
+    return mine | {"more": {**own["more"], **mine.get("more", {}), **other}} if other else mine
+
+
+def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
+    """The settings of a run of a notebook, from its parameters as they are now: ``papers.settings("01_moon", globals())``.
+
+    All that are not its own are in its dict ``more``. A `SettingsError` tells of a bad value, or a name that nobody reads.
+    """
+    from fednb.experiments.settings import SettingsError, resolve  # what notebooks ask for; nothing else here needs it
+
+    own = parameters(notebook)
+    for source in namespace.get("In", ()):  # IPython's list of executed cells; papermill warns, and goes on
+        for name in re.findall(r"^(\w+) = ", source, re.MULTILINE) if source.startswith("# Parameters\n") else ():
+            if name not in own:
+                raise SettingsError(f"{path(notebook).stem} has no parameter {name!r}: put it into more, or use fednb run.")
+    given = {name: namespace[name] for name in own}
+    more = given.pop("more", {})
+    if not isinstance(more, dict) or any(given.get(name) is not None for name in more):
+        raise SettingsError(f"more is {more!r}; it must be a dict of settings, but of none that is a parameter by itself.")
+    return resolve(methods(notebook) | namespace.get("METHODS", {}), **given | more)  # a reader may have changed one
+
+
+class _Notebooks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds and executes the modules that are notebooks."""
+
+    def find_spec(self, fullname: str, path_: object, target: ModuleType | None = None) -> ModuleSpec | None:
+        package, _, short = fullname.rpartition(".")
+        with suppress(NotebookError):
+            if package == __name__ and not short.startswith("_"):
+                return importlib.util.spec_from_file_location(fullname, _ELSEWHERE.get(short) or path(short), loader=self)
+        return None
 
     def exec_module(self, module: ModuleType) -> None:
-        source, file = self.get_source(module.__name__), str(self.notebook)
+        file = str(module.__file__)
+        source = _exported(Path(file))
         # without a time, linecache keeps these lines instead of reading the notebook's JSON as if it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 
-    def is_package(self, fullname: str) -> bool:
-        return False
 
-
-def _spec(fullname: str, notebook: Path) -> importlib.machinery.ModuleSpec:
-    spec = importlib.util.spec_from_loader(fullname, _Loader(notebook), origin=str(notebook))
-    spec.has_location = True  # sets __file__, by which tracebacks and inspect find the source
-    return spec
-
-
-class _Finder(importlib.abc.MetaPathFinder):
-    def find_spec(
-        self, fullname: str, path_: Sequence[str] | None, target: ModuleType | None = None
-    ) -> importlib.machinery.ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
-        if package != __name__ or name.startswith("_"):
-            return None
-        try:
-            return _spec(fullname, path(name))
-        except NotebookError:
-            return None
-
-
-sys.meta_path.append(_Finder())
+sys.meta_path.append(_Notebooks())

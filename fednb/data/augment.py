@@ -1,0 +1,82 @@
+"""Batched augmentation and normalisation of uint8 images, on whatever device they live.
+
+The random numbers come from NumPy generators on the host, one small array per client and round; the work on pixels is a
+handful of tensor operations, which is cheap on a CPU and can be captured in a CUDA graph.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from fednb.data.dataset import Augmentation
+
+
+def store(images: Tensor, augmentation: Augmentation) -> Tensor:
+    """Pad once and put channels last: uint8 [N, C, H, W] to [N, H + 2p, W + 2p, C]."""
+    pixels = images.permute(0, 2, 3, 1).cpu().numpy()
+    p = augmentation.pad
+    if p:
+        pixels = np.pad(pixels, ((0, 0), (p, p), (p, p), (0, 0)), mode=augmentation.pad_mode)  # type: ignore[call-overload]
+    return torch.from_numpy(np.ascontiguousarray(pixels))
+
+
+def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tensor:
+    """Draw the augmentation of ``num`` images: float32 [num, 4] of crop row, crop column, flip (0 or 1), degrees."""
+    p, r = augmentation.pad, augmentation.rotation
+    corner = rng.integers(0, 2 * p + 1, (num, 2)) if p else np.zeros((num, 2))
+    flip = rng.integers(0, 2, num) if augmentation.flip else np.zeros(num)
+    degrees = rng.uniform(-r, r, num) if r else np.zeros(num)
+    return torch.from_numpy(np.column_stack([corner, flip, degrees]).astype(np.float32))
+
+
+def gather(stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation) -> Tensor:
+    """Gather images, cropped, flipped and rotated as drawn: uint8 [B, H, W, C].
+
+    ``stored`` is from `store`, ``index`` says which images, int64 [B], and ``draws`` is from `draw`; None changes nothing.
+    """
+    n, height, width, channels = stored.shape
+    p = augmentation.pad
+    rows, columns = height - 2 * p, width - 2 * p
+    s0, s1, s2, s3 = stored.stride()
+    # every crop of every image as a view, [N, 2p+1, 2p+1, H, W, C]: picking crops is one indexing operation
+    crops = stored.as_strided((n, 2 * p + 1, 2 * p + 1, rows, columns, channels), (s0, s1, s2, s1, s2, s3))
+    if draws is None:
+        return crops[index, p, p]
+    x = crops[index, draws[:, 0].long(), draws[:, 1].long()]
+    if augmentation.flip:
+        x = torch.where(draws[:, 2].bool()[:, None, None, None], x.flip(2), x)
+    if augmentation.rotation:
+        x = _rotate(x, draws[:, 3])
+    return x
+
+
+def _rotate(x: Tensor, degrees: Tensor) -> Tensor:
+    """Rotate counter-clockwise about the centre, nearest pixel, zeros outside: uint8 [B, H, W, C] to the same."""
+    angle = torch.deg2rad(degrees)
+    cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
+    rows, columns = x.shape[1:3]
+    # the output pixel at (u, v) shows the input at the position turned back; u and v are in units of half a side
+    theta = torch.stack(
+        [torch.stack([cos, -sin * rows / columns, zero], 1), torch.stack([sin * columns / rows, cos, zero], 1)], 1
+    )
+    pixels = x.permute(0, 3, 1, 2).float()
+    grid = F.affine_grid(theta, list(pixels.shape), align_corners=False)
+    turned = F.grid_sample(pixels, grid, mode="nearest", padding_mode="zeros", align_corners=False)
+    return turned.permute(0, 2, 3, 1).to(torch.uint8)
+
+
+def constants(mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+    """Scale and shift, [C] each, that take a byte b to (b / 255 - mean) / std."""
+    scale = torch.tensor([1 / (255 * s) for s in std], dtype=torch.float32)
+    shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32)
+    return scale.to(device), shift.to(device)
+
+
+def normalise(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
+    """Normalise pixels: uint8 [B, H, W, C] to float32 [B, C, H, W], whose memory stays channels-last."""
+    return torch.addcmul(shift, x.to(torch.float32), scale).permute(0, 3, 1, 2)

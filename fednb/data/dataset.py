@@ -1,0 +1,94 @@
+"""What a data set is: images and labels in memory, how they are prepared, and what has to be said about them."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class DataError(Exception):
+    """What is wrong with the data and what to do about it, in one sentence for people."""
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to training images; the default changes nothing."""
+
+    pad: int = 0  # pixels added on each side before a random crop to the original size
+    pad_mode: str = "constant"  # zeros; or "reflect"
+    flip: bool = False  # mirror left to right with probability 1/2
+    rotation: float = 0.0  # rotate by an angle drawn uniformly from [-rotation, rotation], in degrees
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """A data set with its test split.
+
+    Numbers are not judged against the paper's where there is a note; records and tables show it, and the remark.
+    """
+
+    name: str
+    images: Tensor  # uint8 [N, C, H, W]
+    labels: Tensor  # int64 [N], positions in `classes`
+    test_images: Tensor
+    test_labels: Tensor
+    classes: tuple[str, ...]
+    mean: tuple[float, ...]  # per channel, of values scaled to [0, 1]; of published sets the constants of the papers' code
+    std: tuple[float, ...]
+    augmentation: Augmentation
+    fingerprint: str
+    source: str  # in which layout it was found, such as "official files" or "zip files"; never a path
+    note: str = ""  # what is not the published set, e.g. "subset: 4,000 of 100,000 training images"
+    remark: str = ""  # what has to be known about the published set itself
+    train_groups: Tensor | None = None  # int64 [N], the domain of each image, a position in `group_names`
+    test_groups: Tensor | None = None
+    group_names: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def __repr__(self) -> str:
+        """Say in one line what it holds."""
+        size = "x".join(str(n) for n in self.images.shape[1:])
+        more = "; ".join(filter(None, (self.note, self.remark)))
+        images = f"{len(self.images):,} training and {len(self.test_images):,} test images"
+        told = f"{images}, {size}, {self.num_classes} classes, fingerprint {self.fingerprint}, source: {self.source}"
+        return f"{self.name}: {told}" + (f" ({more})" if more else "")
+
+
+class Content(NamedTuple):
+    """What readers return and the cache keeps: arrays as in `Dataset`, and what the files tell for its note and remark."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    classes: tuple[str, ...]
+    train_groups: np.ndarray | None = None
+    test_groups: np.ndarray | None = None
+    notes: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    fingerprint: str = ""
+
+
+def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray) -> str:
+    """Hash uint8 images [N, C, H, W] with their split and int64 label [N] to 16 hex digits.
+
+    It does not depend on the order of the images, so official files and a lossless tree of them agree.
+    """
+    digests = []
+    for split, x, y in ((b"train", images, labels), (b"test", test_images, test_labels)):
+        for image, label in zip(np.ascontiguousarray(x), y.tolist(), strict=True):
+            digest = hashlib.blake2b(b"%s %d " % (split, label), digest_size=16)
+            digest.update(image)
+            digests.append(digest.digest())
+    total = hashlib.blake2b(str(images.shape[1:]).encode(), digest_size=8)
+    total.update(b"".join(sorted(digests)))
+    return total.hexdigest()

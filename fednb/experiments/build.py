@@ -1,0 +1,175 @@
+"""From settings to a federation that is ready for its first round: data, split, networks, device, trainer."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import random
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fednb import data, models, partition, seeds
+from fednb.data import Dataset
+from fednb.experiments.batched import Batched
+from fednb.experiments.settings import Settings, SettingsError
+from fednb.federation import FedAvg, Federation, Train, train_eagerly
+
+
+@functools.lru_cache(maxsize=2)
+def _dataset(name: str, root: str | None) -> Dataset:
+    return data.load(name)
+
+
+def load_dataset(name: str) -> Dataset:
+    """`fednb.data.load`, kept in memory."""
+    return _dataset(name, os.environ.get("FEDNB_DATA"))
+
+
+def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, partition.Parts | None, partition.Parts]:
+    """Who gets which image, drawn with the run's seed as the papers' code does; int64 indices.
+
+    Returns
+    -------
+    parts, test_parts
+        Training and test images of each client; None: all clients share the test set.
+    held_out
+        Training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
+        together; of clients with test images or a domain of their own, one array for each. Empty without ``validation``.
+    """
+    labels, test_parts = dataset.labels.numpy(), None
+    rng = np.random.RandomState(settings.seed)
+    if settings.partition in ("n-way-k-shot", "domain"):
+        if settings.partition == "n-way-k-shot":
+            parts, test_parts = partition.n_way_k_shot(
+                labels,
+                dataset.test_labels.numpy(),
+                settings.num_clients,
+                settings.ways,
+                settings.stdev,
+                rng,
+                random.Random(settings.seed),
+                k=settings.shots,
+                mnist=settings.dataset == "mnist",
+                draw=settings.draw,
+                train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
+                test_shots=settings.test_shots,
+            )
+        else:  # one model for all domains is judged in each of them
+            domains, rng = dataset.train_groups.numpy(), seeds.generator(settings.seed, "domains")
+            parts = partition.by_domain(labels, domains, settings.per_domain, rng, balanced=settings.balanced_draw)
+        if settings.validation is None:
+            return parts, test_parts, []
+        held_out = [part[_held_out(settings, len(part), i)] for i, part in enumerate(parts)]
+        return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
+    held = _held_out(settings, len(labels)) if settings.validation else np.empty(0, np.int64)
+    kept = np.setdiff1d(np.arange(len(labels)), held)  # in the data set's order
+    if settings.partition == "iid":
+        parts = partition.iid(labels[kept], settings.num_clients, rng)
+    else:
+        options = {"balance": settings.balance, "min_size": settings.min_size}
+        options = {name: value for name, value in options.items() if value is not None}
+        draw = partition.quantity if settings.partition == "quantity" else partition.dirichlet
+        parts = draw(labels[kept], settings.num_clients, settings.beta, rng, **options)
+    return [kept[part] for part in parts], None, [held] if len(held) else []
+
+
+def _held_out(settings: Settings, num_images: int, client: int = 0) -> np.ndarray:
+    """Places of the images that are kept back, sorted; int64 [n]."""
+    order = seeds.generator(settings.seed, "validation", 0, client).permutation(num_images)
+    return np.sort(order[: max(1, round(settings.validation * num_images))])
+
+
+def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
+    """The test images that are evaluated, sorted, int64 [n]; None: all of them.
+
+    Whatever the seed they are the same, so that runs stay comparable; with a larger ``test_per_domain`` come others on top.
+    """
+    if settings.test_per_domain is None:
+        return None
+    groups = dataset.test_groups.numpy()
+    orders = [
+        seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
+        for domain in range(len(dataset.group_names))
+    ]
+    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
+
+
+def federation(
+    settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
+) -> Federation:
+    """Build the federation that the settings describe, ready for its first round."""
+    on, dataset = find_device(device), load_dataset(settings.dataset)
+    _, channels, side, _ = dataset.images.shape
+
+    def build_model(name: str = settings.model) -> models.Net:
+        return models.build(
+            name,
+            dataset.num_classes,
+            channels=channels,
+            side=side,
+            projection_head=settings.projection_head,
+            projection_dim=settings.projection_dim,
+            pretrained=bool(settings.pretrained),
+            precision=settings.precision or "float32",
+            seed=settings.seed,
+        )
+
+    try:
+        parts, test_parts, held_out = divide(settings, dataset)
+        return Federation(
+            method=methods[settings.method](**settings.hyperparameters),
+            dataset=dataset,
+            parts=parts,
+            test_parts=test_parts,
+            test_index=test_index(settings, dataset),
+            held_out=held_out,
+            architectures=models.heterogeneous(settings.model, settings.num_clients) if settings.heterogeneous else None,
+            build_model=build_model,
+            training=settings.training,
+            seed=settings.seed,
+            participation=settings.participation,
+            evaluate_every=settings.evaluate_every or 1,
+            device=on,
+            workers=workers or num_workers(on),
+            train=trainer(on),
+        )
+    except ValueError as error:  # an impossible partition, a network that does not fit the images
+        raise SettingsError(str(error)) from error
+
+
+def trainer(device: str) -> Train:
+    """How clients train there: step by step on a CPU, by replays of a recorded step on a GPU."""
+    return train_eagerly if device == "cpu" else Batched()
+
+
+def find_device(asked: str | None = None) -> str:
+    """``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one; "cpu", "cuda" or "cuda:1"."""
+    count = torch.cuda.device_count()
+    name = asked or os.environ.get("FEDNB_DEVICE") or ("cuda" if count else "cpu")
+    if name not in ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]:
+        source = "" if asked else " (FEDNB_DEVICE)"
+        raise SettingsError(f"There is no device {name!r} here{source}; it must be cpu{' or cuda' * bool(count)}.")
+    return name
+
+
+def num_workers(device: str = "cpu") -> int:
+    """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
+    text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1024):
+        raise SettingsError(f"FEDNB_WORKERS is {text[:80]!r}; it must be a whole number from 1 to 1024.")
+    return int(text)
+
+
+def device_name(device: str) -> str:
+    """The name of the processor or GPU, as records have it."""
+    if device != "cpu":
+        return torch.cuda.get_device_name(device)
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()

@@ -1,0 +1,265 @@
+"""One run: made once, recorded by renaming a finished file, resumed from its last checkpoint if it was killed."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import hashlib
+import io
+import math
+import os
+import platform
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata  # torchvision itself is slow to import
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from tqdm import tqdm
+
+from fednb import evaluation, models, partition
+from fednb.data import Dataset
+from fednb.experiments import build, ledger
+from fednb.experiments.batched import Together
+from fednb.experiments.ledger import RunError
+from fednb.experiments.settings import Settings, SettingsError, deviations
+from fednb.federation import FedAvg, Federation, Train
+
+
+def run(
+    settings: Settings,
+    methods: Mapping[str, type[FedAvg]],
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    again: bool = False,
+    checkpoint_seconds: float = 20.0,
+    train: Train | None = None,
+) -> dict[str, Any]:
+    """Make a run and record it, or return its record if there is one that counts.
+
+    A run is known by its settings, not by the method's code: after changing a method, run it with ``again=True``.
+    A run that was killed goes on from its last checkpoint, and ends as if it had not been killed: bit by bit on a CPU.
+    Of two processes that ask for the same run, the second waits for the first.
+
+    Returns
+    -------
+    dict
+        The record. ``status`` is ``finished``, or ``diverged`` if a loss or weight became NaN or Inf.
+
+    Raises
+    ------
+    RunError
+        If the results cannot be written: no permission, no space.
+    """
+    beside = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]  # said by a sweep
+    if train is None and settings.seed in beside and build.find_device(device) != "cpu":
+        given = {"device": device, "workers": workers, "again": again, "checkpoint_seconds": checkpoint_seconds}
+        return run_seeds(settings, methods, beside, **given)[beside.index(settings.seed)]
+    ledger.commit()  # now: the code on disk may change while the run goes on
+    dataset = build.load_dataset(settings.dataset)
+    path = ledger.path(settings)
+    checkpoint = path.parent.parent / "checkpoints" / f"{path.stem}.pt"
+    with _told(path.parent):  # now, and not after the training
+        for folder in (path.parent, checkpoint.parent):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+    with _locked(checkpoint.with_suffix(".lock")):
+        if path.exists() and not again:
+            record = ledger.read(path)
+            state = ledger.state(record, dataset.fingerprint)
+            if state in ledger.RESULTS:
+                return record
+            if state == "other data":
+                raise RunError(
+                    f"{path.name} is recorded on other data than are here: set FEDNB_RUNS to another folder to keep both, "
+                    "or run with again=True to replace it."
+                )
+        if again:
+            checkpoint.unlink(missing_ok=True)  # it is of the code as it was
+        try:
+            fed = build.federation(settings, methods, device=device, workers=workers)
+            fed.train = train or fed.train
+            status = _train(fed, settings, checkpoint, checkpoint_seconds)
+            record = _head(settings, dataset) | _results(fed, status)
+        except (SettingsError, RunError):
+            raise
+        except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
+            failed = {"status": "failed", "metrics": {}, "error": f"{type(error).__name__}: {error}"}
+            ledger.write(path, _head(settings, dataset) | failed)
+            raise
+        with _told(path.parent):
+            ledger.write(path, record)
+        checkpoint.unlink(missing_ok=True)
+    return record
+
+
+def run_seeds(
+    settings: Settings, methods: Mapping[str, type[FedAvg]], seeds: Sequence[int], **options: Any
+) -> list[dict[str, Any]]:
+    """`run` with several seeds, which train as one; the records are those of the runs alone, up to rounding."""
+    meeting = Together(len(seeds))
+
+    def one(seed: int) -> dict[str, Any]:
+        try:
+            return run(dataclasses.replace(settings, seed=seed), methods, train=meeting, **options)
+        finally:
+            meeting.leave()
+
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        return list(pool.map(one, seeds))
+
+
+@contextmanager
+def _told(folder: Path) -> Iterator[None]:
+    """Say in a sentence why nothing can be recorded in a folder."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        way_out = "make it writable, or set FEDNB_RUNS to another folder"
+        way_out = "free some space, and the run goes on where it was" if full else way_out
+        raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that goes away with the process, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # no such locks on this system: two equal runs then both train, and record the same
+        yield
+        return
+    with path.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def _train(federation: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float) -> str:
+    """Run the rounds that are left; the status in which the run ends."""
+    _restore(federation, checkpoint)
+    if federation.device != "cpu":
+        torch.cuda.reset_peak_memory_stats(federation.device)
+    unsaved = 0.0
+    for entry in _rounds(federation, settings):
+        if not entry["finite"]:
+            return "diverged"
+        unsaved += entry["seconds"] + entry["evaluation_seconds"]
+        if unsaved >= checkpoint_seconds and federation.rounds_done < settings.num_rounds:
+            with _told(checkpoint.parent):
+                _save(federation.checkpoint(), checkpoint)
+            unsaved = 0.0
+    return "finished"
+
+
+def _rounds(federation: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
+    """The rounds that are left, with a bar (``FEDNB_PROGRESS=bar``, the default), a line each (``log``) or ``off``."""
+    kind, begin = os.environ.get("FEDNB_PROGRESS", "bar"), federation.rounds_done
+    shown = {"desc": f"{settings.method} on {settings.dataset}", "unit": "round", "leave": False, "disable": kind != "bar"}
+    bar = tqdm(range(begin, settings.num_rounds), initial=begin, total=settings.num_rounds, **shown)
+    for t in bar:
+        entry = federation.run_round()
+        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "not evaluated" if entry["finite"] else "diverged"
+        bar.set_postfix_str(text)
+        if kind == "log":
+            left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"]) / 60
+            done = f"round {t + 1}/{settings.num_rounds}"
+            print(f"{done}  {text}  {entry['seconds']:.1f} s, about {left:.1f} min left", flush=True)
+        yield entry
+
+
+def _save(checkpoint: dict[str, Any], path: Path) -> None:
+    """A digest of what follows, and what `torch.save` makes of it: torch itself would not see a byte that has changed."""
+    buffer = io.BytesIO()
+    torch.save(checkpoint, buffer)
+    part = path.with_suffix(".part")
+    with part.open("wb") as file:
+        file.writelines([hashlib.sha256(buffer.getbuffer()).digest(), buffer.getbuffer()])
+    os.replace(part, path)
+
+
+def _restore(federation: Federation, path: Path) -> None:
+    """Go back to a checkpoint; one that is damaged, or of something else, is told and ignored."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    try:
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            raise ValueError("it is damaged")
+        federation.restore(torch.load(io.BytesIO(content[32:]), map_location=federation.device, weights_only=True))
+    except Exception as error:
+        print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
+
+
+# --- what a record tells ----------------------------------------------------------------------------------------------
+
+
+def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
+    return {
+        "key": ledger.key(settings.flat()),
+        "results_version": ledger.RESULTS_VERSION,
+        "method": settings.method,
+        "settings": settings.flat(),
+        "deviations": deviations(settings),
+        "dataset": {
+            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")},
+            "training_images": len(dataset.labels),
+            "test_images": len(dataset.test_labels),
+        },
+        "versions": versions | {"torchvision": metadata.version("torchvision")},
+        "commit": ledger.commit(),
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _results(fed: Federation, status: str) -> dict[str, Any]:
+    history = pd.DataFrame(fed.history).drop(columns="finite")
+    accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
+    final: dict[str, Any] = {}
+    if accuracies and status == "finished":
+        wanted = ("accuracy", "clients", "groups", "validation")
+        final = {name: _plain(value) for name, value in fed.history[-1].items() if name.startswith(wanted)}
+        final |= {"best": evaluation.best(accuracies), "mean_of_last_5": evaluation.mean_of_last(accuracies)}
+    split: dict[str, Any] = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
+    if fed.test_index is not None:
+        split["test_images"] = len(fed.test_index)
+    if fed.test_parts is not None:
+        split["test_sizes"] = [len(part) for part in fed.test_parts]
+    sizes = [models.num_parameters(fed.build_model(name)) for name in fed.architectures or ()]
+    seconds = history["seconds"]
+    return {
+        "status": status,
+        "final": final,
+        "partition": split,
+        "model_parameters": sizes or models.num_parameters(fed.build_model()),  # of each client's, where they differ
+        "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
+        "seconds_per_round": round(float(seconds.mean()), 3),
+        "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
+        "device": build.device_name(fed.device),
+        "threads_per_client": 1 if fed.device == "cpu" else None,
+        "workers": fed.workers,
+        # everything that was on the GPU at once: images, networks, all clients' memories
+        **({} if fed.device == "cpu" else {"gpu_peak_bytes": torch.cuda.max_memory_allocated(fed.device)}),
+        "metrics": {name: [_plain(v) for v in history[name]] for name in history},
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
+    if isinstance(value, float | np.floating):
+        return float(f"{value:.7g}") if math.isfinite(value) else None
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, list):
+        return [_plain(v) for v in value]
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    return value

@@ -1,0 +1,19 @@
+"""Records in, pages out: the papers' tables with our runs beside them, claims, and figures; nothing is typed.
+
+A notebook finds what it needs here: ``from fednb import reporting as report``.
+"""
+
+from importlib import import_module
+from typing import Any
+
+_WHERE = {"anchor": "reported", "printed": "reported", "ReportError": "metrics", "lead": "claims", "paired": "claims"}
+_WHERE |= {"against": "plots", "curves": "plots", "trials": "tuning", "tuned": "tuning"}
+_WHERE |= dict.fromkeys(("Cell", "cells", "cells_of", "committed", "recorded", "table_of"), "tables")
+_WHERE |= dict.fromkeys(("overview", "read", "show", "text", "write_all"), "render")
+
+
+def __getattr__(name: str) -> Any:
+    """What is asked for is imported then: figures and pages take seconds, and a dry run needs neither."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)

@@ -1,0 +1,131 @@
+"""``make bench``: seconds per SGD step of whole federated rounds, and what they cost over a bare loop of the same steps.
+
+    python tests/bench.py [--method NAME ...] [--device cuda] [--workers N] [--alternations N]
+
+The bare loop is plain PyTorch on tensors in memory: one model, no augmentation, no averaging, no evaluation, all cores for
+each step. It is written for FedAvg and MOON (two frozen networks). The round does all of what the loop leaves out. The two
+alternate, so that a busy machine disturbs both.
+"""
+
+import argparse
+import time
+from functools import partial
+from statistics import median
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+from fednb import models, papers, partition
+from fednb.data import Augmentation, Dataset
+from fednb.experiments import build
+from fednb.federation import Federation, Training
+
+AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
+CLIENTS, TEST_IMAGES = 10, 2000
+
+# model, channels, side, images, batch size, local epochs, augmentation
+CASES = {
+    "simple CNN, batch 64": ("simple-cnn", 3, 32, 10_000, 64, 1, Augmentation(pad=4, pad_mode="reflect", flip=True)),
+    "small net, batch 8": ("digits-cnn", 1, 8, 4_000, 8, 1, Augmentation()),
+    "MNIST network, batch 8": ("mnist-cnn", 1, 28, 4_000, 8, 1, Augmentation()),
+}
+
+
+def plain_losses(start):
+    """The losses as one writes them without this package."""
+
+    def fedavg(model, x, y):
+        return F.cross_entropy(model(x).logits, y)
+
+    def moon(model, x, y):
+        z, logits = model(x)
+        with torch.no_grad():
+            others = [network(x).representation for network in (start, start)]
+        s = torch.stack([F.cosine_similarity(z, other) for other in others], 1) / 0.5
+        return F.cross_entropy(logits, y) + F.cross_entropy(s, torch.zeros_like(y))
+
+    return {"FedAvg": fedavg, "MOON": moon}
+
+
+def noise(channels, side, images, augmentation):
+    """Random images of ten classes: the time of a step does not depend on what they show."""
+    rng = np.random.default_rng(0)
+    pixels = torch.from_numpy(rng.integers(0, 256, (images + TEST_IMAGES, channels, side, side), dtype=np.uint8))
+    labels = torch.from_numpy(rng.integers(0, 10, images + TEST_IMAGES))
+    halves = {"images": pixels[:images], "labels": labels[:images]}
+    halves |= {"test_images": pixels[images:], "test_labels": labels[images:]}
+    told = {"mean": (0.5,) * channels, "std": (0.25,) * channels, "fingerprint": "", "source": "made up"}
+    return Dataset(name="noise", classes=tuple("0123456789"), augmentation=augmentation, **halves, **told)
+
+
+def now(x):
+    if x.is_cuda:
+        torch.cuda.synchronize(x.device)
+    return time.perf_counter()
+
+
+def bare_loop(loss, model, x, y, batch_size, steps):
+    """Seconds per step of plain PyTorch."""
+    models.seed_dropout(model, torch.Generator(x.device))
+    begin = now(x)
+    model.train()
+    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True)
+    for step in range(steps):
+        start = step * batch_size % (len(x) - batch_size + 1)
+        sgd.zero_grad()
+        loss(model, x[start : start + batch_size], y[start : start + batch_size]).backward()
+        sgd.step()
+    return (now(x) - begin) / steps
+
+
+def federated(federation):
+    """Seconds per SGD step of a whole round, evaluation included; and the number of steps."""
+    begin = now(federation.labels)
+    assert federation.run_round()["finite"], "it diverged on random images: these would be steps on NaN"
+    steps = sum(client.steps for client in federation.clients)
+    return (now(federation.labels) - begin) / steps, steps
+
+
+def measure(name, case, cls, device, alternations, workers):
+    """A line of the table: time a method in a case."""
+    model, channels, side, images, batch_size, epochs, augmentation = CASES[case]
+    dataset, head = noise(channels, side, images, augmentation), models.MODELS[model].head is not None
+    make = partial(models.build, model, 10, channels=channels, side=side, projection_head=head)
+    parts = partition.dirichlet(dataset.labels.numpy(), CLIENTS, 0.5, np.random.RandomState(0))
+    # clients with models of their own have test images of their own
+    options = {"test_parts": np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None, "device": device}
+    # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
+    training = Training(1, epochs, batch_size, 0.001, 0.9, 1e-5)
+    federation = Federation(cls(), dataset, parts, make, training, workers=workers, train=build.trainer(device), **options)
+    x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
+    loss = plain_losses(make().to(device).eval()).get(name)
+    bare = partial(bare_loop, loss, make().to(device), x, y, batch_size)
+    federated(federation)
+    _, steps = federated(federation)  # warm up, and learn the number of steps
+    loops, rounds = [bare(steps)] if loss else [], []
+    for _ in range(alternations):
+        loops += [bare(steps)] if loss else []
+        rounds.append(federated(federation)[0])
+    middle = median(rounds)
+    told = f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
+    if loss:
+        ratio = middle / median(loops[1:])
+        told += f"{1e3 * median(loops[1:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
+    return told
+
+
+if __name__ == "__main__":
+    parser, known = argparse.ArgumentParser(), papers.methods()
+    parser.add_argument("--method", action="append", choices=known, metavar="NAME")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--alternations", type=int, default=5)
+    given = parser.parse_args()
+    print(f"{build.device_name(given.device)}; torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(f"A round is {CLIENTS} clients with an epoch each unless said; medians of {given.alternations}.\n")
+    print(f"{'method':<16}{'network':<24}{'ms/step':>9}{'s/round':>9}{'images/s':>12}{'bare ms':>9}{'ratio':>8}")
+    for name in given.method or known:
+        cases = [list(CASES)[2]] if known[name].personal else list(CASES)[: 2 if name in ("FedAvg", "MOON") else 1]
+        for case in cases:
+            print(measure(name, case, known[name], given.device, given.alternations, given.workers), flush=True)

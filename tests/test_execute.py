@@ -1,0 +1,441 @@
+"""Runs in processes of their own, several at once: here, and on a real dask cluster on this machine."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+import torch
+from tiny import TABLE, wait_for, write, write_notebook
+
+from fednb import ROOT, papers
+from fednb.__main__ import main
+from fednb.experiments import execute, ledger, runner, sweep
+
+SLOW = {"method": "Slow", "pause": 0.3}
+
+
+@pytest.fixture(scope="module")
+def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_notebook(tmp_path_factory.mktemp("notebooks") / "90_tiny.ipynb").parent
+
+
+@pytest.fixture(autouse=True)
+def places(notebooks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
+    monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
+
+
+def records(folder: Path | None = None) -> list[Path]:
+    return sorted((folder or ledger.runs_folder()).glob("*.json"))
+
+
+def logs() -> Path:
+    return execute.log_of(ledger.runs_folder() / "x").parent
+
+
+def below(process: int) -> list[psutil.Process]:
+    """Its children that live, and theirs."""
+    found = psutil.Process(process).children(recursive=True)
+    return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+
+
+def beside(action: Callable[[], object]) -> threading.Thread:
+    """Do something while the sweep goes on in the main thread."""
+    thread = threading.Thread(target=action)
+    thread.start()
+    return thread
+
+
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+# --- here -------------------------------------------------------------------------------------------------------------
+
+
+class Swept(NamedTuple):
+    folder: Path  # with results/runs, results/logs, and the marks that cells left
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def swept(notebooks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
+    """A sweep of good and bad runs, two at once."""
+    folder = tmp_path_factory.mktemp("swept")
+    runs = [{"method": "Pair", "seed": 1}, {"method": "Diverging"}, {"method": "Broken"}]
+    runs.append({"method": "Flaky", "weight_decay": 2e-05})
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
+        patch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
+        patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
+        patch.setenv("FEDNB_TEST_MARKS", str(folder))
+        code = main(["sweep", str(write(folder, {"mixed": TABLE | {"runs": runs}})), "--jobs", "2"])
+    return Swept(folder, code, out.getvalue(), err.getvalue())
+
+
+def test_a_failing_run_is_reported_and_the_others_are_recorded(swept: Swept) -> None:
+    assert swept.code == 1
+    status = {path.name.split("-")[0]: ledger.read(path)["status"] for path in records(swept.folder / "results" / "runs")}
+    assert status == {"Pair": "finished", "Flaky": "finished", "Broken": "failed", "Diverging": "diverged"}
+    assert "4 runs: 0 recorded, 4 to do." in swept.out and "3 runs made, 1 failed" in swept.out
+    assert "RuntimeError: broken on purpose" in swept.out
+    log = next(line.split("log: ")[1] for line in swept.out.splitlines() if "log: " in line)
+    assert "RuntimeError" in Path(log).read_text()
+    assert "diverged: Diverging-digits-seed0" in swept.out
+    lines = swept.err.splitlines()  # no terminal: a line per run
+    assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
+    assert "about" in lines[0] and "about" not in lines[3]
+    (path,) = (swept.folder / "results" / "runs").glob("Flaky-*.json")
+    assert ledger.read(path)["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
+
+
+def test_two_run_at_once_and_a_failed_run_is_tried_twice(swept: Swept) -> None:
+    marks = [path.name.split("-")[0] for path in swept.folder.glob("*-*[0-9]")]
+    assert {name: marks.count(name) for name in set(marks)} == {"pair": 2, "flaky": 2, "broken": 2}  # and no untagged cell
+    logs = swept.folder / "results" / "logs"
+    assert len(list(logs.glob("*.ipynb"))) == 4
+    (flaky,) = logs.glob("Flaky*.log")
+    assert "the first time" in flaky.read_text() and "round 1/1" in flaky.read_text()
+
+
+def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setenv("FEDNB_RUNS", str(swept.folder / "results" / "runs"))
+    before = {path: path.stat().st_mtime_ns for path in records()}
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
+    assert main(["sweep", str(swept.folder / "sweep.yaml"), "--only", "method=Pair", "--only", "method=Diverging"]) == 0
+    assert "2 runs: 2 recorded, 0 to do." in capsys.readouterr().out
+    assert main(["run", "tiny", "method=Pair", "seed=1"]) == 0
+    assert "recorded already" in capsys.readouterr().out
+    assert main(["sweep", str(swept.folder / "sweep.yaml"), "--dry-run"]) == 0
+    assert "mixed: 90_tiny method=Broken\n" in capsys.readouterr().out  # what failed is to be made again
+    assert {path: path.stat().st_mtime_ns for path in records()} == before
+
+
+def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, ctrl_c: None
+) -> None:
+    table = TABLE | {"rows": "seed", "parameters": SLOW}
+    file = write(tmp_path, {"slow": table | {"runs": [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 15}]}})
+    first, second = (job.path for job in sweep.read(file)["slow"].jobs)
+    log = execute.log_of(second)
+
+    def began() -> bool:
+        return log.exists() and "round " in log.read_text()
+
+    command = [sys.executable, "-m", "fednb", "sweep", str(file), "--jobs", "2"]
+    with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
+        wait_for(lambda: first.exists() and began())
+        left = below(process.pid)
+        assert len(left) >= 2  # papermill and the kernel
+        os.killpg(process.pid, signal.SIGKILL)
+    wait_for(lambda: gone(left), 20)
+    assert records() == [first]
+    time_of_first = first.stat().st_mtime_ns
+
+    log.unlink()
+    others = set(below(os.getpid()))  # servers of multiprocessing, from other tests
+    left = []
+
+    def press_ctrl_c() -> None:
+        wait_for(began)
+        left.extend(set(below(os.getpid())) - others)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = beside(press_ctrl_c)
+    assert main(["sweep", str(file)]) == 130
+    thread.join()
+    assert "the same command goes on" in capsys.readouterr().err
+    wait_for(lambda: gone(left), 20)
+    assert records() == [first]
+
+    assert main(["sweep", str(file)]) == 0
+    assert records() == sorted([first, second])
+    assert first.stat().st_mtime_ns == time_of_first
+    got = [json.loads(path.read_text())["metrics"]["accuracy"] for path in (first, second)]
+    jobs = sweep.read(file)["slow"].jobs
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "direct"))
+    methods = papers.methods("tiny")
+    assert got == [runner.run(job.settings, methods)["metrics"]["accuracy"] for job in jobs]
+
+
+def test_under_a_time_limit_a_sweep_ends_with_a_sentence(tmp_path: Path) -> None:
+    file = write(tmp_path, {"slow": TABLE | {"runs": [SLOW | {"num_rounds": 500}]}})
+    command = [sys.executable, "-m", "fednb", "sweep", str(file)]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=_usual_ctrl_c) as process:
+        wait_for(lambda: any("round 1/" in path.read_text() for path in logs().glob("*.log")))
+        left = below(process.pid)
+        for _ in range(3):  # `timeout -s INT` sends it to the process and to its group
+            process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "\nfednb: stopped; the same command goes on where this one ended.\n"
+    assert process.returncode == 130
+    wait_for(lambda: gone(left), 20)
+    assert list((logs().parent / "checkpoints").glob("*.pt"))
+
+
+def _usual_ctrl_c() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def devices(jobs: int) -> list[str]:
+        return [execute.environment(slot, jobs)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert execute.environment(0, 3)["FEDNB_WORKERS"] == "2"
+    assert execute.environment(0, 20)["FEDNB_WORKERS"] == "1"
+    assert devices(1) == [""]
+    monkeypatch.setenv("FEDNB_WORKERS", "3")  # what is said counts
+    assert execute.environment(0, 4)["FEDNB_WORKERS"] == "3"
+    monkeypatch.delenv("FEDNB_WORKERS")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert "FEDNB_WORKERS" not in execute.environment(0, 4)  # one stream, not one for each core
+    assert devices(4) == ["0", "1", "0", "1"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 3")
+    assert devices(3) == ["5", "3", "5"]
+    monkeypatch.chdir("/")
+    monkeypatch.setenv("FEDNB_RUNS", "elsewhere/runs")
+    assert execute.environment()["FEDNB_RUNS"] == "/elsewhere/runs"
+
+
+# --- on a cluster -----------------------------------------------------------------------------------------------------
+
+
+class Dask:
+    """Processes of dask, and of the runs that they start. Workers share a folder of results, and have a GPU each."""
+
+    def __init__(self, folder: Path, notebooks: Path) -> None:
+        self.folder, self.runs, self.notebooks = folder, folder / "shared" / "runs", notebooks
+        self.processes: list[subprocess.Popen] = []
+        self.address = ""
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        number = str(len(self.processes))
+        given = {"PYTHONPATH": str(ROOT), "FEDNB_RUNS": str(self.runs), "FEDNB_NOTEBOOKS": str(self.notebooks)}
+        given["CUDA_VISIBLE_DEVICES"] = f"70{number}"
+        command = [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1", "--no-dashboard"]
+        with (self.folder / f"{number}.log").open("wb") as log:
+            process = subprocess.Popen(command, cwd=self.folder, env=os.environ | given, stdout=log, stderr=log)
+        self.processes.append(process)
+        return process
+
+    def scheduler(self) -> None:
+        """Start anew."""
+        self.end()
+        file = self.folder / "scheduler.json"
+        file.unlink(missing_ok=True)
+        self.start("scheduler", "--port", "0", "--scheduler-file", str(file), "--idle-timeout", "10 minutes")
+        wait_for(file.exists)
+        self.address = json.loads(file.read_text())["address"]
+
+    def worker(self) -> subprocess.Popen:
+        """Start one with two threads, but a single GPU; without a nanny, which would start it again if killed."""
+        options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60 --local-directory".split()
+        return self.start("worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}"))
+
+    def workers(self, count: int) -> list[subprocess.Popen]:
+        """Workers that are connected; those that lack are started."""
+        if not self.address:
+            self.scheduler()
+        while len(self.alive()) < count + 1:
+            self.worker()
+        wait_for(lambda: (self.folder / "0.log").read_text().count("Register worker") >= len(self.processes) - 1)
+        return self.alive()[1:]
+
+    def alive(self) -> list[subprocess.Popen]:
+        return [process for process in self.processes if process.poll() is None]
+
+    def left(self) -> list[psutil.Process]:
+        """The processes of runs and their kernels, whoever started them."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder)
+                if ours and process.status() != psutil.STATUS_ZOMBIE and "dask" not in process.cmdline():
+                    found.append(process)
+            except psutil.Error:
+                pass
+        return found
+
+    def marks(self) -> list[str]:
+        """The GPU of each round that was begun."""
+        return [path.name.split("-")[0] for path in self.folder.glob("gpu 70*-*")]
+
+    def end(self) -> None:
+        for process in [*self.processes, *self.left()]:
+            process.kill()
+            process.wait()
+        self.processes, self.address = [], ""
+
+
+@pytest.fixture(scope="module")
+def processes(tmp_path_factory: pytest.TempPathFactory, notebooks: Path) -> Iterator[Dask]:
+    dask = Dask(tmp_path_factory.mktemp("cluster"), notebooks)
+    (dask.folder / "empty").mkdir()
+    try:
+        yield dask
+    finally:
+        dask.end()
+
+
+@pytest.fixture
+def dask(processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
+    monkeypatch.setenv("FEDNB_DATA", str(processes.folder / "empty"))
+    monkeypatch.setenv("FEDNB_TEST_MARKS", str(processes.folder))
+    monkeypatch.setenv("DASK_DISTRIBUTED__DIAGNOSTICS__NVML", "False")
+    return processes
+
+
+def runs_of(folder: Path, *runs: dict[str, object]) -> str:
+    return str(write(folder, {"one": TABLE | {"columns": "seed", "runs": [{"method": "Slow"} | run for run in runs]}}))
+
+
+def rounds(log: Path) -> list[str]:
+    return [line.split()[1] for line in log.read_text().splitlines() if line.startswith("round ")]
+
+
+def test_a_worker_with_other_code_or_data_refuses(
+    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dask.scheduler()
+    thread = beside(lambda: time.sleep(1) or dask.worker())
+
+    def refused(**run: object) -> str:
+        assert main(["sweep", runs_of(tmp_path, run), "--scheduler", dask.address]) == 1
+        out, err = capsys.readouterr()
+        (line,) = (line for line in out.splitlines() if line.startswith("failed: "))
+        assert f" on {socket.gethostname()} " in line
+        return line + err
+
+    with monkeypatch.context() as patch:
+        write_notebook(tmp_path / "changed" / "90_tiny.ipynb", run="x = 1")
+        patch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "changed"))
+        text = refused()
+        assert "has other code (commit " in text and ": make fednb and notebooks there the same" in text
+        assert f"No worker is connected to {dask.address}; waiting for one" in text
+    thread.join()
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "prepare", lambda todo, here: {"digits": "another", "cifar10": "a fingerprint"})
+        assert "has other data than the sweep: put the same files of digits there" in refused()
+        assert "lacks data: CIFAR-10 was not found" in refused(dataset="cifar10")
+    assert not records() and not records(dask.runs) and not dask.left()
+
+
+def test_ctrl_c_ends_the_run_on_its_worker(dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, ctrl_c: None) -> None:
+    file = runs_of(tmp_path, {"seed": [0, 1], "num_rounds": 500, "pause": 0.2})
+    (worker,) = dask.workers(1)
+
+    def press_ctrl_c() -> None:
+        wait_for(lambda: len(dask.left()) == 2)  # papermill and the kernel
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = beside(press_ctrl_c)
+    assert main(["sweep", file, "--scheduler", dask.address]) == 130
+    thread.join()
+    assert capsys.readouterr().err == "\nfednb: stopped; the same command goes on where this one ended.\n"
+    wait_for(lambda: not dask.left(), 20)
+    time.sleep(1)
+    assert not dask.left()  # the other run was not begun
+    assert worker.poll() is None
+
+
+def test_a_run_whose_worker_is_killed_goes_on_at_another(
+    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDNB_RUNS", str(dask.runs))
+    for log in logs().glob("*.log"):
+        log.unlink()
+    for mark in dask.folder.glob("gpu*"):
+        mark.unlink()
+    file = runs_of(tmp_path, {"seed": [2, 3], "num_rounds": 6, "pause": 0.2})
+    victim, other = dask.workers(2)
+    gpu = f"gpu 70{dask.processes.index(victim)}"
+    thread = beside(lambda: wait_for(lambda: dask.marks().count(gpu) >= 3) or victim.kill())
+    assert main(["sweep", file, "--scheduler", dask.address]) == 0
+    thread.join()
+    victim.wait()
+    out, err = capsys.readouterr()
+    assert "2 runs made, 0 failed" in out
+    names = [path.stem for path in records()]
+    assert len(names) == 2
+    assert sorted(line.split()[1] for line in err.splitlines() if "  finished" in line) == names
+    assert sorted(rounds(log)[0] == "1/6" for log in logs().glob("*.log")) == [False, True]  # one went on
+    assert len(dask.marks()) in (12, 13)  # no run was made twice: the kill cost a round at most
+    assert len(set(dask.marks())) == 2  # each worker's runs had its own GPU
+    assert other.poll() is None
+    wait_for(lambda: not dask.left(), 5)
+    assert main(["sweep", file, "--scheduler", "tcp://nowhere:1"]) == 0  # nothing to do
+
+
+def test_a_record_comes_back_without_a_shared_folder(dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = runs_of(tmp_path, {"seed": [5, 5]}, {"seed": 5, "num_rounds": 1})
+    dask.workers(1)
+    assert main(["sweep", file, "--scheduler", dask.address]) == 0
+    assert "1 runs made, 0 failed" in capsys.readouterr().out
+    (path,) = ledger.runs_folder().iterdir()
+    assert path.read_bytes() == (dask.runs / path.name).read_bytes()
+    assert [rounds(log) for log in logs().glob("*.log")] == [["1/1"]]
+    path.unlink()
+    before = dask.marks()
+    assert main(["sweep", file, "--scheduler", dask.address]) == 0
+    assert path.exists() and dask.marks() == before  # what a worker has recorded is not made again
+
+
+def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
+    file = runs_of(tmp_path, {"seed": [6, 7], "num_rounds": 500, "pause": 0.2})
+    dask.workers(1)
+    command = [sys.executable, "-m", "fednb", "sweep", file, "--scheduler", dask.address]
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
+        wait_for(lambda: len(dask.left()) == 3)  # the sweep, papermill and the kernel
+        dask.processes[0].kill()
+        err = process.stderr.read()
+    assert process.returncode == 2
+    assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost")
+    assert err.count("\n") == 1
+    wait_for(lambda: not dask.left(), 20)
+    dask.end()
+
+
+def test_without_a_scheduler_or_dask_there_is_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(execute, "CONNECT_SECONDS", 1)
+    file = runs_of(tmp_path, {})
+    with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as silent:
+        free.bind(("127.0.0.1", 0))
+        nobody = f"tcp://127.0.0.1:{free.getsockname()[1]}"
+        mute = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        for address in (nobody, mute, "somewhere", "carrier-pigeon://1:2"):
+            begin = time.monotonic()
+            assert main(["sweep", file, "--scheduler", address]) == 2
+            assert time.monotonic() - begin < 20
+            err = capsys.readouterr().err
+            assert err.startswith(f"fednb: No dask scheduler answers at {address} (")
+            assert err.count("\n") == 1
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    assert main(["sweep", file, "--scheduler", nobody]) == 2
+    assert 'pip install -e ".[cluster]"' in capsys.readouterr().err

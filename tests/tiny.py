@@ -1,0 +1,107 @@
+"""A notebook whose runs take a moment, with methods that wait, fail and diverge: for tests of sweeps."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import yaml
+from nbformat.v4 import new_code_cell, new_notebook
+
+SETUP = "from fednb import experiments, papers"
+PARAMETERS = """
+method = "FedAvg"
+dataset = "digits"  # the data
+seed: int = 0
+pause = None
+more = {"num_rounds": 1, "local_epochs": 1, "num_clients": 2}
+"""
+METHODS = """
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from fednb.federation import FedAvg, NonNegative
+
+
+def mark(name):
+    folder = Path(os.environ["FEDNB_TEST_MARKS"])
+    (folder / f"{name}-{time.time_ns()}").touch()
+    return len(list(folder.glob(f"{name}-*")))
+
+
+@dataclass
+class Slow(FedAvg):
+    pause: NonNegative = 0.0
+
+    def round(self, *args):
+        mark(f"gpu {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+        time.sleep(self.pause)
+        return super().round(*args)
+
+
+@dataclass
+class Pair(FedAvg):  # ends only if two run at once
+    def round(self, *args):
+        mark("pair")
+        for _ in range(600):
+            if len(list(Path(os.environ["FEDNB_TEST_MARKS"]).glob("pair-*"))) > 1:
+                return super().round(*args)
+            time.sleep(0.1)
+        raise TimeoutError("alone")
+
+
+@dataclass
+class Flaky(FedAvg):
+    def round(self, *args):
+        if mark("flaky") == 1:
+            raise RuntimeError("the first time")
+        return super().round(*args)
+
+
+@dataclass
+class Broken(FedAvg):
+    def round(self, *args):
+        mark("broken")
+        raise RuntimeError("broken\\non purpose")
+
+
+@dataclass
+class Diverging(Pair):
+    def loss(self, *args):
+        return {name: value * float("nan") for name, value in super().loss(*args).items()}
+
+
+METHODS = {m.__name__: m for m in (FedAvg, Slow, Pair, Flaky, Broken, Diverging)}
+"""
+RUN = 'record = experiments.run(papers.settings("{name}", globals()), METHODS, checkpoint_seconds=0)'
+TABLE = {"title": "A title", "rows": "method", "columns": "dataset", "tier": "minutes-cpu"}
+
+
+def write_notebook(file: Path, *, parameters: str = PARAMETERS, methods: str = METHODS, run: str = RUN) -> Path:
+    """Write the notebook, between its tagged cells such as a sweep must not execute."""
+    tagged = [("setup", SETUP), ("parameters", parameters), ("export", methods), ("run", run.format(name=file.stem))]
+    cells = [new_code_cell(source.strip(), metadata={"tags": [tag]}) for tag, source in tagged if source]
+    cells.insert(3, new_code_cell("raise RuntimeError('this cell must not run')"))
+    cells.append(new_code_cell("mark('after')", metadata={"tags": ["results"]}))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(new_notebook(cells=cells), file)
+    return file
+
+
+def write(folder: Path, tables: dict[str, object], notebook: str = "90_tiny", name: str = "sweep.yaml") -> Path:
+    """Write a sweep file."""
+    file = folder / name
+    file.write_text(yaml.safe_dump({"notebook": notebook, "tables": tables}), encoding="utf-8")
+    return file
+
+
+def wait_for(condition: Callable[[], object], seconds: float = 200) -> None:
+    """Wait until the condition holds; a test that waits in vain fails."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)

@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(abspath $(VENV))/bin
 # What pip is to install besides, or instead of the newest: `make test VENV=build/old PIP="-c old.txt"`
 PIP ?=
-NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb))
+NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb notebooks/extras/*.ipynb))
 BUILD := $(CURDIR)/build
 
 .PHONY: run test test-course mutants matrix lint bench report notebooks clean
@@ -58,7 +58,7 @@ report: $(VENV)/ready
 
 # Execute the notebooks in place, to commit their outputs.
 notebooks: $(VENV)/ready
-	cd notebooks && for notebook in $(notdir $(NOTEBOOKS)); do \
+	for notebook in $(NOTEBOOKS); do \
 	  FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/jupyter nbconvert --to notebook --inplace --execute \
 	    --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.kernel_name=python3 \
 	    $$notebook || exit 1; \

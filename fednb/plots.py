@@ -13,6 +13,23 @@ from fednb import partition
 from fednb.data import Dataset
 from fednb.federation import Federation
 
+# One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey, each paper has its own.
+COLOURS = {"FedAvg": "0.35", "SOLO": "0.7", "Local": "0.7", "SCAFFOLD": "#56b4e9", "FedProx": "#ca9161"}
+COLOURS |= {"MOON": "#0173b2", "FedProc": "#de8f05", "FedSSC": "#029e73", "FedProto": "#d55e00", "FedPLCC": "#cc78bc"}
+COLOURS |= {"FPL": "#7f5539", "FedPLVM": "#b5a400", "FCCL+": "#3d5a80", "FedPrior": "#000000", "FeSEM": "#8f2d56"}
+COLOURS |= {
+    "FedAvgM": "#6b4c9a",
+    "FedPer": "#5b8e7d",
+    "FedRep": "#a6a15e",
+    "MOON+FedAvgM": "#4c9ed9",
+    "FedProto+FedAvg": "#f4a582",
+}
+
+
+def colour(name: str) -> str:
+    """A method's colour; of a label such as ``SCAFFOLD, factor 0.1`` that of the method with which it begins."""
+    return COLOURS[max((method for method in COLOURS if name.startswith(method)), key=len, default="FedPrior")]
+
 
 def style() -> None:
     """Readable defaults and a palette that does not depend on colour vision."""

@@ -21,15 +21,6 @@ Named = str | sweep.Table  # a table, or its name in the sweep files
 Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each run by the name of its file
 
 
-class Choice(NamedTuple):
-    """A parameter of which the best value was chosen: of ``compared`` values, where the paper has ``of``."""
-
-    name: str
-    value: Any
-    compared: int
-    of: int
-
-
 class Run(NamedTuple):
     """A run in a cell that it is in; path, record and state are None if it is not recorded.
 
@@ -73,7 +64,7 @@ class Cell:
     place: reported.Place = reported.Place()  # noqa: RUF009 (it cannot change)
     deviations: tuple[str, ...] = ()  # from the paper's setting
     not_stated: tuple[str, ...] = ()  # our choices where the paper does not say what it did
-    choice: Choice | None = None
+    choice: str = ""  # of ``best_of``
 
     @property
     def of(self) -> Measure:
@@ -166,12 +157,6 @@ def runs_of(table: sweep.Table, found: Found) -> list[Run]:
     return made
 
 
-def recorded(table: sweep.Table, ledger: Ledger) -> tuple[int, int]:
-    """How many of a table's runs are recorded, and how many there are."""
-    found, names = found_in(ledger), {job.path.name for job in table.jobs}
-    return sum(name in found and found[name][2] in ("finished", "diverged") for name in names), len(names)
-
-
 def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dict[str, list[Cell]]:
     """The cells of tables, row by row. Runs that share a cell but differ in more than the seed get rows of their own.
 
@@ -252,8 +237,10 @@ def _beside_printed(table: sweep.Table, candidates: Sequence[Cell]) -> Cell:
             told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, values))}")
         elif finished and len(finished) < len(values):
             told.append(f"{name} chosen from {len(finished)} instead of {len(values)} values")
-    count = len(tuned.get(table.best_of, candidates))
-    chosen = table.best_of in own and count > 1 and finished
+    name, count = table.best_of, len(tuned.get(table.best_of, candidates))
+    chosen = f"{name} {own.get(name)} is shown, the best of {len(finished)} values" + f" (of {count})" * (
+        count > len(finished)
+    )
     return replace(
         shown,
         expected=shown.expected if shown.runs else sum(cell.expected for cell in candidates),
@@ -261,7 +248,7 @@ def _beside_printed(table: sweep.Table, candidates: Sequence[Cell]) -> Cell:
         place=place,
         deviations=tuple(text for text in told if text.split(" ")[0] not in place.open),
         not_stated=tuple(text.partition(" instead")[0] for text in told if text.split(" ")[0] in place.open),
-        choice=Choice(table.best_of, own[table.best_of], len(finished), count) if chosen else None,
+        choice=chosen if name in own and count > 1 and finished else "",
     )
 
 
@@ -282,15 +269,10 @@ def table_of(name: str) -> sweep.Table:
     return tables[name]
 
 
-@functools.lru_cache(maxsize=1)
-def _records(folder: Path, changed: int) -> pd.DataFrame:
-    return load(folder)
-
-
+@functools.cache  # a notebook asks for each number
 def committed() -> pd.DataFrame:
     """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
-    folder = ROOT / "results" / "runs"
-    return _records(folder, folder.stat().st_mtime_ns if folder.exists() else 0)
+    return load(ROOT / "results" / "runs")
 
 
 def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:

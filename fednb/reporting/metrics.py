@@ -30,19 +30,19 @@ class Measure:
 
     words: str
     read: Read  # the value; None if the record does not have it, or if the two records cannot be compared
-    bound: Read | None = None  # how far a run got that never got there; over seeds the median counts then
     rule: str = ""
     curve: str = "accuracy"
     judged: bool = False
     needs: str = ""
     optional: bool = False
-    worst: float = math.inf
     lower: bool = False
     decimals: int = 1
     unit: str = "points"
     signed: bool = False
     relative: bool = False
     printed: str = ""
+    axis: str = "test accuracy (%)"
+    median: bool = False
 
     @property
     def sign(self) -> int:
@@ -52,22 +52,16 @@ class Measure:
     @property
     def compared(self) -> bool:
         """Whether rows are compared in it: in accuracies, not in what is a difference or a cost itself."""
-        return self.unit == "points" and not (self.lower or self.signed or self.relative or self.bound)
-
-    def reached(self, value: float) -> bool:
-        """Whether a value was reached at all."""
-        return not self.bound or value != self.worst
+        return self.unit == "points" and not (self.lower or self.signed or self.relative or self.median)
 
     def summary(self, values: Sequence[float]) -> float:
         """The mean over seeds; or the median, of an even number of runs the worse of the two in the middle."""
-        return sorted(values, reverse=not self.lower)[len(values) // 2] if self.bound else float(np.mean(values))
+        return sorted(values, reverse=not self.lower)[len(values) // 2] if self.median else float(np.mean(values))
 
-    def text(self, value: float | None, bounds: Sequence[float] = ()) -> str:
-        """A value as it is printed; one that was never reached as ``> 100``."""
-        if value is None:
-            return ""
-        if not self.reached(value):
-            return f"> {min(bounds):.{self.decimals}f}" if self.lower else f"< {max(bounds):.{self.decimals}f}"
+    def text(self, value: float | None) -> str:
+        """A value as it is printed."""
+        if value is None or (self.median and value in (0.0, math.inf)):
+            return "" if value is None else "never"
         return f"{value:{'+' if self.signed else ''}.{self.decimals}f}"
 
 
@@ -129,12 +123,6 @@ _READ: dict[str, Read] = {  # of other measures what is recorded under their nam
     "median_seconds": lambda run, _: _seconds(run),
     "seconds_ratio": _seconds_ratio,
 }
-_BOUNDS: dict[str, Read] = {
-    "rounds_to_target": lambda run, _: len(_curve(run)),
-    "rounds_to_baseline": lambda run, _: len(_curve(run)),
-    "bytes_to_target": lambda run, _: _megabytes(run, len(_curve(run))),
-    "speedup": lambda run, baseline: len(_curve(baseline)) / len(_curve(run)),
-}
 MEASURES: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8")
 )
@@ -151,7 +139,7 @@ def measure(name: str) -> Measure:
     def final(run: Record, _: Any) -> float | None:
         return run["final"].get("groups", {}).get(domain) if domain else run["final"].get(name)
 
-    return Measure(**told, read=_READ.get(name, final), bound=_BOUNDS.get(name))
+    return Measure(**told, read=_READ.get(name, final))
 
 
 def check(table: Table) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
@@ -17,32 +16,29 @@ from fednb import plots
 from fednb.experiments.sweep import Table
 from fednb.reporting import comparisons
 from fednb.reporting.comparisons import Claim
-from fednb.reporting.metrics import ReportError, measure
+from fednb.reporting.metrics import ReportError
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of, table_of
 
 _STYLES = ("-", (0, (4, 2)), ":", "-.")
-# what the axis of a measure is called; others by their own names
-_AXIS = {"accuracy": "test accuracy (%)", "halfway": "test accuracy (%)", "validation": "held-out accuracy (%)"}
-_AXIS |= {"accuracy/local classes": "test accuracy among own classes (%)"}
 
 
-def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    """Of lines whose methods are given: a line has its method's colour, and several of one method its shades."""
-    made = {}
+def looks(found: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
+    """A line has the colour of its runs' method; several of one method have shades of it."""
+    methods, made = {name: cell.job.settings.method for name, cell in found.items()}, {}
     for method in dict.fromkeys(methods.values()):
         names = sorted((name for name in methods if methods[name] == method), key=lambda name: name != method)
         shades = sns.light_palette(plots.colour(method), len(names) + 2, reverse=True)
-        for i, (name, shade) in enumerate(zip(names, shades, strict=False)):
-            made[name] = {"color": shade, "linestyle": _STYLES[i % len(_STYLES)]}
+        for i, name in enumerate(names):
+            made[name] = {"color": shades[i], "linestyle": _STYLES[i % len(_STYLES)], "label": name}
     return made
 
 
 def _finished(ax: Axes) -> Axes:
-    if not ax.lines:
+    if ax.lines:
+        ax.grid(alpha=0.3)
+        ax.legend(frameon=False)
+    else:
         ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
-        return ax
-    ax.grid(alpha=0.3)
-    ax.legend(frameon=False)
     return ax
 
 
@@ -50,96 +46,70 @@ def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Ax
     """Accuracy per communication round: a line for the mean over seeds, a band from the lowest to the highest.
 
     Runs of a single round (SOLO) are a dashed level, as in the papers' figures. Rounds that were not evaluated are passed
-    over. Of several columns each has a line style of its own.
+    over.
     """
     ax = ax or plt.figure(layout="constrained").subplots()
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     found = [cell for cell in cells_of(table, ledger) if cell.of.curve]
-    # of runs that are read in several ways the accuracy
-    found = [cell for cell in found if cell.measure == "accuracy"] or found
-    columns, look = list(dict.fromkeys(cell.column for cell in found)), looks({c.row: c.job.settings.method for c in found})
-    most = max((cell.seeds for cell in found), key=len, default=())
-    for cell in found:
-        line = _points(cell).groupby("round")["accuracy"].agg(["mean", "min", "max"])
-        name, own = cell.row, look[cell.row]
-        if cell.seeds != most:
-            name += f" (seed {', '.join(map(str, cell.seeds))})"
-        if len(columns) > 1:
-            name, own = f"{name}, {cell.column}", own | {"linestyle": _STYLES[columns.index(cell.column) % len(_STYLES)]}
+    found = [cell for cell in found if cell.measure == "accuracy"] or found  # of runs that are read in several ways
+    several, most = len({cell.column for cell in found}) > 1, max((cell.seeds for cell in found), key=len, default=())
+    names = {f"{cell.row}, {cell.column}" if several else cell.row: cell for cell in found}
+    for name, look in looks(names).items():
+        runs = [
+            pd.Series(m.get(names[name].of.curve, []), m.get("round", []), float)
+            for m in (run.record["metrics"] for run in names[name].runs)
+        ]
+        line = pd.concat(runs, axis=1).dropna(how="all") if runs else pd.DataFrame()  # a row per round, a column per run
+        if names[name].seeds != most:
+            look["label"] += f" (seed {', '.join(map(str, names[name].seeds))})"
         if len(line) == 1:
-            name += " (one round)" if line.index[0] == 1 else f" (after {line.index[0]} rounds)"
-            ax.axhline(line["mean"].item(), label=name, **own | {"linestyle": "--"})
+            look["label"] += " (one round)" if line.index[0] == 1 else f" (after {line.index[0]} rounds)"
+            ax.axhline(line.stack().mean(), **look | {"linestyle": "--"})
         elif len(line):
-            ax.plot(line["mean"], label=name, **own)
-            ax.fill_between(line.index, line["min"], line["max"], color=own["color"], alpha=0.2, linewidth=0)
+            ax.plot(line.mean(axis=1), **look)
+            ax.fill_between(line.index, line.min(axis=1), line.max(axis=1), color=look["color"], alpha=0.2, linewidth=0)
     ax.xaxis.get_major_locator().set_params(integer=True)
     return _finished(ax)
-
-
-def _points(cell: Cell) -> pd.DataFrame:
-    """Round and accuracy of each evaluation of a cell's runs; of one that diverged until then."""
-    told = [run.record["metrics"] for run in cell.runs]
-    pairs = [pair for one in told for pair in zip(one.get("round", []), one.get(cell.of.curve, []), strict=False)]
-    return pd.DataFrame(pairs, columns=["round", "accuracy"]).dropna()
 
 
 def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
     """The table's measure against a parameter: a line per row, over the seeds that all its points have, and a band from the
     lowest to the highest.
 
-    Along the parameter that makes the table's rows there is a line per column instead. Values of the parameter stand
-    at equal distances. Printed values are hollow; a row without the parameter (FedAvg has no μ) is a dashed level. A
-    `ReportError` if the columns have measures of their own, or if the runs do not differ in the parameter.
+    Along the parameter that makes the table's rows there is a line per column instead. Values of the parameter stand in the
+    table's order at equal distances. Printed values are hollow; a row without the parameter (FedAvg has no μ) is a dashed
+    level. A `ReportError` if the runs do not differ in the parameter.
     """
     found = cells_of(table, ledger)  # of a table's name from the committed records
     table = table if isinstance(table, Table) else table_of(table)
-    if table.columns.measures:
-        raise ReportError(f"{table.name} has columns with measures of their own, which have no axis in common.")
-    places, lines = _lines(table, parameter, found)
-    if len(places) < 2:
-        raise ReportError(f"{table.name}: its runs do not differ in {parameter}, so there is nothing to draw.")
-    look = looks({name: [*line.values()][-1].job.settings.method for name, line in lines.items()})
-    ax = ax or plt.figure(layout="constrained").subplots()
-    ax.set(xlabel=parameter.replace("_", " "), ylabel=_AXIS.get(table.measure, table.measure.replace("_", " ")))
-    ax.set_xticks(range(len(places)), places)
-    ax.set_xlim(-0.3, len(places) - 0.7)
-    for i, (name, line) in enumerate(lines.items()):
-        own = {"color": look[name]["color"], "marker": "osD^v"[i % 5]}
-        if (level := line.pop(None, None)) and level.values:
-            ax.axhline(level.mean, linestyle="--", label=name, color=own["color"])
-        # over the seeds that all have: else a peak may be nothing but another seed's luck
-        values = {places.index(x): {seed: value for (seed, _), value in cell.by_pair.items()} for x, cell in line.items()}
-        drawn = pd.DataFrame(values).replace(np.inf, np.nan).dropna(axis=1, how="all").sort_index(axis=1)
-        drawn = drawn.dropna() if len(drawn.dropna()) else drawn
-        if drawn.size:
-            ax.plot(drawn.mean() if not measure(table.measure).bound else drawn.median(), label=name, **own)
-            ax.fill_between(drawn.columns, drawn.min(), drawn.max(), alpha=0.2, linewidth=0, color=own["color"])
-        if known := {places.index(x): cell.printed for x, cell in line.items() if cell.printed is not None}:
-            hollow = {"fillstyle": "none", "ms": 9, "linestyle": "", "label": None if drawn.size else name}
-            ax.plot(known.keys(), known.values(), **own, **hollow)
-    if any(cell.printed is not None for cell in found):
-        ax.plot([], [], "o", color="0.4", fillstyle="none", ms=9, label="printed in the paper")
-    return _finished(ax)
-
-
-def _lines(table: Table, parameter: str, found: Sequence[Cell]) -> tuple[list[str], dict[str, dict[str | None, Cell]]]:
-    """The values of the parameter in their order, as they are called; and each line's cells by value."""
-    along_rows, along_columns = (axis.parameter == parameter for axis in (table.rows, table.columns))
-    several = len({cell.column for cell in found}) > 1 and not along_columns
-    places: dict[str, float] = {}
-    lines: dict[str, dict[str | None, Cell]] = {}
+    several = parameter == table.rows.parameter or len({cell.column for cell in found}) > 1
+    lines: dict[str, dict[str, Cell]] = {}
     for cell in found:
-        value, x = cell.job.settings.flat().get(parameter), cell.label if along_rows else cell.column
-        if not (along_rows or along_columns):
-            x = None if value is None else f"{value:g}" if isinstance(value, float) else str(value)
-        if x is not None and x not in places:  # by itself, or by the number in its label ("k=5", "0 (FedAvg)")
-            number = re.search(r"\d+(\.\d+)?", x)
-            plain = isinstance(value, int | float) and not isinstance(value, bool)
-            places[x] = float(value if plain else number[0] if number else len(places))
-        told = [f"{name.replace('_', ' ')} {v}" for name, v in cell.told if name != parameter]
-        names = [cell.label] * (not along_rows) + told + [cell.column] * (along_rows or several)
-        lines.setdefault(", ".join(names), {})[x] = cell
-    return sorted(places, key=places.__getitem__), lines
+        names = {table.rows.parameter: cell.label} | ({table.columns.parameter: cell.column} if several else {})
+        x = names.pop(parameter, cell.job.settings.flat().get(parameter))
+        told = [f"{name.replace('_', ' ')} {value}" for name, value in cell.told if name != parameter]
+        lines.setdefault(", ".join([*names.values(), *told]), {})["" if x is None else str(x)] = cell
+    places = list(dict.fromkeys(x for line in lines.values() for x in line if x))
+    if len(places) < 2 or table.columns.measures:
+        raise ReportError(f"{table.name}: its runs do not differ in {parameter}, so there is nothing to draw.")
+    ax = ax or plt.figure(layout="constrained").subplots()
+    ax.set(xlabel=parameter.replace("_", " "), ylabel=found[0].of.axis, xlim=(-0.3, len(places) - 0.7))
+    ax.set_xticks(range(len(places)), places)
+    for i, (name, look) in enumerate(looks({name: [*line.values()][-1] for name, line in lines.items()}).items()):
+        line, look = lines[name], {"color": look["color"], "label": name}
+        if (level := line.pop("", None)) and level.values:
+            ax.axhline(level.mean, linestyle="--", **look)
+        values = {places.index(x): {seed: value for (seed, _), value in cell.by_pair.items()} for x, cell in line.items()}
+        drawn = pd.DataFrame(values).replace(np.inf, np.nan).sort_index(axis=1).dropna(axis=1, how="all")
+        drawn = drawn.dropna() if len(drawn.dropna()) else drawn  # else a peak may be nothing but another seed's luck
+        known = {places.index(x): cell.printed for x, cell in line.items() if cell.printed is not None}
+        if drawn.size:
+            ax.plot(drawn.agg(lambda seeds: found[0].of.summary([*seeds.dropna()])), marker="osD^v"[i % 5], **look)
+            ax.fill_between(drawn.columns, drawn.min(), drawn.max(), alpha=0.2, linewidth=0, color=look["color"])
+        ax.plot(known.keys(), known.values(), "osD^v"[i % 5], mfc="none", ms=9, color=look["color"])
+    if any(cell.printed is not None for cell in found):
+        ax.plot([], [], "o", color="0.4", mfc="none", ms=9, label="printed in the paper")
+    return _finished(ax)
 
 
 # --- claims -----------------------------------------------------------------------------------------------------------

@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 
 def measured(cell: Cell) -> str:
     """Mean with its ±; or median and range, where some runs may never get there."""
-    text = cell.of.text(cell.mean, cell.bounds)
-    if cell.of.bound and len(set(cell.values)) > 1:
-        return f"{text} ({' to '.join(cell.of.text(end(cell.values), cell.bounds) for end in (min, max))})"
-    return text + (f" ± {cell.half:.{cell.of.decimals}f}" if len(cell.values) > 1 and not cell.of.bound else "")
+    text, several = cell.of.text(cell.mean), len(set(cell.values)) > 1
+    if cell.of.median and several:
+        return f"{text} ({cell.of.text(min(cell.values))} to {cell.of.text(max(cell.values))})"
+    return text + (f" ± {cell.half:.{cell.of.decimals}f}" if len(cell.values) > 1 and not cell.of.median else "")
 
 
 def command(cell: Cell) -> str:
@@ -60,11 +60,9 @@ def notes(table: sweep.Table, found: Sequence[Cell]) -> list[str]:
     """What has to be known of a table's cells, each thing said once."""
     kinds: dict[str, Callable[[Cell], Iterable[str]]] = {
         "Reduced": lambda cell: map(in_words, cell.deviations),
-        "Of this the paper says nothing": lambda cell: (text.replace("_", " ") for text in cell.not_stated),
         "Not the published data": lambda cell: [cell.data("note")],
         "Of the data": lambda cell: [cell.data("remark")],
         "Tuned on the test set": lambda cell: [cell.choice.replace("_", " ")],
-        "Never got there": lambda cell: [f"{len(cell.bounds)} of {len(cell.values)} runs"] * bool(cell.bounds),
     }
     told = {kind: by_rows(found, texts) for kind, texts in kinds.items()}
     if any(cell.place.std is not None for cell in found):

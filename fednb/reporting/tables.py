@@ -24,8 +24,8 @@ Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each
 class Run(NamedTuple):
     """A run in a cell that it is in; path, record and state are None if it is not recorded.
 
-    One that never got there is infinitely bad, and ``bound`` tells how far it went. A finished run whose measure lacks its
-    baseline has the state ``without baseline``, one whose record does not have the measure ``not measured``.
+    A finished run whose measure lacks its baseline has the state ``without baseline``, one whose record does not have the
+    measure ``not measured``.
     """
 
     label: str  # of its row
@@ -37,7 +37,6 @@ class Run(NamedTuple):
     record: Record | None = None
     state: str | None = None
     value: float | None = None  # of finished runs
-    bound: float | None = None
 
     @property
     def counts(self) -> bool:
@@ -63,7 +62,6 @@ class Cell:
     mean: float | None  # of these; for some measures the median
     place: reported.Place = reported.Place()  # noqa: RUF009 (it cannot change)
     deviations: tuple[str, ...] = ()  # from the paper's setting
-    not_stated: tuple[str, ...] = ()  # our choices where the paper does not say what it did
     choice: str = ""  # of ``best_of``
 
     @property
@@ -92,11 +90,6 @@ class Cell:
         return tuple(run.state for run in self.runs)
 
     @property
-    def bounds(self) -> tuple[float, ...]:
-        """How far those went that never got there."""
-        return tuple(run.bound for run in self.runs if run.bound is not None)
-
-    @property
     def by_pair(self) -> dict[tuple[int, str], float]:
         """The values of the finished runs by seed and split."""
         finished = [run for run in self.runs if run.value is not None]
@@ -111,7 +104,7 @@ class Cell:
     @property
     def half(self) -> float | None:
         """Half width of the interval of the mean, NaN for one run; None without a value, or for a median."""
-        return statistics.interval(self.values)[1] if self.values and not self.of.bound else None
+        return statistics.interval(self.values)[1] if self.values and not self.of.median else None
 
     @property
     def verdict(self) -> str:
@@ -178,7 +171,10 @@ def _cells(table: sweep.Table, runs: Sequence[Run]) -> list[Cell]:
     for run in runs:
         read = _read(table, run, baselines.get((run.column, run.job.settings.seed)))
         places.setdefault((run.label, run.told, run.column), {}).setdefault(run.choice, []).append(read)
-    return [_beside_printed(table, [_cell(table, some) for some in of.values()]) for of in places.values()]
+    flat = [job.settings.flat() for job in table.jobs]
+    # what a table without an original varies is told by its rows and columns
+    seen = set() if table.printed else {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}
+    return [_beside_printed(table, [_cell(table, some) for some in of.values()], seen) for of in places.values()]
 
 
 def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
@@ -189,7 +185,7 @@ def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
     beside = {"target": table.target, "baseline": baseline}.get(how.needs)
     value = how.read(run.record, beside) if beside is not None or not how.needs else None
     if value is not None:
-        return run._replace(value=float(value), bound=None if how.reached(value) else float(how.bound(run.record, beside)))
+        return run._replace(value=float(value))
     if how.needs != "baseline" and not how.optional:
         every = run.record["settings"].get("evaluate_every")
         why = f": it was evaluated after every {every} rounds and the last" if every else ""
@@ -217,7 +213,7 @@ def _cell(table: sweep.Table, runs: Sequence[Run]) -> Cell:
     )
 
 
-def _beside_printed(table: sweep.Table, candidates: Sequence[Cell]) -> Cell:
+def _beside_printed(table: sweep.Table, candidates: Sequence[Cell], seen: set[str]) -> Cell:
     """The cell of a place with what is printed there; of several for values of ``best_of`` the best."""
     finished = [cell for cell in candidates if cell.values]
     best = (min if candidates[0].of.lower else max)(finished, key=lambda cell: cell.mean, default=None)
@@ -238,17 +234,16 @@ def _beside_printed(table: sweep.Table, candidates: Sequence[Cell]) -> Cell:
         elif finished and len(finished) < len(values):
             told.append(f"{name} chosen from {len(finished)} instead of {len(values)} values")
     name, count = table.best_of, len(tuned.get(table.best_of, candidates))
-    chosen = f"{name} {own.get(name)} is shown, the best of {len(finished)} values" + f" (of {count})" * (
-        count > len(finished)
-    )
+    rest = f" (of {count})" if count > len(finished) else ""
     return replace(
         shown,
         expected=shown.expected if shown.runs else sum(cell.expected for cell in candidates),
         stale=sum(cell.stale for cell in candidates),
         place=place,
-        deviations=tuple(text for text in told if text.split(" ")[0] not in place.open),
-        not_stated=tuple(text.partition(" instead")[0] for text in told if text.split(" ")[0] in place.open),
-        choice=chosen if name in own and count > 1 and finished else "",
+        deviations=tuple(text for text in told if text.split(" ")[0] not in seen),
+        choice=f"{name} {own[name]}, the best of {len(finished)} values{rest}"
+        if name in own and count > 1 and finished
+        else "",
     )
 
 

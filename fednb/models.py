@@ -20,37 +20,36 @@ class Output(NamedTuple):
     logits: Tensor  # [B, K]
 
 
+Draw = Callable[[Sequence[int]], Tensor]  # uniform numbers in [0, 1) of a shape
+
+
 class Dropout(nn.Module):
     """Zero each value (or each channel of [B, C, H, W]) with probability p in train mode, scale the rest by 1 / (1 - p).
 
-    It draws from ``generator`` alone (see `seed_dropout`). Torch's own draws from the global generator, so that results
-    would depend on the order in which clients that train side by side get there.
+    It draws from what `seed_dropout` gives it. Torch's own draws from the global generator, so that results would depend on
+    the order in which clients that train side by side get there.
     """
 
     def __init__(self, p: float, channelwise: bool = False) -> None:
         super().__init__()
         self.p, self.channelwise = p, channelwise
-        self.generator: torch.Generator | None = None  # on the device of the values
+        self.draw: Draw | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        if self.generator is None:
-            raise RuntimeError("Dropout has no generator to draw from: call seed_dropout(model, generator) before training.")
-        shape = (*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape
+        if self.draw is None:
+            raise RuntimeError("Dropout has nothing to draw from: call seed_dropout(model, draw) before training.")
         # uniform numbers instead of bernoulli_, which draws other numbers on machines without MKL
-        if callable(self.generator):
-            keep = self.generator(shape) >= self.p
-        else:
-            keep = torch.rand(shape, generator=self.generator, device=x.device) >= self.p
+        keep = self.draw((*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape) >= self.p
         return x * keep / (1 - self.p)
 
 
-def seed_dropout(model: nn.Module, generator: torch.Generator) -> None:
-    """Let all dropout of a network draw from ``generator``, one mask after the other."""
+def seed_dropout(model: nn.Module, draw: Draw) -> None:
+    """Let all dropout of a network draw its masks by ``draw``, one after the other."""
     for module in model.modules():
         if isinstance(module, Dropout):
-            module.generator = generator
+            module.draw = draw
 
 
 # In which the layers of a network compute. Weights, buffers and what a network returns are float32 either way.

@@ -158,7 +158,7 @@ def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
     with ThreadPoolExecutor(len(rounds)) as pool:
         found = list(pool.map(run, feds, rounds))
     assert not differences(alone, found)
-    assert max(len(stack.weights) for stack in meeting.trainer.stacks.values()) == 4 * len(rounds)  # they did train as one
+    assert max(len(stack.weights) for stack in meeting.stacks.values()) == 4 * len(rounds)  # they did train as one
 
 
 def test_seeds_that_are_made_together_are_recorded_as_alone(tmp_path, monkeypatch):

@@ -8,13 +8,12 @@ one client, as no loss reads another's row. What a step reads lies where it stay
 
 from __future__ import annotations
 
-import copy
 import gc
 import math
 import threading
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from functools import partial
 from itertools import zip_longest
 from typing import Any
@@ -81,17 +80,19 @@ class Batched:
         return self.stacks[key]
 
 
-class Together:
+class Together(Batched):
     """Federations that differ in the seed alone, ``num`` of them: each runs in a thread of its own, and all train as one."""
 
     def __init__(self, num: int) -> None:
-        self.trainer, self._expected, self._lock = Batched(), num, threading.Lock()
-        self._waiting: list[tuple[list[Asked], Future[list[Message]]]] = []
+        super().__init__()
+        self._expected, self._lock = num, threading.Lock()
+        self._waiting: list[tuple[Sequence[Asked], Future[list[Message]]]] = []
 
-    def __call__(self, fed: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:
+    def train(self, asked: Sequence[Asked]) -> list[Message]:
+        """The uploads of one federation, once all of them have asked."""
         uploads: Future[list[Message]] = Future()
         with self._lock:
-            self._waiting.append(([(fed, *pair, t) for pair in zip(clients, received, strict=True)], uploads))
+            self._waiting.append((asked, uploads))
             self._train_if_all_wait()
         return uploads.result()
 
@@ -106,7 +107,7 @@ class Together:
             return
         waiting, self._waiting = self._waiting, []
         try:
-            made = iter(self.trainer.train([one for asked, _ in waiting for one in asked]))
+            made = iter(super().train([one for asked, _ in waiting for one in asked]))
             for asked, uploads in waiting:
                 uploads.set_result([next(made) for _ in asked])
         except Exception as error:  # all of them must hear of it
@@ -131,19 +132,13 @@ class Work:
         if not is_plain(optimizer):
             take_steps(federation, client, phase, self.given, self.rng)
             return False
-        own = optimizer.param_groups[0]
-        self.sgd = {name: value for name, value in own.items() if name not in ("params", "differentiable")}
-        batches = list(federation.steps(client, phase, self.rng))
-        self.sizes = [len(index) for index, _ in batches]  # of the batches; their images follow one another:
-        self.index, self.draws = map(torch.cat, zip(*batches, strict=True)) if batches else (None, None)
-        client.steps += len(batches)
-        return bool(batches)
-
-    @property
-    def kind(self) -> Hashable:
-        """What must stay the same for a step to be replayed: all but the numbers in tensors."""
-        shapes = tree_map(lambda v: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v, self.given)
-        return self.client.architecture, tuple(self.trained), repr(self.sgd), repr(shapes)
+        self.sgd = {n: value for n, value in optimizer.param_groups[0].items() if n not in ("params", "differentiable")}
+        # what must stay the same for a step to be replayed: all but the numbers in tensors
+        given = tree_map(lambda v: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v, self.given)
+        self.kind = client.architecture, tuple(self.trained), repr(self.sgd), repr(given)
+        self.batches = list(federation.steps(client, phase, self.rng))
+        client.steps += len(self.batches)
+        return bool(self.batches)
 
 
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:
@@ -160,28 +155,32 @@ def _axis(*values: Any) -> int | None:
 
 
 class Stack:
-    """Clients that train together: row i of every tensor is the i-th one's.
+    """Clients that train together, of works of one kind: row i of every tensor is the i-th one's.
 
-    For works of one kind. ``axes`` is a tree like ``given``, with 0 where it is stacked and None where all clients
-    share it; ``room`` is how many images a client sees at most in a phase, all epochs together.
+    ``axes`` is a tree like ``given``, with 0 where it is stacked and None where all clients share it; ``room`` is how many
+    images a client sees at most in a phase, all epochs together.
     """
 
     def __init__(self, works: Sequence[Work], axes: Any, room: int) -> None:
-        first, n, device = works[0], len(works), works[0].federation.images.device
+        first, n, federation = works[0], len(works), works[0].federation
+        device = federation.images.device
         zeros = partial(torch.zeros, device=device)
-        self.federation, self.sgd, self.axes, self.many = first.federation, first.sgd, axes, n > 1
-        # the layers, in train mode but for what is frozen; their weights play no part
-        self.loss = _Loss(first.federation.method, copy.deepcopy(first.client.model))
+        self.federation, self.sgd, self.axes = federation, first.sgd, axes
+        self.loss = _Loss(federation.method, federation.network(first.client.architecture))  # its own weights play no part
+        federation.freeze(self.loss.model, Phase(1, first.trained.__contains__))
         self.shapes = {name: value.shape for name, value in first.trained.items()}
-        self.widths = [math.prod(shape) for shape in self.shapes.values()]
-        self.weights, self.momentum = zeros(n, sum(self.widths)), zeros(n, sum(self.widths))
-        rest = {name: value for name, value in first.client.model.state_dict().items() if name not in self.shapes}
-        self.rest = {name: zeros(n, *value.shape, dtype=value.dtype) for name, value in rest.items()}
+        self.weights, self.momentum = zeros(2, n, sum(map(math.prod, self.shapes.values())))
+        state = first.client.model.state_dict()
+        self.rest = {name: zeros(n, *v.shape, dtype=v.dtype) for name, v in state.items() if name not in self.shapes}
         self.given = tree_map_only(Tensor, lambda value: value.detach().to(device, copy=True), self._given(works))
-        self.index, self.draws = zeros(n, room, dtype=torch.long), zeros(n, room, 4, dtype=first.draws.dtype)
-        self.masks = zeros(n, room, self._numbers_per_image(first))
-        self.place, self.who = zeros(n, dtype=torch.long), zeros(n, dtype=torch.long)  # of next batches; who steps
-        self.losses: dict[str, Tensor] = {}
+        self.index, self.draws = zeros(n, room, dtype=torch.long), zeros(n, room, 4, dtype=torch.float32)
+        self.place, self.who = zeros(2, n, dtype=torch.long)  # of next batches; who steps
+        drawn, (index, _) = [], first.batches[0]
+        seed_dropout(self.loss, lambda shape: drawn.append(math.prod(shape)) or torch.ones(shape, device=device))
+        with torch.no_grad():  # to see which terms the loss has, and how many numbers dropout draws
+            terms = self.loss(federation.inputs(index), federation.labels[index], first.given)
+        self.losses = {name: zeros(n) for name in terms}
+        self.masks = zeros(n, room, sum(drawn) // len(index))  # what dropout draws for an image in a step
         self.pool: Any = None
         self._replays: dict[tuple[int, int, bool], Callable[[], None]] = {}
 
@@ -190,23 +189,25 @@ class Stack:
         given = (work.given for work in works)
         return tree_map(lambda axis, *values: values[0] if axis is None else torch.stack(values), self.axes, *given)
 
-    def _numbers_per_image(self, work: Work) -> int:
-        """How many numbers dropout draws for an image in a step."""
-        drawn, index = [], work.index[: work.sizes[0]]
-        seed_dropout(self.loss, lambda shape: drawn.append(math.prod(shape)) or self.weights.new_ones(shape))
-        with torch.no_grad():
-            self.loss(self.federation.inputs(index), self.federation.labels[index], work.given)
-        return sum(drawn) // len(index)
-
     def train(self, works: Sequence[Work]) -> None:
         """Make all steps of a phase; the clients' networks and sums of losses hold the result."""
-        works = sorted(works, key=lambda work: -len(work.sizes))  # those with a batch left are then the first, as a rule
-        steps = _schedule([work.sizes for work in works])
+        works = sorted(works, key=lambda work: -len(work.batches))  # those with a batch left are then the first, as a rule
+        steps = _schedule([[len(index) for index, _ in work.batches] for work in works])
         kinds = [(len(who), size, who == list(range(len(who)))) for who, size in steps]
-        for kind in dict.fromkeys(kinds):
-            if kind not in self._replays:
-                self._replays[kind] = self._record(*kind)
-        self._fill(works)  # only now, as a recording makes steps
+        for kind in set(kinds) - self._replays.keys():
+            self._replays[kind] = self._record(*kind)
+        given = self._given(works)  # filled in only now, as a recording makes steps
+        tree_map(lambda kept, value: kept.copy_(value) if isinstance(kept, Tensor) else None, self.given, given)
+        for i, work in enumerate(works):
+            state = work.client.model.state_dict()
+            torch.cat([state[name].reshape(-1) for name in self.shapes], out=self.weights[i])
+            for name, values in self.rest.items():
+                values[i] = state[name]
+            index, draws = map(torch.cat, zip(*work.batches, strict=True))
+            self.index[i, : len(index)], self.draws[i, : len(index)] = index, draws
+            self.masks[i, : len(index)].uniform_(generator=work.client.masks)
+        for tensor in (self.momentum, self.place, *self.losses.values()):
+            tensor.zero_()  # the first step then makes the momentum the gradient, as for a new optimiser
         order = torch.tensor([one for who, _ in steps for one in who]).to(self.who.device)
         for kind, who in zip(kinds, order.split([k for k, _, _ in kinds]), strict=True):
             if not kind[-1]:
@@ -217,19 +218,6 @@ class Stack:
             work.client.model.load_state_dict(rest | self._named(self.weights[i]))
             before = work.client.losses
             before |= {name: before.get(name, 0) + sums[i] for name, sums in self.losses.items()}
-
-    def _fill(self, works: Sequence[Work]) -> None:
-        given = self._given(works)
-        tree_map(lambda kept, value: kept.copy_(value) if isinstance(kept, Tensor) else None, self.given, given)
-        for i, work in enumerate(works):
-            state, number = work.client.model.state_dict(), len(work.index)
-            torch.cat([state[name].reshape(-1) for name in self.shapes], out=self.weights[i])
-            for name, values in self.rest.items():
-                values[i] = state[name]
-            self.index[i, :number], self.draws[i, :number] = work.index, work.draws
-            self.masks[i, :number].uniform_(generator=work.client.masks)
-        for tensor in (self.momentum, self.place, *self.losses.values()):
-            tensor.zero_()  # the first step then makes the momentum the gradient, as for a new optimiser
 
     def _step(self, k: int, size: int, first: bool) -> None:
         """A step of the first ``k`` clients, or of the first ``k`` that ``who`` names, on a batch of this size each."""
@@ -242,25 +230,23 @@ class Stack:
         rest = {name: values[who] for name, values in self.rest.items()}
         w, momentum = self.weights[who].detach().requires_grad_(), self.momentum[who]
         given = tree_map(lambda axis, value: value if axis is None else value[who], self.axes, self.given)
-        with _Layers(unfold=self.many):
+        with _Layers() if len(self.weights) > 1 else nullcontext():
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
             terms = loss(w, rest, self.masks[at].flatten(1), x, self.federation.labels[index], given)
         (gradient,) = torch.autograd.grad(sum(value.sum() for value in terms.values()), w)
-        sgd([w.detach()], [gradient], [momentum], **self.sgd)
+        sgd([w.detach()], [gradient.contiguous()], [momentum], **self.sgd)
         if not first:
             self.weights[who], self.momentum[who] = w.detach(), momentum
             for name, values in self.rest.items():
                 values[who] = rest[name]
         self.place.index_add_(0, ids, torch.full_like(ids, size))
         for name, value in terms.items():
-            if name not in self.losses:
-                self.losses[name] = torch.zeros_like(self.weights[:, 0])
             self.losses[name].index_add_(0, ids, value.detach())
 
     def _named(self, w: Tensor) -> State:
         """The trained parameters in a row of weights."""
-        pieces = zip(self.shapes.items(), w.split(self.widths), strict=True)
-        return {name: piece.view(shape) for (name, shape), piece in pieces}
+        pieces = w.split([math.prod(shape) for shape in self.shapes.values()])
+        return {name: piece.view(shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
 
     def _terms(self, w: Tensor, rest: State, masks: Tensor, *batch: Any) -> dict[str, Tensor]:
         """The loss of one client on x, y and what it is given, for its row of weights."""
@@ -278,13 +264,12 @@ class Stack:
         step = partial(self._step, k, size, first)
         if self.who.device.type != "cuda":
             return step
-        here, beside, graph = torch.cuda.current_stream(), torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        beside.wait_stream(here)
+        beside, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
+        beside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(beside):
             for _ in range(WARM_UP):
                 self.place.zero_()
                 step()
-        here.wait_stream(beside)
         gc.disable()  # a collection may free an older graph: that spoils the one being recorded
         try:
             with torch.cuda.graph(graph, self.pool, beside):
@@ -318,19 +303,14 @@ class _Loss(nn.Module):
 class _Layers(TorchFunctionMode):
     """Layers in the form that vmap turns into few products of all networks' matrices.
 
-    Of several networks a convolution becomes one too (``unfold``): as a grouped one, with a group for each network, it is
-    slow on a GPU where a group has few channels.
+    A convolution would become one with a group for each network, which is slow on a GPU where a group has few channels.
     """
-
-    def __init__(self, unfold: bool) -> None:
-        super().__init__()
-        self.unfold = unfold
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if function is F.linear:  # as addmm, vmap multiplies by factors of 1
             x, weight, bias = args
             return x @ weight.mT if bias is None else x @ weight.mT + bias
-        if function is not F.conv2d or not self.unfold or args[6] != 1:
+        if function is not F.conv2d or args[6] != 1:
             return function(*args, **(kwargs or {}))
         x, weight, bias, stride, padding, dilation, _ = args
         patches = F.unfold(x, weight.shape[2:], dilation, padding, stride)  # [B, C rows columns, places]

@@ -8,8 +8,11 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
+import pandas as pd
+from numpy.random import RandomState
 
 Parts = list[np.ndarray]
+MAX_DRAWS = 1000  # of Dirichlet shares, until each client has enough images
 
 
 class PartitionError(ValueError):
@@ -23,26 +26,19 @@ def _check(good: bool, told: str) -> None:
 
 def _check_sizes(num_samples: int, num_clients: int, min_size: int) -> None:
     _check(num_clients >= 1, f"num_clients is {num_clients}; there must be at least one client.")
-    needed = num_clients * min_size
-    told = f"{num_clients} clients with at least {min_size} images each need {needed:,} images, but there are only "
-    _check(needed <= num_samples, f"{told}{num_samples:,}: take fewer clients or a smaller min_size.")
+    needed = f"{num_clients} clients with at least {min_size} images each need {num_clients * min_size:,} images"
+    told = f"{needed}, but there are only {num_samples:,}: take fewer clients or a smaller min_size."
+    _check(num_clients * min_size <= num_samples, told)
 
 
-def iid(labels: np.ndarray, num_clients: int, rng: np.random.RandomState) -> Parts:
+def iid(labels: np.ndarray, num_clients: int, rng: RandomState) -> Parts:
     """Cut one random permutation into ``num_clients`` parts of equal size (they differ by at most one)."""
     _check_sizes(len(labels), num_clients, 1)
     return np.array_split(rng.permutation(len(labels)), num_clients)
 
 
 def dirichlet(
-    labels: np.ndarray,
-    num_clients: int,
-    beta: float,
-    rng: np.random.RandomState,
-    *,
-    min_size: int = 10,
-    balance: bool = True,
-    max_draws: int = 1000,
+    labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10, balance: bool = True
 ) -> Parts:
     """Label shift by Dirichlet shares, with the published rule of MOON's code.
 
@@ -51,7 +47,7 @@ def dirichlet(
     The code does two things that the paper does not mention: a client that already holds its equal share of all images gets
     nothing of the later classes (not so with ``balance`` False, the textbook rule), and the whole draw is repeated until
     every client has ``min_size`` images. NumPy's legacy generator ``np.random.RandomState(0)`` gives the parties of MOON's
-    Table 6. A `PartitionError` says that a request is impossible, or that ``max_draws`` draws did not meet it.
+    Table 6. A `PartitionError` says that a request is impossible, or that ``MAX_DRAWS`` draws did not meet it.
     """
     labels = np.asarray(labels)
     equal_share = len(labels) / max(num_clients, 1)
@@ -69,21 +65,13 @@ def dirichlet(
             parts = [np.append(*pair) for pair in zip(parts, _cut(of_class, shares / shares.sum()), strict=True)]
         return parts
 
-    parts = _repeat(draw, len(labels), num_clients, beta, min_size, max_draws)
+    parts = _repeat(draw, len(labels), num_clients, beta, min_size)
     for part in parts:
         rng.shuffle(part)
     return parts
 
 
-def quantity(
-    labels: np.ndarray,
-    num_clients: int,
-    beta: float,
-    rng: np.random.RandomState,
-    *,
-    min_size: int = 10,
-    max_draws: int = 1000,
-) -> Parts:
+def quantity(labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10) -> Parts:
     """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
 
     Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random permutation
@@ -96,26 +84,23 @@ def quantity(
         shares = rng.dirichlet(np.repeat(beta, num_clients))
         return _cut(order, shares) if shares.sum() > 0 else []  # tiny beta: every share underflowed
 
-    return _repeat(draw, len(labels), num_clients, beta, min_size, max_draws)
+    return _repeat(draw, len(labels), num_clients, beta, min_size)
 
 
 def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
+    """Parts of the images, of these shares."""
     return np.split(images, (np.cumsum(shares) * len(images)).astype(int)[:-1])
 
 
-def _repeat(
-    draw: Callable[[], Parts], num_samples: int, num_clients: int, beta: float, min_size: int, max_draws: int
-) -> Parts:
+def _repeat(draw: Callable[[], Parts], num_samples: int, num_clients: int, beta: float, min_size: int) -> Parts:
     """Draw until each client has ``min_size`` images; a draw that is empty has failed."""
     _check_sizes(num_samples, num_clients, min_size)
     _check(beta > 0, f"beta is {beta}; the Dirichlet concentration must be positive.")
-    for _ in range(max_draws):
+    for _ in range(MAX_DRAWS):
         if min(map(len, parts := draw()), default=-1) >= min_size:
             return parts
-    raise PartitionError(
-        f"None of {max_draws} Dirichlet draws with beta {beta} gave each of {num_clients} clients at least "
-        f"{min_size} images: take a larger beta, fewer clients, or a smaller min_size."
-    )
+    told = f"None of {MAX_DRAWS} Dirichlet draws with beta {beta} gave {num_clients} clients at least {min_size} images each"
+    raise PartitionError(f"{told}: take a larger beta, fewer clients, or a smaller min_size.")
 
 
 def n_way_k_shot(
@@ -124,7 +109,7 @@ def n_way_k_shot(
     num_clients: int,
     n: int,
     stdev: int,
-    rng: np.random.RandomState,
+    rng: RandomState,
     class_rng: random.Random,
     *,
     k: int = 100,
@@ -180,7 +165,7 @@ def n_way_k_shot(
     return parts, _blocks(test_labels, ways, np.full(num_clients, test_shots), test_shots, "test")
 
 
-def _uniform(rng: np.random.RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
+def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
     """Whole numbers from ``low`` up to and including ``high``."""
     told = f"The published code draws {name} from {low} to {high}, which is empty: "
     _check(low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'.")
@@ -222,10 +207,7 @@ def by_domain(
         images = rng.permutation(np.flatnonzero(domains == domain))
         _check(len(images) > 0, f"Domain {domain} has no training images, so that its client would have none.")
         if balanced:
-            turn = np.empty(len(images), np.int64)  # how many of its class come before an image
-            for k in np.unique(labels[images]):
-                of_class = labels[images] == k
-                turn[of_class] = np.arange(of_class.sum())
+            turn = pd.Series(images).groupby(labels[images]).cumcount()  # how many of its class come before an image
             images = images[np.argsort(turn, kind="stable")]
         parts.append(np.sort(images[:per_domain]).astype(np.int64))
     return parts

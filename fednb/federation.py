@@ -55,17 +55,15 @@ class Federation:
         self.labels, self.test_labels = d.labels.to(device), d.test_labels.to(device)
         self.constants = augment.constants(d.mean, d.std, device)
         keys = self.architectures or [None] * len(self.parts)
-        parts = [torch.from_numpy(np.asarray(part)).to(device) for part in self.parts]
-        self.clients = [Client(i, part, key, self) for i, (part, key) in enumerate(zip(parts, keys, strict=True))]
+        owned = zip(self.parts, keys, strict=True)
+        self.clients = [Client(i, torch.as_tensor(part, device=device), key, self) for i, (part, key) in enumerate(owned)]
         self.workers = self.workers or os.cpu_count() or 1
         self._free = {key: [self.network(key)] for key in dict.fromkeys(keys)}  # networks that no client has in hand
         self._initial = {key: free[0].state() for key, free in self._free.items()}
         shapes = [{(n, v.shape) for n, v in w.items() if self.method.shared(n)} for w in self._initial.values()]
         if different := set.union(*shapes) - set.intersection(*shapes):
-            raise ValueError(
-                f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all clients' "
-                "networks: give them equal networks, or take a method that shares no weights."
-            )
+            told = f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all networks"
+            raise ValueError(f"{told}: give all clients equal ones, or take a method that shares no weights.")
         with self.lend_model(self.clients[0]):
             self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
@@ -201,9 +199,8 @@ class Federation:
     def run_round(self) -> dict[str, Any]:
         """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
-        It holds ``round`` (from 1), ``finite``, False once a loss or the server holds NaN or Inf, what `evaluation.evaluate`
-        says, mean loss terms, what crossed, ``held_bytes``, the most of any client, ``seconds`` of training and
-        aggregation, and ``evaluation_seconds``.
+        It holds ``round`` (from 1), ``finite`` (no loss and nothing of the server is NaN or Inf), what `evaluation.evaluate`
+        says, mean loss terms, what crossed, what a client held at most, and seconds.
         """
         t, begin = self.rounds_done, time.perf_counter()
         clients, self.traffic = self.sample(t), {}

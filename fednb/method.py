@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from fednb import rules, seeds
-from fednb.models import Net
+from fednb.models import Net, seed_dropout
 
 if TYPE_CHECKING:
     from fednb.federation import Federation
@@ -57,6 +58,7 @@ class Client:
     _federation: Federation
     memory: dict[str, Any] = field(default_factory=dict)  # what it keeps for itself; written by `FedAvg.upload` alone
     model: Net | None = None  # while it works
+    masks: torch.Generator | None = None  # what the dropout of its model draws from
     steps: int = 0  # SGD steps of this round so far
     losses: dict[str, Tensor] = field(default_factory=dict)  # sums of each loss term over these steps
     held: int = 0  # bytes that it held beside its network when it last trained: see `held_bytes`
@@ -91,7 +93,9 @@ class Client:
 
     def seed_masks(self, seed: int) -> None:
         """Let the dropout of the model draw its masks anew, from this seed."""
-        self._federation.masks[id(self.model)].manual_seed(seed)
+        device = self.indices.device
+        self.masks = torch.Generator(device).manual_seed(seed)
+        seed_dropout(self.model, partial(torch.rand, generator=self.masks, device=device))
 
     def random_weights(self) -> State:
         """Weights of an untrained network of the client's own, the same whenever they are asked for.

@@ -75,10 +75,11 @@ def test_every_image_has_one_client_by_the_seed_and_by_no_other_generator(draw):
         ({"min_size": 101}, "need 1,010 images"),
         ({"beta": 0.0}, "must be positive"),
         ({"beta": float("nan")}, "must be positive"),
-        ({"beta": 1e-300, "max_draws": 5}, "None of 5 Dirichlet draws .* take a larger beta"),
+        ({"beta": 1e-300}, "None of 5 Dirichlet draws .* take a larger beta"),
     ],
 )
-def test_an_impossible_request_says_why(draw, change, reason):
+def test_an_impossible_request_says_why(draw, change, reason, monkeypatch):
+    monkeypatch.setattr(partition, "MAX_DRAWS", 5)
     with pytest.raises(PartitionError, match=reason):
         draw(labels_of(10, 100), **change)
 
@@ -103,7 +104,9 @@ def test_draws_are_repeated_until_every_client_has_min_size():
     assert is_complete(parts, 2000)
 
 
-def test_draws_are_bounded():
+def test_draws_are_bounded(monkeypatch):
+    monkeypatch.setattr(partition, "MAX_DRAWS", 7)
+
     class Counting(np.random.RandomState):
         draws = 0
 
@@ -113,7 +116,7 @@ def test_draws_are_bounded():
 
     rng = Counting(0)
     with pytest.raises(PartitionError, match=r"None of 7 Dirichlet draws with beta 0.1 .* at least 100 images"):
-        partition.dirichlet(labels_of(2, 500), 10, 0.1, rng, min_size=100, max_draws=7)
+        partition.dirichlet(labels_of(2, 500), 10, 0.1, rng, min_size=100)
     assert rng.draws == 7 * 2
 
 

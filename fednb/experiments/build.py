@@ -8,15 +8,18 @@ import platform
 import random
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
-from fednb import data, models, partition, seeds
+from fednb import data, models, partition, rules, seeds
 from fednb.data import Dataset
 from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
 from fednb.federation import FedAvg, Federation, Train, train_eagerly
+
+Workers = Annotated[int, lambda v: 1 <= v <= 1024, "a whole number from 1 to 1024"]
 
 
 @functools.lru_cache(maxsize=2)
@@ -40,47 +43,48 @@ def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, parti
         Training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
         together; of clients with test images or a domain of their own, one array for each. Empty without ``validation``.
     """
-    labels, test_parts = dataset.labels.numpy(), None
-    rng = np.random.RandomState(settings.seed)
-    if settings.partition in ("n-way-k-shot", "domain"):
-        if settings.partition == "n-way-k-shot":
-            parts, test_parts = partition.n_way_k_shot(
-                labels,
-                dataset.test_labels.numpy(),
-                settings.num_clients,
-                settings.ways,
-                settings.stdev,
-                rng,
-                random.Random(settings.seed),
-                k=settings.shots,
-                mnist=settings.dataset == "mnist",
-                draw=settings.draw,
-                train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
-                test_shots=settings.test_shots,
-            )
-        else:  # one model for all domains is judged in each of them
-            domains, rng = dataset.train_groups.numpy(), seeds.generator(settings.seed, "domains")
-            parts = partition.by_domain(labels, domains, settings.per_domain, rng, balanced=settings.balanced_draw)
-        if settings.validation is None:
-            return parts, test_parts, []
-        held_out = [part[_held_out(settings, len(part), i)] for i, part in enumerate(parts)]
-        return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
-    held = _held_out(settings, len(labels)) if settings.validation else np.empty(0, np.int64)
-    kept = np.setdiff1d(np.arange(len(labels)), held)  # in the data set's order
-    if settings.partition == "iid":
-        parts = partition.iid(labels[kept], settings.num_clients, rng)
-    else:
-        options = {"balance": settings.balance, "min_size": settings.min_size}
-        options = {name: value for name, value in options.items() if value is not None}
-        draw = partition.quantity if settings.partition == "quantity" else partition.dirichlet
-        parts = draw(labels[kept], settings.num_clients, settings.beta, rng, **options)
-    return [kept[part] for part in parts], None, [held] if len(held) else []
+    labels, rng, held_out = dataset.labels.numpy(), np.random.RandomState(settings.seed), []
+    if settings.partition in ("dirichlet", "quantity", "iid"):
+        if settings.validation:
+            held_out = [_held_out(settings, np.arange(len(labels)))]
+        kept = np.setdiff1d(np.arange(len(labels)), held_out)  # in the data set's order
+        if settings.partition == "iid":
+            parts = partition.iid(labels[kept], settings.num_clients, rng)
+        else:
+            given = {"balance": settings.balance, "min_size": settings.min_size}
+            draw = partition.quantity if settings.partition == "quantity" else partition.dirichlet
+            options = {name: value for name, value in given.items() if value is not None}
+            parts = draw(labels[kept], settings.num_clients, settings.beta, rng, **options)
+        return [kept[part] for part in parts], None, held_out
+    test_parts = None
+    if settings.partition == "n-way-k-shot":
+        parts, test_parts = partition.n_way_k_shot(
+            labels,
+            dataset.test_labels.numpy(),
+            settings.num_clients,
+            settings.ways,
+            settings.stdev,
+            rng,
+            random.Random(settings.seed),
+            k=settings.shots,
+            mnist=settings.dataset == "mnist",
+            draw=settings.draw,
+            train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
+            test_shots=settings.test_shots,
+        )
+    else:  # one model for all domains is judged in each of them
+        domains, rng = dataset.train_groups.numpy(), seeds.generator(settings.seed, "domains")
+        parts = partition.by_domain(labels, domains, settings.per_domain, rng, balanced=settings.balanced_draw)
+    if settings.validation:
+        held_out = [_held_out(settings, part, i) for i, part in enumerate(parts)]
+        parts = [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)]
+    return parts, test_parts, held_out
 
 
-def _held_out(settings: Settings, num_images: int, client: int = 0) -> np.ndarray:
-    """Places of the images that are kept back, sorted; int64 [n]."""
-    order = seeds.generator(settings.seed, "validation", 0, client).permutation(num_images)
-    return np.sort(order[: max(1, round(settings.validation * num_images))])
+def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.ndarray:
+    """The images that are kept back, in their order; int64 [n]."""
+    order = seeds.generator(settings.seed, "validation", 0, client).permutation(len(images))
+    return images[np.sort(order[: max(1, round(settings.validation * len(images)))])]
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
@@ -102,7 +106,8 @@ def federation(
     settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
 ) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
-    on, dataset = find_device(device), load_dataset(settings.dataset)
+    on = find_device(device)
+    workers, dataset = workers or num_workers(on), load_dataset(settings.dataset)
     _, channels, side, _ = dataset.images.shape
 
     def build_model(name: str = settings.model) -> models.Net:
@@ -134,7 +139,7 @@ def federation(
             participation=settings.participation,
             evaluate_every=settings.evaluate_every or 1,
             device=on,
-            workers=workers or num_workers(on),
+            workers=workers,
             train=trainer(on),
         )
     except ValueError as error:  # an impossible partition, a network that does not fit the images
@@ -159,9 +164,7 @@ def find_device(asked: str | None = None) -> str:
 def num_workers(device: str = "cpu") -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
     text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1024):
-        raise SettingsError(f"FEDNB_WORKERS is {text[:80]!r}; it must be a whole number from 1 to 1024.")
-    return int(text)
+    return rules.rule(Workers).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
 
 
 def device_name(device: str) -> str:

@@ -11,10 +11,12 @@ import json
 import os
 import re
 import subprocess
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import fastjsonschema
+import yaml
 
 from fednb import ROOT
 from fednb.experiments.settings import Settings
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
 RESULTS = ("finished", "diverged")  # of a run that need not be made again
-_FIELDS = {"key": str, "status": str, "results_version": int, "settings": dict, "dataset": dict, "deviations": list}
-_FIELDS |= {"metrics": dict}
 
 
 class RunError(RuntimeError):
@@ -77,45 +77,42 @@ def read(path: Path) -> dict[str, Any]:
         If it is no record: unreadable, with a field missing or of another type, or with a key that is not its settings'.
     """
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        wrong = _wrong(record)
+        check_form(record := json.loads(path.read_text(encoding="utf-8")), "record")
+        if record["key"] != key(record["settings"]):
+            raise ValueError("its key is not that of its settings, which somebody has changed")
     except (OSError, ValueError, RecursionError) as error:
-        wrong = f"cannot be read ({error})"
-    if wrong:
-        way_out = "restore it (for instance with `git checkout`) or delete it, and the run is made again."
-        raise RunError(f"{path.name} in {path.parent} is no run record, as it {wrong}: {way_out}")
+        way_out = "restore it (for instance with `git checkout`) or delete it, and the run is made again"
+        raise RunError(f"{path.name} in {path.parent} is no run record ({error}): {way_out}.") from error
     return record
 
 
-def _wrong(record: Any) -> str | None:
-    if not isinstance(record, dict):
-        return "is not a mapping"
-    lacks = [name for name, kind in _FIELDS.items() if type(record.get(name)) is not kind]
-    if not lacks:
-        good = {"status": record["status"] in (*RESULTS, "failed"), "final": isinstance(record.get("final", {}), dict)}
-        good["metrics"] = all(isinstance(values, list) for values in record["metrics"].values())
-        lacks = [name for name, fine in good.items() if not fine]
-    if lacks:
-        return f"lacks {', '.join(lacks)}, or has it in another form"
-    if record["key"] != key(record["settings"]):
-        return "has a key that is not that of its settings, which somebody has changed"
-    return None
+def check_form(content: Any, schema: str) -> None:
+    """Compare with ``SCHEMA.schema.yaml``; a ``ValueError`` says what is wrong."""
+    try:
+        _schema(schema)(content)
+    except fastjsonschema.JsonSchemaValueException as error:
+        allowed = error.definition["properties"] if error.rule == "additionalProperties" else ()
+        told = error.message[:300].replace("data", "it", 1) + f"; known are {', '.join(allowed)}" * bool(allowed)
+        raise ValueError(told) from error
+
+
+@functools.cache
+def _schema(name: str) -> Callable[[Any], Any]:
+    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
 
 
 def write_atomically(path: Path, content: str) -> None:
     """Write by renaming a finished temporary file, so that nobody ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(part, 0o644)
         os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:

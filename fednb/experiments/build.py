@@ -6,6 +6,7 @@ import functools
 import os
 import platform
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
@@ -22,63 +23,45 @@ from fednb.federation import FedAvg, Federation, Train, train_eagerly
 Workers = Annotated[int, lambda v: 1 <= v <= 1024, "a whole number from 1 to 1024"]
 
 
-@functools.lru_cache(maxsize=2)
-def _dataset(name: str, root: str | None) -> Dataset:
-    return data.load(name)
+_load = functools.lru_cache(maxsize=2)(data.load)
 
 
 def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
-    return _dataset(name, os.environ.get("FEDNB_DATA"))
+    return _load(name, os.environ.get("FEDNB_DATA"))
 
 
 def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, partition.Parts | None, partition.Parts]:
     """Who gets which image, drawn with the run's seed as the papers' code does; int64 indices.
 
-    Returns
-    -------
-    parts, test_parts
-        Training and test images of each client; None: all clients share the test set.
-    held_out
-        Training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
-        together; of clients with test images or a domain of their own, one array for each. Empty without ``validation``.
+    Returns the training images of each client; its test images, or None if all share the test set; and training images that
+    are kept back, so that hyperparameters can be chosen on them: one array for all clients together, of clients with test
+    images or a domain of their own one array for each, none without ``validation``.
     """
-    labels, rng, held_out = dataset.labels.numpy(), np.random.RandomState(settings.seed), []
-    if settings.partition in ("dirichlet", "quantity", "iid"):
-        if settings.validation:
-            held_out = [_held_out(settings, np.arange(len(labels)))]
-        kept = np.setdiff1d(np.arange(len(labels)), held_out)  # in the data set's order
-        if settings.partition == "iid":
-            parts = partition.iid(labels[kept], settings.num_clients, rng)
+    s, labels, rng = settings, dataset.labels.numpy(), np.random.RandomState(settings.seed)
+    if s.partition in ("dirichlet", "quantity", "iid"):
+        everything = np.arange(len(labels))
+        held_out = [_held_out(s, everything)] if s.validation else []
+        kept = np.setdiff1d(everything, held_out)  # in the data set's order
+        if s.partition == "iid":
+            parts = partition.iid(labels[kept], s.num_clients, rng)
         else:
-            given = {"balance": settings.balance, "min_size": settings.min_size}
-            draw = partition.quantity if settings.partition == "quantity" else partition.dirichlet
-            options = {name: value for name, value in given.items() if value is not None}
-            parts = draw(labels[kept], settings.num_clients, settings.beta, rng, **options)
+            draw = partition.quantity if s.partition == "quantity" else partition.dirichlet
+            options = {name: getattr(s, name) for name in ("balance", "min_size") if getattr(s, name) is not None}
+            parts = draw(labels[kept], s.num_clients, s.beta, rng, **options)
         return [kept[part] for part in parts], None, held_out
-    test_parts = None
-    if settings.partition == "n-way-k-shot":
-        parts, test_parts = partition.n_way_k_shot(
-            labels,
-            dataset.test_labels.numpy(),
-            settings.num_clients,
-            settings.ways,
-            settings.stdev,
-            rng,
-            random.Random(settings.seed),
-            k=settings.shots,
-            mnist=settings.dataset == "mnist",
-            draw=settings.draw,
-            train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
-            test_shots=settings.test_shots,
-        )
+    if s.partition == "n-way-k-shot":
+        shots = {"k": s.shots, "test_shots": s.test_shots, "draw": s.draw, "mnist": s.dataset == "mnist"}
+        shots["train_shots_max"] = max(s.shots + s.shots // 10, s.shots + s.stdev)  # 110 for 100
+        given = dataset.test_labels.numpy(), s.num_clients, s.ways, s.stdev, rng, random.Random(s.seed)
+        parts, test_parts = partition.n_way_k_shot(labels, *given, **shots)
     else:  # one model for all domains is judged in each of them
-        domains, rng = dataset.train_groups.numpy(), seeds.generator(settings.seed, "domains")
-        parts = partition.by_domain(labels, domains, settings.per_domain, rng, balanced=settings.balanced_draw)
-    if settings.validation:
-        held_out = [_held_out(settings, part, i) for i, part in enumerate(parts)]
-        parts = [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)]
-    return parts, test_parts, held_out
+        domains, rng, test_parts = dataset.train_groups.numpy(), seeds.generator(s.seed, "domains"), None
+        parts = partition.by_domain(labels, domains, s.per_domain, rng, balanced=s.balanced_draw)
+    if not s.validation:
+        return parts, test_parts, []
+    held_out = [_held_out(s, part, i) for i, part in enumerate(parts)]
+    return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
 
 
 def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.ndarray:
@@ -110,18 +93,11 @@ def federation(
     workers, dataset = workers or num_workers(on), load_dataset(settings.dataset)
     _, channels, side, _ = dataset.images.shape
 
+    network = {"channels": channels, "side": side, "precision": settings.precision or "float32", "seed": settings.seed}
+    network |= {"projection_head": settings.projection_head, "projection_dim": settings.projection_dim}
+
     def build_model(name: str = settings.model) -> models.Net:
-        return models.build(
-            name,
-            dataset.num_classes,
-            channels=channels,
-            side=side,
-            projection_head=settings.projection_head,
-            projection_dim=settings.projection_dim,
-            pretrained=bool(settings.pretrained),
-            precision=settings.precision or "float32",
-            seed=settings.seed,
-        )
+        return models.build(name, dataset.num_classes, pretrained=bool(settings.pretrained), **network)
 
     try:
         parts, test_parts, held_out = divide(settings, dataset)
@@ -171,8 +147,6 @@ def device_name(device: str) -> str:
     """The name of the processor or GPU, as records have it."""
     if device != "cpu":
         return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    told = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*:(.*)", told.read_text() if told.exists() else "", re.MULTILINE)
+    return named[1].strip() if named else platform.processor() or platform.machine()

@@ -107,7 +107,7 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
     log, env = log_of(paths[0]), environment(_thread.slot, jobs, cores)
     log.parent.mkdir(parents=True, exist_ok=True)
     for mode in ["wb", *["ab"] * (ATTEMPTS - 1)]:
-        todo = [job for job, path in zip(group, paths, strict=True) if not recorded(path)]
+        todo = [job for job, path in zip(group, paths, strict=True) if not ledger.recorded(path)]
         if not todo or stop():
             break
         if len(todo) > 1:
@@ -122,19 +122,13 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
         error = told[-1] if told and process.returncode > 0 else f"its process ended with status {process.returncode}."
         if shutil.disk_usage(log.parent).free < 1 << 20:
             error = f"the disk of {log.parent} is full."
-    return Made([recorded(path) for path in paths], error, _text(log))
+    return Made([ledger.recorded(path) for path in paths], error, _text(log))
 
 
 def _end_with_the_sweep() -> None:
     """Standard input is open as long as somebody waits for the run; when it is closed, the run ends, and its kernel."""
     os.read(0, 1)
     os._exit(1)
-
-
-def recorded(path: Path) -> dict[str, Any] | None:
-    """The record, if there is one that counts."""
-    record = ledger.read(path) if path.exists() else None
-    return record if record and ledger.state(record) in ledger.RESULTS else None
 
 
 def log_of(record: Path) -> Path:
@@ -182,7 +176,7 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
                 error = _collect(group, future)
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
                 for job in group:
-                    made.append((job, None if recorded(job.path) else error))
+                    made.append((job, None if ledger.recorded(job.path) else error))
                     left = tqdm.format_interval((time.monotonic() - begin) / len(made) * (total - len(made)))
                     told = f"failed: {error}" if made[-1][1] else job.status
                     bar.write(f"{len(made)}/{total}  {job.path.stem}  {told}; about {left} left", file=sys.stderr)
@@ -200,7 +194,7 @@ def _collect(group: Sequence[Job], future: Future[Made]) -> str:
     except Exception as error:
         return line_of(error)
     for job, record in zip(group, made.records, strict=False):  # none if a worker refuses
-        if record and not recorded(job.path):
+        if record and not ledger.recorded(job.path):
             ledger.write(job.path, record)
     if made.log != _text(log := log_of(group[0].path)):
         ledger.write_atomically(log, made.log)

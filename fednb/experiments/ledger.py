@@ -1,4 +1,4 @@
-"""The ledger: one small JSON file per run, known by its settings.
+"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``.
 
 The data's fingerprint and the results version are fields of a record: they say whether it still counts (`state`).
 """
@@ -34,10 +34,9 @@ class RunError(RuntimeError):
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``.
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of the project or of the folder where one works.
 
-    A record does not say whose code made it. So with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``, and
-    that of the folder where one works if the package is installed without its notebooks.
+    A record does not say whose code made it: so with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
     """
     own = os.environ.get("FEDNB_NOTEBOOKS") or (ROOT if (ROOT / "notebooks").exists() else Path.cwd())
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
@@ -57,9 +56,9 @@ def path(settings: Settings, folder: Path | None = None) -> Path:
 
 
 def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
-    """Whether a record counts: ``finished``, ``diverged`` or ``failed``, its status, if it does.
+    """Whether a record counts: its status, or ``stale`` if an older results version made it.
 
-    ``stale`` if an older results version made it, ``other data`` if the data here are known and not its own.
+    ``other data`` if the fingerprint of the data here is known and not its own.
     """
     if record["results_version"] < RESULTS_VERSION:
         return "stale"
@@ -69,13 +68,7 @@ def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a record.
-
-    Raises
-    ------
-    RunError
-        If it is no record: unreadable, with a field missing or of another type, or with a key that is not its settings'.
-    """
+    """Read a record; a `RunError` if it has not the form of one, or a key that is not that of its settings."""
     try:
         check_form(record := json.loads(path.read_text(encoding="utf-8")), "record")
         if record["key"] != key(record["settings"]):
@@ -84,6 +77,12 @@ def read(path: Path) -> dict[str, Any]:
         way_out = "restore it (for instance with `git checkout`) or delete it, and the run is made again"
         raise RunError(f"{path.name} in {path.parent} is no run record ({error}): {way_out}.") from error
     return record
+
+
+def recorded(path: Path) -> dict[str, Any] | None:
+    """The record, if there is one that counts."""
+    record = read(path) if path.exists() else None
+    return record if record and state(record) in RESULTS else None
 
 
 def check_form(content: Any, schema: str) -> None:
@@ -124,11 +123,9 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def load(folder: Path | None = None) -> pd.DataFrame:
-    """The ledger: one row per record.
+    """The ledger: one row per record, with its settings, what it ends with, and itself, as ``record``.
 
-    Columns are the settings, ``accuracy`` (last round), ``best``, ``mean_of_last_5``, ``rounds``, ``status``, ``stale``
-    (made by an older results version), ``note`` (what is not the published data), ``remark`` (what has to be known of them),
-    ``deviations``, ``seconds_per_round``, ``path``, and ``record``, the whole.
+    ``stale``: an older results version made it. ``note``: what is not the published data; ``remark``: what to know of them.
     """
     import pandas as pd  # only here: its import takes half a second
 
@@ -138,7 +135,7 @@ def load(folder: Path | None = None) -> pd.DataFrame:
         row = record["settings"] | record.get("final", {})
         row |= {name: record.get(name) for name in ("key", "status", "deviations", "seconds_per_round", "commit")}
         row |= {name: record["dataset"].get(name, "") for name in ("note", "remark")}
-        row |= {"rounds": len(record["metrics"].get("round", [])), "stale": record["results_version"] < RESULTS_VERSION}
+        row |= {"rounds": len(record["metrics"].get("round", [])), "stale": state(record) == "stale"}
         rows.append(row | {"path": path, "record": record})
     return pd.DataFrame(rows)
 

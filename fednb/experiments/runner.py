@@ -50,17 +50,8 @@ def run(
 
     A run is known by its settings, not by the method's code: after changing a method, run it with ``again=True``.
     A run that was killed goes on from its last checkpoint, and ends as if it had not been killed: bit by bit on a CPU.
-    Of two processes that ask for the same run, the second waits for the first.
-
-    Returns
-    -------
-    dict
-        The record. ``status`` is ``finished``, or ``diverged`` if a loss or weight became NaN or Inf.
-
-    Raises
-    ------
-    RunError
-        If the results cannot be written: no permission, no space.
+    Of two processes that ask for the same run, the second waits for the first. In the record ``status`` is ``finished``, or
+    ``diverged`` if a loss or weight became NaN or Inf. A `RunError` tells of results that cannot be written.
     """
     device = build.find_device(device)  # what is wrong is told before images are read
     workers = workers or build.num_workers(device)
@@ -208,7 +199,7 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
     if status == "finished":
         accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
         wanted = ("accuracy", "clients", "groups", "validation")
-        final = {name: _plain(value) for name, value in fed.history[-1].items() if name.startswith(wanted)}
+        final = _plain({name: value for name, value in fed.history[-1].items() if name.startswith(wanted)})
         final |= {"best": evaluation.best(accuracies), "mean_of_last_5": evaluation.mean_of_last(accuracies)}
     split: dict[str, Any] = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
     if fed.test_index is not None:
@@ -237,8 +228,8 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
-    if isinstance(value, float):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, list) else value
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if not isinstance(value, float) else float(f"{value:.7g}") if math.isfinite(value) else None

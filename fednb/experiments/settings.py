@@ -25,32 +25,25 @@ _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encod
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
 METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "usual", hyperparameters
 
-# What `fednb.models` has, known here without PyTorch, whose import takes seconds: networks, and whether they have a
-# projection head; numbers in which layers compute.
-MODELS = dict.fromkeys(("digits-cnn", "simple-cnn", "resnet-10", "resnet-10-16", "resnet-18", "resnet-50"), True)
-MODELS |= dict.fromkeys((f"{kind}-cnn{width}" for kind in ("mnist", "femnist") for width in ("", "-18", "-22")), False)
-MODELS |= dict.fromkeys(("resnet-18-7x7", "resnet-18-7x7-stride-1-4"), False)
+MODELS: dict[str, bool] = _PAPERS["networks"]  # and whether they have a projection head
 PRECISIONS = ("float32", "bf16")
-
-
-def _is_network(name: str) -> bool:
-    """Somebody may have added one."""
-    return name in MODELS or name in getattr(sys.modules.get("fednb.models"), "MODELS", ())
 
 
 Seed = Annotated[int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"]
 Share = Annotated[float, lambda v: 0 < v <= 1, "a fraction in (0, 1]"]
 Inside = Annotated[float, lambda v: 0 < v < 1, "a fraction between 0 and 1"]
 Concentration = Annotated[float, lambda v: 1e-3 <= v <= 1e6, "a number from 0.001 to 1000000"]
-Network = Annotated[str, _is_network, f"one of {', '.join(MODELS)}"]
 Split, Precision, Draw = one_of(SPLITS), one_of(PRECISIONS), one_of(("uniform", "normal"))
+Network = Annotated[  # somebody may have added one
+    str, lambda v: v in MODELS or v in getattr(sys.modules.get("fednb.models"), "MODELS", ()), f"one of {', '.join(MODELS)}"
+]
 
 
 def _says(words: str, *, of: tuple[str, ...] = (), none: str = "", same: Any = None) -> Any:
-    """What a setting is, and where it applies; its type is its rule.
+    """What a setting is, and of which kinds of split, if not of all; its type is its rule.
 
-    ``of`` are the kinds of split that it belongs to, if not to all. ``none`` is what None means; empty: it may not be None
-    where it applies. ``same`` says the same as None, so that a run has one key; where the paper has another value, it stays.
+    ``none`` is what None means; empty: it may not be None where it applies. ``same`` says the same as None, so that a run
+    has one key; where the paper has another value, it stays.
     """
     return field(metadata={"says": words, "of": of, "none": none, "same": same})
 
@@ -133,29 +126,18 @@ def usual_split(dataset: str) -> str:
     return "domain" if data.domain_names(dataset) else "dirichlet"
 
 
-def _own_images(dataset: str, split: str) -> dict[str, Any] | None:
-    """The usual settings of one's own images, by their size and domains; None between domains if they have none."""
-    facts = data.facts_of(dataset)
-    side, domains = facts.shape[1], len(facts.domains)
-    model = "digits-cnn" if side in (8, 16) else "simple-cnn" if side in (28, 32) else "resnet-10"
-    if split != "domain":
-        return _PAPERS["own"][split] | {"model": model}
-    return _PAPERS["own"][split] | {"model": model, "num_clients": domains} if domains else None
-
-
 def defaults(method: str, dataset: str, partition: str | None = None) -> dict[str, Any]:
-    """The paper's settings of a method on a data set, under a kind of split; None is the usual one.
-
-    Raises
-    ------
-    SettingsError
-        If no paper has such a split of that data set.
-    """
-    split = partition or usual_split(dataset)
-    known = SPLITS[split].get(dataset) if dataset in data.NAMES else _own_images(dataset, split)
+    """The paper's settings of a method on a data set, under a kind of split, None for the usual one; if it has such."""
+    split, domains = partition or usual_split(dataset), data.domain_names(dataset)
+    known = SPLITS[split].get(dataset)
+    if dataset not in data.NAMES and (domains or split != "domain"):  # one's own images
+        side = data.facts_of(dataset).shape[1]
+        known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
     if known is None:
         there = ", ".join(SPLITS[split])
         raise SettingsError(f"There are no settings for {dataset} with partition {split!r}; there are for {there}.")
+    if split == "domain":
+        known = known | {"num_clients": len(domains)}
     own = METHODS.get(method, {})
     values = dict.fromkeys(FIELDS) | known | own.get("usual", {}) | own.get(dataset, {})
     del values["seed"]
@@ -177,20 +159,9 @@ def resolve(
 ) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
-    Parameters
-    ----------
-    methods
-        Known methods by name.
-    sampled
-        ``participation`` as a number of clients.
-    given
-        Settings, and hyperparameters of any of the methods. One that the chosen method does not have must be
-        None: a parameter that would not be read is an error.
-
-    Raises
-    ------
-    SettingsError
-        For an unknown name, a bad value, or a parameter that this run would not read.
+    ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients, and ``given`` are
+    settings, and hyperparameters of any of the methods. One that this run would not read must be None: else it is a
+    `SettingsError`, as are an unknown name and a bad value.
     """
     _known("method", method, methods)
     if not str(dataset).startswith(catalog.OWN_FOLDER):
@@ -265,10 +236,9 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run deviates from the paper's: ``["num_rounds 20 instead of 100", ...]``.
+    """In which settings a run deviates from the paper's, or in a certain table from those that are ``given``.
 
-    Neither the seed counts nor how often accuracy is looked at: a run ends as the paper's. ``given`` is what the paper has
-    in a certain table, where that is not its usual setting.
+    ``["num_rounds 20 instead of 100", ...]``; neither the seed counts nor how often accuracy is looked at.
     """
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}

@@ -43,8 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     add = command("sweep", _sweep, "make the runs of a paper's tables that are not recorded yet")
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
     add("--table", action="append", default=[], metavar="NAME", help="only this table; may be given again")
-    tiers = ("minutes-cpu", "minutes-gpu", "hours-gpu")
-    add("--tier", action="append", default=[], choices=tiers, help="only runs of this tier; may be given again")
+    add("--tier", action="append", default=[], metavar="TIER", help="only runs of this tier; may be given again")
     only = "only runs with this setting, for instance dataset=cifar10; may be given again"
     add("--only", action="append", default=[], type=_assignment, metavar="name=value", help=only)
     add("--jobs", type=_count, metavar="N", help="runs at once (default: 1)")
@@ -90,7 +89,8 @@ def _sweep(args: argparse.Namespace) -> int:
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
-    chosen = sweep.choose(sweep.read(args.path), args.table, args.tier, args.only)
+    only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
+    chosen = sweep.choose(sweep.read(args.path).values(), only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
     for table in chosen:

@@ -77,47 +77,35 @@ def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
     """
     if settings.test_per_domain is None:
         return None
-    groups = dataset.test_groups.numpy()
-    orders = [
-        seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
-        for domain in range(len(dataset.group_names))
-    ]
-    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
+    groups, chosen = dataset.test_groups.numpy(), []
+    for domain in range(len(dataset.group_names)):
+        order = seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
+        chosen.append(order[: settings.test_per_domain])
+    return np.sort(np.concatenate(chosen))
 
 
 def federation(
     settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
 ) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
-    on = find_device(device)
-    workers, dataset = workers or num_workers(on), load_dataset(settings.dataset)
+    s, device = settings, find_device(device)
+    there = {"device": device, "workers": workers or num_workers(device), "train": trainer(device)}
+    dataset = load_dataset(s.dataset)
     _, channels, side, _ = dataset.images.shape
+    network = {"channels": channels, "side": side, "precision": s.precision or "float32", "pretrained": bool(s.pretrained)}
+    network |= {"projection_head": s.projection_head, "projection_dim": s.projection_dim, "seed": s.seed}
 
-    network = {"channels": channels, "side": side, "precision": settings.precision or "float32", "seed": settings.seed}
-    network |= {"projection_head": settings.projection_head, "projection_dim": settings.projection_dim}
-
-    def build_model(name: str = settings.model) -> models.Net:
-        return models.build(name, dataset.num_classes, pretrained=bool(settings.pretrained), **network)
+    def build_model(name: str = s.model) -> models.Net:
+        return models.build(name, dataset.num_classes, **network)
 
     try:
-        parts, test_parts, held_out = divide(settings, dataset)
-        return Federation(
-            method=methods[settings.method](**settings.hyperparameters),
-            dataset=dataset,
-            parts=parts,
-            test_parts=test_parts,
-            test_index=test_index(settings, dataset),
-            held_out=held_out,
-            architectures=models.heterogeneous(settings.model, settings.num_clients) if settings.heterogeneous else None,
-            build_model=build_model,
-            training=settings.training,
-            seed=settings.seed,
-            participation=settings.participation,
-            evaluate_every=settings.evaluate_every or 1,
-            device=on,
-            workers=workers,
-            train=trainer(on),
-        )
+        parts, test_parts, held_out = divide(s, dataset)
+        images = {"parts": parts, "test_parts": test_parts, "test_index": test_index(s, dataset), "held_out": held_out}
+        rounds = {"participation": s.participation, "evaluate_every": s.evaluate_every or 1, "seed": s.seed}
+        if s.heterogeneous:
+            rounds["architectures"] = models.heterogeneous(s.model, s.num_clients)
+        method = methods[s.method](**s.hyperparameters)
+        return Federation(method, dataset, build_model=build_model, training=s.training, **images, **rounds, **there)
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
 
@@ -130,11 +118,9 @@ def trainer(device: str) -> Train:
 def find_device(asked: str | None = None) -> str:
     """``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one; "cpu", "cuda" or "cuda:1"."""
     count = torch.cuda.device_count()
+    there = ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]
     name = asked or os.environ.get("FEDNB_DEVICE") or ("cuda" if count else "cpu")
-    if name not in ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]:
-        source = "" if asked else " (FEDNB_DEVICE)"
-        raise SettingsError(f"There is no device {name!r} here{source}; it must be cpu{' or cuda' * bool(count)}.")
-    return name
+    return rules.rule(rules.one_of(there)).fit("device" if asked else "FEDNB_DEVICE", name)
 
 
 def num_workers(device: str = "cpu") -> int:

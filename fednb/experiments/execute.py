@@ -9,6 +9,7 @@ import itertools
 import json
 import logging
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -151,9 +152,8 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
     env["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
     if count := torch.cuda.device_count():
-        listed = [name.strip() for name in env.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
-        devices = listed or [str(i) for i in range(count)]
-        env["CUDA_VISIBLE_DEVICES"] = devices[slot % len(devices)]
+        gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [str(i) for i in range(count)]
+        env["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
     else:  # a GPU's streams are another matter than cores
         env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
     return env
@@ -176,9 +176,10 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
                 error = _collect(group, future)
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
                 for job in group:
-                    made.append((job, None if ledger.recorded(job.path) else error))
+                    record = ledger.recorded(job.path)
+                    made.append((job, None if record else error))
                     left = tqdm.format_interval((time.monotonic() - begin) / len(made) * (total - len(made)))
-                    told = f"failed: {error}" if made[-1][1] else job.status
+                    told = record["status"] if record else f"failed: {error}"
                     bar.write(f"{len(made)}/{total}  {job.path.stem}  {told}; about {left} left", file=sys.stderr)
                 bar.update(len(group))
             bar.refresh()

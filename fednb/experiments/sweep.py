@@ -10,7 +10,6 @@ import functools
 import itertools
 import math
 import re
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,22 +46,18 @@ class Job:
     tier: str = TIERS[0]  # how long it takes, and on what
     priority: int = DEFAULT_PRIORITY  # from 1, which is made first
 
-    @property
+    @functools.cached_property
     def told(self) -> tuple[str | None, float, str]:
-        """Status (None if there is no record), seconds and device by the record."""
-        return _told(self.path, self.path.stat().st_mtime_ns) if self.path.exists() else (None, 0.0, "")
+        """Status (None if there is no record), seconds and device by the record that there is when it is first asked for."""
+        if not self.path.exists():
+            return None, 0.0, ""
+        record = ledger.read(self.path)
+        return ledger.state(record), record.get("wall_seconds", 0.0), record.get("device", "")
 
     @property
     def status(self) -> str | None:
         """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record."""
         return self.told[0]
-
-
-@functools.cache
-def _told(path: Path, time_ns: int) -> tuple[str, float, str]:
-    record = ledger.read(path)
-    seconds = record.get("wall_seconds")
-    return ledger.state(record), seconds if isinstance(seconds, int | float) else 0.0, str(record.get("device", ""))
 
 
 @dataclass(frozen=True)
@@ -135,9 +130,9 @@ class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """YAML in which 1e-05 is a number, and a key that is given twice an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        keys = Counter(key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode))
-        if keys and max(keys.values()) > 1:
-            raise yaml.YAMLError(f"{keys.most_common(1)[0][0]!r} is given twice{node.start_mark}")
+        keys = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for key in {key for key in keys if keys.count(key) > 1}:
+            raise yaml.YAMLError(f"{key!r} is given twice{node.start_mark}")
         return super().construct_mapping(node, deep)
 
 
@@ -258,29 +253,23 @@ def job(notebook: str, parameters: Mapping[str, Any]) -> Job:
     return _Notebook(notebook).job(parameters)
 
 
-def choose(
-    tables: Mapping[str, Table], names: Sequence[str] = (), tiers: Sequence[str] = (), only: Iterable[tuple[str, Any]] = ()
-) -> list[Table]:
-    """The tables of these names with only their runs of these tiers, and with these values of settings.
+def choose(tables: Iterable[Table], only: Iterable[tuple[str, Any]]) -> list[Table]:
+    """The tables with only their runs that have these settings; ``table`` and ``tier`` may be said like one.
 
-    Of names, of tiers, and of values for one setting, any will do; all if none is given. A table, setting or value that
-    does not exist is a `SweepError`. Tables that are left without a run are left out.
+    Of several values for one name any will do. A name or a value that no run has is a `SweepError`.
     """
-    for name in names:
-        _check_name(name, tables, "there is", "table")
-    chosen = [table for table in tables.values() if not names or table.name in names]
-    flat, wanted = {job.path: job.settings.flat() for table in chosen for job in table.jobs}, {}
+    tables, wanted = list(tables), {}
+    flat = {id(job): job.settings.flat() | {"table": t.name, "tier": job.tier} for t in tables for job in t.jobs}
     for name, value in only:
         _check_name(name, dict.fromkeys(itertools.chain(*flat.values())), "the runs have")
         found = dict.fromkeys(own[name] for own in flat.values() if name in own)
-        _check(value in found, f"No run has {name} {short(value)}; the runs have {', '.join(map(str, found))}.")
+        _check(value in found, f"No run has {name} {short(value)}: {settings.known(value, map(str, found))}")
         wanted.setdefault(name, []).append(value)
 
     def fits(job: Job) -> bool:
-        own = flat[job.path]
-        return (not tiers or job.tier in tiers) and all(n in own and own[n] in allowed for n, allowed in wanted.items())
+        return all(name in flat[id(job)] and flat[id(job)][name] in values for name, values in wanted.items())
 
-    left = [dataclasses.replace(table, jobs=tuple(filter(fits, table.jobs))) for table in chosen]
+    left = [dataclasses.replace(table, jobs=tuple(filter(fits, table.jobs))) for table in tables]
     return [table for table in left if table.jobs]
 
 

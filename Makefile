@@ -19,11 +19,18 @@ $(VENV)/ready: pyproject.toml
 	@touch $@
 
 # Runs go to a folder of their own, so that the committed records stay as they are. A notebook that fails does not keep the
-# others, or the tables, from being made; the exit status tells.
+# others, or the tables, from being made; the last line and the exit status tell.
+run: export FEDNB_RUNS = $(BUILD)/run/runs
+run: export FEDNB_PROGRESS = off
+run: export JUPYTER_PREFER_ENV_PATH = 1
 run: $(VENV)/ready
-	@rm -rf $(BUILD)/run
-	@$(BIN)/python -m fednb notebooks --out $(BUILD)/run; status=$$?; \
-	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
+	@rm -rf $(BUILD)/run && mkdir -p $(BUILD)/run/notebooks
+	@for notebook in $(NOTEBOOKS); do \
+	  $(BIN)/papermill --kernel python3 --cwd $$(dirname $$notebook) $$notebook $(BUILD)/run/notebooks/$$(basename $$notebook) \
+	    || failed="$$failed $$notebook"; \
+	done; \
+	$(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run || failed="$$failed report"; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
 
 # Two files or notebooks at a time, on one thread each; notebooks with another seed than that of their outputs.
 test: export OMP_NUM_THREADS = 1

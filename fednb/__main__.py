@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb notebooks | sweep | run | settings | list | report | data | course``."""
+"""The command line: ``python -m fednb sweep | run | list | report | settings | data | course``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ def _assignment(text: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
     words = {"true": True, "false": False, "null": None, "none": None}
-    if value.lower() in words:
-        return name, words[value.lower()]
     try:
-        return name, ast.literal_eval(value[:1000])  # nobody's number is longer
+        return name, words[value.lower()] if value.lower() in words else ast.literal_eval(value[:1000])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return name, value
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fednb", description=__doc__.partition(":")[0] + " of FedNB.")
+    parser = argparse.ArgumentParser(prog="python -m fednb", description="The command line of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Callable[..., int], says: str) -> Callable[..., argparse.Action]:
@@ -42,15 +40,12 @@ def _parser() -> argparse.ArgumentParser:
         found.set_defaults(command=function)
         return found.add_argument
 
-    add = command("notebooks", _notebooks, "execute every notebook from top to bottom at its defaults")
-    add("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
-    add("--seed", type=int, metavar="N", help="instead of the notebooks' own")
     add = command("sweep", _sweep, "make the runs of a paper's tables that are not recorded yet")
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
-    add("--table", action="append", metavar="NAME", help="only this table; may be given again")
-    add("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
+    add("--table", action="append", default=[], metavar="NAME", help="only this table; may be given again")
+    add("--tier", action="append", default=[], metavar="TIER", help="only runs of this tier; may be given again")
     only = "only runs with this setting, for instance dataset=cifar10; may be given again"
-    add("--only", action="append", type=_assignment, metavar="name=value", help=only)
+    add("--only", action="append", default=[], type=_assignment, metavar="name=value", help=only)
     add("--jobs", type=_count, metavar="N", help="runs at once (default: 1)")
     there = "make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread"
     add("--scheduler", metavar="ADDRESS", help=there)
@@ -58,11 +53,11 @@ def _parser() -> argparse.ArgumentParser:
     add = command("run", _run, "make one run of a notebook")
     add("notebook", metavar="NOTEBOOK", help="for instance 00_foundations, foundations or 00; or a path")
     add("parameters", nargs="*", type=_assignment, metavar="name=value")
-    command("settings", _settings, "write all settings as a table in Markdown")
     command("list", _list, "notebooks, and of each table how much is recorded, and how long a run took")
     add = command("report", _report, "write the reproduction report, the papers' tables, and figures")
     add("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     add("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
+    command("settings", _settings, "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
 
@@ -87,45 +82,27 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _notebooks(args: argparse.Namespace) -> int:
-    from fednb import papers
-    from fednb.experiments import execute
-
-    failed = execute.execute_all(papers.notebooks(), args.out, {} if args.seed is None else {"seed": args.seed})
-    if failed:
-        print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
-    return int(bool(failed))
-
-
 def _sweep(args: argparse.Namespace) -> int:
-    from fednb.experiments import execute, ledger, settings, sweep
+    from fednb.experiments import execute, ledger, sweep
+    from fednb.reporting import metrics
 
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
-    tables = sweep.read(args.path)
-    for name in args.table or ():
-        if name not in tables:
-            raise sweep.SweepError(f"There is no table {name!r} in {args.path}: {settings.known(name, tables)}")
-    chosen = [table for table in tables.values() if not args.table or table.name in args.table]
-    chosen = sweep.choose(chosen, args.tier or (), args.only or ())
+    only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
+    chosen = sweep.choose(sweep.read(args.path).values(), only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
-    if any(table.measures != ["accuracy"] for table in chosen):
-        from fednb.reporting import metrics
-
-        for table in chosen:
-            metrics.check(table)
-    if args.dry_run:
-        for table in (table for table in chosen if table.took):
+    for table in chosen:
+        metrics.check(table)
+        if args.dry_run and table.took:
             print(f"{table.name}: a run took {table.took}")
+    if args.dry_run:
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
         return 0
-    made = sweep.run(chosen, jobs=args.jobs or 1, scheduler=args.scheduler)
+    made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler) if todo else []
     failed = [(job, error) for job, error in made if error]
-    for job in {job.path: job for table in chosen for job in table.jobs if job.status == "diverged"}.values():
-        print(f"diverged: {job.path.stem}")
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {execute.log_of(job.path)}")
     if todo:
@@ -146,11 +123,9 @@ def _run(args: argparse.Namespace) -> int:
     if job.status in ledger.RESULTS:
         print("This run is recorded already.")
     else:
-        print(f"log: {execute.log_of(job.path)}", flush=True)
         sweep.prepare([job])
-        outcome = execute.make(job.notebook, job.parameters, job.path.name, 1, echo=_show_round)
-        if outcome.error:
-            print(f"fednb: the run failed: {outcome.error}", file=sys.stderr)
+        if error := execute.run(job.notebook, job.parameters, execute.environment()):
+            print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
     record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
@@ -159,24 +134,11 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_round(line: str) -> None:
-    if line.startswith("round "):
-        print(line, flush=True)
-
-
-def _settings(args: argparse.Namespace) -> int:
-    from fednb.experiments import settings
-
-    print(settings.table(), end="")
-    return 0
-
-
 def _list(args: argparse.Namespace) -> int:
     from fednb import papers
     from fednb.experiments import sweep
 
-    for notebook in papers.notebooks():
-        print(notebook.stem, flush=True)
+    print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
     sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         recorded, todo = sweep.plan([table])
@@ -199,12 +161,18 @@ def _report(args: argparse.Namespace) -> int:
     return 0
 
 
+def _settings(args: argparse.Namespace) -> int:
+    from fednb.experiments import settings
+
+    print(settings.table(), end="")
+    return 0
+
+
 def _data(args: argparse.Namespace) -> int:
     from fednb import data
-    from fednb.data import catalog
 
     if args.name is not None:
-        catalog.facts_of(args.name)  # a name that nobody knows is told at once
+        data.facts_of(args.name)  # a name that nobody knows is told at once
         data.download(args.name)
         return 0
     print("data set         what is here of it", flush=True)

@@ -45,11 +45,6 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
     return found
 
 
-def anchor(source: str, method: str, round: int) -> float:
-    """Test accuracy in percent that a public re-run logged after a round."""
-    return printed(f"{source} log")[method][f"round {round}"]
-
-
 class Place(NamedTuple):
     """What is printed in the place of a cell, in its measure's units; what the paper says of the settings there, of a tuned
     one a list; and the settings of which the paper never says anything."""

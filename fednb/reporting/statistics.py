@@ -13,6 +13,7 @@ from scipy import special
 
 LEVEL = 0.95  # of every interval
 MIN_SEEDS = 3  # fewer say nothing for sure
+WITHIN_POINTS = 1.0  # so far from the printed value is near enough
 _PARTS = {0.0: "hardly any of", 0.1: "a tenth of", 0.2: "a fifth of", 0.25: "a quarter of", 1 / 3: "a third of"}
 _PARTS |= {0.5: "half of", 2 / 3: "two thirds of", 0.75: "three quarters of", 1.0: "about"}
 
@@ -34,6 +35,14 @@ def p_value(values: Sequence[float]) -> float:
     return float(2 * special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0)
 
 
+def beside(values: Sequence[float], printed: float) -> str:
+    """The verdict on a mean beside the printed value."""
+    (mean, half), few = interval(values), len(values) < MIN_SEEDS
+    close = abs(mean - printed) <= max(0.0 if few else half, WITHIN_POINTS) + 1e-9  # 67.3 - 66.3 is a little more than 1
+    said = "as printed" if close else f"{abs(mean - printed):.1f} {'above' if mean > printed else 'below'} the printed"
+    return f"indicative: {said}" if few else said
+
+
 class Lead(NamedTuple):
     """By how much one is ahead of another: number of pairs, mean difference, half width of its interval, and p value.
 
@@ -50,6 +59,11 @@ class Lead(NamedTuple):
     def judged(self) -> bool:
         """Whether there are enough seeds for a verdict."""
         return self.mean is not None and self.seeds >= MIN_SEEDS
+
+    @property
+    def ahead(self) -> bool:
+        """Whether it is a lead, not a gap."""
+        return self.mean is not None and self.mean > 0
 
     @property
     def shown(self) -> bool:

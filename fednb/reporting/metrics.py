@@ -40,6 +40,11 @@ class Measure:
     relative: bool = False  # printed values are divided by the baseline's printed value first
     printed: str = ""  # what stands beside it: "std" of the printed cell, or another column; empty: the cell
 
+    @property
+    def compared(self) -> bool:
+        """Whether differences of two rows are worth telling: of accuracies, not of what is a difference or a cost itself."""
+        return self.unit == "points" and not (self.signed or self.relative or self.bound)
+
     def reached(self, value: float) -> bool:
         """Whether a value was reached at all."""
         return not self.bound or value != self.worst

@@ -1,75 +1,82 @@
-"""Figures of tables: accuracy per round, and a measure against a parameter."""
+"""Figures of tables: accuracy per round, a measure against a parameter, a paper's claims at a glance."""
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
-from collections.abc import Sequence
-from io import StringIO
-from pathlib import Path
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
+from fednb import plots
 from fednb.experiments.sweep import Table
+from fednb.reporting import comparisons, statistics
+from fednb.reporting.comparisons import Claim
 from fednb.reporting.metrics import ReportError, measure
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of, table_of
 
-MAX_CURVES = 20  # of more nobody finds one
-COLOURS = 10  # C0 to C9; `plots.style` says which they are
 _STYLES = ("-", (0, (4, 2)), ":", "-.")
 # what the axis of a measure is called; others by their own names
 _AXIS = {"accuracy": "test accuracy (%)", "halfway": "test accuracy (%)", "validation": "held-out accuracy (%)"}
 _AXIS |= {"accuracy/local classes": "test accuracy among own classes (%)"}
 
 
+def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Of lines whose methods are given: a line has its method's colour, and several of one method its shades."""
+    made = {}
+    for method in dict.fromkeys(methods.values()):
+        names = sorted((name for name in methods if methods[name] == method), key=lambda name: name != method)
+        shades = sns.light_palette(plots.colour(method), len(names) + 2, reverse=True)
+        for i, (name, shade) in enumerate(zip(names, shades, strict=False)):
+            made[name] = {"color": shade, "linestyle": _STYLES[i % len(_STYLES)]}
+    return made
+
+
 def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
     """Accuracy per communication round: a line for the mean over seeds, a band from the lowest to the highest.
 
     Runs of a single round (SOLO) are a dashed level, as in the papers' figures. Rounds that were not evaluated are passed
-    over.
+    over. Of several columns each has a line style of its own.
     """
-    return draw(points(cells_of(table, ledger)), ax or plt.figure(layout="constrained").subplots())
-
-
-def points(found: Sequence[Cell]) -> pd.DataFrame:
-    """One row per run and evaluated round of a table's cells; of a run that diverged until then."""
-    made = []
-    for cell in found:
-        for metrics in (record["metrics"] for record in cell.records):
-            pairs = zip(metrics.get("round", []), metrics.get(cell.of.curve, []), strict=False)
-            made += [(cell.row, cell.column, *pair) for pair in pairs]
-    return pd.DataFrame(made, columns=["row", "column", "round", "accuracy"]).dropna()
-
-
-def draw(drawn: pd.DataFrame, ax: Axes, only: str | None = None) -> Axes:
-    """Draw the `points` of one column, or of all; a row has the same colour in every column."""
+    ax = ax or plt.figure(layout="constrained").subplots()
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
-    rows, columns = (list(dict.fromkeys(drawn[name])) for name in ("row", "column"))
-    several = only is None and len(columns) > 1
-    lines = drawn.groupby(["row", "column", "round"], sort=False)["accuracy"].agg(["mean", "min", "max"]).reset_index()
-    for (row, column), line in lines.groupby(["row", "column"], sort=False):
-        if only not in (None, column):
-            continue
-        name = f"{row}, {column}" if several else row
-        again, colour = divmod(rows.index(row), COLOURS)  # the palette begins anew
-        look = {"color": f"C{colour}", "linestyle": _STYLES[(columns.index(column) if several else again) % len(_STYLES)]}
+    found = [cell for cell in cells_of(table, ledger) if cell.of.curve]
+    if any(cell.measure == "accuracy" for cell in found):  # of a run that is read in several ways
+        found = [cell for cell in found if cell.measure == "accuracy"]
+    columns, look = list(dict.fromkeys(cell.column for cell in found)), looks({c.row: c.job.settings.method for c in found})
+    most = max((cell.seeds for cell in found), key=len, default=())
+    for cell in found:
+        line = points(cell).groupby("round")["accuracy"].agg(["mean", "min", "max"])
+        name, own = cell.row, look[cell.row]
+        if cell.seeds != most:
+            name += f" (seed {', '.join(map(str, cell.seeds))})"
+        if len(columns) > 1:
+            name, own = f"{name}, {cell.column}", own | {"linestyle": _STYLES[columns.index(cell.column) % len(_STYLES)]}
         if len(line) == 1:
-            last = line["round"].item()
+            last = line.index[0]
             name += " (one round)" if last == 1 else f" (after {last} rounds)"
-            ax.axhline(line["mean"].item(), label=name, **look | {"linestyle": "--"})
-        else:
-            ax.plot(line["round"], line["mean"], label=name, **look)
-            ax.fill_between(line["round"], line["min"], line["max"], color=f"C{colour}", alpha=0.2, linewidth=0)
+            ax.axhline(line["mean"].item(), label=name, **own | {"linestyle": "--"})
+        elif len(line):
+            ax.plot(line["mean"], label=name, **own)
+            ax.fill_between(line.index, line["min"], line["max"], color=own["color"], alpha=0.2, linewidth=0)
     ax.xaxis.get_major_locator().set_params(integer=True)
     return _finished(ax)
 
 
+def points(cell: Cell) -> pd.DataFrame:
+    """Round and accuracy of each evaluation of a cell's runs; of one that diverged until then."""
+    told = [record["metrics"] for record in cell.records]
+    pairs = [pair for one in told for pair in zip(one.get("round", []), one.get(cell.of.curve, []), strict=False)]
+    return pd.DataFrame(pairs, columns=["round", "accuracy"]).dropna()
+
+
 def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """The table's measure against a parameter: a line per row with a band from the lowest to the highest seed.
+    """The table's measure against a parameter: a line per row, over the seeds that all its points have, and a band from the
+    lowest to the highest.
 
     Along the parameter that makes the table's rows there is a line per column instead. Values of the parameter stand
     at equal distances. Printed values are hollow; a row without the parameter (FedAvg has no μ) is a dashed level. A
@@ -82,25 +89,34 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
         raise ReportError(f"{table.name} has columns with measures of their own, which have no axis in common.")
     places, lines = _lines(table, parameter, found)
     order = {x: i for i, x in enumerate(sorted(places, key=places.__getitem__))}
+    look = looks({name: list(line.values())[-1].job.settings.method for name, line in lines.items()})
     ax = ax or plt.figure(layout="constrained").subplots()
     ax.set(xlabel=parameter.replace("_", " "), ylabel=_AXIS.get(table.measure, table.measure.replace("_", " ")))
     ax.set_xticks(range(len(order)), list(order))
     ax.set_xlim(-0.3, len(order) - 0.7)
-    for i, (marker, (name, line)) in enumerate(zip(itertools.cycle("osD^v"), lines.items(), strict=False)):
-        level, look = line.pop(None, None), {"color": f"C{i % COLOURS}"}
+    for marker, (name, line) in zip(itertools.cycle("osD^v"), lines.items(), strict=False):
+        colour = look[name]["color"]
+        level = line.pop(None, None)
         if level and level.values:
-            ax.axhline(level.mean, linestyle="--", label=name, **look)
+            ax.axhline(level.mean, linestyle="--", label=name, color=colour)
         shown = [x for x in sorted(line, key=order.__getitem__) if line[x].values and what.reached(line[x].mean)]
         if shown:
-            at, seeds = [order[x] for x in shown], [[v for v in line[x].values if what.reached(v)] for x in shown]
-            ax.plot(at, [line[x].mean for x in shown], f"{marker}-", label=name, **look)
-            ax.fill_between(at, [*map(min, seeds)], [*map(max, seeds)], alpha=0.2, linewidth=0, **look)
+            at, seeds = [order[x] for x in shown], _alike([line[x] for x in shown])
+            ax.plot(at, [what.summary(values) for values in seeds], f"{marker}-", label=name, color=colour)
+            ax.fill_between(at, [*map(min, seeds)], [*map(max, seeds)], alpha=0.2, linewidth=0, color=colour)
         if known := [(order[x], cell.printed) for x, cell in line.items() if cell.printed is not None]:
-            hollow = {"fillstyle": "none", "ms": 9, "label": None if shown else name}
-            ax.plot(*zip(*known, strict=True), marker, **look, **hollow)
+            hollow = {"fillstyle": "none", "ms": 9, "label": None if shown else name, "color": colour}
+            ax.plot(*zip(*known, strict=True), marker, **hollow)
     if any(cell.printed is not None for cell in found):
         ax.plot([], [], "o", color="0.4", fillstyle="none", ms=9, label="printed in the paper")
     return _finished(ax)
+
+
+def _alike(line: Sequence[Cell]) -> list[list[float]]:
+    """The values of a line's cells, of the seeds that all have: else a peak may be nothing but another seed's luck."""
+    by_seed = [{seed: value for (seed, _), value in cell.by_pair.items() if cell.of.reached(value)} for cell in line]
+    common = set.intersection(*map(set, by_seed))
+    return [[value for seed, value in values.items() if seed in common or not common] for values in by_seed]
 
 
 def _lines(
@@ -136,29 +152,50 @@ def _finished(ax: Axes) -> Axes:
     return ax
 
 
-def svg(table: Table, found: Sequence[Cell], old: Path) -> str | None:
-    """The table's curves, a panel per column; None if there are none, too many, or if the table is not about accuracy.
+def glance(paper: str, ax: Axes | None = None) -> Axes:
+    """A paper's claims at a glance, from the committed records: leads as printed (hollow) and as measured (filled).
 
-    The same text whenever the records are the same, whatever the reader's matplotlib settings: that of the ``old`` file, if
-    that was drawn of the same points by the same code, since to draw all anew takes longer than everything else.
+    What counts has the 95 % interval over seeds and a word at the right; short runs and other data stand below it, paler.
     """
-    drawn = points(found)
-    other = measure(table.measure).needs == "baseline" or any(measure(name).needs == "target" for name in table.measures)
-    if other or not drawn["round"].max() > 1 or drawn["row"].nunique() > MAX_CURVES:
-        return None
-    digest = hashlib.sha256(f"{table.title} {drawn.to_csv()} {Path(__file__).read_text('utf-8')}".encode()).hexdigest()
-    if old.exists() and digest in (text := old.read_text("utf-8")):
-        return text
-    columns, file = list(dict.fromkeys(drawn["column"])), StringIO()
-    with plt.style.context(["default", "seaborn-v0_8-colorblind", {"svg.hashsalt": "fednb", "svg.fonttype": "none"}]):
-        width = 6.4 if len(columns) == 1 else 4.6 * len(columns)
-        figure = Figure(figsize=(width, 4.2))  # margins in inches: to fit them to the texts takes half of the time
-        figure.subplots_adjust(0.65 / width, 0.12, 1 - 0.1 / width, 0.93 if len(columns) == 1 else 0.87, wspace=0.05)
-        panels = figure.subplots(1, len(columns), sharey=True, squeeze=False)[0]
-        for ax, column in zip(panels, columns, strict=True):
-            draw(drawn, ax, column).set_title(table.title if len(columns) == 1 else column)
-            ax.label_outer()
-            ax.get_legend().prop.set_size("small")
-        figure.suptitle(table.title if len(columns) > 1 else "")
-        figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None, "Identifier": digest})
-    return file.getvalue()
+    claims = [claim for claim in comparisons.claims_of(paper) if claim.short]
+    return draw_claims(claims, [plots.colour(paper)] * len(claims), ax)
+
+
+def draw_claims(claims: Sequence[Claim], colours: Sequence[str], ax: Axes | None = None) -> Axes:
+    """Draw leads in points, a line per claim."""
+    ax = ax or plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
+    ax.axvline(0, color="0.6", lw=1, zorder=0)
+    at_right, ends = ax.get_yaxis_transform(), [0.0]
+    for y, (claim, colour) in enumerate(zip(claims, colours, strict=True)):
+        best, *others = claim.told
+        shown = [best, *(other for other in others if not other.embedded)]
+        for i, finding in enumerate(shown if best.lead.mean is not None else ()):
+            lead = finding.lead
+            look = {"fmt": "o", "color": colour, "capsize": 3, "ms": 4 if i else 8, "alpha": 0.45 if i else 1.0}
+            ax.errorbar(lead.mean, y + 0.22 * i, xerr=[[lead.half]] * 2 if lead.seeds > 1 else None, **look)
+            ends += [lead.mean] if i or lead.seeds == 1 else [lead.mean - lead.half, lead.mean + lead.half]
+        if claim.printed is not None:
+            ax.plot(claim.printed, y, "o", ms=11, mfc="none", mec="0.25", mew=1.5, zorder=3)
+            ends.append(claim.printed)
+        seeds = "1 seed" if best.lead.seeds == 1 else f"{best.lead.seeds} seeds"
+        word = statistics.word(best.lead, claim.beside(best))
+        look = {"transform": at_right, "size": "small"}
+        ax.text(1.02, y, word, va="bottom", weight="bold" if best.lead.judged else "normal", **look)
+        ax.text(
+            1.02,
+            y + 0.06,
+            f"{claim.setting(best, brief=True)}, {seeds}",
+            va="top",
+            color="0.4",
+            **look | {"size": "x-small"},
+        )
+    pad = 0.12 * (max(ends) - min(ends)) or 1.0
+    ax.set(xlim=(min(ends) - pad, max(ends) + pad), ylim=(len(claims) - 0.4, -0.6), xlabel="lead in points of accuracy")
+    ax.set_yticks(range(len(claims)), [claim.short for claim in claims])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", alpha=0.3)
+    ax.errorbar([], [], xerr=[], fmt="o", color="0.4", ms=8, capsize=3, label="measured, 95 % interval over seeds")
+    ax.plot([], [], "o", ms=11, mfc="none", mec="0.25", mew=1.5, label="printed")
+    ax.plot([], [], "o", ms=4, color="0.4", alpha=0.45, label="shorter runs")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small", handletextpad=0.4)
+    return ax

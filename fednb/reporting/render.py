@@ -6,7 +6,6 @@ What is told is gathered here; how it is worded and laid out stands in ``templat
 from __future__ import annotations
 
 import functools
-import math
 import os
 import re
 from collections import Counter
@@ -20,45 +19,33 @@ import yaml
 
 from fednb import ROOT, papers
 from fednb.experiments import ledger, sweep
-from fednb.reporting import claims, plots
+from fednb.reporting import comparisons, statistics
 from fednb.reporting.metrics import ReportError
 from fednb.reporting.reported import original
 from fednb.reporting.statistics import LEVEL, MIN_SEEDS
-from fednb.reporting.tables import WITHIN_POINTS, Cell, cells_of, cells_of_tables, committed, recorded, table_of
+from fednb.reporting.tables import (
+    WITHIN_POINTS,
+    Cell,
+    cells_of,
+    cells_of_tables,
+    committed,
+    in_words,
+    recorded,
+    table_of,
+)
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
 
+SIDE = comparisons.SIDE
 TEMPLATES = Path(__file__).parent / "templates"
-# what counts something reads better as "20 rounds" than as "num_rounds 20"
-_COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}
-_COUNTED |= {"local_steps": "local steps", "test_per_domain": "test images of each domain"}
 
 # --- words ------------------------------------------------------------------------------------------------------------
-
-
-def in_words(deviation: str) -> str:
-    """One of `settings.deviations` for readers."""
-    name, value, rest = deviation.split(" ", 2)
-    if name == "validation":
-        return f"{float(value):.0%} of the training images held out"
-    if name == "keep_last":
-        return f"the last incomplete batch of an epoch {'trained on' if value == 'True' else 'dropped'}"
-    if name in _COUNTED:
-        return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]} {rest}"
-    return f"{name.replace('_', ' ')} {value} {rest}"
 
 
 def signed(value: float) -> str:
     """With one decimal, and without a minus before 0.0."""
     return f"{round(value, 1) + 0:+.1f}"
-
-
-def level(value: float | None) -> str:
-    """Rounded down, so that no level reads as one that it does not reach."""
-    if value is None or math.isnan(value):
-        return ""
-    return "> 99.9%" if value > 0.999 else f"{math.floor(1000 * value + 1e-9) / 1000:.1%}"
 
 
 def tally(verdicts: Iterable[str]) -> str:
@@ -100,6 +87,23 @@ def by_cell(found: Sequence[Cell], text: Callable[[Cell], str]) -> list[str]:
     return [f"{('; ' if any(', ' in n for n in names) else ', ').join(names)}: {one}." for one, names in who.items() if one]
 
 
+def by_rows(found: Sequence[Cell], texts: Callable[[Cell], Iterable[str]]) -> str:
+    """What holds for the rows of a table, each thing said once, and of which rows unless it is all."""
+    rows, who = list(dict.fromkeys(cell.row for cell in found)), {}
+    for cell in found:
+        for text in texts(cell):
+            who.setdefault(text, {})[cell.row] = None
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for text, of in who.items():
+        alike.setdefault(tuple(of), []).append(text)
+    told = []
+    for of, some in alike.items():
+        rest = [row for row in rows if row not in of]
+        which = f" ({'; '.join(of)})" if len(of) <= len(rest) else f" (all but {'; '.join(rest)})"
+        told.append(", ".join(some) + which * bool(rest))
+    return "; ".join(told)
+
+
 def words_of(measure: str) -> str:
     """What a measure is, in words."""
     return _measures()["words"]["accuracy in DOMAIN" if measure.startswith("accuracy in ") else measure]
@@ -110,12 +114,29 @@ def _measures() -> dict[str, Any]:
     return yaml.safe_load((TEMPLATES / "measures.yaml").read_text(encoding="utf-8"))
 
 
+def verdicts(told: Iterable[comparisons.Claim]) -> str:
+    """How often there is which verdict."""
+    return tally(re.sub(r" \(±.*", "", claim.verdict()) for claim in told)
+
+
+def sides(results: Results) -> str:
+    """How many methods are ahead of the baseline side by side, and behind."""
+    every = [one for of in comparisons.side_by_side(results.found).values() for one in of.values()]
+    words = ("diverged" if one.diverged else statistics.verdict(one.lead) for one in every)
+    return tally(re.sub(r"( \(±|; not).*", "", word) for word in words)
+
+
 @functools.cache
 def _templates() -> jinja2.Environment:
     loader, blocks = jinja2.FileSystemLoader(TEMPLATES), {"trim_blocks": True, "lstrip_blocks": True}
     made = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, keep_trailing_newline=True, **blocks)
-    told = (in_words, signed, level, tally, here, seeds, command, by_cell, words_of, recorded, original)
-    made.globals |= {one.__name__: one for one in told} | {"claims": claims, "rules": _measures()["rules"]}
+    told = (in_words, verdicts, sides, signed, tally, here, seeds, command, by_cell, words_of, recorded, original)
+    made.globals |= {one.__name__: one for one in told} | {
+        "comparisons": comparisons,
+        "statistics": statistics,
+        "claims_table": claims_table,
+        "rules": _measures()["rules"],
+    }
     made.globals |= {"LEVEL": f"{LEVEL:.0%}", "MISSED": f"{1 - LEVEL:.0%}"}
     made.globals |= {"MIN_SEEDS": MIN_SEEDS, "WITHIN_POINTS": WITHIN_POINTS}
     made.filters |= {one.__name__: one for one in (in_words, seeds, words_of)} | {
@@ -196,6 +217,121 @@ def frame(found: Iterable[Cell]) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
+def grid(frame: pd.DataFrame, right: Sequence[str] = ()) -> str:
+    """A table in Markdown, without columns in which nothing stands; those named in ``right`` are aligned so."""
+    shown = frame[[name for name in frame if frame[name].astype(bool).any()]]
+    rule = ["--:" if name in right else ":--" for name in shown]
+    return "\n".join(f"| {' | '.join(line)} |" for line in (shown.columns, rule, *shown.to_numpy().tolist()))
+
+
+def _results() -> str:
+    """The results, as seen from the notebook that is running."""
+    here = Path.cwd()
+    inside = here.is_relative_to(ROOT / "notebooks")
+    return os.path.relpath(ROOT / "results", here if inside else ROOT / "notebooks").replace(os.sep, "/")
+
+
+def _page(table: sweep.Table) -> str:
+    return f"{_results()}/tables/{table.notebook}.md#{table.name}"
+
+
+def seeds_of(cell: Cell) -> str:
+    """The seeds of its finished runs, and what became of the others."""
+    good = sorted(seed for seed, _ in cell.by_pair)
+    ends = (good[0], good[-1]) if good else ()
+    told = (
+        [f"{ends[0]} to {ends[1]}"] if len(good) > 3 and ends[1] - ends[0] == len(good) - 1 else [", ".join(map(str, good))]
+    )
+    return "; ".join(told * bool(good) + [f"{n} {kind}" for kind, n in Counter(cell.statuses).items() if kind != "finished"])
+
+
+def measured(cell: Cell) -> str:
+    """Mean with its ±; or median and range, where some runs may never get there."""
+    text = cell.of.text(cell.mean, cell.bounds)
+    if cell.of.bound and len(set(cell.values)) > 1:
+        text += " ({} to {})".format(*(cell.of.text(end(cell.values), cell.bounds) for end in (min, max)))
+    return text + (f" ± {cell.half:.{cell.of.decimals}f}" if cell.half is not None and len(cell.values) > 1 else "")
+
+
+def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
+    """The heart of table ``name`` for a notebook, from the committed records: printed, measured, gap, verdict.
+
+    ``rows`` chooses some by their names. The gap is to FedAvg, or to what the table compares with, in pairs of runs.
+    """
+    from IPython.display import Markdown
+
+    table, found = table_of(name), cells_of(name)
+    if unknown := [row for row in rows or () if row not in {cell.row for cell in found}]:
+        raise ReportError(f"{name} has no row {unknown[0]!r}; there are {', '.join(dict.fromkeys(c.row for c in found))}.")
+    link = f"[all of it]({_page(table)})"
+    some = [cell for cell in found if cell.statuses]
+    if table.columns.measures:  # of a run read in several ways the accuracy
+        column = next((c.column for c in some if c.measure == "accuracy"), some[0].column if some else "")
+        some = [cell for cell in some if cell.column == column]
+    if not some:
+        return Markdown(f"**{table.title}**: not run yet ({link}).")
+    base, beside = comparisons.gaps(table, some)
+    lines, shown = [], [cell for cell in some if rows is None or cell.row in rows]
+    for cell in shown:
+        other, lead = beside.get((cell.row, cell.column), (None, None))
+        gap = None if other is None or None in (cell.printed, other.printed) else cell.printed - other.printed
+        lines.append(
+            {
+                table.rows.parameter.replace("_", " "): cell.row,
+                table.columns.parameter.replace("_", " ") or " ": cell.column if len({c.column for c in shown}) > 1 else "",
+                "printed": cell.printed_text.partition(" ± ")[0],
+                "measured": measured(cell),
+                "seeds": seeds_of(cell),
+                f"gap to {base}, printed": "" if gap is None else f"{round(gap, 1) + 0:+.1f}",
+                f"gap to {base}, measured": statistics.told(lead) if lead else "",
+                "verdict": statistics.verdict(lead, gap) if lead else "",
+            }
+        )
+    frame, reduced = pd.DataFrame(lines), by_rows(shown, lambda cell: map(in_words, cell.deviations))
+    told = frame["seeds"].unique()
+    if len(told) == 1:
+        frame = frame.drop(columns="seeds")
+    right = ("printed", "measured", f"gap to {base}, printed", f"gap to {base}, measured")
+    notes = [f"Reduced: {reduced}."] if table.printed and reduced else []
+    notes += (
+        [f"Seeds: {told[0]}."] if len(told) == 1 else ["Rows differ in their seeds; gaps are over those that both have."]
+    )
+    return Markdown(
+        f"**{table.title}**\n\n{grid(frame, right)}\n\n{' '.join(notes)} {link[0].upper()}{link[1].upper()}{link[2:]}."
+    )
+
+
+def claims(paper: str) -> Markdown:
+    """The claims of a paper for a notebook, from the committed records: printed, measured, on which runs, verdict."""
+    from IPython.display import Markdown
+
+    told = comparisons.claims_of(paper)
+    return Markdown(claims_table(told, lambda name: f"{_results()}/tables/{table_of(name).notebook}.md#{name}"))
+
+
+def claims_table(told: Sequence[comparisons.Claim], page: Callable[[str], str]) -> str:
+    """Claims as a table: what counts, and behind it, briefly, what other runs say."""
+    lines = []
+    for claim in told:
+        best = claim.told[0]
+        runs = [f"[{claim.setting(one, brief=one is not best)}]({page(one.ahead.table)})" for one in claim.told]
+        leads = [statistics.told(one.lead, "" if one is best else one.ahead.of.unit) for one in claim.told]
+        seeds = [f"{one.lead.seeds} seed{'s' * (one.lead.seeds != 1)}" for one in claim.told]
+        lines.append(
+            {
+                "the paper says": f"{claim.text} (*{claim.where}*)",
+                "printed": "" if claim.printed is None else f"{round(claim.printed, 1) + 0:+.1f}",
+                "measured": leads[0] + f" {best.ahead.of.unit}" * (best.ahead.of.unit != "points" and best.lead.seeds > 0),
+                "on": f"{runs[0]}, {seeds[0]}" if best.lead.seeds else "",
+                "verdict": f"**{claim.verdict()}**",
+                "behind it": "; ".join(
+                    f"{lead} ({run}, {n})" for lead, run, n in zip(leads[1:], runs[1:], seeds[1:], strict=True)
+                ),
+            }
+        )
+    return grid(pd.DataFrame(lines), ("printed", "measured"))
+
+
 # --- all of it --------------------------------------------------------------------------------------------------------
 
 
@@ -203,8 +339,8 @@ class Results(NamedTuple):
     """Tables, their cells, the claims of the papers whose notebooks they are of, and the records, with their folder."""
 
     tables: Mapping[str, sweep.Table]
-    found: claims.Found
-    claims: Mapping[str, Sequence[claims.Claim]]
+    found: comparisons.Found
+    claims: Mapping[str, Sequence[comparisons.Claim]]
     ledger: pd.DataFrame
     folder: Path
 
@@ -222,8 +358,8 @@ def read(sweeps: Path, folder: Path | None = None) -> Results:
     folder = folder or ledger.runs_folder()
     tables, records = sweep.read(sweeps), ledger.load(folder)
     found, notebooks = cells_of_tables(tables.values(), records), {table.notebook for table in tables.values()}
-    about = [paper for paper, told in claims.described().items() if paper != claims.SIDE and told["notebook"] in notebooks]
-    return Results(tables, found, {paper: claims.claims(paper, found) for paper in about}, records, folder)
+    about = [paper for paper, told in comparisons.described().items() if paper != SIDE and told["notebook"] in notebooks]
+    return Results(tables, found, {paper: comparisons.claims_of(paper, found) for paper in about}, records, folder)
 
 
 def write_all(results: Results, out: Path) -> list[Path]:
@@ -232,20 +368,21 @@ def write_all(results: Results, out: Path) -> list[Path]:
     Among the project's own results also the list of notebooks in its README.
     """
     tables, found, files = results.tables, results.found, {}
-    for name, table in tables.items():
-        path = out / "figures" / f"{name}.svg"
-        if drawn := plots.svg(table, found[name], path):
-            files[path] = drawn
-        else:  # the records that it was drawn from may be gone
-            path.unlink(missing_ok=True)
-    figures, link = {path.stem for path in files}, os.path.relpath(results.folder, out / "tables").replace(os.sep, "/")
+    figures, link = (), os.path.relpath(results.folder, out / "tables").replace(os.sep, "/")
     for notebook in dict.fromkeys(table.notebook for table in tables.values()):
         told = [markdown(table, found[table.name], link=link, page=True) for table in results.of(notebook)]
         files[out / "tables" / f"{notebook}.md"] = _fill("page.md.j2", notebook=notebook, told=told)
     files[out / "cells.csv"] = frame(results.cells(tables.values())).to_csv(index=False, lineterminator="\n")
-    side = claims.described()[claims.SIDE]
-    compared = claims.side_by_side(found) if results.of(side["notebook"]) else {}
-    files[out / "REPORT.md"] = _fill("REPORT.md.j2", results=results, figures=figures, side=side, compared=compared)
+    side = comparisons.described()[SIDE]
+    compared = comparisons.side_by_side(found) if results.of(side["notebook"]) else {}
+    files[out / "REPORT.md"] = _fill(
+        "REPORT.md.j2",
+        results=results,
+        figures=figures,
+        side=side,
+        compared=compared,
+        page=lambda name: f"tables/{tables[name].notebook}.md#{name}",
+    )
     if out == ROOT / "results":
         files[ROOT / "README.md"] = readme((ROOT / "README.md").read_text(encoding="utf-8"), results)
     for path, content in files.items():
@@ -266,5 +403,5 @@ def readme(text: str, results: Results) -> str:
     if begin not in text or end not in text:
         raise ReportError(f"README.md lacks the marks {begin.strip()} and {end}, between which the notebooks are listed.")
     before, rest = text.split(begin, 1)
-    table = _fill("readme.md.j2", lines=lines, results=results, side=claims.described()[claims.SIDE])
+    table = _fill("readme.md.j2", lines=lines, results=results, side=comparisons.described()[SIDE])
     return f"{before}{begin}\n{table}\n{end}{rest.split(end, 1)[1]}"

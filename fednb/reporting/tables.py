@@ -21,6 +21,24 @@ from fednb.reporting.statistics import MIN_SEEDS, interval
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | sweep.Table  # a table, or its name in the sweep files
 WITHIN_POINTS = 1.0  # so far from the printed value is near enough
+# what counts something reads better as "20 rounds" than as "num_rounds 20"
+_COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}
+_COUNTED |= {"local_steps": "local steps", "test_per_domain": "test images of each domain"}
+
+
+def in_words(deviation: str, *, brief: bool = False) -> str:
+    """One of `settings.deviations` for readers; in ``brief`` without what the paper has."""
+    name, value, rest = deviation.split(" ", 2)
+    rest = "" if brief else f" {rest}"
+    if brief and name == "model":
+        return value
+    if name == "validation":
+        return f"{float(value):.0%} of the training images held out"
+    if name == "keep_last":
+        return f"the last incomplete batch of an epoch {'trained on' if value == 'True' else 'dropped'}"
+    if name in _COUNTED:
+        return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]}{rest}"
+    return f"{name.replace('_', ' ')} {value}{rest}"
 
 
 class Choice(NamedTuple):
@@ -78,11 +96,11 @@ class Cell:
         return tuple(record.get("partition", {}).get("hash") or "" for record in self.records)
 
     @property
-    def by_seed(self) -> dict[int, tuple[float, str]]:
-        """Value and split of each finished run."""
+    def by_pair(self) -> dict[tuple[int, str], float]:
+        """The values of the finished runs by seed and split."""
         runs = zip(self.seeds, self.partitions, self.statuses, strict=True)
         good = [(seed, split) for seed, split, status in runs if status == "finished"]
-        return {seed: (value, split) for (seed, split), value in zip(good, self.values, strict=True)}
+        return dict(zip(good, self.values, strict=True))
 
     @property
     def note(self) -> str:

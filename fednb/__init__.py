@@ -4,9 +4,9 @@ from pathlib import Path
 
 __version__ = "0.1.0"
 
-_HERE = Path(__file__).resolve().parent
-CHECKOUT = (_HERE.parent / "notebooks" / "00_foundations.ipynb").exists()  # or a wheel, which has a copy of what is below
-ROOT = _HERE.parent if CHECKOUT else _HERE / "project"  # notebooks, sweeps, the papers' printed numbers
+PACKAGE = Path(__file__).resolve().parent
+CHECKOUT = (PACKAGE.parent / "notebooks" / "00_foundations.ipynb").exists()  # or a wheel, which has a copy of what is below
+ROOT = PACKAGE.parent if CHECKOUT else PACKAGE / "project"  # notebooks, sweeps, the papers' printed numbers
 
 
 def home() -> Path:

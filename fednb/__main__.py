@@ -57,6 +57,13 @@ def _parser() -> argparse.ArgumentParser:
     add = command("report", _report, "write the reproduction report, the papers' tables, and figures")
     add("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     add("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
+    add = command("new", _new, "write a notebook and a sweep file to begin a method with")
+    add("name", metavar="NAME", help="for instance my_method")
+    add = command("compare", _compare, "methods against the first one in one setting: the missing runs, a table, a figure")
+    add("methods", nargs="+", metavar="METHOD", help="for instance MOON, or the path of a notebook; then name=value")
+    add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
+    add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    add("--dataset", default="digits", metavar="NAME", help="default: digits")
     command("settings", _settings, "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
@@ -110,14 +117,20 @@ def _sweep(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _run(args: argparse.Namespace) -> int:
+def _at_home(notebook: str) -> None:
+    """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
     from fednb import ROOT, papers
-    from fednb.experiments import execute, ledger, sweep
 
-    if (file := Path(papers.name(args.notebook))).suffix:  # elsewhere: a record does not say whose code made it
+    if (file := Path(papers.name(notebook))).suffix:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
         if file.is_relative_to(ROOT):
             os.environ.setdefault("FEDNB_RUNS", str(ROOT / "results" / "runs"))
+
+
+def _run(args: argparse.Namespace) -> int:
+    from fednb.experiments import execute, ledger, sweep
+
+    _at_home(args.notebook)
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in ledger.RESULTS:
@@ -148,6 +161,8 @@ def _list(args: argparse.Namespace) -> int:
 
 
 def _report(args: argparse.Namespace) -> int:
+    import pandas as pd
+
     from fednb import papers, reporting
     from fednb.experiments import ledger
 
@@ -157,7 +172,31 @@ def _report(args: argparse.Namespace) -> int:
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     written = reporting.write_all(papers.folder() / "sweeps", folder, out)
+    told = pd.read_csv(out / "cells.csv").dropna(subset="mean")
+    for name, cells in told.groupby("table", sort=False):
+        shown = cells[["row", "column", "printed", "mean", "half", "verdict"]].dropna(axis=1, how="all")
+        print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
+    return 0
+
+
+def _new(args: argparse.Namespace) -> int:
+    from fednb.experiments.new import new
+
+    notebook, sweep = new(args.name, Path.cwd())
+    print(f"{notebook.name}, {sweep.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from fednb.reporting.compare import compare
+
+    given = dict(_assignment(word) for word in args.methods if "=" in word)
+    names = [word for word in args.methods if "=" not in word]
+    for notebook in (name for name in names if name.endswith(".ipynb")):
+        _at_home(notebook)
+    text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
+    print(text, *paths, sep="\n")
     return 0
 
 

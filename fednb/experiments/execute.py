@@ -26,7 +26,7 @@ from unittest.mock import patch
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers
+from fednb import PACKAGE, data, papers
 from fednb.experiments import ledger
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
     env["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
     if count := torch.cuda.device_count():
         gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [str(i) for i in range(count)]
@@ -254,7 +254,7 @@ def cluster(address: str) -> Iterator[Submit]:
 
 def what_is_here(dataset: str) -> dict[str, str]:
     """What must be the same where runs are made: the code of package and notebooks, and the data."""
-    sources = [file.read_text(encoding="utf-8") for file in sorted((ROOT / "fednb").rglob("*.py"))]
+    sources = [file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))]
     sources += [cell for file in papers.notebooks() for cell in papers.cells(file, "code")]
     here = {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": ""}
     with suppress(data.DataError):

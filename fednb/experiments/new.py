@@ -13,7 +13,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 def new(name: str, folder: Path) -> list[Path]:
-    """Write ``NAME.ipynb`` and ``NAME.yaml``; both run as they are. A `NotebookError` if the name cannot be one, or is taken."""
+    """Write ``NAME.ipynb`` and ``NAME.yaml``, which run as they are. A `NotebookError` if the name is none, or taken."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise NotebookError(f"{name[:80]!r} is no name for a method: take small letters, digits and _, such as my_method.")
     made = {folder / f"{name}{template.suffix}": template for template in sorted(TEMPLATES.glob("my_method.*"))}

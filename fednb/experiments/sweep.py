@@ -159,7 +159,8 @@ def read(path: Path | str) -> dict[str, Table]:
         try:
             content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
             ledger.check_form(content, "sweep")
-            notebook = _Notebook(content["notebook"])
+            beside = file.parent / content["notebook"]  # a notebook of one's own, next to its sweep file
+            notebook = _Notebook(str(beside) if beside.is_file() else content["notebook"])
             for name, entry in content["tables"].items():
                 where = f"{file.name}, table {short(name)}"
                 _check(str(name) not in tables, "there is a table of that name already.")

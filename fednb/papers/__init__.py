@@ -38,9 +38,8 @@ class NotebookError(ImportError):
 
 
 def folder() -> Path:
-    """Where the notebooks are; where one works, if the package is installed without them."""
-    project = ROOT / "notebooks"
-    return Path(os.environ.get("FEDNB_NOTEBOOKS") or (project if project.exists() else Path.cwd()))
+    """Where the notebooks are."""
+    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks")
 
 
 def notebooks() -> list[Path]:

@@ -32,7 +32,7 @@ def methods_of(names: Iterable[str]) -> dict[str, str]:
         elif name in known:
             found[name] = known[name]
         else:
-            raise SweepError(f"There is no method {name!r}: {settings.known(name, known)}, or the path of a notebook.")
+            raise SweepError(f"There is no method {name!r} (nor is it the path of a notebook): {settings.known(name, known)}")
     return found
 
 
@@ -43,7 +43,7 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     every = common.union(*fields.values())
     for name in given:
         if name not in every:
-            raise SweepError(f"No method has a parameter {name!r}: {settings.known(name, every)}")
+            raise SweepError(f"No method has a parameter {name!r}: {settings.known(name, sorted(every))}")
     jobs: list[Job] = []
     for method, notebook in methods.items():
         own = {name: value for name, value in given.items() if name in common or name in fields[method]}
@@ -77,7 +77,7 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
 
 
 def _row(cell: Cell, pair: comparisons.Finding | None) -> dict[str, Any]:
-    row = {"method": cell.row, "accuracy (%)": measured(cell), "seeds": len(cell.values)}
+    row = {"method": cell.row, "accuracy (%)": measured(cell), "seeds": str(len(cell.values))}
     return row | ({"lead": statistics.told(pair.lead), "verdict": pair.verdict()} if pair else {"lead": "", "verdict": ""})
 
 

@@ -1,16 +1,25 @@
-"""What students run: the checks of a hand-out, and the cells on which its exercises build."""
+"""What students run: the checks of a hand-out, the cells on which its exercises build, and the draws of hidden tests."""
 
 from __future__ import annotations
 
-import importlib.util
 import os
-import re
-from collections import Counter
+import zlib
 from pathlib import Path
-from unittest import mock
 
-from fednb.course.handout import ids, read
-from fednb.course.tools import ANSWER, STUB, CourseError, environment
+import numpy as np
+from nbformat import NotebookNode
+
+from fednb.course.handout import CourseError, grade_id, read
+
+SEED = "FEDNB_STUDENT_SEED"
+SETTINGS = {"FEDNB_PROGRESS": "off", "FEDNB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
+STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
+ANSWER = "*Your answer here.*"
+
+
+def draws(purpose: str) -> np.random.Generator:
+    """The generator of hidden inputs: other draws for each student, the same ones whenever a student is graded."""
+    return np.random.default_rng([int(os.environ.get(SEED, 0)), zlib.crc32(purpose.encode())])
 
 
 def prepare(path: str | Path) -> None:
@@ -29,50 +38,39 @@ def prepare(path: str | Path) -> None:
     print(f"{number} cells executed: the exercises can begin.")
 
 
-def check(path: Path, timeout: int = 60) -> list[tuple[str, str]]:
-    """Run the visible checks of a student's notebook; pairs of a check and what is wrong, which is empty if it passes."""
-    if importlib.util.find_spec("nbgrader") is None:
-        raise CourseError('The course commands need nbgrader: python -m pip install "fednb[course]"')
-    from nbgrader.validator import Validator
-    from traitlets.config import Config
-
-    from fednb.course.steps import configure
+def check(path: Path) -> dict[str, str]:
+    """Run the visible checks of a student's notebook: what is wrong, or nothing, by check and by cell that was changed."""
+    from fednb.course import steps
 
     nb = read(path)
     if "assignment" not in nb.metadata.get("fednb", {}):
-        raise CourseError(
-            f"{path.name} is not a hand-out: its metadata names no assignment. Start from the file that you got."
-        )
-    count = Counter(ids(nb))
-    if wrong := [name for name in nb.metadata["fednb"]["cells"] if count[name] != 1]:
-        told = ", ".join(f"{name} is {'missing' if not count[name] else 'there twice'}" for name in wrong)
-        raise CourseError(f"{path.name}: {told}. Put back the cells of the hand-out first.")
-    config = Config()
-    configure(config)
-    config.Execute.timeout = timeout
-    with mock.patch.dict(os.environ, environment()):
-        result = Validator(config=config).validate(str(path.absolute()))
-    changed = {entry["source"] for key in ("changed", "type_changed") for entry in result.get(key, [])}
-    failed = {entry["source"]: entry["raw_error"] for entry in result.get("failed", [])}
-    rows, untouched = [], False
-    for cell in nb.cells:
-        marks, text = cell.metadata.get("nbgrader", {}), cell.source.strip()
-        untouched = untouched or (bool(marks.get("solution")) and STUB.splitlines()[-1] in text)
-        if text in changed:
-            said = "the cell was changed, and will be put back for grading: put it back yourself first"
-        elif not marks.get("grade") or changed:
-            continue
+        raise CourseError(f"{path.name} is not a hand-out: its metadata names no assignment. Start from the file that you got.")
+    os.environ |= SETTINGS
+    steps.execute(nb, str(path.absolute().parent), steps.configure(steps.Config()))
+    wrong, cells = errors(nb), {grade_id(cell): cell for cell in nb.cells}
+    told = {}
+    for name in nb.metadata["fednb"]["cells"]:
+        marks = cells[name].metadata["nbgrader"] if name in cells else {}
+        if not marks:
+            told[name] = "the cell is missing: put it back"
+        elif marks["locked"] and steps.compute_checksum(cells[name]) != marks["checksum"]:
+            told[name] = "the cell was changed, and will be put back for grading: put it back yourself first"
+        elif marks["grade"]:
+            told[name] = "no answer yet" if cells[name].source.strip() == ANSWER else wrong.get(name, "")
+    return told
+
+
+def errors(nb: NotebookNode) -> dict[str, str]:
+    """What went wrong in an executed notebook, by name of a cell; at a check, its solution's own error comes first."""
+    found, cause = {}, ""
+    for cell in filter(grade_id, nb.cells):
+        marks = cell.metadata["nbgrader"]
+        said = [f"{o.ename}: {o.evalue}" for o in cell.get("outputs", []) if o.output_type == "error"]
+        error = said[-1].partition("\n")[0][:200] if said else ""
+        if marks["grade"]:
+            error, cause = error and (cause or error), ""
         elif marks["solution"]:
-            said = "no answer yet" if text == ANSWER else ""
-        else:
-            said = "" if text not in failed else "not done yet" if untouched else last_line(failed[text])
-            untouched = False
-        rows.append((marks["grade_id"], said))
-    return rows
-
-
-def last_line(error: str) -> str:
-    """The end of a traceback, in words."""
-    lines = [line.strip() for line in re.sub(r"\x1b\[[\d;]*m", "", error).splitlines() if line.strip()] or ["an error"]
-    said = next((line for line in reversed(lines) if re.match(r"\w*(Error|Exception|Interrupt|Exit)\b", line)), lines[-1])
-    return "not done yet" if said.rstrip(":") == "NotImplementedError" else said[:200]
+            cause = "not done yet" if STUB.splitlines()[-1] in cell.source else error
+        if error:
+            found[grade_id(cell)] = error
+    return found

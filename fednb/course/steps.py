@@ -1,53 +1,108 @@
-"""nbgrader's own steps in a process of their own: ``python -m fednb.course.steps FOLDER ASSIGNMENT STUDENT STEP ...``."""
+"""nbgrader's own steps, as a course takes them here: what is handed in is executed in the fence."""
 
 from __future__ import annotations
 
-import logging
 import os
+import re
+import signal
 import sys
+import zlib
+from pathlib import Path
 from typing import Any
 
-from fednb.course.tools import ANSWER, STUB
+from nbformat import NotebookNode
+
+from fednb.course import fence
+from fednb.course.checking import ANSWER, STUB
+from fednb.course.handout import FOLDER, CourseError
+
+try:
+    from nbgrader.apps.api import NbGraderAPI
+    from nbgrader.converters import Autograde, GenerateAssignment
+    from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
+    from nbgrader.utils import compute_checksum
+    from traitlets import Integer, Unicode
+    from traitlets.config import Config, PyFileConfigLoader
+except ModuleNotFoundError as error:
+    raise CourseError('The course commands need nbgrader: python -m pip install "fednb[course]"') from error
+
+CONFIG = """# nbgrader's settings for this course; its own commands and its formgrader work in this folder, too.
+from fednb.course.steps import configure
+
+c = configure(get_config())  # noqa: F821
+# c.Execute.timeout = 60  # seconds for a cell of a submission
+# c.Fenced.seconds = 900  # seconds for a submission
+# c.Fenced.seed = "fednb"  # decides the hidden inputs, with the student's name
+"""
 
 
-def configure(config: Any) -> None:
-    """What nbgrader is told here, by ``check``, and by the ``nbgrader_config.py`` of a course folder."""
-    from nbgrader.converters import GenerateAssignment
-    from nbgrader.preprocessors import ClearOutput, InstantiateTests
+class Fenced(Execute):
+    """nbgrader's step that executes a submission."""
 
+    seconds = Integer(900).tag(config=True)
+    seed = Unicode("fednb").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        place = Path(resources["metadata"]["path"])  # course/autograded/STUDENT/ASSIGNMENT
+        seed = zlib.crc32(f"{self.seed} {place.parent.name}".encode())
+        fence.execute(nb, place.parents[2] / "release" / place.name, seed, self.timeout, self.seconds)
+        return nb, resources
+
+
+def configure(config: Config) -> Config:
+    """Tell nbgrader what this course wants of it."""
     config.CourseDirectory.course_id = "fednb"
     config.ClearSolutions.code_stub = {"python": STUB}
     config.ClearSolutions.text_stub = ANSWER
-    steps = [step for step in GenerateAssignment().preprocessors if step not in (ClearOutput, InstantiateTests)]
-    config.GenerateAssignment.preprocessors = steps  # the outputs of what is not asked for stay readable
+    steps = GenerateAssignment().preprocessors  # the outputs of what is not asked for stay readable
+    config.GenerateAssignment.preprocessors = [step for step in steps if step not in (ClearOutput, InstantiateTests)]
     config.LockCells.lock_readonly_cells = False  # a student may play with them; they are put back for grading
+    steps = Autograde().autograde_preprocessors
+    config.Autograde.autograde_preprocessors = [Fenced if step is Execute else step for step in steps]
     config.IgnorePattern.enabled = True
     config.IgnorePattern.pattern = "(?s).*"  # a warning on stderr would cost all points of a check
-    config.Execute.timeout = int(os.environ.get("FEDNB_CELL_TIMEOUT", 60))  # seconds for a cell
+    config.Execute.timeout = 60
     config.Execute.iopub_timeout = 60  # nbclient's 4 seconds for the output to arrive fail good work on a busy machine
+    config.Execute.error_on_timeout = {"ename": "CellTimeoutError", "evalue": "stopped, as it took too long", "traceback": []}
     config.HTMLExporter.sanitize_html = True  # a feedback page is opened by others than who wrote its outputs
+    return config
 
 
-def main(folder: str, assignment: str, student: str, *names: str) -> int:
-    from nbgrader import converters
-    from nbgrader.converters.base import NbGraderException
-    from nbgrader.coursedir import CourseDirectory
-    from traitlets.config import Config
+def settings(patience: int = 1) -> Config:
+    """What the course folder's nbgrader_config.py says, with so many times the time."""
+    folder = FOLDER.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / "nbgrader_config.py").exists():
+        (folder / "nbgrader_config.py").write_text(CONFIG, encoding="utf-8")
+    config = PyFileConfigLoader("nbgrader_config.py", str(folder)).load_config()
+    config.CourseDirectory.root = str(folder)
+    config.Execute.timeout *= patience
+    config.Fenced.seconds = patience * Fenced(config=config).seconds
+    return config
 
-    logging.basicConfig(format="%(message)s")  # without it nbgrader keeps what goes wrong to itself
-    config = Config()
-    configure(config)
-    config.CourseDirectory.root = folder
-    config.CourseDirectory.assignment_id = assignment
-    config.CourseDirectory.student_id = student
-    course = CourseDirectory(config=config)
+
+def execute(nb: NotebookNode, folder: str, config: Config) -> None:
+    """Execute a notebook in place, in a folder, as nbgrader does: errors are outputs, and taking too long is an error."""
+    Execute(config=config).preprocess(nb, {"metadata": {"path": folder}})
+
+
+def take(step: str, *of: str, patience: int = 1) -> None:
+    """Have nbgrader take a step (a method of its API) of an assignment, and a student; a CourseError says why it failed."""
+    config = settings(patience)
+
+    def stop(*_: object) -> None:
+        raise fence.Stopped("nbgrader takes too long")
+
+    if (programs := str(Path(sys.executable).parent)) not in os.environ["PATH"]:  # nbgrader calls alembic
+        os.environ["PATH"] = programs + os.pathsep + os.environ["PATH"]
+    signal.signal(signal.SIGALRM, stop)
+    signal.alarm(config.Fenced.seconds + 300)  # for feedback on text that is made to take long, say
     try:
-        for name in names:
-            getattr(converters, name)(coursedir=course, config=config, force=True).start()
-    except NbGraderException:  # its log has said why
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+        done = getattr(NbGraderAPI(config=config), step)(*of)
+    finally:
+        signal.alarm(0)
+    if not done["success"]:
+        text = done.get("log", done["error"])
+        (FOLDER / "nbgrader.log").write_text(text, encoding="utf-8")
+        said = re.findall(r"(?m)^(?:\w+\.)*(\w*(?:Error|Exception|Stopped)\b.*)", text)
+        raise CourseError(said[-1][:200] if said else f"nbgrader failed: {FOLDER / 'nbgrader.log'}")

@@ -1,6 +1,5 @@
 """A course with these notebooks: hand-outs without solutions, their checks, and grading. nbgrader does the work."""
 
-from fednb.course.checking import check, draws, prepare
-from fednb.course.handout import CourseError, release
+from fednb.course.handout import CourseError, check, draws, prepare, release
 
 __all__ = ["CourseError", "check", "draws", "prepare", "release"]

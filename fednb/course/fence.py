@@ -7,7 +7,6 @@ the limits hold. Out come the cells' outputs.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
 import json
@@ -15,95 +14,78 @@ import os
 import resource
 import subprocess
 import sys
-import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory, TemporaryFile
 
 import nbformat
 import psutil
 from nbformat import NotebookNode
 
 from fednb import ROOT
-from fednb.course.checking import SEED, SETTINGS
 
 MEMORY = 4 << 30  # bytes of a process; all that a submission starts may have half as much again
 PROCESSES = 200  # and threads
-FILE = 100 << 20  # bytes of a file
+FILE = 100 << 20  # bytes
 OUTPUT = 20 << 20  # bytes of all outputs
-PROGRAMS = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache")
-DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu")
+KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")  # of the environment
 PACKAGES = [place for place in sys.path if place.endswith("-packages")]
-OWN = (sys.prefix, sys.base_prefix, *PACKAGES, Path(__file__).parents[1])
-# In new namespaces: make a file system in memory that shows places, read only, go there without any rights, and begin.
-NAMESPACES = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
+PROGRAMS = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache")
+PYTHON = [
+    f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
+]
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu")
+SHOWN = (*PROGRAMS, *PYTHON, *DEVICES, *PACKAGES, str(ROOT / "fednb"))
+ENTER = str(Path(__file__).parent / "templates" / "enter.sh")
+NAMESPACES = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
 NAMESPACES += ["--user", "--map-root-user"] if os.geteuid() else []
-NOBODY = "" if os.geteuid() else "--reuid=65534 --regid=65534 --clear-groups"
-ENTER = f"""set -e; room=$1; begin=$2; shift 2
-mount -t tmpfs -o size=1g,mode=755 fence "$room"
-for place; do
-    mkdir -p "$room${{place%/*}}"
-    if [ -L "$place" ]; then cp -P "$place" "$room$place"; continue; fi
-    if [ -d "$place" ]; then mkdir -p "$room$place"; else touch "$room$place"; fi
-    mount --rbind "$place" "$room$place"
-    case "$place" in /dev/* | /sys/*) ;; *) mount -o remount,bind,ro,nosuid,nodev "$room$place" ;; esac
-done
-mkdir -p "$room/proc" "$room/tmp" "$room/dev/shm" "$room$room"
-mount -t proc proc "$room/proc"
-chmod 777 "$room/tmp" "$room/dev/shm" "$room$room"
-exec unshare --root="$room" --wd="$room" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all {NOBODY} $begin"""
+NOBODY = [] if os.geteuid() else ["--reuid=65534", "--regid=65534", "--clear-groups"]  # root's processes know no limit
 
 
 class Stopped(Exception):
     """What a limit has ended; the message says which."""
 
 
-def shows(path: Path) -> bool:
-    """Whether a path is among the programs."""
-    return any(path.resolve().is_relative_to(Path(place).resolve()) for place in (*PROGRAMS, *OWN))
-
-
-def inside(room: str, begin: str, *shown: Path) -> list[str]:
-    """A command as it is started in namespaces; it ends with who starts it."""
-    there = [place for place in map(str, (*PROGRAMS, *DEVICES, *OWN, *shown)) if os.path.exists(place)]
+def inside(command: list[str], room: str, *more: str) -> list[str]:
+    """A command as it is started in namespaces of its own; it ends with who has started it."""
+    there = [place for place in (*SHOWN, *more) if os.path.exists(place)]
     found = {*map(os.path.abspath, there), *map(os.path.realpath, there)}
     places = sorted(place for place in found if not found.intersection(map(str, Path(place).parents)))
-    return ["setpriv", "--pdeathsig", "KILL", *NAMESPACES, "sh", "-c", ENTER, "fence", room, begin, *places]
+    return [*NAMESPACES, "sh", ENTER, room, *places, "--", *NOBODY, *command]
 
 
 @functools.cache
 def closed() -> bool:
     """Whether this machine has the namespaces that the fence is made of."""
-    with tempfile.TemporaryDirectory() as room:
-        try:
-            return subprocess.run(inside(room, "true"), capture_output=True).returncode == 0
-        except OSError:
-            return False
+    with TemporaryDirectory() as room, suppress(OSError):
+        return subprocess.run(inside(["true"], room), capture_output=True).returncode == 0
+    return False
 
 
-def execute(nb: NotebookNode, handed_out: Path, seed: int, timeout: int, seconds: int) -> None:
+def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds: int) -> None:
     """Execute a notebook in the fence, beside what was handed out, and put the outputs into its cells.
 
-    ``timeout`` and ``seconds`` are limits for a cell and for all. `Stopped` is raised if it takes too long, too much
-    memory, too many processes, or says too much.
+    ``timeout`` and ``seconds`` are limits for a cell and for all. `Stopped` says which limit has ended it.
     """
-    own = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH") if name in os.environ}
-    own |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *PACKAGES]), "PYTHONWARNINGS": "ignore", "OMP_NUM_THREADS": "2"}
-    with contextlib.ExitStack() as stack:
-        room = stack.enter_context(tempfile.TemporaryDirectory(prefix="course-", ignore_cleanup_errors=True))
-        told, said = (stack.enter_context(tempfile.TemporaryFile()) for _ in range(2))
-        told.write(json.dumps({"notebook": nb, "timeout": timeout, "ipc": closed()}).encode())
+    own = {name: os.environ[name] for name in KEPT if name in os.environ} | {"OMP_NUM_THREADS": "2"}
+    own |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *PACKAGES]), "PYTHONWARNINGS": "ignore"}
+    own |= {"FEDNB_NOTEBOOKS": handed_out, "FEDNB_STUDENT_SEED": str(seed)}
+    # a short path, as that of a socket has to be
+    with (
+        TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as room,
+        TemporaryFile() as told,
+        TemporaryFile() as said,
+    ):
+        own |= {"HOME": room, "JUPYTER_RUNTIME_DIR": room, "FEDNB_RUNS": f"{room}/runs"}
+        told.write(json.dumps({"notebook": nb, "timeout": timeout}).encode())
         told.seek(0)
-        own |= {"HOME": room, "JUPYTER_RUNTIME_DIR": room, "FEDNB_RUNS": f"{room}/runs", "FEDNB_NOTEBOOKS": str(handed_out)}
-        command = f"{sys.executable} -m fednb.course.fence"
-        command = inside(room, command, handed_out) if closed() else command.split()
+        command = [sys.executable, "-m", "fednb.course.fence"]
+        command = inside(command, room, handed_out) if closed() else command
         streams = {"stdin": told, "stdout": said, "stderr": subprocess.DEVNULL}
-        environment = own | SETTINGS | {SEED: str(seed)}
-        watch(subprocess.Popen(command, cwd=room, env=environment, start_new_session=True, **streams), seconds)
+        watch(subprocess.Popen(command, cwd=room, env=own, start_new_session=True, **streams), seconds)
         said.seek(0)
-        text = said.read(OUTPUT + 1)
-    if len(text) > OUTPUT:
-        raise Stopped(f"more than {OUTPUT >> 20} MB of output")
-    outputs = json.loads(text or '"it ended before its time"')
+        outputs = json.loads(said.read() or '"it ended before its time"')
     if isinstance(outputs, str):
         raise RuntimeError(outputs)
     for cell, given in zip(nb.cells, outputs, strict=True):
@@ -121,40 +103,38 @@ def watch(process: subprocess.Popen, seconds: int) -> None:
                 raise Stopped(f"not finished after {seconds} s")
             if len(family) > PROCESSES:
                 raise Stopped("too many processes")
-            with contextlib.suppress(psutil.Error):  # one has ended just now
+            with suppress(psutil.Error):  # one has ended just now
                 if sum(one.memory_info().rss for one in family) > 1.5 * MEMORY:
                     raise Stopped("too much memory")
             time.sleep(0.1)
     finally:  # Ctrl-C included
         for one in [*family, process]:  # with namespaces the first process takes all others along
-            with contextlib.suppress(psutil.Error):
+            with suppress(psutil.Error):
                 one.kill()
         process.wait()
 
 
 def main() -> None:
     """Execute the notebook that stdin tells of, within limits; the outputs of its cells, or what is wrong, go to stdout."""
-    from fednb.course import steps
+    from fednb.course import grading
 
     given = json.load(sys.stdin)
     with os.fdopen(os.dup(1), "w") as result:
         os.dup2(2, 1)  # what is printed is not the result
-        if given["ipc"]:
+        if sys.platform == "linux":
             ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: what is executed cannot look into this process
         mine = [p.info for p in psutil.process_iter(["uids", "num_threads"]) if p.info["uids"].real == os.getuid()]
         threads = PROCESSES + sum(info["num_threads"] or 1 for info in mine)
         for name, most in {"DATA": MEMORY, "FSIZE": FILE, "CORE": 0, "NPROC": threads}.items():
             resource.setrlimit(getattr(resource, f"RLIMIT_{name}"), (most, most))
         os.nice(5)
-        config = steps.configure(steps.Config())
-        config.Execute.timeout = given["timeout"]
-        config.KernelManager.transport = "ipc" if given["ipc"] else "tcp"
         nb = nbformat.from_dict(given["notebook"])
-        try:
-            steps.execute(nb, os.getcwd(), config)
-            json.dump([cell.get("outputs") for cell in nb.cells], result)
+        try:  # inside there is no network: the kernel is reached by sockets that are files
+            grading.run(nb, os.getcwd(), {"Execute": {"timeout": given["timeout"]}, "KernelManager": {"transport": "ipc"}})
+            said = json.dumps([cell.get("outputs") for cell in nb.cells])
         except Exception as error:  # its kernel has died, say
-            json.dump(f"{type(error).__name__}: {error}", result)
+            said = json.dumps(f"{type(error).__name__}: {error}")
+        result.write(said if len(said) < OUTPUT else json.dumps(f"Stopped: more than {OUTPUT >> 20} MB of output"))
 
 
 if __name__ == "__main__":

@@ -1,49 +1,106 @@
 """Grading a folder of submissions by nbgrader: whatever is handed in gets a score and a reason, and changes no other's.
 
-Points are noted as they are made, and compared at the end.
+Each is executed in the fence. Points are noted as they are made, and compared at the end.
 """
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import html
 import json
 import os
 import re
+import shutil
+import signal
+import sys
+import warnings
+import zlib
 from collections import defaultdict
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import nbformat
-import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
-from fednb.course import fence, steps
-from fednb.course.checking import errors
-from fednb.course.handout import FOLDER, CourseError, grade_id, read, release
+from fednb.course.handout import FOLDER, TEMPLATES, CourseError, errors, grade_id, read, release
 
+try:
+    from nbgrader.apps.api import NbGraderAPI
+    from nbgrader.preprocessors import Execute
+    from nbgrader.utils import compute_checksum  # noqa: F401
+    from traitlets import Integer, Unicode
+    from traitlets.config import Config, PyFileConfigLoader
+except ModuleNotFoundError as error:
+    raise CourseError('The course commands need nbgrader: python -m pip install "fednb[course]"') from error
+
+CONFIG = TEMPLATES / "nbgrader_config.py"
 LARGEST = 20 << 20  # bytes of a file that is looked at
+SETTINGS = {"FEDNB_PROGRESS": "off", "FEDNB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
+LATE = {"ename": "CellTimeoutError", "evalue": "stopped, as it took too long", "traceback": ["Stopped, as it took too long"]}
 
 
-class Late(CourseError):
-    """The machine is too slow for the hand-out's own cells."""
+class Fenced(Execute):
+    """nbgrader's step that executes a submission."""
+
+    seconds = Integer(900).tag(config=True)
+    seed = Unicode("fednb").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        from fednb.course import fence
+
+        course, _, student, assignment = resources["metadata"]["path"].rsplit("/", 3)
+        seed = zlib.crc32(f"{self.seed} {student}".encode())
+        fence.execute(nb, f"{course}/release/{assignment}", seed, self.timeout, self.seconds)
+        return nb, resources
 
 
-@dataclass
-class Submission:
-    """What a student handed in, if there is a file to grade, and remarks on it."""
+def run(nb: NotebookNode, folder: str, more: dict[str, Any] | None = None) -> None:
+    """Execute a notebook in place, in a folder, as nbgrader does: errors are outputs, and taking too long is one."""
+    config = PyFileConfigLoader(CONFIG.name, str(CONFIG.parent)).load_config()
+    config.merge(Config(more or {}))
+    with mock.patch.dict(os.environ, SETTINGS):
+        Execute(config=config).preprocess(nb, {"metadata": {"path": folder}})
 
-    student: str
-    file: Path | None
-    remarks: list[str] = field(default_factory=list)
+
+def api(patience: int = 1) -> NbGraderAPI:
+    """nbgrader in the course folder, as the nbgrader_config.py there says, with so many times the time for a cell."""
+    folder = FOLDER.absolute()
+    folder.mkdir(parents=True, exist_ok=True)
+    if not (folder / CONFIG.name).exists():
+        shutil.copy(CONFIG, folder)
+    config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
+    config.CourseDirectory.root = str(folder)
+    config.Execute.timeout *= patience
+    return NbGraderAPI(config=config)
 
 
-def submissions(folder: Path, notebook: str) -> list[Submission]:
-    """What lies in a folder: ``student.ipynb``, or ``student/…/notebook`` as nbgrader and most platforms have it."""
-    found: dict[str, Submission] = {}
+def take(step: str, *of: str, patience: int = 1) -> None:
+    """Have nbgrader take a step (a method of its API) of an assignment, and a student; a CourseError says why it failed."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("Stopped: nbgrader takes too long")  # over feedback on text that is made for that, say
+
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
+    with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
+        signal.signal(signal.SIGALRM, stop)
+        signal.alarm(3600)
+        done = getattr(api(patience), step)(*of)
+        signal.alarm(0)
+    if "KeyboardInterrupt" in done.get("error", ""):
+        raise KeyboardInterrupt
+    if not done["success"]:
+        log = done.get("log", done["error"])
+        (FOLDER / "nbgrader.log").write_text(log, encoding="utf-8")
+        said = re.findall(r"(?m)^(?:\w+\.)*(\w*(?:Error|Exception|Stopped)\b.*)", log)
+        raise CourseError(said[-1][:200] if said else f"nbgrader failed: {FOLDER / 'nbgrader.log'}")
+
+
+def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, list[str]]]:
+    """What lies in a folder, as ``student.ipynb`` or ``student/…/notebook``: by student a file, if any, and remarks."""
+    found: dict[str, tuple[Path | None, list[str]]] = {}
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith((".", "_")):
             continue
@@ -56,36 +113,36 @@ def submissions(folder: Path, notebook: str) -> list[Submission]:
         if len(files) > 1:
             remarks.append(f"{len(files)} files were handed in; graded is {files[0].name}")
         if files and files[0].stat().st_size > LARGEST:
-            remarks.append(f"{files[0].name} is larger than {LARGEST >> 20} MB")
+            remarks.append(f"{files.pop(0).name} is larger than {LARGEST >> 20} MB")
             files = []
         if student in found:
             remarks.append(f"another file is {student}'s too")
             student += f"_{len(found)}"
-        found[student] = Submission(student, files[0] if files else None, remarks)
+        found[student] = files[0] if files else None, remarks
     if not found:
         raise CourseError(f"There is no submission in {folder}.")
-    return list(found.values())
+    return found
 
 
 def mended(file: Path, released: NotebookNode) -> NotebookNode:
-    """The hand-out with a submission's answers, and additional cells where they stand: nothing else of it can be trusted.
+    """The hand-out with a submission's answers, and its own cells where they stand: nothing else of it can be trusted.
 
     nbgrader puts back the text of locked cells. But tags can keep a check from being executed, which counts as passed,
     metadata can take it out of the grading, and cells that are missing, or there twice, can end the grading.
     """
     nb, assignment = read(file), released.metadata["fednb"]["assignment"]
-    own = nb.metadata.get("fednb")
-    if isinstance(own, dict) and own.get("assignment", assignment) != assignment:
-        raise CourseError(f"{file.name} is the hand-out of {str(own['assignment'])[:100]}, not of {assignment}")
+    said = nb.metadata.get("fednb")
+    if isinstance(said, dict) and said.get("assignment", assignment) != assignment:
+        raise CourseError(f"{file.name} is the hand-out of {str(said['assignment'])[:100]}, not of {assignment}")
     names = {grade_id(cell) for cell in released.cells} - {""}
-    others = {text for cell in released.cells for text in (cell.id, cell.source)}
+    known = {text for cell in released.cells for text in (cell.id, cell.source)}
     answers, before, waiting = {}, defaultdict(list), []
     for cell in nb.cells:
         if (name := grade_id(cell)) in names:
             answers[name] = cell.source
             before[name] += waiting
             waiting = []
-        elif str(cell.get("id")) not in others and cell.source not in others:
+        elif str(cell.get("id")) not in known and cell.source not in known:
             waiting.append((new_code_cell if cell.cell_type == "code" else new_markdown_cell)(cell.source))
     cells = []
     for cell in released.cells:
@@ -96,103 +153,102 @@ def mended(file: Path, released: NotebookNode) -> NotebookNode:
 
 
 def place(step: str, assignment: str, student: str = "") -> Path:
+    """Where nbgrader has a notebook."""
     return FOLDER.absolute() / step / student / assignment / f"{assignment}.ipynb"
 
 
-def grades(assignment: str, student: str) -> dict[str, tuple[float | None, float, float, bool]]:
-    """What the gradebook has, by check: points by machine, points, most points, and whether a person has still to give some."""
-    with steps.NbGraderAPI(config=steps.settings()).gradebook as book:
-        found = book.find_submission_notebook(assignment, assignment, student).grades
-        return {g.name: (g.auto_score, g.score, g.max_score, g.needs_manual_grade) for g in sorted(found, key=lambda g: g.name)}
+def execute(nb: NotebookNode, assignment: str, student: str) -> tuple[NotebookNode, str]:
+    """Have nbgrader grade a notebook: as it was executed, and a cell of the hand-out's own that took too long.
 
-
-def grade_one(one: Submission, assignment: str) -> dict[str, float | None] | None:
-    """The points of a submission, by check; None if the machine was too slow. What there is to say is added to its remarks."""
-    released, wrong = read(place("release", assignment)), {}
-    try:
-        if one.file is None:
-            raise CourseError("there is nothing to grade")
-        wrong = errors(execute(mended(one.file, released), assignment, one.student))
-    except Late as error:
-        one.remarks.append(str(error))
-        return None
-    except CourseError as error:
-        one.remarks.append(str(error).rstrip("."))
-        released = read(place("release", assignment))
-        released.cells[0].source = f"> **Not graded.** {html.escape('; '.join(one.remarks))}."
-        with contextlib.suppress(Late):
-            execute(released, assignment, one.student)
-    points = {name: points for name, (points, *_) in grades(assignment, one.student).items()}
-    one.remarks += [f"{name}: {wrong[name]}" for name in points if name in wrong]
-    return points
-
-
-def execute(nb: NotebookNode, assignment: str, student: str) -> NotebookNode:
-    """Have nbgrader grade a notebook; what fails by itself, or because the machine is slow, gets a second try with more time."""
-    file, wrong = place("submitted", assignment, student), None
+    What fails by itself, or because the machine is slow, gets a second try with more time.
+    """
+    file = place("submitted", assignment, student)
     file.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, file)
     for patience in (1, 3):
         try:
-            for step in ("autograde", "generate_feedback"):
-                steps.take(step, assignment, student, patience=patience)
+            take("autograde", assignment, student, patience=patience)
+            take("generate_feedback", assignment, student)
         except CourseError as error:
-            wrong = CourseError(f"executing it failed ({error}), so it scores zero")
-            if "Stopped" in str(error):
-                break
+            if "Stopped" in str(error) or patience > 1:
+                raise CourseError(f"executing it failed ({error}), so it scores zero") from error
             continue
-        done = read(place("autograded", assignment, student))
-        late = [cell for cell in done.cells if "CellTimeoutError" in [o.get("ename") for o in cell.get("outputs", [])]]
-        marks = late[0].metadata.get("nbgrader", {}) if late else {}
-        if marks.get("grade", True) or marks["solution"]:
-            return done
-        name = marks["grade_id"]
-        wrong = Late(f"no points yet, as the hand-out's own {name} took too long: call the same command again")
-    raise wrong
+        nb = read(place("autograded", assignment, student))
+        late = [cell for cell in nb.cells if LATE["ename"] in [output.get("ename") for output in cell.get("outputs", [])]]
+        marks = late[0].metadata.get("nbgrader") if late else None
+        slow = marks["grade_id"] if marks and not (marks["grade"] or marks["solution"]) else ""
+        if not slow:
+            break
+    return nb, slow
+
+
+def grade_one(student: str, file: Path | None, remarks: list[str], assignment: str) -> bool:
+    """Grade a submission, and add what there is to say to the remarks; whether there are points."""
+    try:
+        if file is None:
+            raise CourseError("there is nothing to grade")
+        nb, slow = execute(mended(file, read(place("release", assignment))), assignment, student)
+    except CourseError as error:  # the untouched hand-out stands for it
+        remarks.append(str(error).rstrip("."))
+        nb = read(place("release", assignment))
+        nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
+        execute(nb, assignment, student)
+        return True
+    if slow:
+        remarks.append(f"no points yet, as the hand-out's own {slow} took too long: call the same command again")
+    remarks += [f"{name}: {said}" for name, said in errors(nb).items()]
+    return not slow
+
+
+def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[str, float | None]]:
+    """The score of a submission, with what a person has given, and the machine's points by check."""
+    with api().gradebook as book:
+        found = book.find_submission(assignment, student)
+        points = {grade.name: grade.auto_score for grade in sorted(found.notebooks[0].grades, key=lambda grade: grade.name)}
+        return {"score": found.score, "max_score": found.max_score, "to_grade_by_hand": found.needs_manual_grade}, points
 
 
 def grade(name: str, handed_in: Path) -> Path:
-    """Grade a folder of submissions; write a table of scores and remarks, and feedback pages, and return the table's path.
+    """Grade a folder of submissions: feedback pages, and a table of points and remarks, whose path is returned.
 
     What is graded and has not changed is not graded again.
     """
+    import pandas as pd
+
+    from fednb.course import fence
+
     if not handed_in.is_dir():
         raise CourseError(f"There is no folder {handed_in}.")
     assignment, folder = papers.path(name).stem, FOLDER.absolute()
-    if seen := [path for path in (handed_in, folder) if fence.shows(path)]:
-        raise CourseError(f"{seen[0]} lies among the programs, which submissions can read: move it elsewhere.")
     found = submissions(handed_in, f"{assignment}.ipynb")
-    if not all(path.exists() for path in (place("source", assignment), place("release", assignment), folder / "gradebook.db")):
+    if not all(
+        path.exists() for path in (place("source", assignment), place("release", assignment), folder / "gradebook.db")
+    ):
         release(assignment)
     if not fence.closed():
         print("There are no namespaces here: what is executed can read and write all that you can.", flush=True)
-    seed = steps.Fenced(config=steps.settings()).seed.encode()
     notes = folder / f"{assignment}.json"
-    noted = json.loads(notes.read_text()) if notes.exists() else {}
-    for number, one in enumerate(found, 1):
-        texts = [seed, place("source", assignment).read_bytes(), one.file.read_bytes() if one.file else b""]
-        digest = hashlib.sha256(b"".join(texts)).hexdigest()
-        if noted.get(one.student, {}).get("digest") != digest:
-            points = grade_one(one, assignment)
-            noted[one.student] = {"digest": digest if points else "", "points": points, "remarks": "; ".join(one.remarks)}
+    noted = json.loads(notes.read_text(encoding="utf-8")) if notes.exists() else {}
+    graded_by = (folder / "nbgrader_config.py").read_bytes() + place("source", assignment).read_bytes()
+    for number, (student, (file, remarks)) in enumerate(found.items(), 1):
+        digest = hashlib.sha256(graded_by + (file.read_bytes() if file else b"")).hexdigest()
+        if noted.get(student, {}).get("digest") != digest:
+            done = grade_one(student, file, remarks, assignment)
+            points = in_gradebook(assignment, student)[1] if done else None
+            noted[student] = {"digest": done and digest, "points": points, "remarks": "; ".join(remarks)}
             notes.with_suffix(".new").write_text(json.dumps(noted), encoding="utf-8")
-            os.replace(notes.with_suffix(".new"), notes)
-            print(f"{number}/{len(found)} {one.student}", *one.remarks, sep="; ", flush=True)
+            notes.with_suffix(".new").replace(notes)
+            print(f"{number}/{len(found)} {student}", *remarks, sep="; ", flush=True)
     rows, changed = [], []
-    for student in (one.student for one in found):
-        now, note = grades(assignment, student), noted[student]
-        if note["points"] not in (None, {check: points for check, (points, *_) in now.items()}):
-            changed.append(student)
-        row = {"score": sum(points for _, points, *_ in now.values())}
-        row["to_grade_by_hand"] = sum(most for _, _, most, by_hand in now.values() if by_hand)
-        row |= {check: points for check, (_, points, *_) in now.items()}
-        row = row if note["points"] else dict.fromkeys(row)
-        rows.append({"student": student, **row, "max_score": sum(v[2] for v in now.values()), "remarks": note["remarks"]})
+    for student in found:
+        (scores, points), note = in_gradebook(assignment, student), noted[student]
+        row = scores | points if note["points"] else dict.fromkeys(scores | points)
+        rows.append({"student": student, **row, "remarks": note["remarks"]})
+        changed += [student] * (note["points"] not in (None, points))
     if changed:
         raise CourseError(
             f"The gradebook has other points than were made for {', '.join(changed)}: something else has written there. "
-            f"Put back your copy of the gradebook, or delete {notes.name} there, and all are graded anew."
+            f"Put back your copy of the gradebook, or delete {notes}: then all are graded anew."
         )
-    table = folder / f"{assignment}.csv"
-    pd.DataFrame(rows).to_csv(table, index=False)
-    return table
+    pd.DataFrame(rows).to_csv(folder / f"{assignment}.csv", index=False)
+    return folder / f"{assignment}.csv"

@@ -1,4 +1,4 @@
-"""Assignments from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise): nbgrader's sources.
+"""Hand-outs from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise), and what students call.
 
 The cells marked as solutions are the student's, and the asserts below them the checks.
 """
@@ -6,13 +6,16 @@ The cells marked as solutions are the student's, and the asserts below them the 
 from __future__ import annotations
 
 import copy
+import os
 import re
 import shutil
 import warnings
+import zlib
 from collections import Counter
 from pathlib import Path
 
 import nbformat
+import numpy as np
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
@@ -23,9 +26,11 @@ BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are
 SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
 ASSERT = re.compile(r"(?m)^\s*assert ")
 EXERCISE = re.compile(
-    r"(?m)^\*\*Exercise (?P<number>\d+)\*\* \((?P<level>\w+), (?P<time>[\w ]+), (?P<points>[\d +]+) points?[^)]*\)\."
+    r"(?m)^\*\*Exercise (?P<number>\d+)\*\* \((?P<level>\w+), [\w ]+, (?P<points>[\d +]+) points?[^)]*\)\."
 )
-NOTE = Path(__file__).parent / "templates" / "note.md"
+STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
+ANSWER = "*Your answer here.*"
+TEMPLATES = Path(__file__).parent / "templates"
 READY = """# Run this cell first: it executes the cells above on which the exercises build.
 from fednb.course import prepare
 
@@ -68,7 +73,7 @@ def apart(nb: NotebookNode) -> None:
 
 
 def exercises(nb: NotebookNode) -> list[tuple[re.Match, list[tuple[str, NotebookNode]]]]:
-    """The exercises of a solved notebook: each one's heading, and what its cells are (solution, check, answer), with the cells."""
+    """The exercises of a solved notebook: headings, and pairs of what a cell is (solution, check, answer) and the cell."""
     found: list[tuple[re.Match, list[tuple[str, NotebookNode]]]] = []
     inside = False
     for cell in nb.cells:
@@ -130,21 +135,25 @@ def source(name: str) -> NotebookNode:
             else:
                 cell.metadata["tags"] = [*tags, SKIP]
     nb.metadata["fednb"] = {"assignment": path.stem, "cells": list(filter(None, map(grade_id, nb.cells)))}
-    note = NOTE.read_text(encoding="utf-8").format(assignment=path.stem, file=path.name, number=len(found), points=total)
+    note = (
+        (TEMPLATES / "note.md")
+        .read_text(encoding="utf-8")
+        .format(assignment=path.stem, file=path.name, number=len(found), points=total)
+    )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
 
 
 def release(name: str) -> Path:
     """Write the students' version of a notebook and return its path; what it imports and its sweep file lie beside it."""
-    from fednb.course import steps
+    from fednb.course import grading
     from fednb.experiments import execute
 
     nb, original = source(name), papers.path(name)
     place, released = (FOLDER.absolute() / step / original.stem for step in ("source", "release"))
     place.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, place / original.name)
-    steps.take("generate_assignment", original.stem)
+    grading.take("generate_assignment", original.stem)
     for other in imported(original):
         nbformat.write(execute.reduced(other.stem), released / other.name)
     sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
@@ -159,3 +168,57 @@ def imported(notebook: Path) -> set[Path]:
     cells = (cell.source for cell in read(notebook).cells if BUILT_ON & set(cell.metadata.get("tags", [])))
     names = re.findall(r"(?m)^from fednb\.papers\.(\w+) import", "\n".join(cells))
     return set().union(*({papers.path(name), *imported(papers.path(name))} for name in names))
+
+
+def draws(purpose: str) -> np.random.Generator:
+    """The generator of hidden inputs: other draws for each student, the same ones whenever a student is graded."""
+    return np.random.default_rng([int(os.environ.get("FEDNB_STUDENT_SEED", 0)), zlib.crc32(purpose.encode())])
+
+
+def prepare(path: str | Path) -> None:
+    """Execute what the exercises of a hand-out build on, in the kernel that calls it."""
+    from IPython import get_ipython
+    from IPython.utils.capture import capture_output
+
+    marked = [cell for cell in read(Path(path)).cells if cell.cell_type == "code" and grade_id(cell)]
+    sources = [cell.source for cell in marked if not (cell.metadata.nbgrader["solution"] or cell.metadata.nbgrader["grade"])]
+    for source in sources:
+        with capture_output():
+            get_ipython().run_cell(source).raise_error()
+    print(f"{len(sources)} cells executed: the exercises can begin.")
+
+
+def check(path: Path) -> dict[str, str]:
+    """Run the visible checks of a student's notebook: what is wrong, or nothing, by check and by cell that was changed."""
+    from fednb.course import grading
+
+    nb, told = read(path), {}
+    if "assignment" not in nb.metadata.get("fednb", {}):
+        raise CourseError(
+            f"{path.name} is not a hand-out: its metadata names no assignment. Start from the file that you got."
+        )
+    grading.run(nb, str(path.absolute().parent))
+    wrong, cells = errors(nb), {grade_id(cell): cell for cell in nb.cells}
+    for name in nb.metadata["fednb"]["cells"]:
+        marks = cells[name].metadata["nbgrader"] if name in cells else {}
+        if not marks:
+            told[name] = "the cell is missing: put it back"
+        elif marks["locked"] and grading.compute_checksum(cells[name]) != marks["checksum"]:
+            told[name] = "the cell was changed, and will be put back for grading: put it back yourself first"
+        elif marks["grade"]:
+            told[name] = "no answer yet" if cells[name].source.strip() == ANSWER else wrong.get(name, "")
+    return told
+
+
+def errors(nb: NotebookNode) -> dict[str, str]:
+    """What went wrong in an executed notebook, by check; its solution's own error comes first."""
+    found, cause = {}, ""
+    for cell in filter(grade_id, nb.cells):
+        said = [f"{o.ename}: {o.evalue}".partition("\n")[0] for o in cell.get("outputs", []) if o.output_type == "error"]
+        error = said[-1][:200] if said else ""
+        if cell.metadata["nbgrader"]["solution"]:
+            cause = "not done yet" if STUB.splitlines()[-1] in cell.source else error
+        elif cell.metadata["nbgrader"]["grade"]:
+            found |= {grade_id(cell): cause or error} if error else {}
+            cause = ""
+    return found

@@ -1,8 +1,7 @@
 """The fence in which submissions are executed: they see what they need, have limits, and end when they are told to.
 
-Where Linux has namespaces, nbclient and the kernel that it starts have processes, a network and a file system of their own.
-That is in memory, and shows the programs and the hand-out, read only, and nothing of the person who grades. Elsewhere only
-the limits hold. Out come the cells' outputs.
+Where Linux has namespaces, the kernel has processes, a network and a file system of its own (templates/enter.sh), without
+anything of the person who grades. Elsewhere only the limits hold. Out come the cells' outputs.
 """
 
 from __future__ import annotations
@@ -31,42 +30,32 @@ FILE = 100 << 20  # bytes
 OUTPUT = 20 << 20  # bytes of all outputs
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")  # of the environment
 PACKAGES = [place for place in sys.path if place.endswith("-packages")]
-PROGRAMS = ("/usr", "/bin", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/alternatives", "/etc/fonts", "/etc/ld.so.cache")
 PYTHON = [
     f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
 ]
-DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/sys/devices/system/cpu")
-SHOWN = (*PROGRAMS, *PYTHON, *DEVICES, *PACKAGES, str(ROOT / "fednb"))
-ENTER = str(Path(__file__).parent / "templates" / "enter.sh")
 NAMESPACES = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
 NAMESPACES += ["--user", "--map-root-user"] if os.geteuid() else []
 NOBODY = [] if os.geteuid() else ["--reuid=65534", "--regid=65534", "--clear-groups"]  # root's processes know no limit
 
 
-class Stopped(Exception):
-    """What a limit has ended; the message says which."""
-
-
-def inside(command: list[str], room: str, *more: str) -> list[str]:
-    """A command as it is started in namespaces of its own; it ends with who has started it."""
-    there = [place for place in (*SHOWN, *more) if os.path.exists(place)]
-    found = {*map(os.path.abspath, there), *map(os.path.realpath, there)}
-    places = sorted(place for place in found if not found.intersection(map(str, Path(place).parents)))
-    return [*NAMESPACES, "sh", ENTER, room, *places, "--", *NOBODY, *command]
+def inside(room: str, *shown: str) -> list[str]:
+    """This Python as it is started in namespaces of its own; it ends with who has started it."""
+    enter = ["sh", str(Path(__file__).parent / "templates" / "enter.sh"), room]
+    return [*NAMESPACES, *enter, *PYTHON, *PACKAGES, str(ROOT / "fednb"), *shown, "--", *NOBODY, sys.executable]
 
 
 @functools.cache
 def closed() -> bool:
     """Whether this machine has the namespaces that the fence is made of."""
     with TemporaryDirectory() as room, suppress(OSError):
-        return subprocess.run(inside(["true"], room), capture_output=True).returncode == 0
+        return subprocess.run([*inside(room), "-c", ""], capture_output=True).returncode == 0
     return False
 
 
 def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds: int) -> None:
     """Execute a notebook in the fence, beside what was handed out, and put the outputs into its cells.
 
-    ``timeout`` and ``seconds`` are limits for a cell and for all. `Stopped` says which limit has ended it.
+    ``timeout`` and ``seconds`` are limits for a cell and for all. What went wrong is a RuntimeError.
     """
     own = {name: os.environ[name] for name in KEPT if name in os.environ} | {"OMP_NUM_THREADS": "2"}
     own |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *PACKAGES]), "PYTHONWARNINGS": "ignore"}
@@ -80,10 +69,9 @@ def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds:
         own |= {"HOME": room, "JUPYTER_RUNTIME_DIR": room, "FEDNB_RUNS": f"{room}/runs"}
         told.write(json.dumps({"notebook": nb, "timeout": timeout}).encode())
         told.seek(0)
-        command = [sys.executable, "-m", "fednb.course.fence"]
-        command = inside(command, room, handed_out) if closed() else command
-        streams = {"stdin": told, "stdout": said, "stderr": subprocess.DEVNULL}
-        watch(subprocess.Popen(command, cwd=room, env=own, start_new_session=True, **streams), seconds)
+        command = [*(inside(room, handed_out) if closed() else [sys.executable]), "-m", "fednb.course.fence"]
+        more = {"stdin": told, "stdout": said, "stderr": subprocess.DEVNULL, "start_new_session": True}
+        watch(subprocess.Popen(command, cwd=room, env=own, **more), seconds)
         said.seek(0)
         outputs = json.loads(said.read() or '"it ended before its time"')
     if isinstance(outputs, str):
@@ -100,12 +88,12 @@ def watch(process: subprocess.Popen, seconds: int) -> None:
         while process.poll() is None:
             family = own.children(recursive=True)
             if time.monotonic() > end:
-                raise Stopped(f"not finished after {seconds} s")
+                raise RuntimeError(f"Stopped: not finished after {seconds} s")
             if len(family) > PROCESSES:
-                raise Stopped("too many processes")
+                raise RuntimeError("Stopped: too many processes")
             with suppress(psutil.Error):  # one has ended just now
                 if sum(one.memory_info().rss for one in family) > 1.5 * MEMORY:
-                    raise Stopped("too much memory")
+                    raise RuntimeError("Stopped: too much memory")
             time.sleep(0.1)
     finally:  # Ctrl-C included
         for one in [*family, process]:  # with namespaces the first process takes all others along
@@ -130,7 +118,7 @@ def main() -> None:
         os.nice(5)
         nb = nbformat.from_dict(given["notebook"])
         try:  # inside there is no network: the kernel is reached by sockets that are files
-            grading.run(nb, os.getcwd(), {"Execute": {"timeout": given["timeout"]}, "KernelManager": {"transport": "ipc"}})
+            grading.run(nb, os.getcwd(), Execute={"timeout": given["timeout"]}, KernelManager={"transport": "ipc"})
             said = json.dumps([cell.get("outputs") for cell in nb.cells])
         except Exception as error:  # its kernel has died, say
             said = json.dumps(f"{type(error).__name__}: {error}")

@@ -57,45 +57,49 @@ class Fenced(Execute):
         return nb, resources
 
 
-def run(nb: NotebookNode, folder: str, more: dict[str, Any] | None = None) -> None:
+def run(nb: NotebookNode, folder: str, **more: dict[str, Any]) -> None:
     """Execute a notebook in place, in a folder, as nbgrader does: errors are outputs, and taking too long is one."""
-    config = PyFileConfigLoader(CONFIG.name, str(CONFIG.parent)).load_config()
-    config.merge(Config(more or {}))
+    config = settings(CONFIG)
+    config.merge(more)
     with mock.patch.dict(os.environ, SETTINGS):
         Execute(config=config).preprocess(nb, {"metadata": {"path": folder}})
+
+
+def settings(file: Path) -> Config:
+    return PyFileConfigLoader(file.name, str(file.parent)).load_config()
 
 
 def api(patience: int = 1) -> NbGraderAPI:
     """nbgrader in the course folder, as the nbgrader_config.py there says, with so many times the time for a cell."""
     folder = FOLDER.absolute()
-    folder.mkdir(parents=True, exist_ok=True)
     if not (folder / CONFIG.name).exists():
+        folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(CONFIG, folder)
-    config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
+    config = settings(folder / CONFIG.name)
     config.CourseDirectory.root = str(folder)
     config.Execute.timeout *= patience
     return NbGraderAPI(config=config)
 
 
+def too_long(*_: object) -> None:
+    raise RuntimeError("Stopped: nbgrader takes too long")
+
+
 def take(step: str, *of: str, patience: int = 1) -> None:
     """Have nbgrader take a step (a method of its API) of an assignment, and a student; a CourseError says why it failed."""
-
-    def stop(*_: object) -> None:
-        raise TimeoutError("Stopped: nbgrader takes too long")  # over feedback on text that is made for that, say
-
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
     with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
-        signal.signal(signal.SIGALRM, stop)
-        signal.alarm(3600)
+        signal.signal(signal.SIGALRM, too_long)
+        signal.alarm(3600)  # a page of feedback can be made to take for ever
         done = getattr(api(patience), step)(*of)
         signal.alarm(0)
     if "KeyboardInterrupt" in done.get("error", ""):
         raise KeyboardInterrupt
     if not done["success"]:
-        log = done.get("log", done["error"])
-        (FOLDER / "nbgrader.log").write_text(log, encoding="utf-8")
-        said = re.findall(r"(?m)^(?:\w+\.)*(\w*(?:Error|Exception|Stopped)\b.*)", log)
-        raise CourseError(said[-1][:200] if said else f"nbgrader failed: {FOLDER / 'nbgrader.log'}")
+        log = FOLDER / "nbgrader.log"
+        log.write_text(done.get("log", done["error"]), encoding="utf-8")
+        said = re.findall(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)", log.read_text(encoding="utf-8"))
+        raise CourseError(said[-1][:200].removeprefix("RuntimeError: ") if said else f"nbgrader failed: {log} says more")
 
 
 def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, list[str]]]:
@@ -110,6 +114,8 @@ def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, lis
         files = [f for f in files if f.name == notebook] or [f for f in files if f.suffix == ".ipynb"] or files
         student = re.sub(r"[^\w.@-]+|^\W+", "_", entry.stem if alone else entry.name)  # no option, and no formula
         remarks = ["a link is not followed"] * any(path.is_symlink() for path in paths)
+        if not files:
+            remarks.append("nothing was handed in")
         if len(files) > 1:
             remarks.append(f"{len(files)} files were handed in; graded is {files[0].name}")
         if files and files[0].stat().st_size > LARGEST:
@@ -157,21 +163,33 @@ def place(step: str, assignment: str, student: str = "") -> Path:
     return FOLDER.absolute() / step / student / assignment / f"{assignment}.ipynb"
 
 
-def execute(nb: NotebookNode, assignment: str, student: str) -> tuple[NotebookNode, str]:
-    """Have nbgrader grade a notebook: as it was executed, and a cell of the hand-out's own that took too long.
+def grade_one(student: str, file: Path | None, remarks: list[str], assignment: str) -> bool:
+    """Have nbgrader grade a submission, and add what there is to say to the remarks; whether there are points.
 
-    What fails by itself, or because the machine is slow, gets a second try with more time.
+    What fails by itself, or because the machine is slow, gets a second try with more time. For what cannot be graded the
+    untouched hand-out is.
     """
-    file = place("submitted", assignment, student)
-    file.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nb, file)
+    released, submitted = read(place("release", assignment)), place("submitted", assignment, student)
+    try:
+        nb = mended(file, released) if file else released
+    except CourseError as error:
+        remarks.append(str(error).rstrip("."))
+        return grade_one(student, None, remarks, assignment)
+    if not file:
+        nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
+    submitted.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, submitted)
+    slow = ""
     for patience in (1, 3):
         try:
             take("autograde", assignment, student, patience=patience)
             take("generate_feedback", assignment, student)
         except CourseError as error:
+            if not file:
+                raise CourseError(f"Not even the untouched hand-out can be graded: {error}") from error
             if "Stopped" in str(error) or patience > 1:
-                raise CourseError(f"executing it failed ({error}), so it scores zero") from error
+                remarks.append(f"executing it failed ({error}), so it scores zero")
+                return grade_one(student, None, remarks, assignment)
             continue
         nb = read(place("autograded", assignment, student))
         late = [cell for cell in nb.cells if LATE["ename"] in [output.get("ename") for output in cell.get("outputs", [])]]
@@ -179,24 +197,10 @@ def execute(nb: NotebookNode, assignment: str, student: str) -> tuple[NotebookNo
         slow = marks["grade_id"] if marks and not (marks["grade"] or marks["solution"]) else ""
         if not slow:
             break
-    return nb, slow
-
-
-def grade_one(student: str, file: Path | None, remarks: list[str], assignment: str) -> bool:
-    """Grade a submission, and add what there is to say to the remarks; whether there are points."""
-    try:
-        if file is None:
-            raise CourseError("there is nothing to grade")
-        nb, slow = execute(mended(file, read(place("release", assignment))), assignment, student)
-    except CourseError as error:  # the untouched hand-out stands for it
-        remarks.append(str(error).rstrip("."))
-        nb = read(place("release", assignment))
-        nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
-        execute(nb, assignment, student)
-        return True
     if slow:
         remarks.append(f"no points yet, as the hand-out's own {slow} took too long: call the same command again")
-    remarks += [f"{name}: {said}" for name, said in errors(nb).items()]
+    if file:
+        remarks += [f"{name}: {said}" for name, said in errors(nb).items()]
     return not slow
 
 

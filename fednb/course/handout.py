@@ -23,8 +23,6 @@ from fednb import papers
 
 FOLDER = Path("course")  # nbgrader's course folder: source, release, submitted, autograded, feedback, gradebook
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
-SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
-ASSERT = re.compile(r"(?m)^\s*assert ")
 EXERCISE = re.compile(
     r"(?m)^\*\*Exercise (?P<number>\d+)\*\* \((?P<level>\w+), [\w ]+, (?P<points>[\d +]+) points?[^)]*\)\."
 )
@@ -87,7 +85,7 @@ def exercises(nb: NotebookNode) -> list[tuple[re.Match, list[tuple[str, Notebook
             if not inside:
                 raise CourseError(f"A solution stands outside of every exercise: {cell.source[:60]!r}.")
             found[-1][1].append(("answer" if text else "solution", cell))
-        elif inside and not text and ASSERT.search(cell.source) and "solution" in dict(found[-1][1]):
+        elif inside and not text and re.search(r"(?m)^\s*assert ", cell.source) and "solution" in dict(found[-1][1]):
             found[-1][1].append(("check", cell))
     for heading, parts in found:
         graded, points = sum(kind != "solution" for kind, _ in parts), len(heading["points"].split("+"))
@@ -133,13 +131,10 @@ def source(name: str) -> NotebookNode:
             if BUILT_ON & set(tags):
                 mark(cell, cell.id)
             else:
-                cell.metadata["tags"] = [*tags, SKIP]
+                cell.metadata["tags"] = [*tags, "skip-execution"]  # nbclient leaves it out
     nb.metadata["fednb"] = {"assignment": path.stem, "cells": list(filter(None, map(grade_id, nb.cells)))}
-    note = (
-        (TEMPLATES / "note.md")
-        .read_text(encoding="utf-8")
-        .format(assignment=path.stem, file=path.name, number=len(found), points=total)
-    )
+    note = (TEMPLATES / "note.md").read_text(encoding="utf-8")
+    note = note.format(assignment=path.stem, file=path.name, number=len(found), points=total)
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
 

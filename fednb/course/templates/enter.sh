@@ -1,17 +1,21 @@
-# In new namespaces: `ROOM PLACE... -- COMMAND` shows the places, read only, in a file system in memory, and goes there
-# without any right. The command begins with options of setpriv.
+# In new namespaces: `ROOM PLACE... -- COMMAND` makes a file system in memory that shows the system's programs and the places,
+# read only, and begins the command there, without any right. The command may begin with options of setpriv.
 set -e
 room=$1
 shift
 mount -t tmpfs -o size=1g,mode=755 fence "$room"
+set -- /usr /bin /lib /lib32 /lib64 /nix/store /etc/alternatives /etc/fonts /etc/ld.so.cache "$@"
+set -- /dev/null /dev/zero /dev/random /dev/urandom /sys/devices/system/cpu "$@"
 while [ "$1" != -- ]; do
-    mkdir -p "$room${1%/*}"
-    if [ -L "$1" ]; then
-        cp -P "$1" "$room$1"
-    else
-        if [ -d "$1" ]; then mkdir -p "$room$1"; else touch "$room$1"; fi
-        mount --rbind "$1" "$room$1"
-        case "$1" in /dev/* | /sys/*) ;; *) mount -o remount,bind,ro,nosuid,nodev "$room$1" ;; esac
+    if [ -e "$1" ] && [ ! -e "$room$1" ]; then
+        mkdir -p "$room${1%/*}"
+        if [ -L "$1" ]; then
+            cp -P "$1" "$room$1"
+        else
+            if [ -d "$1" ]; then mkdir "$room$1"; else touch "$room$1"; fi
+            mount --rbind "$1" "$room$1"
+            case "$1" in /dev/* | /sys/*) ;; *) mount -o remount,bind,ro,nosuid,nodev "$room$1" ;; esac
+        fi
     fi
     shift
 done

@@ -29,6 +29,7 @@ PROCESSES = 200  # and threads
 FILE = 100 << 20  # bytes
 OUTPUT = 20 << 20  # bytes of all outputs
 KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")  # of the environment
+PACKAGE = Path(__file__).parents[1]
 PACKAGES = [place for place in sys.path if place.endswith("-packages")]
 PYTHON = [
     f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
@@ -40,8 +41,9 @@ NOBODY = [] if os.geteuid() else ["--reuid=65534", "--regid=65534", "--clear-gro
 
 def inside(room: str, *shown: str) -> list[str]:
     """This Python as it is started in namespaces of its own; it ends with who has started it."""
-    enter = ["sh", str(Path(__file__).parent / "templates" / "enter.sh"), room]
-    return [*NAMESPACES, *enter, *PYTHON, *PACKAGES, str(ROOT / "fednb"), *shown, "--", *NOBODY, sys.executable]
+    enter = ["sh", f"{PACKAGE}/course/templates/enter.sh", room]
+    places = [*PYTHON, *PACKAGES, str(PACKAGE), f"!{ROOT}/notebooks", *shown]
+    return [*NAMESPACES, *enter, *places, "--", *NOBODY, sys.executable]
 
 
 @functools.cache
@@ -58,7 +60,7 @@ def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds:
     ``timeout`` and ``seconds`` are limits for a cell and for all. What went wrong is a RuntimeError.
     """
     own = {name: os.environ[name] for name in KEPT if name in os.environ} | {"OMP_NUM_THREADS": "2"}
-    own |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *PACKAGES]), "PYTHONWARNINGS": "ignore"}
+    own |= {"PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *PACKAGES]), "PYTHONWARNINGS": "ignore"}
     own |= {"FEDNB_NOTEBOOKS": handed_out, "FEDNB_STUDENT_SEED": str(seed)}
     # a short path, as that of a socket has to be
     with (
@@ -69,7 +71,8 @@ def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds:
         own |= {"HOME": room, "JUPYTER_RUNTIME_DIR": room, "FEDNB_RUNS": f"{room}/runs"}
         told.write(json.dumps({"notebook": nb, "timeout": timeout}).encode())
         told.seek(0)
-        command = [*(inside(room, handed_out) if closed() else [sys.executable]), "-m", "fednb.course.fence"]
+        shown = [f"!{Path(handed_out).parents[1]}", handed_out]
+        command = [*(inside(room, *shown) if closed() else [sys.executable]), "-m", "fednb.course.fence"]
         more = {"stdin": told, "stdout": said, "stderr": subprocess.DEVNULL, "start_new_session": True}
         watch(subprocess.Popen(command, cwd=room, env=own, **more), seconds)
         said.seek(0)
@@ -89,7 +92,7 @@ def watch(process: subprocess.Popen, seconds: int) -> None:
             family = own.children(recursive=True)
             if time.monotonic() > end:
                 raise RuntimeError(f"Stopped: not finished after {seconds} s")
-            if len(family) > PROCESSES:
+            if len(family) > PROCESSES // 2:
                 raise RuntimeError("Stopped: too many processes")
             with suppress(psutil.Error):  # one has ended just now
                 if sum(one.memory_info().rss for one in family) > 1.5 * MEMORY:

@@ -25,7 +25,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
-from fednb.course.handout import FOLDER, TEMPLATES, CourseError, errors, grade_id, read, release
+from fednb.course.handout import FOLDER, LARGEST, TEMPLATES, CourseError, errors, grade_id, read, release
 
 try:
     from nbgrader.apps.api import NbGraderAPI
@@ -37,7 +37,6 @@ except ModuleNotFoundError as error:
     raise CourseError('The course commands need nbgrader: python -m pip install "fednb[course]"') from error
 
 CONFIG = TEMPLATES / "nbgrader_config.py"
-LARGEST = 20 << 20  # bytes of a file that is looked at
 SETTINGS = {"FEDNB_PROGRESS": "off", "FEDNB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
 LATE = {"ename": "CellTimeoutError", "evalue": "stopped, as it took too long", "traceback": ["Stopped, as it took too long"]}
 
@@ -118,9 +117,6 @@ def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, lis
             remarks.append("nothing was handed in")
         if len(files) > 1:
             remarks.append(f"{len(files)} files were handed in; graded is {files[0].name}")
-        if files and files[0].stat().st_size > LARGEST:
-            remarks.append(f"{files.pop(0).name} is larger than {LARGEST >> 20} MB")
-            files = []
         if student in found:
             remarks.append(f"another file is {student}'s too")
             student += f"_{len(found)}"
@@ -140,15 +136,16 @@ def mended(file: Path, released: NotebookNode) -> NotebookNode:
     said = nb.metadata.get("fednb")
     if isinstance(said, dict) and said.get("assignment", assignment) != assignment:
         raise CourseError(f"{file.name} is the hand-out of {str(said['assignment'])[:100]}, not of {assignment}")
-    names = {grade_id(cell) for cell in released.cells} - {""}
-    known = {text for cell in released.cells for text in (cell.id, cell.source)}
+    names = {cell.id: grade_id(cell) for cell in released.cells}
+    marked, sources = set(names.values()) - {""}, {cell.source for cell in released.cells}
     answers, before, waiting = {}, defaultdict(list), []
     for cell in nb.cells:
-        if (name := grade_id(cell)) in names:
+        name = grade_id(cell) if grade_id(cell) in marked else names.get(str(cell.get("id")))
+        if name:
             answers[name] = cell.source
             before[name] += waiting
             waiting = []
-        elif str(cell.get("id")) not in known and cell.source not in known:
+        elif name is None and cell.source not in sources:  # the student's own
             waiting.append((new_code_cell if cell.cell_type == "code" else new_markdown_cell)(cell.source))
     cells = []
     for cell in released.cells:
@@ -235,7 +232,7 @@ def grade(name: str, handed_in: Path) -> Path:
     noted = json.loads(notes.read_text(encoding="utf-8")) if notes.exists() else {}
     graded_by = (folder / "nbgrader_config.py").read_bytes() + place("source", assignment).read_bytes()
     for number, (student, (file, remarks)) in enumerate(found.items(), 1):
-        digest = hashlib.sha256(graded_by + (file.read_bytes() if file else b"")).hexdigest()
+        digest = hashlib.sha256(graded_by + (file.open("rb").read(LARGEST) if file else b"")).hexdigest()
         if noted.get(student, {}).get("digest") != digest:
             done = grade_one(student, file, remarks, assignment)
             points = in_gradebook(assignment, student)[1] if done else None

@@ -22,6 +22,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from fednb import papers
 
 FOLDER = Path("course")  # nbgrader's course folder: source, release, submitted, autograded, feedback, gradebook
+LARGEST = 20 << 20  # bytes of a notebook
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
 EXERCISE = re.compile(
     r"(?m)^\*\*Exercise (?P<number>\d+)\*\* \((?P<level>\w+), [\w ]+, (?P<points>[\d +]+) points?[^)]*\)\."
@@ -40,6 +41,8 @@ class CourseError(Exception):
 
 
 def read(path: Path) -> NotebookNode:
+    if path.stat().st_size > LARGEST:
+        raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB")
     try:
         with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
             nb = nbformat.read(path, as_version=4)

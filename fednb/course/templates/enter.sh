@@ -1,5 +1,5 @@
 # In new namespaces: `ROOM PLACE... -- COMMAND` makes a file system in memory that shows the system's programs and the places,
-# read only, and begins the command there, without any right. The command may begin with options of setpriv.
+# read only, but for those after a `!`, and begins the command there, without any right. It may begin with setpriv's options.
 set -e
 room=$1
 shift
@@ -7,7 +7,9 @@ mount -t tmpfs -o size=1g,mode=755 fence "$room"
 set -- /usr /bin /lib /lib32 /lib64 /nix/store /etc/alternatives /etc/fonts /etc/ld.so.cache "$@"
 set -- /dev/null /dev/zero /dev/random /dev/urandom /sys/devices/system/cpu "$@"
 while [ "$1" != -- ]; do
-    if [ -e "$1" ] && [ ! -e "$room$1" ]; then
+    if [ -d "$room${1#!}" ] && [ "$1" != "${1#!}" ]; then
+        mount -t tmpfs fence "$room${1#!}"
+    elif [ -e "$1" ] && [ ! -e "$room$1" ]; then
         mkdir -p "$room${1%/*}"
         if [ -L "$1" ]; then
             cp -P "$1" "$room$1"

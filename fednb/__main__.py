@@ -71,21 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
     course.set_defaults(command=_course)
     steps = course.add_subparsers(required=True, metavar="STEP", dest="step")
-    add = steps.add_parser("release", help="write the students' version of a notebook").add_argument
+    add = steps.add_parser("release", help="write the students' version of a notebook into course/release").add_argument
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
-    add("--kind", choices=("exercises", "implementation"), default="exercises", help="default: exercises")
-    add("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     add = steps.add_parser("check", help="for students: run the visible checks of a notebook").add_argument
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
-    add("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
     add = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages").add_argument
+    add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     add("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
-    add("--assignment", metavar="NAME", help="for instance 01_moon-exercises (default: what the files say)")
-    add("--seed", default="fednb", metavar="TEXT", help="decides the hidden inputs, with the student's name")
-    add("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
-    add("--limit", type=_count, default=900, metavar="S", help="seconds for a submission (default: 900)")
-    add("--again", action="store_true", help="also grade what is graded and has not changed")
-    add("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     return parser
 
 
@@ -224,24 +216,21 @@ def _course(args: argparse.Namespace) -> int:
     from fednb import course
 
     if args.step == "release":
-        print(f"Hand out what is in {course.release(args.notebook, args.kind, args.course or course.FOLDER).parent}")
-        if shown := course.gives_away(args.notebook, args.kind):
-            print(f"It shows the methods of {', '.join(shown)} in full: collect implementations of these before.")
+        print(f"Hand out what is in {course.release(args.notebook).parent}")
         return 0
     if args.step == "check":
-        rows = course.check(args.path, args.timeout)
-        for name, wrong in rows:
-            print(f"{name}: {wrong or ('answered; a person grades it' if name.endswith('answer') else 'passed')}")
-        return int(any(wrong for _, wrong in rows))
+        told = course.check(args.path)
+        for name, wrong in told.items():
+            print(f"{name}: {wrong or ('answered; a person grades it' if 'answer' in name else 'passed')}")
+        return int(any(told.values()))
     import pandas as pd
 
     from fednb.course import grading
 
-    given = {name: getattr(args, name) for name in ("seed", "timeout", "limit", "again")}
-    path = grading.grade(args.path, args.assignment, args.course or grading.FOLDER, **given)
+    path = grading.grade(args.notebook, args.path)
     rows = pd.read_csv(path)
     print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
-    print(f"{(rows['to_grade_by_hand'] > 0).sum()} of them with answers to grade by hand")
+    print(f"{rows['to_grade_by_hand'].sum()} of them with answers to grade by hand")
     print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
     return 0
 

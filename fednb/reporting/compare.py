@@ -32,7 +32,8 @@ def methods_of(names: Iterable[str]) -> dict[str, str]:
         elif name in known:
             found[name] = known[name]
         else:
-            raise SweepError(f"There is no method {name!r} (nor is it the path of a notebook): {settings.known(name, known)}")
+            told = f"There is no method {name!r}, nor is it the path of a notebook"
+            raise SweepError(f"{told}: {settings.known(name, known)}")
     return found
 
 

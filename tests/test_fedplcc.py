@@ -10,20 +10,22 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from fednb.papers.fccl_plus import (
+    FCCLPlus,
+    cross_correlation,
+    instance_similarity,
+    non_target_divergence,
+    public_batches,
+)
 from fednb.papers.fedplcc import (
     FPL,
     METHODS,
-    FCCLPlus,
     FedPLCC,
     FedPLVM,
     FedProtoAveraged,
     cluster,
     contrast,
     correlation,
-    cross_correlation,
-    instance_similarity,
-    non_target_divergence,
-    public_batches,
     shares,
     similarity,
 )
@@ -411,7 +413,7 @@ def literal_cross_correlation(own, others, off_diagonal=0.0051):
         for column in columns:
             mean = sum(column) / len(column)
             variance = sum((v - mean) ** 2 for v in column) / len(column)
-            found.append([(v - mean) / (variance + 1e-5) ** 0.5 for v in column])
+            found.append([(v - mean) / variance**0.5 for v in column])
         return found
 
     a, b = (standard(list(zip(*v, strict=True))) for v in (own, others))

@@ -134,17 +134,6 @@ def test_the_nearest_prototype_is_that_of_brute_force(labels, classes):
         assert set(scores.argmax(1).tolist()) == set(allowed)  # each is nearest to some z
 
 
-def test_nearest_prototypes_compile_in_one_piece_and_can_be_batched_over_clients():
-    z, own = vectors(2, 8, 3), torch.tensor([[True] * 5, [False, True, False, True, True]])
-    sets = [prototypes_of(labels, 5, dim=3) for labels in ([4, 0, 1], [])]
-    one_by_one = [nearest_prototype(*each) for each in zip(z, sets, own, strict=True)]
-    torch._dynamo.reset()
-    compiled = torch.compile(nearest_prototype, fullgraph=True, backend="eager")
-    assert torch.equal(compiled(z[0], sets[0], own[0]), one_by_one[0])
-    stacked = {name: torch.stack([one[name] for one in sets]) for name in sets[0]}
-    torch.testing.assert_close(torch.func.vmap(nearest_prototype)(z, stacked, own), torch.stack(one_by_one))
-
-
 def test_each_client_predicts_by_the_servers_prototypes_of_its_own_classes(ragged):
     fed = ragged(FedProto(), CLASSES_OF)
     assert math.isfinite(evaluate(fed)["accuracy/prototype"])  # there is none yet

@@ -27,18 +27,23 @@ def terms(federation):
     return [value for name, value in federation.history[-1].items() if name.startswith("loss/") and value]
 
 
+@pytest.fixture
+def with_dropout(batch_norm_net):
+    def make():
+        net = batch_norm_net()
+        net.encoder.append(models.Dropout(0.3))
+        return net
+
+    return make
+
+
 @pytest.mark.parametrize("name", METHODS)
-def test_neither_workers_nor_a_break_change_a_result(ragged, batch_norm_net, identical, with_and_without_a_break, name):
+def test_neither_workers_nor_a_break_change_a_result(ragged, with_dropout, identical, with_and_without_a_break, name):
     """Of a network with BatchNorm and dropout, on augmented images, with sampled clients that lack classes."""
     workers = iter((1, 3, 3))  # the whole run has one
 
-    def net():
-        found = batch_norm_net()
-        found.encoder.append(models.Dropout(0.3))
-        return found
-
     def make():
-        return ragged(made(name), CLASSES_OF, build_model=net, participation=0.5, workers=next(workers))
+        return ragged(made(name), CLASSES_OF, build_model=with_dropout, participation=0.5, workers=next(workers))
 
     whole, broken = with_and_without_a_break(make, 4, 2)
     assert identical(whole, broken)
@@ -70,10 +75,10 @@ LIMITS = [
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize(("name", "without", "left", "again"), LIMITS)
 def test_without_its_terms_a_method_is_another_bit_for_bit(
-    ragged, identical, rounds, name, without, left, again, participation
+    ragged, with_dropout, identical, rounds, name, without, left, again, participation
 ):
     feds = [
-        ragged(method, CLASSES_OF, participation=participation, local_epochs=1)
+        ragged(method, CLASSES_OF, participation=participation, local_epochs=1, build_model=with_dropout)
         for method in (made(left), made(name, **without), made(name, **without | again))
     ]
     for fed in feds:

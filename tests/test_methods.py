@@ -12,34 +12,20 @@ from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM, FedProx
 from torch import nn
 
 from fednb import models, papers
-from fednb.experiments import build, ledger, settings
+from fednb.experiments import batched, build, ledger, settings
 from fednb.federation import FedAvg
 
 GOLDEN = Path(__file__).with_name("golden.json")
 UPDATE = "FEDNB_UPDATE_GOLDEN"
 
 
-def methods_of_all_notebooks():
-    modules = [papers.load(path.stem) for path in papers.notebooks()]
-    return {name: cls for module in modules for name, cls in getattr(module, "METHODS", {}).items()}
-
-
-METHODS = methods_of_all_notebooks()
+METHODS = papers.methods()
 
 
 def quick(method, **given):
     """Settings of a small run on digits that learns something."""
     small = {"dataset": "digits", "num_clients": 4, "num_rounds": 2, "local_epochs": 1, "lr": 0.05}
     return settings.resolve(METHODS, method=method, **small | given)
-
-
-# --- FedProx
-
-
-def test_fedprox_with_mu_0_is_fedavg_bit_for_bit(federate, identical, rounds):
-    expected = rounds(federate(FedAvg()), 2)
-    assert identical(rounds(federate(FedProx(mu=0.0)), 2), expected)
-    assert not identical(rounds(federate(FedProx(mu=0.1)), 2), expected)
 
 
 def test_the_proximal_term_by_hand(quadratics):
@@ -148,9 +134,6 @@ def test_scaffold_sends_the_control_variate_both_ways(federate):
     assert fed.traffic["down"]["control"] == fed.traffic["up"]["control"] == (4 * numbers, 16 * numbers)
 
 
-# --- FedAvgM
-
-
 @pytest.mark.parametrize("classical", [False, True])
 def test_fedavgm_by_hand(classical):
     method = FedAvgM(server_momentum=0.9, classical=classical)
@@ -177,9 +160,6 @@ def test_fedavgm_without_momentum_is_fedavg(federate, rounds):
         torch.testing.assert_close(model[name], expected[name], rtol=1e-4, atol=1e-5)
 
 
-# --- SOLO
-
-
 def test_solo_sends_nothing_and_every_client_keeps_its_own_model(federate, identical):
     fed = federate(SOLO(), sizes=(20, 9))
     alone = federate(FedAvg(), sizes=(20,), dataset=fed.dataset)
@@ -192,68 +172,24 @@ def test_solo_sends_nothing_and_every_client_keeps_its_own_model(federate, ident
     assert identical(first, alone.server["model"]) and not identical(first, second)
 
 
-# --- every method: its loss is a pure function of tensors
+# --- every method
 
 
-class Loss(nn.Module):
-    """The sum of a method's loss terms as a module."""
-
-    def __init__(self, method, model):
-        super().__init__()
-        self.method, self.model = method, model
-
-    def forward(self, x, y, given):
-        return sum(self.method.loss(self.model, x, y, given).values())
-
-
-@pytest.fixture(scope="module", params=METHODS)
-def trained(request):
-    """Three clients in their second round: the method, their networks, batches and what they were given."""
-    fed = build.federation(quick(request.param, num_clients=3), METHODS, workers=1)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_compiles_in_one_piece_and_is_the_same(name):
+    fed = build.federation(quick(name, num_clients=3), METHODS, workers=1)
     fed.run_round()
-    networks, batches, givens = [], [], {}
-    prepare = fed.method.prepare
-
-    def watched(client, received, t):
-        return givens.setdefault(client.id, prepare(client, received, t))
-
-    fed.method.prepare = watched
+    givens, prepare, client = {}, fed.method.prepare, fed.clients[1]
+    fed.method.prepare = lambda client, received, t: givens.setdefault(client.id, prepare(client, received, t))
     fed.method.round(fed, fed.server, fed.clients, 1)
-    for client in fed.clients:
-        networks.append(fed.build_model())
-        networks[-1].load_state_dict({n: v + 0.01 * (client.id + 1) for n, v in fed.initial().items()})
-        batches.append(next(fed.batches(client.indices, np.random.default_rng(client.id))))
-    return fed.method, networks, batches, [givens[client.id] for client in fed.clients]
-
-
-def test_the_loss_compiles_in_one_piece_and_is_the_same(trained):
-    method, networks, batches, givens = trained
-    module = Loss(method, networks[1])
+    module, batch = batched._Loss(fed.method, fed.network()), next(fed.batches(client.indices, np.random.default_rng(0)))
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True, backend="eager")
-    loss, expected = compiled(*batches[1], givens[1]), module(*batches[1], givens[1])
-    torch.testing.assert_close(loss, expected)
-    gradients = [torch.autograd.grad(value, list(networks[1].parameters())) for value in (loss, expected)]
+    found, expected = (one(*batch, givens[1]) for one in (compiled, module))
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(sum(terms.values()), list(module.parameters())) for terms in (found, expected)]
     torch.testing.assert_close(*gradients)
 
-
-def test_the_loss_can_be_batched_over_clients(trained):
-    method, networks, batches, givens = trained
-    modules = [Loss(method, network) for network in networks]
-    stacked, _ = torch.func.stack_module_state(modules)
-    x, y = (torch.stack(parts) for parts in zip(*batches, strict=True))
-    given = torch.utils._pytree.tree_map(lambda *values: torch.stack(values), *givens)
-
-    def loss(parameters, x, y, given):
-        return torch.func.functional_call(modules[0], parameters, (x, y, given))
-
-    together = torch.func.vmap(loss)(stacked, x, y, given)
-    one_by_one = torch.stack([m(*batch, g) for m, batch, g in zip(modules, batches, givens, strict=True)])
-    torch.testing.assert_close(together, one_by_one)
-    assert len(set(one_by_one.tolist())) == 3
-
-
-# --- every parameter matters
 
 FEW_WAYS = {"method": "FedProto", "partition": "n-way-k-shot"}
 ON_MNIST = FEW_WAYS | {"dataset": "mnist", "shots": 3, "test_shots": 1}

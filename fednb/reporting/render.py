@@ -194,6 +194,9 @@ def overview(names: Iterable[str]) -> Markdown:
 def _templates() -> jinja2.Environment:
     made = jinja2.Environment(loader=jinja2.PackageLoader("fednb.reporting"), undefined=jinja2.StrictUndefined)
     made.trim_blocks = made.lstrip_blocks = made.keep_trailing_newline = True
+    made.globals["tally"] = lambda claims: ", ".join(
+        f"{n} {word}" for word, n in Counter(statistics.word(one.verdict) for one in claims).most_common()
+    )
     made.globals |= {"command": command, "measure": measure, "measured": measured, "original": original}
     made.globals["statistics"] = statistics
     return made

@@ -9,7 +9,7 @@ import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import pandas as pd
 from fednb import ROOT, papers
 from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, statistics
-from fednb.reporting.comparisons import SIDE, in_words
+from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import ReportError, measure
 from fednb.reporting.reported import original
 from fednb.reporting.tables import Cell, cells_of, cells_of_tables, table_of
@@ -45,31 +45,24 @@ def command(cell: Cell) -> str:
     return f"python -m fednb run {cell.job.notebook} {' '.join(words)} seed={cell.seeds[0]}"
 
 
-def by_rows(found: Sequence[Cell], texts: Callable[[Cell], Iterable[str]]) -> str:
-    """What holds for the cells of a table, each thing said once, and of which rows unless it is all."""
-    told = [(text, cell.row, cell.column) for cell in found for text in texts(cell) if text]
+def by_rows(found: Sequence[Cell], name: str) -> str:
+    """What holds for the cells of a table (their ``deviations``, say), each once, and of which rows unless it is all."""
+    told: dict[str, list[Cell]] = {}
+    for cell in found:
+        texts = map(in_words, cell.deviations) if name == "deviations" else [getattr(cell, name).replace("_", " ")]
+        for text in filter(None, texts):
+            told.setdefault(text, []).append(cell)
     size, alike = Counter(cell.row for cell in found), {}
-    for text, some in pd.DataFrame(told, columns=["text", "row", "column"]).groupby("text", sort=False):
-        of_rows = some.groupby("row", sort=False)["column"]
-        rows = [row if len(of) == size[row] else f"{row} | {', '.join(of)}" for row, of in of_rows]
-        alike.setdefault("; ".join(rows), []).append(text)
+    for text, cells in told.items():
+        count = Counter(cell.row for cell in cells)
+        names = (cell.row if count[cell.row] == size[cell.row] else f"{cell.row} | {cell.column}" for cell in cells)
+        alike.setdefault("; ".join(dict.fromkeys(names)), []).append(text)
     return "; ".join(", ".join(some) + f" ({rows})" * (rows != "; ".join(size)) for rows, some in alike.items())
 
 
-def notes(table: sweep.Table, found: Sequence[Cell]) -> list[str]:
-    """What has to be known of a table's cells, each thing said once."""
-    kinds: dict[str, Callable[[Cell], Iterable[str]]] = {
-        "Reduced": lambda cell: map(in_words, cell.deviations),
-        "Not the published data": lambda cell: [cell.data("note")],
-        "Of the data": lambda cell: [cell.data("remark")],
-        "Tuned on the test set": lambda cell: [cell.choice.replace("_", " ")],
-    }
-    told = {kind: by_rows(found, texts) for kind, texts in kinds.items()}
-    if any(cell.place.std is not None for cell in found):
-        told["The paper's ±"] = original(table.printed)["", ""]["std_is"].rstrip(".")
-    return [f"{kind}: {text}." for kind, text in told.items() if text] + [
-        *{cell.of.rule: 0 for cell in found if cell.of.rule}
-    ]
+def tally(claims: Iterable[Claim]) -> str:
+    """How often there is which verdict, such as ``3 smaller, 1 reversed``."""
+    return ", ".join(f"{n} {word}" for word, n in Counter(statistics.word(one.verdict) for one in claims).most_common())
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -136,7 +129,7 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
             rest = line.reindex(["over clients", "verdict", "seeds"]).to_dict()
             made.append({row: name} | {cell.column: measured(cell) for cell in cells} | rest)
         told = pd.DataFrame(made)
-    return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told), notes=notes(table, some))
+    return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
 
 # --- in notebooks, from the committed records, so that a test run prints the same --------------------------------------
@@ -172,9 +165,8 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     told = lines(table, [cell for cell in found if cell.runs]).drop(columns="paper's ±") if some else pd.DataFrame()
     told = told if rows is None else told[told.iloc[:, 0].isin(rows)]
     alike = len(told) and told["seeds"].nunique() == 1
-    reduced = [note for note in notes(table, some) if note.startswith("Reduced")]
     values = {"grid": grid(told.drop(columns="seeds") if alike else told), "seeds": told["seeds"].iloc[0] if alike else ""}
-    return _shown(_fill("compact", table=table, notes=reduced, page=_page(name), **values))
+    return _shown(_fill("compact", table=table, some=some, page=_page(name), **values))
 
 
 def claims(paper: str) -> Markdown:
@@ -194,11 +186,8 @@ def overview(names: Iterable[str]) -> Markdown:
 def _templates() -> jinja2.Environment:
     made = jinja2.Environment(loader=jinja2.PackageLoader("fednb.reporting"), undefined=jinja2.StrictUndefined)
     made.trim_blocks = made.lstrip_blocks = made.keep_trailing_newline = True
-    made.globals["tally"] = lambda claims: ", ".join(
-        f"{n} {word}" for word, n in Counter(statistics.word(one.verdict) for one in claims).most_common()
-    )
-    made.globals |= {"command": command, "measure": measure, "measured": measured, "original": original}
-    made.globals["statistics"] = statistics
+    known = (by_rows, command, measure, measured, original, tally)
+    made.globals |= {one.__name__: one for one in known} | {"statistics": statistics}
     return made
 
 
@@ -222,9 +211,7 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         some = [table for table in own if any(cell.runs for cell in found[table.name])]
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
-    cells = pd.DataFrame(
-        [vars(cell) | {"verdict": cell.verdict, "values": cell.values} for of in found.values() for cell in of]
-    )
+    cells = pd.DataFrame([vars(cell) for of in found.values() for cell in of])
     files[out / "cells.csv"] = cells.drop(columns=["job", "runs", "told", "label"]).to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured

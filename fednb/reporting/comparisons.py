@@ -106,9 +106,6 @@ def gaps(table: sweep.Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str
     return name, family(made)
 
 
-# --- claims -----------------------------------------------------------------------------------------------------------
-
-
 class Claim(NamedTuple):
     """What a paper says, and what is found, the paper's own setting first."""
 

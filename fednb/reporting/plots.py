@@ -112,9 +112,6 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
     return _finished(ax)
 
 
-# --- claims -----------------------------------------------------------------------------------------------------------
-
-
 def glance(paper: str, ax: Axes | None = None) -> Axes:
     """A paper's claims at a glance, from the committed records: leads as printed (hollow) and as measured (filled).
 

@@ -27,8 +27,6 @@ from fednb.reporting.tables import Cell, cells_of, cells_of_tables, table_of
 if TYPE_CHECKING:
     from IPython.display import Markdown
 
-# --- words ------------------------------------------------------------------------------------------------------------
-
 
 def measured(cell: Cell) -> str:
     """Mean with its ±; or median and range, where some runs may never get there."""
@@ -63,9 +61,6 @@ def by_rows(found: Sequence[Cell], name: str) -> str:
 def tally(claims: Iterable[Claim]) -> str:
     """How often there is which verdict, such as ``3 smaller, 1 reversed``."""
     return ", ".join(f"{n} {word}" for word, n in Counter(statistics.word(one.verdict) for one in claims).most_common())
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def grid(frame: pd.DataFrame) -> str:
@@ -132,9 +127,6 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
     return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
 
-# --- in notebooks, from the committed records, so that a test run prints the same --------------------------------------
-
-
 def _shown(text: str) -> Markdown:
     from IPython.display import Markdown  # a report needs none
 
@@ -177,9 +169,6 @@ def claims(paper: str) -> Markdown:
 def overview(names: Iterable[str]) -> Markdown:
     """What is recorded of some tables, a line each."""
     return _shown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
-
-
-# --- all of it --------------------------------------------------------------------------------------------------------
 
 
 @functools.cache

@@ -30,16 +30,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 class Lead(NamedTuple):
-    """By how much one is ahead of another: number of pairs, mean difference, half width of its interval, and p value.
-
-    The mean is None without a pair, or if a run never got there. ``among`` says of how many comparisons p is corrected.
-    """
+    """By how much one is ahead of another."""
 
     seeds: int = 0
-    mean: float | None = None
-    half: float = float("nan")
+    mean: float | None = None  # without a pair, or if a run never got there
+    half: float = float("nan")  # width of the interval
     p: float = float("nan")
-    among: int = 1
+    among: int = 1  # so many comparisons p is corrected for
 
     @property
     def judged(self) -> bool:

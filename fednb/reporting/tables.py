@@ -22,11 +22,7 @@ Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each
 
 
 class Run(NamedTuple):
-    """A run in a cell that it is in; path, record and state are None if it is not recorded.
-
-    A finished run whose measure lacks its baseline has the state ``without baseline``, one whose record does not have the
-    measure ``not measured``.
-    """
+    """A run in a cell that it is in; path, record and state are None if it is not recorded."""
 
     label: str  # of its row
     column: str
@@ -35,7 +31,7 @@ class Run(NamedTuple):
     job: sweep.Job
     path: Path | None = None
     record: Record | None = None
-    state: str | None = None
+    state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
     value: float | None = None  # of finished runs
 
     @property
@@ -87,9 +83,6 @@ class Cell:
         """The values of the finished runs by seed and split."""
         finished = [run for run in self.runs if run.value is not None]
         return {(run.job.settings.seed, run.record.get("partition", {}).get("hash", "")): run.value for run in finished}
-
-
-# --- from the ledger --------------------------------------------------------------------------------------------------
 
 
 def found_in(ledger: Ledger) -> Found:
@@ -157,9 +150,7 @@ def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
     if value is not None:
         return run._replace(value=float(value))
     if how.needs != "baseline" and not how.optional:
-        every = run.record["settings"].get("evaluate_every")
-        why = f": it was evaluated after every {every} rounds and the last" if every else ""
-        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}{why}.")
+        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}: it was not evaluated then.")
     return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
@@ -230,18 +221,14 @@ def _beside(table: sweep.Table, run: Run, finished: int, candidates: int) -> tup
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 
-# --- by name, for notebooks -------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=4)  # to read the files means to check each run in them
-def _tables(folder: Path, changed: int, runs: Path) -> dict[str, sweep.Table]:
+@functools.cache  # to read the files means to check each run in them
+def _tables(folder: Path, runs: Path) -> dict[str, sweep.Table]:
     return sweep.read(folder)
 
 
 def table_of(name: str) -> sweep.Table:
     """Table ``name`` of the sweep files."""
-    folder = papers.folder() / "sweeps"
-    tables = _tables(folder, max(file.stat().st_mtime_ns for file in folder.glob("*.yaml")), runs_folder())
+    tables = _tables(papers.folder() / "sweeps", runs_folder())
     if name not in tables:
         raise ReportError(f"There is no table {name!r}: {settings.known(name, tables)}")
     return tables[name]

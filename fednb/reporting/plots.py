@@ -106,7 +106,8 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
         if drawn.size:
             ax.plot(drawn.agg(lambda seeds: found[0].of.summary([*seeds.dropna()])), marker="osD^v"[i % 5], **look)
             ax.fill_between(drawn.columns, drawn.min(), drawn.max(), alpha=0.2, linewidth=0, color=look["color"])
-        ax.plot(known.keys(), known.values(), "osD^v"[i % 5], mfc="none", ms=9, color=look["color"])
+        if known:
+            ax.plot(known.keys(), known.values(), "osD^v"[i % 5], mfc="none", ms=9, color=look["color"])
     if any(cell.printed is not None for cell in found):
         ax.plot([], [], "o", color="0.4", mfc="none", ms=9, label="printed in the paper")
     return _finished(ax)

@@ -40,7 +40,7 @@ def command(cell: Cell) -> str:
     """The one line that makes the first run of a cell again: with the sweep's parameters, all of which the notebook has."""
     given = {"method": cell.job.settings.method, "dataset": cell.job.settings.dataset} | cell.job.parameters
     words = [f"{name}={value}" for name, value in given.items() if value is not None and name != "seed"]
-    return f"python -m fednb run {cell.job.notebook} {' '.join(words)} seed={cell.seeds[0]}"
+    return f"python -m fednb run {cell.job.notebook} {' '.join(words)} seed={(cell.seeds or [cell.job.settings.seed])[0]}"
 
 
 def by_rows(found: Sequence[Cell], name: str) -> str:
@@ -200,8 +200,11 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         some = [table for table in own if any(cell.runs for cell in found[table.name])]
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
-    cells = pd.DataFrame([vars(cell) for of in found.values() for cell in of])
-    files[out / "cells.csv"] = cells.drop(columns=["job", "runs", "told", "label"]).to_csv(index=False, lineterminator="\n")
+    every = [cell for cells in found.values() for cell in cells]
+    cells = [vars(c) | {"printed": c.printed, "paths": [p.name for p in c.paths], "repeat": command(c)} for c in every]
+    cells = [{k: "; ".join(map(str, v)) if isinstance(v, tuple | list) else v for k, v in cell.items()} for cell in cells]
+    frame = pd.DataFrame(cells).drop(columns=["job", "runs", "told", "label", "place"])
+    files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured
         known = {"lead": lambda table, *rows: comparisons.lead(tables[table], *rows, ledger=records)}

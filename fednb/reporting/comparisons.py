@@ -20,23 +20,16 @@ from fednb.reporting.tables import Cell, Ledger, Named, cells_of
 CLAIMS = ROOT / "data" / "claims.yaml"
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
-_COUNTED = {"num_rounds": "rounds", "local_epochs": "local epochs", "num_clients": "clients", "batch_size": "images a batch"}
-_COUNTED |= {"local_steps": "local steps", "test_per_domain": "test images of each domain"}
+_WORDS = {"num_rounds": "{} rounds", "local_epochs": "{} local epochs", "num_clients": "{} clients", "model": "{}"}
+_WORDS |= {"batch_size": "{} images a batch", "local_steps": "{} local steps"}
+_WORDS |= {"test_per_domain": "{} test images of each domain", "validation": "{} of the training images held out"}
 
 
 def in_words(deviation: str) -> str:
     """One of `settings.deviations` for readers."""
     name, value, rest = deviation.split(" ", 2)
-    if name == "validation":
-        return f"{float(value):.0%} of the training images held out"
-    if name == "keep_last":
-        return f"the last incomplete batch of an epoch {'trained on' if value == 'True' else 'dropped'}"
-    if name in _COUNTED:
-        return f"{value} {_COUNTED[name].removesuffix('s') if value == '1' else _COUNTED[name]} {rest}"
-    return f"{name.replace('_', ' ')} {value} {rest}"
-
-
-# --- in pairs ---------------------------------------------------------------------------------------------------------
+    text = _WORDS.get(name, name.replace("_", " ") + " {}").format(value)
+    return f"{text.removesuffix('s') if value == '1' else text} {rest}"
 
 
 class Finding(NamedTuple):
@@ -50,11 +43,6 @@ class Finding(NamedTuple):
     def diverged(self) -> bool:
         """Whether a run did: what is left are the differences of lucky seeds."""
         return "diverged" in self.ahead.statuses + self.behind.statuses
-
-    @property
-    def dataset(self) -> str:
-        """Its data set."""
-        return self.ahead.job.settings.dataset
 
     @property
     def deviations(self) -> list[str]:
@@ -75,22 +63,20 @@ def compare(a: Cell, b: Cell, sign: int = 1) -> Finding:
     return Finding(a, b, statistics.lead([sign * (one[pair] - other[pair]) for pair in one if pair in other]))
 
 
-def family(findings: Sequence[Finding]) -> list[Finding]:
+def family(findings: Mapping[Any, Finding]) -> dict[Any, Finding]:
     """Findings that stand in one table, corrected for their number."""
-    leads = statistics.corrected([Lead() if one.diverged else one.lead for one in findings])
-    return [one if one.diverged else one._replace(lead=lead) for one, lead in zip(findings, leads, strict=True)]
+    leads = statistics.corrected([Lead() if one.diverged else one.lead for one in findings.values()])
+    pairs = zip(findings.items(), leads, strict=True)
+    return {key: one if one.diverged else one._replace(lead=lead) for (key, one), lead in pairs}
 
 
 def cell_at(found: Sequence[Cell], row: str, column: str | None = None) -> Cell:
     """One of a table's cells, by the names of its row and column; of a single column without that."""
-    columns = list(dict.fromkeys(cell.column for cell in found))
-    if column is None and len(columns) > 1:
-        raise ReportError(f"{found[0].table} has several columns; choose one of {', '.join(columns)}.")
-    for cell in found:
-        if (cell.row, cell.column) == (row, column or columns[0]):
-            return cell
-    known = ", ".join(f"{cell.row} | {cell.column}" for cell in found)
-    raise ReportError(f"{found[0].table} has no row {row!r} with column {column or columns[0]!r}; there are {known}.")
+    at = [cell for cell in found if cell.row == row and column in (None, cell.column)]
+    if len(at) == 1:
+        return at[0]
+    known = ", ".join(f"{cell.row} | {cell.column}" for cell in at or found)
+    raise ReportError(f"{found[0].table} has no single cell {row} | {column or 'any column'}; there are {known}.")
 
 
 def lead(table: Named, a: str, b: str, column: str | None = None, *, ledger: Ledger = None) -> str:
@@ -109,70 +95,58 @@ def gaps(table: sweep.Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str
 
     That is the table's baseline, else FedAvg, else the first row; of several rows of FedAvg the first on the same splits.
     """
-    rules = (
-        lambda cell: cell.label == (table.baseline or "FedAvg"),
-        lambda cell: cell.job.settings.method == "FedAvg",
-        lambda cell: cell.row == found[0].row,
-    )
-    some = [[cell for cell in found if rule(cell)] for rule in rules]
-    others = next((of for of in some if 0 < len(of) < len(found)), some[-1])
-    made = {}
+    named = [cell for cell in found if cell.label == (table.baseline or "FedAvg")]
+    averages = [cell for cell in found if cell.job.settings.method == "FedAvg"]
+    first = [cell for cell in found if cell.row == found[0].row]
+    others, made = next((of for of in (named, averages) if 0 < len(of) < len(found)), first), {}
     for cell in (cell for cell in found if cell not in others and cell.of.compared):
         pairs = [compare(cell, other) for other in others if other.column == cell.column]
-        if pair := next((pair for pair in pairs if pair.lead.seeds), None):
-            made[cell.row, cell.column] = pair
+        made |= {(cell.row, cell.column): pair for pair in pairs[::-1] if pair.lead.seeds}  # noqa: B035 (the first)
     name = others[0].label if len({cell.row for cell in others}) == 1 else others[0].job.settings.method
-    return name, dict(zip(made, family([*made.values()]), strict=True))
-
-
-# --- claims -----------------------------------------------------------------------------------------------------------
+    return name, family(made)
 
 
 class Claim(NamedTuple):
-    """What a paper says, with the printed lead in its direction, and what is found, the paper's own setting first."""
+    """What a paper says, and what is found, the paper's own setting first."""
 
     entry: Mapping[str, Any]  # of the file: ``claim`` and ``where``; ``short``, ``main`` and ``reason`` if there are
-    printed: float | None
     findings: list[Finding]
+
+    @property
+    def printed(self) -> float | None:
+        """The printed lead, in the direction of the claim."""
+        both = ((a.printed, b.printed, a.of.sign) for a, b, _ in self.findings)
+        return next((sign * (a - b) for a, b, sign in both if None not in (a, b)), None)
 
     @property
     def told(self) -> list[Finding]:
         """Those with runs. The first, nearest to the paper, counts; short runs and small data stand behind it."""
         return [finding for finding in self.findings if finding.lead.seeds] or self.findings[:1]
 
-    @property
-    def beside(self) -> float | None:
-        """The printed lead, if what counts is on the same data: on others its size is none to compare with."""
-        return self.printed if self.told[0].dataset == self.findings[0].dataset else None
+    def on_its_data(self, finding: Finding) -> bool:
+        """Whether a finding is on the same data as the paper's own: on others the printed size is none to compare with."""
+        return finding.ahead.job.settings.dataset == self.findings[0].ahead.job.settings.dataset
 
     @property
     def verdict(self) -> str:
         """Of the finding that counts."""
-        said = self.told[0].verdict(self.beside)
+        said = self.told[0].verdict(self.printed if self.on_its_data(self.told[0]) else None)
         return said.replace("ahead", "right sign").replace("behind", "the other way round")
-
-    @property
-    def word(self) -> str:
-        """The verdict in one word."""
-        return statistics.word(self.told[0].lead, self.beside)
 
     def setting(self, finding: Finding, *, brief: bool = False) -> str:
         """On which data and settings a finding rests, where these are not the paper's; in ``brief`` the main ones."""
-        same, embedded = finding.dataset == self.findings[0].dataset, finding.dataset in catalog.EMBEDDED
-        told = ["other images"] * bool(finding.ahead.data("note")) if same else [catalog.facts_of(finding.dataset).title]
-        told += [in_words(text) for text in finding.deviations if not embedded]
-        told = [text.partition(" instead")[0].removeprefix("model ") for text in told[:2]] if brief else told
+        dataset = finding.ahead.job.settings.dataset
+        other = ["other images"] if finding.ahead.note else []
+        other = other if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
+        told = other + [in_words(text) for text in finding.deviations if dataset not in catalog.EMBEDDED]
+        told = [text.partition(" instead")[0] for text in told[:2]] if brief else told
         return ", ".join(told) or "the paper's setting"
 
 
 @functools.cache
-def _described(file: Path) -> dict[str, dict[str, Any]]:
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
-
-
-def described() -> dict[str, dict[str, Any]]:
+def described(file: Path = CLAIMS) -> dict[str, dict[str, Any]]:
     """``data/claims.yaml``: of each paper its claims, and the tables of ``side by side``."""
-    return _described(CLAIMS)
+    return yaml.safe_load(file.read_text(encoding="utf-8"))
 
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
@@ -182,21 +156,20 @@ def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> 
     """
     if paper == SIDE or paper not in described():
         raise ReportError(f"There are no claims of {paper!r}; there are those of {', '.join(described().keys() - {SIDE})}.")
-    made = []
-    for i, entry in enumerate(described()[paper]["claims"], 1):
+    made: dict[tuple[int, int], Finding] = {}
+    entries = described()[paper]["claims"]
+    for i, entry in enumerate(entries):
         try:
-            findings = []
-            for place in (entry | ({"table": one} if isinstance(one, str) else one) for one in entry["runs"]):
+            for j, one in enumerate(entry["runs"]):
+                place = entry | ({"table": one} if isinstance(one, str) else one)
                 cells = found[place["table"]] if found is not None else cells_of(place["table"])
                 a, b = (cell_at(cells, place[side], place["column"]) for side in ("ahead", "behind"))
-                findings.append(compare(a, b, a.of.sign))
-            both = (a.of.sign * (a.printed - b.printed) for a, b, _ in findings if None not in (a.printed, b.printed))
-            made.append(Claim(entry, next(both, None), findings))
+                made[i, j] = compare(a, b, a.of.sign)
         except (KeyError, TypeError, ReportError) as error:
             what = f"there is no {error}." if isinstance(error, KeyError) else error
-            raise ReportError(f"data/claims.yaml, {paper}, claim {i}: {what}") from error
-    every = iter(family([finding for claim in made for finding in claim.findings]))
-    return [claim._replace(findings=[next(every) for _ in claim.findings]) for claim in made]
+            raise ReportError(f"data/claims.yaml, {paper}, claim {i + 1}: {what}") from error
+    judged = family(made)
+    return [Claim(entry, [judged[key] for key in judged if key[0] == i]) for i, entry in enumerate(entries)]
 
 
 def side_by_side(found: Mapping[str, Sequence[Cell]]) -> dict[tuple[str, str], Finding]:
@@ -206,4 +179,4 @@ def side_by_side(found: Mapping[str, Sequence[Cell]]) -> dict[tuple[str, str], F
         baseline = cell_at(found[name], told["baseline"], told["column"])
         others = [cell for cell in found[name] if cell.column == told["column"] and cell.row != told["baseline"]]
         made |= {(name, cell.row): compare(cell, baseline) for cell in others}
-    return dict(zip(made, family([*made.values()]), strict=True))
+    return family(made)

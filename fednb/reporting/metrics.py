@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import yaml
 
+from fednb import evaluation
 from fednb.experiments.sweep import Table
 
 Record = Mapping[str, Any]
@@ -65,10 +66,11 @@ class Measure:
         return f"{value:{'+' if self.signed else ''}.{self.decimals}f}"
 
 
-def _of_clients(run: Record) -> Sequence[float] | None:
-    """Each client on images like its own: expected from its mix of classes, or on test images that are its own."""
+def _of_clients(run: Record, summary: Callable[[Sequence[float]], float]) -> float | None:
+    """Of each client on images like its own: expected from its mix of classes, or on test images that are its own."""
     own_images = "test_sizes" in run.get("partition", {})
-    return run["final"].get("clients/own mix", run["final"].get("clients") if own_images else None)
+    accuracies = run["final"].get("clients/own mix", run["final"].get("clients") if own_images else None)
+    return None if accuracies is None else float(summary(accuracies))
 
 
 def _counted_on(run: Record) -> float | None:
@@ -82,13 +84,12 @@ def _counted_on(run: Record) -> float | None:
     return float(running[:, 1].mean())
 
 
-def _curve(run: Record) -> Sequence[float | None]:
-    return run["metrics"]["accuracy"]
-
-
 def _rounds(run: Record, target: float) -> float:
-    evaluated = ((t, accuracy) for t, accuracy in enumerate(_curve(run), 1) if accuracy is not None)
-    return next((t for t, accuracy in evaluated if accuracy >= target), math.inf)
+    return evaluation.rounds_to(run["metrics"]["accuracy"], target) or math.inf
+
+
+def _to_baseline(run: Record, baseline: Record) -> float:
+    return _rounds(run, baseline["metrics"]["accuracy"][-1])
 
 
 def _megabytes(run: Record, rounds: float) -> float:
@@ -97,31 +98,27 @@ def _megabytes(run: Record, rounds: float) -> float:
     return math.inf if rounds == math.inf else float(sent[int(rounds) - 1])
 
 
-def _seconds(run: Record) -> float:
+def _seconds(run: Record, baseline: Record | None = None) -> float | None:
     # the median: a round in which the machine did something else counts no more than another, nor does MOON's first
-    return median(run["metrics"]["seconds"])
-
-
-def _seconds_ratio(run: Record, baseline: Record) -> float | None:
-    alike = all(run.get(name) == baseline.get(name) for name in ("device", "workers"))
-    return _seconds(run) / _seconds(baseline) if alike else None
+    alike = baseline is None or all(run.get(name) == baseline.get(name) for name in ("device", "workers"))
+    return median(run["metrics"]["seconds"]) / (_seconds(baseline) if baseline else 1.0) if alike else None
 
 
 _READ: dict[str, Read] = {  # of other measures what is recorded under their names after the last round
-    "halfway": lambda run, _: _curve(run)[max(len(_curve(run)) // 2, 1) - 1],
+    "halfway": lambda run, _: (curve := run["metrics"]["accuracy"])[max(len(curve) // 2, 1) - 1],
     "accuracy/counted on": lambda run, _: _counted_on(run),
     "lead": lambda run, baseline: run["final"]["accuracy"] - baseline["final"]["accuracy"],
-    "client mean": lambda run, _: None if (each := _of_clients(run)) is None else float(np.mean(each)),
-    "worst client": lambda run, _: None if (each := _of_clients(run)) is None else min(each),
+    "client mean": lambda run, _: _of_clients(run, np.mean),
+    "worst client": lambda run, _: _of_clients(run, min),
     "worst domain": lambda run, _: min(run["final"].get("groups", {}).values(), default=None),
     "rounds_to_target": _rounds,
-    "rounds_to_baseline": lambda run, baseline: _rounds(run, _curve(baseline)[-1]),
+    "rounds_to_baseline": _to_baseline,
     "bytes_to_target": lambda run, target: _megabytes(run, _rounds(run, target)),
-    "speedup": lambda run, baseline: len(_curve(baseline)) / _rounds(run, _curve(baseline)[-1]),
+    "speedup": lambda run, baseline: len(baseline["metrics"]["accuracy"]) / _to_baseline(run, baseline),
     "up_numbers": lambda run, _: run["metrics"]["up_numbers"][-1] / 1e3,
     "client_memory": lambda run, _: held[-1] / 1e3 if (held := run["metrics"].get("held_bytes")) else None,
     "median_seconds": lambda run, _: _seconds(run),
-    "seconds_ratio": _seconds_ratio,
+    "seconds_ratio": _seconds,
 }
 MEASURES: dict[str, dict[str, Any]] = yaml.safe_load(
     (Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8")

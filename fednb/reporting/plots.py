@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 
 from fednb import plots
 from fednb.experiments.sweep import Table
-from fednb.reporting import comparisons
+from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import Claim
 from fednb.reporting.metrics import ReportError
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of, table_of
@@ -106,13 +106,11 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
         if drawn.size:
             ax.plot(drawn.agg(lambda seeds: found[0].of.summary([*seeds.dropna()])), marker="osD^v"[i % 5], **look)
             ax.fill_between(drawn.columns, drawn.min(), drawn.max(), alpha=0.2, linewidth=0, color=look["color"])
-        ax.plot(known.keys(), known.values(), "osD^v"[i % 5], mfc="none", ms=9, color=look["color"])
+        if known:
+            ax.plot(known.keys(), known.values(), "osD^v"[i % 5], mfc="none", ms=9, color=look["color"])
     if any(cell.printed is not None for cell in found):
         ax.plot([], [], "o", color="0.4", mfc="none", ms=9, label="printed in the paper")
     return _finished(ax)
-
-
-# --- claims -----------------------------------------------------------------------------------------------------------
 
 
 def glance(paper: str, ax: Axes | None = None) -> Axes:
@@ -120,46 +118,45 @@ def glance(paper: str, ax: Axes | None = None) -> Axes:
 
     What counts has the 95 % interval over seeds and a word at the right; short runs stand below it, paler.
     """
-    return draw([(claim, plots.colour(paper)) for claim in comparisons.claims_of(paper) if "short" in claim.entry], ax)
+    return draw([(paper, claim) for claim in comparisons.claims_of(paper) if "short" in claim.entry], ax)
 
 
-def draw(claims: Sequence[tuple[Claim, str]], ax: Axes | None = None) -> Axes:
-    """Draw leads in points, a line per claim, in these colours."""
+def draw(claims: Sequence[tuple[str, Claim]], ax: Axes | None = None) -> Axes:
+    """Draw the leads of claims in points, a line for each, in the colour of its paper."""
     ax = ax or plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ends, hollow = [0.0], {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}
-    for y, (claim, colour) in enumerate(claims):
-        best = claim.told[0]
-        shown = [best, *(one for one in claim.told[1:] if one.dataset == best.dataset)]
+    hollow, pale = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}, {"ms": 4, "alpha": 0.45}
+    ends = [0.0]
+    for y, (paper, claim) in enumerate(claims):
+        best, *others = claim.told
+        shown = [best, *(one for one in others if claim.on_its_data(one))]
         for i, lead in enumerate(one.lead for one in shown if one.lead.mean is not None):
-            width, look = None if lead.seeds == 1 else [[lead.half]] * 2, {"ms": 4, "alpha": 0.45} if i else {"ms": 8}
-            ax.errorbar(lead.mean, y + 0.22 * i, xerr=width, fmt="o", color=colour, capsize=3, **look)
+            width, look = [[lead.half]] * 2 if lead.seeds > 1 else None, pale if i else {"ms": 8}
+            ax.errorbar(lead.mean, y + 0.22 * i, xerr=width, fmt="o", color=plots.colour(paper), capsize=3, **look)
             ends += [lead.mean] if i or not width else [lead.mean - lead.half, lead.mean + lead.half]
         if claim.printed is not None:
             ax.plot(claim.printed, y, "o", zorder=3, **hollow)
             ends.append(claim.printed)
-        at_right = {"x": 1.02, "transform": ax.get_yaxis_transform()}
         runs = f"{claim.setting(best, brief=True)}, {best.lead.seeds} seed{'s' * (best.lead.seeds > 1)}"
-        ax.text(y=y, s=claim.word, va="bottom", size="small", weight="bold" if best.lead.judged else "normal", **at_right)
-        ax.text(y=y + 0.06, s=runs if best.lead.seeds else "", va="top", size="x-small", color="0.4", **at_right)
+        at, weight = {"x": 1.02, "transform": ax.get_yaxis_transform()}, "bold" if best.lead.judged else "normal"
+        ax.text(y=y, s=statistics.word(claim.verdict), va="bottom", size="small", weight=weight, **at)
+        ax.text(y=y + 0.06, s=runs * bool(best.lead.seeds), va="top", size="x-small", color="0.4", **at)
     pad = 0.12 * (max(ends) - min(ends)) or 1.0
     ax.set(xlim=(min(ends) - pad, max(ends) + pad), ylim=(len(claims) - 0.4, -0.6), xlabel="lead in points of accuracy")
-    ax.set_yticks(range(len(claims)), [claim.entry["short"] for claim, _ in claims])
+    ax.set_yticks(range(len(claims)), [claim.entry["short"] for _, claim in claims])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", alpha=0.3)
     ax.plot([], [], "o", label="printed", **hollow)
     ax.errorbar([], [], xerr=[], fmt="o", color="0.4", ms=8, capsize=3, label="measured, 95 % interval over seeds")
-    ax.plot([], [], "o", ms=4, color="0.4", alpha=0.45, label="shorter runs")
+    ax.plot([], [], "o", color="0.4", label="shorter runs", **pale)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small", handletextpad=0.4)
     return ax
 
 
 def figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:
     """The report's figures as SVG by name: each paper's claims at a glance, and the main ones of all papers."""
-    shown = {
-        paper: [(claim, plots.colour(paper)) for claim in own if "short" in claim.entry] for paper, own in claims.items()
-    }
-    shown["glance"] = [pair for own in shown.values() for pair in own if pair[0].entry.get("main")]
+    shown = {paper: [(paper, claim) for claim in own if "short" in claim.entry] for paper, own in claims.items()}
+    shown["glance"] = [pair for own in shown.values() for pair in own if "main" in pair[1].entry]
     made = {}
     with plt.rc_context():
         plots.style()

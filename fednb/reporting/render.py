@@ -9,7 +9,7 @@ import functools
 import os
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,15 +19,13 @@ import pandas as pd
 from fednb import ROOT, papers
 from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, statistics
-from fednb.reporting.comparisons import SIDE, in_words
+from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import ReportError, measure
 from fednb.reporting.reported import original
 from fednb.reporting.tables import Cell, cells_of, cells_of_tables, table_of
 
 if TYPE_CHECKING:
     from IPython.display import Markdown
-
-# --- words ------------------------------------------------------------------------------------------------------------
 
 
 def measured(cell: Cell) -> str:
@@ -42,37 +40,27 @@ def command(cell: Cell) -> str:
     """The one line that makes the first run of a cell again: with the sweep's parameters, all of which the notebook has."""
     given = {"method": cell.job.settings.method, "dataset": cell.job.settings.dataset} | cell.job.parameters
     words = [f"{name}={value}" for name, value in given.items() if value is not None and name != "seed"]
-    return f"python -m fednb run {cell.job.notebook} {' '.join(words)} seed={cell.seeds[0]}"
+    return f"python -m fednb run {cell.job.notebook} {' '.join(words)} seed={(cell.seeds or [cell.job.settings.seed])[0]}"
 
 
-def by_rows(found: Sequence[Cell], texts: Callable[[Cell], Iterable[str]]) -> str:
-    """What holds for the cells of a table, each thing said once, and of which rows unless it is all."""
-    told = [(text, cell.row, cell.column) for cell in found for text in texts(cell) if text]
+def by_rows(found: Sequence[Cell], name: str) -> str:
+    """What holds for the cells of a table (their ``deviations``, say), each once, and of which rows unless it is all."""
+    told: dict[str, list[Cell]] = {}
+    for cell in found:
+        texts = map(in_words, cell.deviations) if name == "deviations" else [getattr(cell, name).replace("_", " ")]
+        for text in filter(None, texts):
+            told.setdefault(text, []).append(cell)
     size, alike = Counter(cell.row for cell in found), {}
-    for text, some in pd.DataFrame(told, columns=["text", "row", "column"]).groupby("text", sort=False):
-        of_rows = some.groupby("row", sort=False)["column"]
-        rows = [row if len(of) == size[row] else f"{row} | {', '.join(of)}" for row, of in of_rows]
-        alike.setdefault("; ".join(rows), []).append(text)
+    for text, cells in told.items():
+        count = Counter(cell.row for cell in cells)
+        names = (cell.row if count[cell.row] == size[cell.row] else f"{cell.row} | {cell.column}" for cell in cells)
+        alike.setdefault("; ".join(dict.fromkeys(names)), []).append(text)
     return "; ".join(", ".join(some) + f" ({rows})" * (rows != "; ".join(size)) for rows, some in alike.items())
 
 
-def notes(table: sweep.Table, found: Sequence[Cell]) -> list[str]:
-    """What has to be known of a table's cells, each thing said once."""
-    kinds: dict[str, Callable[[Cell], Iterable[str]]] = {
-        "Reduced": lambda cell: map(in_words, cell.deviations),
-        "Not the published data": lambda cell: [cell.data("note")],
-        "Of the data": lambda cell: [cell.data("remark")],
-        "Tuned on the test set": lambda cell: [cell.choice.replace("_", " ")],
-    }
-    told = {kind: by_rows(found, texts) for kind, texts in kinds.items()}
-    if any(cell.place.std is not None for cell in found):
-        told["The paper's ±"] = original(table.printed)["", ""]["std_is"].rstrip(".")
-    return [f"{kind}: {text}." for kind, text in told.items() if text] + [
-        *{cell.of.rule: 0 for cell in found if cell.of.rule}
-    ]
-
-
-# --- tables -----------------------------------------------------------------------------------------------------------
+def tally(claims: Iterable[Claim]) -> str:
+    """How often there is which verdict, such as ``3 smaller, 1 reversed``."""
+    return ", ".join(f"{n} {word}" for word, n in Counter(statistics.word(one.verdict) for one in claims).most_common())
 
 
 def grid(frame: pd.DataFrame) -> str:
@@ -136,10 +124,7 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
             rest = line.reindex(["over clients", "verdict", "seeds"]).to_dict()
             made.append({row: name} | {cell.column: measured(cell) for cell in cells} | rest)
         told = pd.DataFrame(made)
-    return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told), notes=notes(table, some))
-
-
-# --- in notebooks, from the committed records, so that a test run prints the same --------------------------------------
+    return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
 
 def _shown(text: str) -> Markdown:
@@ -172,9 +157,8 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     told = lines(table, [cell for cell in found if cell.runs]).drop(columns="paper's ±") if some else pd.DataFrame()
     told = told if rows is None else told[told.iloc[:, 0].isin(rows)]
     alike = len(told) and told["seeds"].nunique() == 1
-    reduced = [note for note in notes(table, some) if note.startswith("Reduced")]
     values = {"grid": grid(told.drop(columns="seeds") if alike else told), "seeds": told["seeds"].iloc[0] if alike else ""}
-    return _shown(_fill("compact", table=table, notes=reduced, page=_page(name), **values))
+    return _shown(_fill("compact", table=table, some=some, page=_page(name), **values))
 
 
 def claims(paper: str) -> Markdown:
@@ -187,15 +171,12 @@ def overview(names: Iterable[str]) -> Markdown:
     return _shown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
 
 
-# --- all of it --------------------------------------------------------------------------------------------------------
-
-
 @functools.cache
 def _templates() -> jinja2.Environment:
     made = jinja2.Environment(loader=jinja2.PackageLoader("fednb.reporting"), undefined=jinja2.StrictUndefined)
     made.trim_blocks = made.lstrip_blocks = made.keep_trailing_newline = True
-    made.globals |= {"command": command, "measure": measure, "measured": measured, "original": original}
-    made.globals["statistics"] = statistics
+    known = (by_rows, command, measure, measured, original, tally)
+    made.globals |= {one.__name__: one for one in known} | {"statistics": statistics}
     return made
 
 
@@ -219,10 +200,11 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         some = [table for table in own if any(cell.runs for cell in found[table.name])]
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
-    cells = pd.DataFrame(
-        [vars(cell) | {"verdict": cell.verdict, "values": cell.values} for of in found.values() for cell in of]
-    )
-    files[out / "cells.csv"] = cells.drop(columns=["job", "runs", "told", "label"]).to_csv(index=False, lineterminator="\n")
+    every = [cell for cells in found.values() for cell in cells]
+    cells = [vars(c) | {"printed": c.printed, "paths": [p.name for p in c.paths], "repeat": command(c)} for c in every]
+    cells = [{k: "; ".join(map(str, v)) if isinstance(v, tuple | list) else v for k, v in cell.items()} for cell in cells]
+    frame = pd.DataFrame(cells).drop(columns=["job", "runs", "told", "label", "place"])
+    files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured
         known = {"lead": lambda table, *rows: comparisons.lead(tables[table], *rows, ledger=records)}

@@ -17,9 +17,8 @@ WITHIN_POINTS = 1.0  # so far from the printed value is near enough
 _PARTS = {0.0: "hardly any of", 0.1: "a tenth of", 0.2: "a fifth of", 0.25: "a quarter of", 1 / 3: "a third of"}
 _PARTS |= {0.5: "half of", 2 / 3: "two thirds of", 0.75: "three quarters of", 1.0: "about"}
 # a verdict in one word, by what it has in it
-_WORDS = {"no difference": "not shown", "as printed": "as printed", "other way": "reversed", "behind": "reversed"}
-_WORDS |= {"about": "about as printed", "times": "larger", "far beyond": "larger", "right sign": "smaller"}
-_WORDS |= {"ahead": "right sign"}
+_WORDS = {"no difference": "not shown", "as printed": "as printed", "other way": "reversed", "about": "about as printed"}
+_WORDS |= {"of the printed": "smaller", "times": "larger", "far beyond": "larger"}
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -31,16 +30,13 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 class Lead(NamedTuple):
-    """By how much one is ahead of another: number of pairs, mean difference, half width of its interval, and p value.
-
-    The mean is None without a pair, or if a run never got there. ``among`` says of how many comparisons p is corrected.
-    """
+    """By how much one is ahead of another."""
 
     seeds: int = 0
-    mean: float | None = None
-    half: float = float("nan")
+    mean: float | None = None  # without a pair, or if a run never got there
+    half: float = float("nan")  # width of the interval
     p: float = float("nan")
-    among: int = 1
+    among: int = 1  # so many comparisons p is corrected for
 
     @property
     def judged(self) -> bool:
@@ -101,10 +97,9 @@ def verdict(lead: Lead, printed: float | None = None) -> str:
     return size if lead.shown else f"{size}; not certain among {lead.among} comparisons"
 
 
-def word(lead: Lead, printed: float | None = None) -> str:
-    """The verdict in one word, for a figure."""
-    said = verdict(lead, printed)
-    return next((short for part, short in _WORDS.items() if part in said), said)
+def word(verdict: str) -> str:
+    """A verdict in one word, for a figure."""
+    return next((short for part, short in _WORDS.items() if part in verdict), verdict.removeprefix("indicative: "))
 
 
 def beside(values: Sequence[float], printed: float) -> str:

@@ -22,11 +22,7 @@ Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each
 
 
 class Run(NamedTuple):
-    """A run in a cell that it is in; path, record and state are None if it is not recorded.
-
-    A finished run whose measure lacks its baseline has the state ``without baseline``, one whose record does not have the
-    measure ``not measured``.
-    """
+    """A run in a cell that it is in; path, record and state are None if it is not recorded."""
 
     label: str  # of its row
     column: str
@@ -35,7 +31,7 @@ class Run(NamedTuple):
     job: sweep.Job
     path: Path | None = None
     record: Record | None = None
-    state: str | None = None
+    state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
     value: float | None = None  # of finished runs
 
     @property
@@ -53,16 +49,24 @@ class Cell:
     row: str  # the label, and what else tells its runs apart from others in that place
     column: str
     measure: str
-    job: sweep.Job  # one of the runs, for its settings
     told: tuple[tuple[str, Any], ...]
-    runs: tuple[Run, ...]  # that are recorded
+    job: sweep.Job  # one of the runs, for its settings
+    runs: tuple[Run, ...]  # that are recorded; of these, in their order:
+    seeds: tuple[int, ...]
+    statuses: tuple[str, ...]
+    paths: tuple[Path, ...]
+    note: str  # what is not the published data
+    remark: str  # what else has to be known of them
     expected: int  # runs, recorded or not
     stale: int
     values: tuple[float, ...]  # of the finished runs
-    mean: float | None  # of these; for some measures the median
-    place: reported.Place = reported.Place()  # noqa: RUF009 (it cannot change)
-    deviations: tuple[str, ...] = ()  # from the paper's setting
-    choice: str = ""  # of ``best_of``
+    mean: float | None  # for some measures the median
+    half: float | None  # width of the interval of the mean; NaN for one run
+    spread: float | None  # standard deviation over clients, mean over the finished runs; of personal models only
+    place: reported.Place  # what is printed there
+    deviations: tuple[str, ...]  # from the paper's setting
+    choice: str  # of ``best_of``
+    verdict: str  # on the printed value; empty if there is none, or the runs are others
 
     @property
     def of(self) -> Measure:
@@ -75,51 +79,10 @@ class Cell:
         return self.place.value
 
     @property
-    def paths(self) -> tuple[Path, ...]:
-        """The records of its runs."""
-        return tuple(run.path for run in self.runs)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Of all recorded runs."""
-        return tuple(run.job.settings.seed for run in self.runs)
-
-    @property
-    def statuses(self) -> tuple[str, ...]:
-        """What became of all recorded runs."""
-        return tuple(run.state for run in self.runs)
-
-    @property
     def by_pair(self) -> dict[tuple[int, str], float]:
         """The values of the finished runs by seed and split."""
         finished = [run for run in self.runs if run.value is not None]
         return {(run.job.settings.seed, run.record.get("partition", {}).get("hash", "")): run.value for run in finished}
-
-    @property
-    def spread(self) -> float | None:
-        """Standard deviation over clients, mean over the finished runs; of personal models only."""
-        known = [run.record["final"].get("accuracy_std") for run in self.runs if run.value is not None]
-        return statistics.interval(known)[0] if known and None not in known else None
-
-    @property
-    def half(self) -> float | None:
-        """Half width of the interval of the mean, NaN for one run; None without a value, or for a median."""
-        return statistics.interval(self.values)[1] if self.values and not self.of.median else None
-
-    @property
-    def verdict(self) -> str:
-        """What it says about the printed value; empty where there is nothing to judge: none printed, or another setting."""
-        if not self.values:
-            return next((kind for kind in ("diverged", "failed", *self.statuses) if kind in self.statuses), "not run")
-        judged = self.of.judged and self.printed is not None and not (self.deviations or self.data("note"))
-        return statistics.beside(self.values, self.printed) if judged else ""
-
-    def data(self, name: str) -> str:
-        """What is not the published data (``note``), or what else has to be known of them (``remark``)."""
-        return "; ".join(dict.fromkeys(filter(None, (run.record["dataset"].get(name) for run in self.runs))))
-
-
-# --- from the ledger --------------------------------------------------------------------------------------------------
 
 
 def found_in(ledger: Ledger) -> Found:
@@ -174,7 +137,7 @@ def _cells(table: sweep.Table, runs: Sequence[Run]) -> list[Cell]:
     flat = [job.settings.flat() for job in table.jobs]
     # what a table without an original varies is told by its rows and columns
     seen = set() if table.printed else {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}
-    return [_beside_printed(table, [_cell(table, some) for some in of.values()], seen) for of in places.values()]
+    return [_cell(table, list(of.values()), seen) for of in places.values()]
 
 
 def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
@@ -187,42 +150,61 @@ def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
     if value is not None:
         return run._replace(value=float(value))
     if how.needs != "baseline" and not how.optional:
-        every = run.record["settings"].get("evaluate_every")
-        why = f": it was evaluated after every {every} rounds and the last" if every else ""
-        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}{why}.")
+        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}: it was not evaluated then.")
     return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
-def _cell(table: sweep.Table, runs: Sequence[Run]) -> Cell:
-    """A cell with nothing printed beside it."""
-    label, column, told, _, job, *_ = runs[0]
-    name, values = table.measure_of(column), tuple(run.value for run in runs if run.value is not None)
+def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
+    """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
+    how = measure(name := table.measure_of(candidates[0][0].column))
+    finished = [runs for runs in candidates if _values(runs)]
+    some = finished or [runs for runs in candidates if any(run.counts for run in runs)] or candidates
+    chosen = (min if how.lower else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
+    (label, column, told, _, job, *_), runs = chosen[0], [run for run in chosen if run.counts]
+    place, deviations, choice = _beside(table, chosen[0], len(finished), len(candidates))
+    deviations = tuple(text for text in deviations if text.split(" ")[0] not in seen)
+    values, statuses = _values(runs), tuple(run.state for run in runs)
+    spreads = [run.record["final"].get("accuracy_std") for run in runs if run.value is not None]
+    of_data = {key: dict.fromkeys(run.record["dataset"].get(key) for run in runs) for key in ("note", "remark")}
+    of_data = {key: "; ".join(filter(None, texts)) for key, texts in of_data.items()}
+    judged = values and how.judged and place.value is not None and not deviations and not of_data["note"]
     return Cell(
         table=table.name,
         label=label,
         row=", ".join([label, *(f"{name.replace('_', ' ')} {value}" for name, value in told)]),
         column=column,
         measure=name,
-        job=job,
         told=told,
-        runs=tuple(run for run in runs if run.counts),
-        expected=len(runs),
-        stale=sum(run.state == "stale" for run in runs),
-        values=values,
-        mean=measure(name).summary(values) if values else None,
+        job=job,
+        runs=tuple(runs),
+        seeds=tuple(run.job.settings.seed for run in runs),
+        statuses=statuses,
+        paths=tuple(run.path for run in runs),
+        expected=len(chosen) if runs else sum(map(len, candidates)),
+        stale=sum(run.state == "stale" for runs in candidates for run in runs),
+        values=tuple(values),
+        mean=how.summary(values) if values else None,
+        half=statistics.interval(values)[1] if values and not how.median else None,
+        spread=statistics.interval(spreads)[0] if spreads and None not in spreads else None,
+        place=place,
+        deviations=deviations,
+        choice=choice,
+        verdict=statistics.beside(values, place.value) if judged else "",
+        **of_data,
     )
 
 
-def _beside_printed(table: sweep.Table, candidates: Sequence[Cell], seen: set[str]) -> Cell:
-    """The cell of a place with what is printed there; of several for values of ``best_of`` the best."""
-    finished = [cell for cell in candidates if cell.values]
-    best = (min if candidates[0].of.lower else max)(finished, key=lambda cell: cell.mean, default=None)
-    shown = best or next((cell for cell in candidates if cell.runs), candidates[0])
-    asked = shown.job.settings
-    if shown.measure == "halfway":  # the run is read as one of half its length
+def _values(runs: Sequence[Run]) -> list[float]:
+    return [run.value for run in runs if run.value is not None]
+
+
+def _beside(table: sweep.Table, run: Run, finished: int, candidates: int) -> tuple[reported.Place, list[str], str]:
+    """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
+    asked, how = run.job.settings, measure(table.measure_of(run.column))
+    if table.measure_of(run.column) == "halfway":  # the run is read as one of half its length
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()
-    place = reported.place(table, shown.label, shown.column, shown.of, own)
+    place = reported.place(table, run.label, run.column, how, own)
     # neither what the paper varies in the table nor what it tuned is a deviation
     given = {axis.parameter: own.get(axis.parameter) for axis in (table.rows, table.columns) if table.printed} | place.stated
     tuned = {name: grid for name, grid in given.items() if isinstance(grid, list) and name in own}
@@ -231,34 +213,22 @@ def _beside_printed(table: sweep.Table, candidates: Sequence[Cell], seen: set[st
     for name, values in tuned.items():
         if own[name] not in values:
             told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, values))}")
-        elif finished and len(finished) < len(values):
-            told.append(f"{name} chosen from {len(finished)} instead of {len(values)} values")
-    name, count = table.best_of, len(tuned.get(table.best_of, candidates))
-    rest = f" (of {count})" if count > len(finished) else ""
-    return replace(
-        shown,
-        expected=shown.expected if shown.runs else sum(cell.expected for cell in candidates),
-        stale=sum(cell.stale for cell in candidates),
-        place=place,
-        deviations=tuple(text for text in told if text.split(" ")[0] not in seen),
-        choice=f"{name} {own[name]}, the best of {len(finished)} values{rest}"
-        if name in own and count > 1 and finished
-        else "",
-    )
+        elif 0 < finished < len(values):
+            told.append(f"{name} chosen from {finished} instead of {len(values)} values")
+    count = len(tuned[table.best_of]) if table.best_of in tuned else candidates
+    rest = f" (of {count})" if count > finished else ""
+    chosen = table.best_of in own and count > 1 and finished
+    return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 
-# --- by name, for notebooks -------------------------------------------------------------------------------------------
-
-
-@functools.lru_cache(maxsize=4)  # to read the files means to check each run in them
-def _tables(folder: Path, changed: int, runs: Path) -> dict[str, sweep.Table]:
+@functools.cache  # to read the files means to check each run in them
+def _tables(folder: Path, runs: Path) -> dict[str, sweep.Table]:
     return sweep.read(folder)
 
 
 def table_of(name: str) -> sweep.Table:
     """Table ``name`` of the sweep files."""
-    folder = papers.folder() / "sweeps"
-    tables = _tables(folder, max(file.stat().st_mtime_ns for file in folder.glob("*.yaml")), runs_folder())
+    tables = _tables(papers.folder() / "sweeps", runs_folder())
     if name not in tables:
         raise ReportError(f"There is no table {name!r}: {settings.known(name, tables)}")
     return tables[name]

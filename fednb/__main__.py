@@ -193,10 +193,8 @@ def _report(args: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
-    results, out = reporting.read(papers.folder() / "sweeps", folder), (args.out or folder.parent).absolute()
-    for name, table in results.tables.items():
-        print(reporting.text(table, results.found[name]), end="\n\n")
-    written = reporting.write_all(results, out)
+    out = (args.out or folder.parent).absolute()
+    written = reporting.write_all(papers.folder() / "sweeps", folder, out)
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
 

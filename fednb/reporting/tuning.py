@@ -1,4 +1,4 @@
-"""What tuning chose: by held-out training images, and by test images."""
+"""What older notebooks call: what tuning chose by held-out and by test images, leads as numbers, public re-runs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,24 @@ import numpy as np
 import pandas as pd
 
 from fednb.experiments import sweep
+from fednb.reporting.comparisons import cell_at, compare
 from fednb.reporting.metrics import ReportError
-from fednb.reporting.tables import Ledger, Named, committed, table_of, tidy
+from fednb.reporting.reported import printed
+from fednb.reporting.tables import Ledger, Named, cells_of, committed, found_in, runs_of, table_of
+
+
+def anchor(source: str, method: str, round: int) -> float:
+    """Test accuracy in percent that a public re-run logged after a round."""
+    return printed(f"{source} log")[method][f"round {round}"]
+
+
+def paired(table: Named, a: str, b: str, column: str | None = None, *, ledger: Ledger = None) -> tuple[float, float, int]:
+    """Mean difference a − b over the seeds that both have, the half width of its interval, and the number of pairs."""
+    found = cells_of(table, ledger)
+    up = compare(cell_at(found, a, column), cell_at(found, b, column)).lead
+    if up.mean is None:
+        raise ReportError(f"{a} and {b} share no finished seed, or a run never got there.")
+    return up.mean, up.half, up.seeds
 
 
 def trials(table: Named, ledger: Ledger = None) -> pd.DataFrame:
@@ -59,8 +75,11 @@ def _runs(table: Named, ledger: Ledger) -> tuple[sweep.Table, pd.DataFrame]:
     if any(job.settings.validation is None for job in table.jobs):
         raise ReportError(f"{table.name} holds out no training images: its runs need the parameter validation.")
     lines = []
-    for run in {run.job.path: run for run in tidy([table], ledger)}.values():
-        record, line = run.record if run.counts else {}, {"row": run.label, "settings": run.told, "job": run.job}
+    for run in {run.job.path: run for run in runs_of(table, found_in(ledger))}.values():
+        record, line = (
+            run.record if run.counts else {},
+            {"row": run.label, "settings": run.told, "job": run.job},
+        )
         final = record.get("final", {}) if run.state == "finished" else {}
         line |= {"seed": run.job.settings.seed, "seconds": record.get("wall_seconds", 0.0)}
         line |= {name: final.get(name, np.nan) for name in ("validation", "accuracy")}

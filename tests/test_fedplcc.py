@@ -11,13 +11,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fccl_plus import (
-    FCCLPlus,
-    cross_correlation,
-    instance_similarity,
-    non_target_divergence,
-    public_batches,
-)
 from fednb.papers.fedplcc import (
     FPL,
     METHODS,

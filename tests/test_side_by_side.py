@@ -4,6 +4,7 @@ import inspect
 import re
 import shutil
 import sys
+from collections import Counter
 
 import nbformat
 import numpy as np
@@ -14,7 +15,7 @@ from fednb.papers.side_by_side import METHODS, FedPrior
 
 from fednb import ROOT, papers
 from fednb import reporting as report
-from fednb.experiments import execute, runner, settings, sweep
+from fednb.experiments import execute, ledger, runner, settings, sweep
 from fednb.federation import FedAvg
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
@@ -144,18 +145,15 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     (table,) = sweep.read(file).values()
     assert "FedMine" in papers.load("07_mine").METHODS
     assert {job.status for job in table.jobs} == {None}
-    job = table.jobs[2]
-    done = execute.make(job.notebook, job.parameters, job.path.name, 1)  # as a sweep does
-    assert done.error is None, done
+    made = execute.make([table.jobs[2]])  # as a sweep does
+    assert made.error is None, made
     for job in table.jobs:
         runner.run(job.settings, papers.load("07_mine").METHODS)
-    report.write_all(report.read(notebooks / "sweeps"), tmp_path)
+    report.write_all(notebooks / "sweeps", ledger.runs_folder(), tmp_path)
     text = (tmp_path / "tables" / "07_mine.md").read_text()
     (line,) = re.findall(r"^\| FedMine \|(.*)\|$", text, re.M)
-    numbers = [value.strip() for value in line.split("|")]
-    assert numbers[-2] == "2 of 2"
-    assert all(re.match(r"[+-]?\d", value) for value in numbers[:-2])
-    assert "FedMine-digits-seed0-" in numbers[-1]
+    assert len(re.findall(r"[+-]?\d+\.\d", line)) >= 6
+    assert "FedMine-digits-seed0-" in line
 
 
 # --- tuning and the final tables
@@ -177,24 +175,23 @@ def test_every_method_has_six_trials_with_the_same_rule_and_budget(tables):
         assert (
             len({(job.settings.num_rounds, job.settings.local_epochs, job.settings.batch_size) for job in table.jobs}) == 1
         )
-        count = report.trials(table, report.committed()).groupby("row").size()
-        assert set(count) == {6}, table.name
-        assert set(count.index) >= COMPARED
+        trials = Counter(cell.label for cell in report.cells_of(table.name))
+        assert set(trials.values()) == {6}, table.name
+        assert trials.keys() >= COMPARED
 
 
 def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
     """Written into the sweep file by hand, so compared with what the records say; not run before these are there."""
-    ledger = report.committed()
     assert len(list(finals(tables))) == 11
     checked = 0
     for tuning, table in finals(tables):
-        done, count = report.recorded(tuning, ledger)
-        if done < count:
-            assert report.recorded(table, ledger)[0] == 0, f"{table.name} has records, but {tuning.name} is not complete."
+        chosen = {}
+        trials = report.cells_of(tuning.name)
+        if any(len(cell.runs) < cell.expected for cell in trials):
+            assert not any(cell.runs for cell in report.cells_of(table.name)), f"{tuning.name} is not complete."
             continue
-        found = report.trials(tuning, ledger)
-        assert found.groupby("row")["chosen"].sum().eq(1).all(), tuning.name
-        chosen = dict(found[found["chosen"]][["row", "settings"]].itertuples(index=False))
+        for cell in sorted((cell for cell in trials if cell.values), key=lambda cell: -cell.mean):
+            chosen.setdefault(cell.label, dict(cell.told))
         for job in table.jobs:
             assert chosen[job.settings.method].items() <= job.settings.flat().items(), (table.name, job.settings.method)
             assert job.settings.seed != 100

@@ -81,7 +81,7 @@ def embedded() -> Content:
 
 
 def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and their numbers in three domains for training, and for test."""
+    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, their numbers in three domains for training, and for test."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

@@ -40,7 +40,7 @@ def methods_of(names: Iterable[str]) -> dict[str, str]:
 def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
     """A row per method; a hyperparameter that only some of them have is theirs, one that none has is a `SweepError`."""
     fields = {name: papers.outline(notebook)[name].__dataclass_fields__ for name, notebook in methods.items()}
-    common = {*settings.FIELDS, "dataset"}
+    common = {*settings.FIELDS, "dataset", "sampled"}
     every = common.union(*fields.values())
     for name in given:
         if name not in every:

@@ -311,22 +311,6 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
     assert all(client.memory == {} for client in fed.clients)
 
 
-@pytest.mark.parametrize("name", WITH_PROTOTYPES)
-def test_a_class_whose_only_holder_is_not_sampled_keeps_its_prototypes(ragged, name, identical):
-    fed = ragged(WITH_PROTOTYPES[name], ([0], [1], [1], [2]), participation=0.5)
-    before, kept = fed.server["prototypes"], 0
-    for t in range(4):
-        sampled = {(0, 1, 1, 2)[client.id] for client in fed.sample(t)}
-        fed.run_round()
-        after = fed.server["prototypes"]
-        for k in set(before["labels"].tolist()) - sampled:
-            assert identical(*(select(p, p["labels"] == k) for p in (before, after)))
-            kept += 1
-        assert set(after["labels"].tolist()) == set(before["labels"].tolist()) | sampled
-        before = after
-    assert kept > 0
-
-
 # --- FCCL+: what a client learns from public images
 
 

@@ -90,13 +90,14 @@ def _sweep(args: argparse.Namespace) -> int:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
     only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
-    chosen = sweep.choose(sweep.read(args.path).values(), only)
+    tables = sweep.read(args.path)
+    chosen = sweep.choose([job for table in tables.values() for job in table.jobs], only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
-    for table in chosen:
-        metrics.check(table)
-        if args.dry_run and table.took:
-            print(f"{table.name}: a run took {table.took}")
+    for name in dict.fromkeys(job.table for job in chosen):
+        metrics.check(tables[name])
+        if args.dry_run and (took := sweep.took(tables[name].jobs)):
+            print(f"{name}: a run took {took}")
     if args.dry_run:
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
@@ -141,8 +142,8 @@ def _list(args: argparse.Namespace) -> int:
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
     sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
-        recorded, todo = sweep.plan([table])
-        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({table.took} a run)" if table.took else ""
+        (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
+        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
         print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
     return 0
 

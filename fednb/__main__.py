@@ -112,20 +112,19 @@ def _sweep(args: argparse.Namespace) -> int:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fednb import ROOT, papers
+    from fednb import papers
     from fednb.experiments import execute, ledger, sweep
 
     if (file := Path(papers.name(args.notebook))).suffix:  # elsewhere: a record does not say whose code made it
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-        if file.is_relative_to(ROOT):
-            os.environ.setdefault("FEDNB_RUNS", str(ROOT / "results" / "runs"))
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in ledger.RESULTS:
         print("This run is recorded already.")
     else:
         sweep.prepare([job])
-        if error := execute.run(job.notebook, job.parameters, execute.environment()):
+        os.environ.update(execute.environment())
+        if error := execute.run(job.notebook, job.parameters):
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
     record = ledger.read(job.path)
@@ -156,12 +155,8 @@ def _report(args: argparse.Namespace) -> int:
     if not folder.is_dir():
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
-    results, out = reporting.read(papers.folder() / "sweeps", folder), (args.out or folder.parent).absolute()
-    there = [name for name, found in results.found.items() if any(cell.statuses for cell in found)]
-    for name in there:
-        print(reporting.text(results.tables[name], results.found[name]), end="\n\n")
-    written = reporting.write_all(results, out)
-    print(f"{len(results.tables) - len(there)} tables more are not run.")
+    out = (args.out or folder.parent).absolute()
+    written = reporting.write_all(reporting.read(papers.folder() / "sweeps", folder), out)
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
 

@@ -169,13 +169,11 @@ def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) ->
             _check_name(parameter, known, "its runs have")
         names = dict.fromkeys(map(axis.name, jobs))
         for label in (*axis.labels.values(), *axis.named):
-            _check_name(label, names, "by their settings its runs have", "row or column")
+            _check_name(label, names, "its runs make", "row or column")
     if "best_of" in entry:
         _check_name(entry["best_of"], known, "its runs have")
     if "baseline" in entry:
-        _check_name(
-            entry["baseline"], dict.fromkeys(map(rows.name, jobs)), "the baseline must be a row, and there is", "row"
-        )
+        _check_name(entry["baseline"], dict.fromkeys(map(rows.name, jobs)), "its runs make", "row")
     told = {key: entry.get(key) for key in ("printed", "baseline", "best_of", "target")}
     told |= {"title": entry["title"], "measure": entry.get("measure", "accuracy")}
     return Table(name=name, notebook=notebook.name, rows=rows, columns=columns, jobs=jobs, file=file, **told)
@@ -185,9 +183,7 @@ def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, 
     grids = [entry["grid"]] if entry.get("grid") else []
     grids += [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in entry.get("runs", ())]
     number = sum(math.prod(map(len, grid.values())) for grid in grids)
-    _check(
-        1 <= number <= MOST_RUNS, f"it must have from 1 to {MOST_RUNS:,} runs, in a grid or as a list; it has {number:,}."
-    )
+    _check(1 <= number <= MOST_RUNS, f"it has {number:,} runs, in grid and runs together; it must have 1 to {MOST_RUNS:,}.")
     jobs = []
     for own in (dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())):
         job = notebook.job(entry.get("parameters", {}) | own, table)

@@ -89,13 +89,14 @@ def _sweep(args: argparse.Namespace) -> int:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
     only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
-    chosen = sweep.choose(sweep.read(args.path).values(), only)
+    tables = sweep.read(args.path)
+    chosen = sweep.choose([job for table in tables.values() for job in table.jobs], only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
-    for table in chosen:
-        metrics.check(table)
-        if args.dry_run and table.took:
-            print(f"{table.name}: a run took {table.took}")
+    for name in dict.fromkeys(job.table for job in chosen):
+        metrics.check(tables[name])
+        if args.dry_run and (took := sweep.took(tables[name].jobs)):
+            print(f"{name}: a run took {took}")
     if args.dry_run:
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
@@ -111,12 +112,10 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _at_home(notebook: str) -> None:
     """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
-    from fednb import ROOT, papers
+    from fednb import papers
 
     if (file := Path(papers.name(notebook))).suffix:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-        if file.is_relative_to(ROOT):
-            os.environ.setdefault("FEDNB_RUNS", str(ROOT / "results" / "runs"))
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -129,7 +128,8 @@ def _run(args: argparse.Namespace) -> int:
         print("This run is recorded already.")
     else:
         sweep.prepare([job])
-        if error := execute.run(job.notebook, job.parameters, execute.environment()):
+        os.environ.update(execute.environment())
+        if error := execute.run(job.notebook, job.parameters):
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
     record = ledger.read(job.path)
@@ -146,8 +146,8 @@ def _list(args: argparse.Namespace) -> int:
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
     sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
-        recorded, todo = sweep.plan([table])
-        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({table.took} a run)" if table.took else ""
+        (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
+        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
         print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
     return 0
 
@@ -163,10 +163,9 @@ def _report(args: argparse.Namespace) -> int:
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    written = reporting.write_all(papers.folder() / "sweeps", folder, out)
-    told = pd.read_csv(out / "cells.csv").dropna(subset="mean")
-    for name, cells in told.groupby("table", sort=False):
-        shown = cells[["row", "column", "printed", "mean", "half", "verdict"]].dropna(axis=1, how="all")
+    written = reporting.write_all(reporting.read(papers.folder() / "sweeps", folder), out)
+    for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
+        shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
         print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0

@@ -7,7 +7,9 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
@@ -18,10 +20,12 @@ from fednb.experiments import execute, ledger, sweep
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
     write_notebook(tmp_path / "notebooks" / "90_tiny.ipynb")
+    with patch.dict(os.environ):  # `run` changes it
+        yield
 
 
 @pytest.fixture

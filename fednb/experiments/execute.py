@@ -22,7 +22,6 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import TYPE_CHECKING, Any, NamedTuple
-from unittest.mock import patch
 
 from tqdm import tqdm
 
@@ -38,11 +37,6 @@ TAGS = ("setup", "parameters", "export", "run")
 ATTEMPTS = 2  # at a run that fails
 CONNECT_SECONDS = 10
 _slots, _thread = itertools.count(), threading.local()  # each thread that makes runs has a number
-
-
-class ClusterError(Exception):
-    """A dask cluster that cannot be used; the message says why."""
-
 
 # --- papermill --------------------------------------------------------------------------------------------------------
 
@@ -60,19 +54,18 @@ def reduced(notebook: str) -> NotebookNode:
     return nb
 
 
-def run(notebook: str, parameters: Mapping[str, Any], env: Mapping[str, str] | None = None) -> str | None:
+def run(notebook: str, parameters: Mapping[str, Any]) -> str | None:
     """Execute what a run needs of a notebook, and print what its cells print; in one line what went wrong, if anything."""
     import papermill
 
-    file, env = papers.path(notebook), dict(env or {})
+    file = papers.path(notebook)
     if notebook.endswith(".ipynb"):  # it may have a namesake
-        env["FEDNB_NOTEBOOKS"] = str(file.parent)
+        os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
     options = {"kernel_name": "python3", "language": "python", "cwd": file.parent, "shutdown_kernel": "immediate"}
     options |= {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout}
     options["extra_arguments"] = ["--Application.log_level=50"]  # without the kernel's own remarks
     try:
-        with patch.dict(os.environ, env):  # which the kernel inherits
-            papermill.execute_notebook(reduced(notebook), None, papers.arrange(notebook, parameters), **options)
+        papermill.execute_notebook(reduced(notebook), None, papers.arrange(notebook, parameters), **options)
     except Exception as error:
         print(error)  # with its traceback, if it is a cell's
         return line_of(error)
@@ -102,7 +95,7 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
     The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
     ended when it says yes.
     """
-    paths, error = [ledger.runs_folder() / job.path.name for job in group], Made().error
+    paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
     if not hasattr(_thread, "slot"):
         _thread.slot = next(_slots)
     log, env = log_of(paths[0]), environment(_thread.slot, jobs, cores)
@@ -119,26 +112,17 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
         with log.open(mode) as out, subprocess.Popen(order, stdin=PIPE, stdout=out, stderr=STDOUT, **options) as process:
             while process.poll() is None and not stop():
                 time.sleep(0.2)
-        told = [line.strip() for line in _text(log).splitlines() if line.strip()]
-        error = told[-1] if told and process.returncode > 0 else f"its process ended with status {process.returncode}."
+        text, error = log.read_text("utf-8", "replace"), f"status {process.returncode}, and no {paths[0].name}."
         if shutil.disk_usage(log.parent).free < 1 << 20:
             error = f"the disk of {log.parent} is full."
-    return Made([ledger.recorded(path) for path in paths], error, _text(log))
-
-
-def _end_with_the_sweep() -> None:
-    """Standard input is open as long as somebody waits for the run; when it is closed, the run ends, and its kernel."""
-    os.read(0, 1)
-    os._exit(1)
+        elif process.returncode > 0 and text.strip():
+            error = text.strip().splitlines()[-1]
+    return Made([ledger.recorded(path) for path in paths], error, text)
 
 
 def log_of(record: Path) -> Path:
     """The log of the run with this record."""
     return record.absolute().parent.parent / "logs" / f"{record.stem}.log"
-
-
-def _text(path: Path) -> str:
-    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[str, str]:
@@ -197,8 +181,8 @@ def _collect(group: Sequence[Job], future: Future[Made]) -> str:
     for job, record in zip(group, made.records, strict=False):  # none if a worker refuses
         if record and not ledger.recorded(job.path):
             ledger.write(job.path, record)
-    if made.log != _text(log := log_of(group[0].path)):
-        ledger.write_atomically(log, made.log)
+    if made.log:
+        ledger.write_atomically(log_of(group[0].path), made.log)
     return made.error
 
 
@@ -215,7 +199,7 @@ def threads(jobs: int) -> Iterator[Submit]:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Submit]:
-    """The dask cluster whose scheduler is there, or a `ClusterError`; it waits for the first worker.
+    """The dask cluster whose scheduler is there; it waits for the first worker. A ``ConnectionError`` says what is wrong.
 
     Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
     """
@@ -223,7 +207,7 @@ def cluster(address: str) -> Iterator[Submit]:
         from distributed import Client
         from distributed.core import CommClosedError, connect
     except ImportError as error:
-        raise ClusterError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
+        raise ConnectionError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
     for name in logging.root.manager.loggerDict:  # a lost connection is told in a sentence
         if name.startswith(("distributed", "asyncio", "tornado")):
             logging.getLogger(name).setLevel(logging.CRITICAL)
@@ -236,7 +220,7 @@ def cluster(address: str) -> Iterator[Submit]:
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
         way_out = "start one with `dask scheduler`, which prints its address, or see whether a firewall is in the way."
-        raise ClusterError(f"No dask scheduler answers at {address} ({line_of(error)}): {way_out}") from error
+        raise ConnectionError(f"No dask scheduler answers at {address} ({line_of(error)}): {way_out}") from error
     with client:
         try:
             if not client.scheduler_info()["workers"]:
@@ -249,12 +233,13 @@ def cluster(address: str) -> Iterator[Submit]:
             yield lambda group: pool.submit(make_there, group, here(group[0].settings.dataset))
         except (CancelledError, CommClosedError) as error:
             way_out = "see that it runs; the same command then goes on where this one ended."
-            raise ClusterError(f"The connection to the scheduler at {address} was lost: {way_out}") from error
+            raise ConnectionError(f"The connection to the scheduler at {address} was lost: {way_out}") from error
 
 
 def what_is_here(dataset: str) -> dict[str, str]:
     """What must be the same where runs are made: the code of package and notebooks, and the data."""
-    sources = [file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))]
+    files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
+    sources = [file.read_text(encoding="utf-8") for file in files]
     sources += [cell for file in papers.notebooks() for cell in papers.cells(file, "code")]
     here = {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": ""}
     with suppress(data.DataError):
@@ -285,6 +270,6 @@ def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
     return made
 
 
-if __name__ == "__main__":  # the process of a run
-    threading.Thread(target=_end_with_the_sweep, daemon=True).start()
+if __name__ == "__main__":  # the process of a run: standard input is open as long as somebody waits for it, then it ends
+    threading.Thread(target=lambda: os.read(0, 1) or os._exit(1), daemon=True).start()
     sys.exit(run(sys.argv[1], json.loads(sys.argv[2])))

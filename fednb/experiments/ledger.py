@@ -123,20 +123,14 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def load(folder: Path | None = None) -> pd.DataFrame:
-    """The ledger: one row per record, with its settings, what it ends with, and itself, as ``record``.
-
-    ``stale``: an older results version made it. ``note``: what is not the published data; ``remark``: what to know of them.
-    """
+    """The ledger: one row per record, with its settings, what it ends with, its `state`, its path, and itself."""
     import pandas as pd  # only here: its import takes half a second
 
     rows = []
     for path in sorted((folder or runs_folder()).glob("*.json")):
         record = read(path)
-        row = record["settings"] | record.get("final", {})
-        row |= {name: record.get(name) for name in ("key", "status", "deviations", "seconds_per_round", "commit")}
-        row |= {name: record["dataset"].get(name, "") for name in ("note", "remark")}
-        row |= {"rounds": len(record["metrics"].get("round", [])), "stale": state(record) == "stale"}
-        rows.append(row | {"path": path, "record": record})
+        found = {"rounds": len(record["metrics"].get("round", [])), "state": state(record), "path": path, "record": record}
+        rows.append(record["settings"] | record.get("final", {}) | found)
     return pd.DataFrame(rows)
 
 

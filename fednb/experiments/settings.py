@@ -24,10 +24,8 @@ if TYPE_CHECKING:
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
 METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "usual", hyperparameters
-
 MODELS: dict[str, bool] = _PAPERS["networks"]  # and whether they have a projection head
 PRECISIONS = ("float32", "bf16")
-
 
 Seed = Annotated[int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"]
 Share = Annotated[float, lambda v: 0 < v <= 1, "a fraction in (0, 1]"]
@@ -177,12 +175,11 @@ def resolve(
     usual = defaults(method, dataset, split)
     values = usual | given | {"seed": seed}
     if sampled is not None:
-        clients = values["num_clients"]
         if "participation" in given:
             raise SettingsError("sampled says participation as a number of clients: give one of the two.")
-        if type(sampled) is not int or not 1 <= sampled <= clients:
-            raise SettingsError(f"sampled is {short(sampled)}; it must be a whole number from 1 to num_clients, {clients}.")
-        values["participation"] = sampled / clients
+        most = values["num_clients"]
+        one_of_them = Annotated[int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"]
+        values["participation"] = rules.rule(one_of_them).fit("sampled", sampled) / most
     for name in FIELDS:
         values[name] = _settle(name, values[name], split, name in given, usual.get(name))
     _check_together(dataset, values, given)

@@ -64,8 +64,8 @@ class Job:
 class Axis:
     """The setting whose values make the rows or columns of a table, and what a value is called there."""
 
-    parameter: str
-    labels: dict[Any, str]
+    parameter: str = ""
+    labels: dict[Any, str] = field(default_factory=dict)
     named: dict[str, dict[str, Any]] = field(default_factory=dict)  # runs that several settings tell apart
     # columns may have measures of their own, by name, instead of a parameter (then ""): every run is in all of them
     measures: dict[str, str] = field(default_factory=dict)
@@ -112,15 +112,6 @@ class Table:
     def tiers(self) -> list[str]:
         """The tiers of its runs, the quickest first."""
         return sorted({job.tier for job in self.jobs}, key=TIERS.index)
-
-    @property
-    def took(self) -> str:
-        """How long a recorded run of it took, the median, and on which device; empty if there is none."""
-        known: dict[str, list[float]] = {}
-        for status, seconds, device in (job.told for job in self.jobs):
-            if status == "finished":
-                known.setdefault(device, []).append(seconds)
-        return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 
 # --- sweep files ------------------------------------------------------------------------------------------------------
@@ -179,13 +170,11 @@ def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) ->
             _check_name(parameter, known, "its runs have")
         names = dict.fromkeys(map(axis.name, jobs))
         for label in (*axis.labels.values(), *axis.named):
-            _check_name(label, names, "by their settings its runs have", "row or column")
+            _check_name(label, names, "its runs make", "row or column")
     if "best_of" in entry:
         _check_name(entry["best_of"], known, "its runs have")
     if "baseline" in entry:
-        _check_name(
-            entry["baseline"], dict.fromkeys(map(rows.name, jobs)), "the baseline must be a row, and there is", "row"
-        )
+        _check_name(entry["baseline"], dict.fromkeys(map(rows.name, jobs)), "its runs make", "row")
     told = {key: entry.get(key) for key in ("printed", "baseline", "best_of", "target")}
     told |= {"title": entry["title"], "measure": entry.get("measure", "accuracy")}
     return Table(name=name, notebook=notebook.name, rows=rows, columns=columns, jobs=jobs, file=file, **told)
@@ -195,9 +184,7 @@ def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, 
     grids = [entry["grid"]] if entry.get("grid") else []
     grids += [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in entry.get("runs", ())]
     number = sum(math.prod(map(len, grid.values())) for grid in grids)
-    _check(
-        1 <= number <= MOST_RUNS, f"it must have from 1 to {MOST_RUNS:,} runs, in a grid or as a list; it has {number:,}."
-    )
+    _check(1 <= number <= MOST_RUNS, f"it has {number:,} runs, in grid and runs together; it must have 1 to {MOST_RUNS:,}.")
     jobs = []
     for own in (dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())):
         job = notebook.job(entry.get("parameters", {}) | own, table)
@@ -210,14 +197,12 @@ def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, 
     return tuple(jobs)
 
 
-def _axis(entry: Any, jobs: tuple[Job, ...], baseline: bool) -> Axis:
+def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
     if entry == "domains":
         domains = data.domain_names(jobs[0].settings.dataset)
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
-    entry = {"parameter": entry} if isinstance(entry, str) else entry
-    by_name = [{str(name): own for name, own in entry.get(key, {}).items()} for key in ("named", "measures")]
-    return Axis(entry.get("parameter", ""), {v: str(label) for v, label in entry.get("labels", {}).items()}, *by_name)
+    return Axis(entry) if isinstance(entry, str) else Axis(**entry)
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------
@@ -227,8 +212,7 @@ class _Notebook:
     """What the runs of a notebook have in common, looked up once."""
 
     def __init__(self, notebook: str) -> None:
-        self.name, self.folder = papers.name(notebook), ledger.runs_folder()
-        self.own, self.methods = papers.parameters(notebook), papers.outline(notebook)
+        self.name, self.own, self.methods = papers.name(notebook), papers.parameters(notebook), papers.outline(notebook)
         told = f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
         _check({"method", "dataset"} <= self.own.keys(), told)
 
@@ -242,51 +226,51 @@ class _Notebook:
             chosen = settings.resolve(self.methods, **values)
         except (AttributeError, NameError):  # a method's own checks need more than its outline has
             chosen = settings.resolve(papers.methods(self.name), **values)
-        return Job(self.name, table, parameters, chosen, ledger.path(chosen, self.folder))
+        return Job(self.name, table, parameters, chosen, ledger.path(chosen))
 
 
 def job(notebook: str, parameters: Mapping[str, Any]) -> Job:
-    """A run of a notebook with these parameters, by flat names.
-
-    A `SweepError`, `NotebookError` or `SettingsError` tells of a notebook without a method, a name that nobody reads, a
-    value that is refused.
-    """
+    """A run of a notebook with these parameters, by flat names; an error tells of a name or value that is refused."""
     return _Notebook(notebook).job(parameters)
 
 
-def choose(tables: Iterable[Table], only: Iterable[tuple[str, Any]]) -> list[Table]:
-    """The tables with only their runs that have these settings; ``table`` and ``tier`` may be said like one.
+def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
+    """The runs that have these settings; ``table`` and ``tier`` may be said like one.
 
     Of several values for one name any will do. A name or a value that no run has is a `SweepError`.
     """
-    tables, wanted = list(tables), {}
-    flat = {id(job): job.settings.flat() | {"table": t.name, "tier": job.tier} for t in tables for job in t.jobs}
+    flat = [(job, job.settings.flat() | {"table": job.table, "tier": job.tier}) for job in jobs]
+    wanted: dict[str, list[Any]] = {}
     for name, value in only:
-        _check_name(name, dict.fromkeys(itertools.chain(*flat.values())), "the runs have")
-        found = dict.fromkeys(own[name] for own in flat.values() if name in own)
+        _check_name(name, dict.fromkeys(itertools.chain(*(own for _, own in flat))), "the runs have")
+        found = dict.fromkeys(own[name] for _, own in flat if name in own)
         _check(value in found, f"No run has {name} {short(value)}: {settings.known(value, map(str, found))}")
         wanted.setdefault(name, []).append(value)
-
-    def fits(job: Job) -> bool:
-        return all(name in flat[id(job)] and flat[id(job)][name] in values for name, values in wanted.items())
-
-    left = [dataclasses.replace(table, jobs=tuple(filter(fits, table.jobs))) for table in tables]
-    return [table for table in left if table.jobs]
+    return [job for job, own in flat if all(name in own and own[name] in values for name, values in wanted.items())]
 
 
-def plan(tables: Iterable[Table]) -> tuple[list[Job], list[Job]]:
-    """The runs of the tables, each once: those that are recorded, and those to do, in the order in which they are made.
+def plan(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
+    """The runs, each once: those that are recorded, and those to do, in the order in which they are made.
 
     That is by priority, of which a run in several tables has the best, then as in the files. A run that diverged is
     recorded, one that failed is to do.
     """
     found: dict[Path, Job] = {}
-    for one in sorted((job for table in tables for job in table.jobs), key=lambda job: job.priority):
-        found.setdefault(one.path, one)
+    for job in sorted(jobs, key=lambda job: job.priority):
+        found.setdefault(job.path, job)
     recorded, todo = [], []
-    for one in found.values():
-        (recorded if one.status in ledger.RESULTS else todo).append(one)
+    for job in found.values():
+        (recorded if job.status in ledger.RESULTS else todo).append(job)
     return recorded, todo
+
+
+def took(jobs: Iterable[Job]) -> str:
+    """How long a run took by the records, the median, and on which device; empty if there are none."""
+    known: dict[str, list[float]] = {}
+    for status, seconds, device in (job.told for job in jobs):
+        if status == "finished":
+            known.setdefault(device, []).append(seconds)
+    return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 
 def prepare(todo: Sequence[Job], *, here: bool = True) -> None:

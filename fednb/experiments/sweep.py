@@ -279,7 +279,10 @@ def _axis(what: str, entry: Any, jobs: tuple[Job, ...], notebook: _Notebook) -> 
     for name in (parameter, *itertools.chain(*named.values())):
         notebook.check(name)
     values = [job.settings.flat().get(parameter) for job in jobs]
-    for value in (labels := entry.get("labels", {})):
+    labels = entry.get("labels", {})
+    if parameter == "dataset":
+        labels = {data.recorded_name(value): label for value, label in labels.items()}
+    for value in labels:
         _check(value in values, f"{what} has a label for {parameter} {short(value)}, which no run of the table has.")
     axis = Axis(parameter, {value: str(label) for value, label in labels.items()}, named)
     for name in named.keys() - {axis.name(job) for job in jobs}:
@@ -342,6 +345,7 @@ def choose(tables: Iterable[Table], tiers: Iterable[str] = (), only: Iterable[tu
     for tier in tiers:
         _check(tier in TIERS, f"There is no tier {tier!r}: {settings.known(tier, TIERS)}")
     for name, value in only:
+        value = data.recorded_name(value) if name == "dataset" else value
         _check_name(name, dict.fromkeys(itertools.chain(*flat.values())), "the sweep")
         found = list(dict.fromkeys(own[name] for own in flat.values() if name in own))
         _check(value in found, f"No run has {name} {short(value)}; the runs have {', '.join(map(str, found))}.")

@@ -163,7 +163,7 @@ def _report(args: argparse.Namespace) -> int:
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    written = reporting.write_all(reporting.read(papers.folder() / "sweeps", folder), out)
+    written = reporting.write_all(papers.folder() / "sweeps", folder, out)
     for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
         shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
         print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")

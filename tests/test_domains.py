@@ -1,8 +1,6 @@
 """Sets of several domains: embedded, drawn, and read from made-up small files in the published formats."""
 
-import bz2
 import dataclasses
-import hashlib
 import io
 import itertools
 import zlib
@@ -14,8 +12,8 @@ import torch
 import torchvision
 from fednb.papers.foundations import METHODS
 from PIL import Image
-from scipy.io import savemat
-from test_data import encode, error, write_npz, write_tree, write_zip
+from sklearn.datasets import load_digits
+from test_data import change, encode, error, root, write_npz, write_tree, write_zip  # noqa: F401 (fixtures)
 
 from fednb import __main__, data, partition, plots
 from fednb import evaluation as evaluate
@@ -30,19 +28,14 @@ OFFICE = {  # images per domain and class, in the order of the classes
     "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
 }
 
+SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
 INGREDIENTS = [2377051267, 2867565543, 3467488234]  # checksums of the two photographs, decoded, and of the fonts' outlines
 
 
 @pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    """Give each test its own data and cache folders; what is drawn is drawn in small."""
-    monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
-    monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "sets").mkdir()
-    published = {"domains": catalog.FACTS["digits5"].domains | {"Synth": (30, 20)}}
-    for name, given in (("synthdigits", {"sizes": (30, 20)}), ("digits5", published)):
-        monkeypatch.setitem(catalog.FACTS, name, dataclasses.replace(catalog.FACTS[name], **given))
-    return tmp_path / "sets"
+def drawn_in_small(change):
+    change("synthdigits", sizes=[30, 20])
+    change("digits5", domains=catalog.FACTS["digits5"].domains | {"Synth": [30, 20]})
 
 
 @pytest.fixture(scope="module")
@@ -83,12 +76,10 @@ def test_the_embedded_domains_have_all_classes_alike(mini):
 
 
 def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, monkeypatch):
-    from sklearn.datasets import load_digits
-
-    grey, sources = synthetic._sources()
-    for split, labels in enumerate((mini.labels, mini.test_labels)):
-        for d in range(3):
-            assert load_digits().target[sources[split][d]].tolist() == labels[: len(sources[split][d])].tolist()
+    grey, *sources = synthetic._sources()
+    for source, labels in zip(sources, (mini.labels, mini.test_labels), strict=True):
+        for numbers in source:
+            assert load_digits().target[numbers].tolist() == labels[: len(numbers)].tolist()
     plain = np.rint(255 * synthetic._enlarged(grey[sources[1][0][7]], 16)).astype(np.uint8)
     assert (mini.test_images[7].numpy() == plain).all()
     used, enlarged = [], synthetic._enlarged
@@ -135,53 +126,6 @@ def test_a_drawn_image_depends_on_its_own_number_alone(kind):
         assert all(not np.array_equal(a, b) for a, b in zip(images, synthetic.draw(*others, kind), strict=True))
 
 
-# --- the digit sets in their published formats
-
-
-def same(found, images, labels, number):
-    assert np.array_equal(found.images, images[:number]) and np.array_equal(found.test_images, images[number:])
-    assert np.array_equal(found.labels, labels[:number]) and np.array_equal(found.test_labels, labels[number:])
-    assert found.source == "official files"
-
-
-def write_usps(folder):
-    images, labels = pixels(1, 30, 16, 16), np.arange(30) % 10
-    for file, part in (("usps.bz2", slice(0, 20)), ("usps.t.bz2", slice(20, 30))):
-        lines = []
-        for image, label in zip(images[part], labels[part], strict=True):
-            # a little above, since torchvision cuts to whole numbers
-            values = " ".join(f"{i + 1}:{v:.6f}" for i, v in enumerate((image.ravel() + 0.01) / 255 * 2 - 1))
-            lines.append(f"{label + 1} {values}\n")
-        write_tree(folder, [(file, bz2.compress("".join(lines).encode()))])
-    return images[:, None], labels
-
-
-def write_mat(folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    images, labels = pixels(2, 70, 3, 32, 32), np.arange(70) % 10
-    for file, part in (("train_32x32.mat", slice(0, 40)), ("test_32x32.mat", slice(40, 70))):
-        y = np.where(labels[part] == 0, 10, labels[part])[:, None].astype(np.uint8)
-        savemat(folder / file, {"X": images[part].transpose(2, 3, 1, 0), "y": y})
-    return images, labels
-
-
-@pytest.mark.parametrize("place", ["usps", "SVHN", "."])
-def test_usps_and_svhn_as_published(root, place, monkeypatch):
-    for name, write, number in (("usps", write_usps, 20), ("svhn", write_mat, 40)):
-        if place.lower() not in (name, "."):
-            continue
-        arrays, files = write(root / place), catalog.FACTS[name].files
-        assert f"{files[0]} is not the published file" in error(name)
-        sums = [hashlib.md5((root / place / file).read_bytes()).hexdigest() for file in files]
-        published = {
-            split: ("", *pair) for split, pair in zip(("train", "test"), zip(files, sums, strict=True), strict=True)
-        }
-        monkeypatch.setattr(getattr(torchvision.datasets, name.upper()), "split_list", published)
-        same(data.load(name), *arrays, number)
-        (root / place / files[1]).unlink()
-        assert f"{files[1]} cannot be read (No such file" in error(name)
-
-
 def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     first = data.load("synthdigits")
     assert (len(first.labels), len(first.test_labels), first.source) == (30, 20, "rendered")
@@ -189,25 +133,11 @@ def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     assert first.labels.bincount().tolist() == [3] * 10
     monkeypatch.setattr(synthetic, "draw", None)  # the second time it comes from the cache
     assert data.load("synthdigits").fingerprint == first.fingerprint
-    for split, label in itertools.product(("train", "val"), "0123456789"):
-        write_tree(root / "syn" / split / label, [("a.png", encode(pixels(int(label), 1, 3, 48, 64)[0]))])
+    drawn = {label: pixels(int(label), 1, 3, 48, 64)[0] for label in "0123456789"}
+    write_tree(root / "syn", [(f"{s}/{label}/a.png", encode(x)) for s in ("train", "val") for label, x in drawn.items()])
     found = data.load("synthdigits")
     assert found.images.shape == (10, 3, 32, 32) and found.source == "image tree"
-    assert np.array_equal(found.images[7].permute(1, 2, 0), resized(pixels(7, 1, 3, 48, 64)[0].transpose(1, 2, 0)))
-
-
-def test_mnistm_as_published(root):
-    images, labels = pixels(3, 30, 3, 32, 32), np.arange(30) % 10
-    for split, numbers in (("train", range(20)), ("test", range(20, 30))):
-        write_tree(root / "mnist_m" / f"mnist_m_{split}", [(f"{i:08}.png", encode(images[i])) for i in numbers])
-        lines = [f"{i:08}.png {labels[i]}\n" for i in numbers]
-        (root / f"mnist_m/mnist_m_{split}_labels.txt").write_text("".join(lines))
-    same(data.load("mnistm"), images, labels, 20)
-    path = root / "mnist_m" / "mnist_m_train" / "00000007.png"
-    path.write_bytes(encode(np.zeros((3, 28, 28), np.uint8)))
-    assert "mnist_m_train/00000007.png is 28x28 pixels instead of 32x32; put a good copy in its place." in error("mnistm")
-    (root / "mnist_m" / "mnist_m_test_labels.txt").write_text("00000020.png\n")
-    assert "mnist_m_test_labels.txt has a line that is not a file name and a class" in error("mnistm")
+    assert np.array_equal(found.images[7].permute(1, 2, 0), resized(drawn["7"].transpose(1, 2, 0)))
 
 
 # --- Digit-5
@@ -216,17 +146,10 @@ def test_mnistm_as_published(root):
 @pytest.fixture
 def digits5(root):
     """Made-up files of all parts; return their images and labels by domain."""
-    arrays = {}
-    for seed, (domain, file, shape, more) in enumerate(
-        [
-            ("MNIST", "mnist", (1, 28, 28), {}),
-            ("USPS", "usps", (1, 16, 16), {}),
-            ("SVHN", "svhn_small", (3, 32, 32), {"src_train": np.arange(20)}),
-            ("MNIST-M", "mnistm", (3, 32, 32), {}),
-        ]
-    ):
-        x, y = arrays[domain] = pixels(seed, 30, *shape), np.arange(30) % 10
-        write_npz(root / f"{file}.npz", (x[:20], y[:20], x[20:], y[20:]), **more)
+    arrays = {domain: (pixels(seed, 30, *shape), np.arange(30) % 10) for seed, (domain, shape) in enumerate(SHAPES.items())}
+    files = ("mnist.npz", "usps.npz", "svhn_small.npz", "mnistm.npz")
+    for file, (x, y) in zip(files, arrays.values(), strict=True):
+        write_npz(root / file, (x[:20], y[:20], x[20:], y[20:]), **{"src_train": y} if file == "svhn_small.npz" else {})
     return arrays
 
 

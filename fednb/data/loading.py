@@ -7,9 +7,8 @@ import hashlib
 import os
 import re
 import sys
-import uuid
+import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -142,9 +141,8 @@ def download(name: str, root: Path | str | None = None) -> None:
 def public_images(name: str, number: int, channels: int, side: int) -> torch.Tensor:
     """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
 
-    "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is the first of its training images
-    in a fixed order. Returns uint8 [number, channels, side, side], fewer where the data set has fewer; other shapes are
-    resized, and grey is repeated or colour averaged.
+    "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images. Returns
+    uint8 [number, channels, side, side], or fewer, always the same: resized, and grey is repeated or colour averaged.
     """
     rng = seeds.generator(0, "public images")
     if name == "photographs":
@@ -211,17 +209,13 @@ def _cached(path: Path, make: Callable[[], Content]) -> Content:
             return {name: value if value.dtype.kind in "iu" else value.tolist() for name, value in file.items()}
     except Exception:
         made = make()
-    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")  # so that nobody reads half a file
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with open(part, "wb") as file:
-            np.savez(file, **made)
-        os.replace(part, path)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # so that nobody reads half a file
+            np.savez(f"{folder}/{path.name}", **made)
+            os.replace(f"{folder}/{path.name}", path)
     except OSError as error:  # the next time it takes as long again
         print(f"fednb: no cache written in {path.parent} ({reason(error)})", file=sys.stderr)
-    finally:
-        with suppress(OSError):
-            part.unlink()
     return made
 
 

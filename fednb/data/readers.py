@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -41,7 +42,6 @@ class Entry(NamedTuple):
 
     domain: int  # 0 where there are none
     label: str
-    name: str
     file: File
     split: str
 
@@ -87,14 +87,14 @@ def find(facts: Facts, root: Path) -> Source | None:
         if there and facts.reader in ("idx", "torchvision"):
             return "official files", files, partial(_idx if facts.reader == "idx" else _torchvision, facts, folder, files)
         if entries := _listed(facts, folder, files) if there else _nist(facts, folder):
-            return _images("official files", facts, entries, files)
+            return "official files", [*(entry.file for entry in entries), *files], partial(decode, facts, entries)
     names = (facts.name, *facts.also)
     folders = [child for child in _children(root) if child.is_dir() and child.name.lower() in names]
     lists = [folder / file for folder in folders for file in facts.files if facts.domains]
     lists = lists if any(file.is_file() for file in lists) else []
     for folder in folders:
         if entries := _entries(facts, _listing(folder), lists):
-            return _images("image tree", facts, entries, lists)
+            return "image tree", [*(entry.file for entry in entries), *lists], partial(decode, facts, entries, lists)
     # a letter or digit after the name makes another set: cifar100.zip is not cifar10
     mine = re.compile(rf"({'|'.join(names)})([^a-z0-9].*)?", re.IGNORECASE)
     files = [file for file in _children(root) if mine.fullmatch(file.stem)]
@@ -103,12 +103,6 @@ def find(facts: Facts, root: Path) -> Source | None:
         return "zip files", zips + lists, lambda: decode(facts, _entries(facts, _listing(*zips), lists), lists)
     arrays = [file for file in files if file.suffix == ".npz" and file.stem.lower() in names and not facts.domains]
     return ("file of arrays", arrays[:1], partial(_npz, facts, arrays[0])) if arrays else None
-
-
-def _images(layout: str, facts: Facts, entries: list[Entry], lists: Sequence[Path] = ()) -> Source:
-    files = [entry.file for entry in entries]
-    files = dict.fromkeys(Path(file.root.filename) if isinstance(file, zipfile.Path) else file for file in files)
-    return layout, [*files, *lists], partial(decode, facts, entries, lists)
 
 
 def _children(folder: Path) -> list[Path]:
@@ -130,7 +124,7 @@ def _listing(*places: Path) -> list[tuple[tuple[str, ...], File]]:
     found = [(parts, file) for parts, file in found if file.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")]
     hidden = re.compile(r"\..*|__MACOSX")  # by what systems add
     found = [(parts, file) for parts, file in found if not any(map(hidden.fullmatch, parts))]
-    return sorted(found, key=lambda image: image[0])
+    return sorted(found, key=itemgetter(0))
 
 
 def _entries(facts: Facts, found: list[tuple[tuple[str, ...], File]], lists: Sequence[Path] = ()) -> list[Entry]:
@@ -154,12 +148,11 @@ def _entries(facts: Facts, found: list[tuple[tuple[str, ...], File]], lists: Seq
         if plain(first) not in tops or len(parts) > 4 or (facts.more_classes and label not in facts.classes):
             continue
         domain, split = tops[plain(first)]
-        entry = Entry(domain, label, name, file, split)
-        seen = entries.setdefault((domain, split, label, name), entry) is not entry
-        check(not seen, f"{file} was already seen in another place", Broken)
+        check((domain, label, name, split) not in entries, f"{file} was already seen in another place", Broken)
+        entries[domain, label, name, split] = Entry(domain, label, file, split)
     listed = {line.split()[0]: file.stem.rpartition("_")[2] for file in lists for line in _lines(file) if line.strip()}
     divided = []
-    ordered = sorted(entries.values(), key=lambda entry: entry[:3])
+    ordered = [entry for _, entry in sorted(entries.items(), key=itemgetter(0))]
     for _, group in groupby(ordered, lambda entry: (entry.domain, facts.own and entry.label)):
         for number, entry in enumerate(group):
             tested = number % 5 == 4 if facts.own else number % 10 in (8, 9)
@@ -204,7 +197,8 @@ def own_folder(name: str, root: Path) -> tuple[Facts, Source]:
         tested = any(entry.domain == i and entry.split == "test" for entry in entries)
         check(tested, f"{name} has no test images in {domain}: every domain needs a class of five images or more.")
     facts.sizes = [sum(entry.split == "train" for entry in entries), 0]
-    return facts, _images("own images", facts, entries)
+    files = [place] if place.is_file() else [entry.file for entry in entries]
+    return facts, ("own images", files, partial(decode, facts, entries))
 
 
 def _nist(facts: Facts, folder: Path) -> list[Entry]:
@@ -214,20 +208,20 @@ def _nist(facts: Facts, folder: Path) -> list[Entry]:
         code = f"{ord(label):02x}"
         for split, inner, size in (("train", f"train_{code}", facts.sizes[0]), ("test", "hsf_0", facts.sizes[1])):
             files = [file for file in _children(folder / code / inner) if file.suffix == ".png"]
-            entries += [Entry(0, label, file.name, file, split) for file in files[: size // facts.num_classes]]
+            entries += [Entry(0, label, file, split) for file in files[: size // facts.num_classes]]
     return entries
 
 
 def _listed(facts: Facts, folder: Path, lists: list[Path]) -> list[Entry]:
     """Images whose class stands in a list of lines FILE CLASS: MNIST-M, and the validation images of Tiny-ImageNet."""
     trees = [(parts, file) for parts, file in _listing(folder) if (parts[0], *parts[2:-1]) == ("train", "images")]
-    entries = [Entry(0, parts[1], file.name, file, "train") for parts, file in trees]
+    entries = [Entry(0, parts[1], file, "train") for parts, file in trees]
     for file, images in zip(lists, facts.listed, strict=True):
         split = "train" if "train" in file.name else "test"
         for line in _lines(file):
             name, label = [*line.split(), "", ""][:2]
             check(label and Path(name).name == name, f"{file} has a line that is not a file name and a class", Broken)
-            entries.append(Entry(0, label, name, folder / images / name, split))
+            entries.append(Entry(0, label, folder / images / name, split))
     return entries
 
 
@@ -264,7 +258,7 @@ def decode(facts: Facts, entries: list[Entry], lists: Sequence[Path] = ()) -> Co
         notes.append(f"images of several sizes, all resized to {facts.shape[1]}x{facts.shape[2]}")
     elif facts.domains and not facts.own and len(shorter) == 1 and not shorter & {facts.shorter_side, facts.shape[1]}:
         notes.append(f"images reduced to {shorter.pop()} pixels on the shorter side")
-    if not facts.jpeg and any(entry.name.lower().endswith((".jpg", ".jpeg")) for entry in chosen):
+    if not facts.jpeg and any(entry.file.suffix.lower() in (".jpg", ".jpeg") for entry in chosen):
         notes.append("re-encoded as JPEG")
     if whole or facts.reader == "nist":  # these were not divided with care
         seen = {image.tobytes() for image in images[:n]}
@@ -289,9 +283,7 @@ def _pixels(facts: Facts, file: File) -> tuple[np.ndarray, tuple[int, int]]:
     return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1), image.size
 
 
-def from_arrays(
-    facts: Facts, files: Sequence[Path | str], arrays: Sequence[np.ndarray], classes: Any = (), notes: Sequence[str] = ()
-) -> Content:
+def from_arrays(facts: Facts, files: Sequence[Path | str], arrays: Sequence[np.ndarray], **told: Any) -> Content:
     """Bring images and labels of both splits to [N, C, H, W] and 0, 1, ..., or say what is wrong with them."""
     (channels, *size), parts = facts.shape, []
     known = np.arange(facts.num_classes) + facts.first_label
@@ -304,8 +296,8 @@ def from_arrays(
         check(fits, f"{file} does not hold one image of {size[0]}x{size[1]} pixels per label", Broken)
         check(np.isin(labels, known).all(), f"{file} has labels outside of {known[0]}..{known[-1]}", Broken)
         parts += [np.array(images.reshape(-1, *facts.shape), order="C"), labels.astype(np.int64) - facts.first_label]
-    classes = classes or facts.classes or [str(k) for k in range(facts.num_classes)]
-    return content(parts[:2], parts[2:], classes, notes)
+    classes = facts.classes or [str(k) for k in range(facts.num_classes)]
+    return content(parts[:2], parts[2:], **{"classes": classes} | told)
 
 
 def _idx(facts: Facts, folder: Path, files: list[Path]) -> Content:
@@ -331,7 +323,7 @@ def _torchvision(facts: Facts, folder: Path, files: list[Path]) -> Content:
         check(good, f"{file} is not the published file (its MD5 is another)", Broken)
     opened = [getattr(datasets, facts.name.upper())(folder, **options) for options in facts.torchvision]
     arrays = [np.array(values) for o in opened for values in (o.data, o.labels if hasattr(o, "labels") else o.targets)]
-    return from_arrays(facts, files[:1] * 2, arrays, getattr(opened[0], "classes", ()))
+    return from_arrays(facts, files[:1] * 2, arrays, classes=getattr(opened[0], "classes", facts.classes))
 
 
 def _npz(facts: Facts, file: Path) -> Content:

@@ -20,13 +20,11 @@ from fednb.data.catalog import FACTS
 from fednb.data.dataset import Content, content
 
 _PER_CLASS = (40, 15)  # training and test images of each embedded domain
-_DEJAVU = [f"DejaVu{family}" for family in ("Sans", "SansMono", "Serif")]
-FONTS = (
-    *(f"{family}{style}" for family in _DEJAVU[:2] for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
-    *(f"{_DEJAVU[2]}{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
-    *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
-    *("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"),
-)  # all files that hold upright arabic digits of full height
+# all of matplotlib's files that hold upright arabic digits of full height
+FONTS = [f"DejaVu{name}{style}" for name in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")]
+FONTS += [f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")]
+FONTS += [f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")]
+FONTS += ["cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"]
 _GREY = np.array([0.299, 0.587, 0.114])  # luminance of red, green, blue
 _UP = 4  # rows and columns of samples per pixel
 
@@ -81,7 +79,7 @@ def embedded() -> Content:
 
 
 def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, their numbers in three domains for training, and for test."""
+    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and which are in three domains, for training and for test."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()

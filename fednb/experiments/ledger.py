@@ -50,8 +50,9 @@ def key(recipe: Mapping[str, Any]) -> str:
 
 def path(settings: Settings, folder: Path | None = None) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
-    dataset = re.sub(r"[^\w.+-]+", "-", settings.dataset)[-40:]  # which may be a path
-    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(settings.flat())}.json"
+    recipe = settings.flat()
+    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[-40:]  # a folder's name may hold anything
+    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
     return (folder or runs_folder()) / name
 
 

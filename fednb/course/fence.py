@@ -10,7 +10,6 @@ import ctypes
 import functools
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -28,22 +27,19 @@ MEMORY = 4 << 30  # bytes of a process; all that a submission starts may have ha
 PROCESSES = 200  # and threads
 FILE = 100 << 20  # bytes
 OUTPUT = 20 << 20  # bytes of all outputs
-KEPT = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")  # of the environment
 PACKAGE = Path(__file__).parents[1]
 PACKAGES = [place for place in sys.path if place.endswith("-packages")]
-PYTHON = [
-    f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
-]
+PYTHON = [f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in "bin lib share etc pyvenv.cfg".split()]
+SUPERUSER = hasattr(os, "geteuid") and os.geteuid() == 0
 NAMESPACES = ["setpriv", "--pdeathsig=KILL", "unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
-NAMESPACES += ["--user", "--map-root-user"] if os.geteuid() else []
-NOBODY = [] if os.geteuid() else ["--reuid=65534", "--regid=65534", "--clear-groups"]  # root's processes know no limit
+NAMESPACES += [] if SUPERUSER else ["--user", "--map-root-user"]
+NOBODY = ["--reuid=65534", "--regid=65534", "--clear-groups"] if SUPERUSER else []  # processes of root know no limit
 
 
 def inside(room: str, *shown: str) -> list[str]:
     """This Python as it is started in namespaces of its own; it ends with who has started it."""
-    enter = ["sh", f"{PACKAGE}/course/templates/enter.sh", room]
-    places = [*PYTHON, *PACKAGES, str(PACKAGE), f"!{ROOT}/notebooks", *shown]
-    return [*NAMESPACES, *enter, *places, "--", *NOBODY, sys.executable]
+    enter = ["sh", f"{PACKAGE}/course/templates/enter.sh", room, *PYTHON, *PACKAGES, str(PACKAGE), *shown]
+    return [*NAMESPACES, *enter, "--", *NOBODY, sys.executable]
 
 
 @functools.cache
@@ -55,26 +51,20 @@ def closed() -> bool:
 
 
 def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds: int) -> None:
-    """Execute a notebook in the fence, beside what was handed out, and put the outputs into its cells.
-
-    ``timeout`` and ``seconds`` are limits for a cell and for all. What went wrong is a RuntimeError.
-    """
-    own = {name: os.environ[name] for name in KEPT if name in os.environ} | {"OMP_NUM_THREADS": "2"}
+    """Execute a notebook beside what was handed out, with limits for a cell and for all, and put the outputs into it."""
+    kept = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
+    own = {name: os.environ[name] for name in kept if name in os.environ}
     own |= {"PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *PACKAGES]), "PYTHONWARNINGS": "ignore"}
-    own |= {"FEDNB_NOTEBOOKS": handed_out, "FEDNB_STUDENT_SEED": str(seed)}
-    # a short path, as that of a socket has to be
-    with (
-        TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as room,
-        TemporaryFile() as told,
-        TemporaryFile() as said,
-    ):
+    own |= {"FEDNB_NOTEBOOKS": handed_out, "FEDNB_STUDENT_SEED": str(seed), "OMP_NUM_THREADS": "2"}
+    place = TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True)  # a short path, as that of a socket has to be
+    with place as room, TemporaryFile() as told, TemporaryFile() as said:
         own |= {"HOME": room, "JUPYTER_RUNTIME_DIR": room, "FEDNB_RUNS": f"{room}/runs"}
         told.write(json.dumps({"notebook": nb, "timeout": timeout}).encode())
         told.seek(0)
-        shown = [f"!{Path(handed_out).parents[1]}", handed_out]
-        command = [*(inside(room, *shown) if closed() else [sys.executable]), "-m", "fednb.course.fence"]
-        more = {"stdin": told, "stdout": said, "stderr": subprocess.DEVNULL, "start_new_session": True}
-        watch(subprocess.Popen(command, cwd=room, env=own, **more), seconds)
+        hidden = [f"!{ROOT}/notebooks", f"!{Path(handed_out).parents[1]}"]  # also where they are among the packages
+        command = [*(inside(room, *hidden, handed_out) if closed() else [sys.executable]), "-m", "fednb.course.fence"]
+        files = {"stdin": told, "stdout": said, "stderr": subprocess.DEVNULL}
+        watch(subprocess.Popen(command, cwd=room, env=own, start_new_session=True, **files), seconds)
         said.seek(0)
         outputs = json.loads(said.read() or '"it ended before its time"')
     if isinstance(outputs, str):
@@ -107,6 +97,8 @@ def watch(process: subprocess.Popen, seconds: int) -> None:
 
 def main() -> None:
     """Execute the notebook that stdin tells of, within limits; the outputs of its cells, or what is wrong, go to stdout."""
+    import resource
+
     from fednb.course import grading
 
     given = json.load(sys.stdin)

@@ -1,7 +1,4 @@
-"""Grading a folder of submissions by nbgrader: whatever is handed in gets a score and a reason, and changes no other's.
-
-Each is executed in the fence. Points are noted as they are made, and compared at the end.
-"""
+"""Grading by nbgrader: whatever is handed in is executed in the fence, gets points and a reason, and changes no other's."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
+from fednb.course import fence
 from fednb.course.handout import FOLDER, LARGEST, TEMPLATES, CourseError, errors, grade_id, read, release
 
 try:
@@ -38,7 +36,6 @@ except ModuleNotFoundError as error:
 
 CONFIG = TEMPLATES / "nbgrader_config.py"
 SETTINGS = {"FEDNB_PROGRESS": "off", "FEDNB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
-LATE = {"ename": "CellTimeoutError", "evalue": "stopped, as it took too long", "traceback": ["Stopped, as it took too long"]}
 
 
 class Fenced(Execute):
@@ -48,8 +45,6 @@ class Fenced(Execute):
     seed = Unicode("fednb").tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        from fednb.course import fence
-
         course, _, student, assignment = resources["metadata"]["path"].rsplit("/", 3)
         seed = zlib.crc32(f"{self.seed} {student}".encode())
         fence.execute(nb, f"{course}/release/{assignment}", seed, self.timeout, self.seconds)
@@ -58,14 +53,10 @@ class Fenced(Execute):
 
 def run(nb: NotebookNode, folder: str, **more: dict[str, Any]) -> None:
     """Execute a notebook in place, in a folder, as nbgrader does: errors are outputs, and taking too long is one."""
-    config = settings(CONFIG)
-    config.merge(more)
+    config = PyFileConfigLoader(CONFIG.name, str(CONFIG.parent)).load_config()
+    config.merge(Config(more))
     with mock.patch.dict(os.environ, SETTINGS):
         Execute(config=config).preprocess(nb, {"metadata": {"path": folder}})
-
-
-def settings(file: Path) -> Config:
-    return PyFileConfigLoader(file.name, str(file.parent)).load_config()
 
 
 def api(patience: int = 1) -> NbGraderAPI:
@@ -74,7 +65,7 @@ def api(patience: int = 1) -> NbGraderAPI:
     if not (folder / CONFIG.name).exists():
         folder.mkdir(parents=True, exist_ok=True)
         shutil.copy(CONFIG, folder)
-    config = settings(folder / CONFIG.name)
+    config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
     config.CourseDirectory.root = str(folder)
     config.Execute.timeout *= patience
     return NbGraderAPI(config=config)
@@ -88,35 +79,33 @@ def take(step: str, *of: str, patience: int = 1) -> None:
     """Have nbgrader take a step (a method of its API) of an assignment, and a student; a CourseError says why it failed."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
     with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
+        course = api(patience)
         signal.signal(signal.SIGALRM, too_long)
-        signal.alarm(3600)  # a page of feedback can be made to take for ever
-        done = getattr(api(patience), step)(*of)
+        signal.alarm(course.config.Fenced.seconds + 60)  # a page of feedback can be made to take for ever
+        done = getattr(course, step)(*of)
         signal.alarm(0)
     if "KeyboardInterrupt" in done.get("error", ""):
         raise KeyboardInterrupt
     if not done["success"]:
-        log = FOLDER / "nbgrader.log"
-        log.write_text(done.get("log", done["error"]), encoding="utf-8")
-        said = re.findall(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)", log.read_text(encoding="utf-8"))
-        raise CourseError(said[-1][:200].removeprefix("RuntimeError: ") if said else f"nbgrader failed: {log} says more")
+        text, log = done.get("log", done["error"]), FOLDER / "nbgrader.log"
+        log.write_text(text, encoding="utf-8")
+        said = re.findall(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)", text) or [f"nbgrader failed: see {log}"]
+        raise CourseError(said[-1][:200].removeprefix("RuntimeError: "))
 
 
 def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, list[str]]]:
     """What lies in a folder, as ``student.ipynb`` or ``student/…/notebook``: by student a file, if any, and remarks."""
-    found: dict[str, tuple[Path | None, list[str]]] = {}
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith((".", "_")):
-            continue
+    found = {}
+    for entry in sorted(folder.glob("[!._]*")):
         alone = entry.is_symlink() or not entry.is_dir()
-        paths = [entry] if alone else sorted(path for path in entry.rglob("*") if ".ipynb_checkpoints" not in path.parts)
-        files = [path for path in paths if path.is_file() and not path.is_symlink()]
+        paths = [entry] if alone else sorted(entry.rglob("*"))
+        files = [p for p in paths if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts]
         files = [f for f in files if f.name == notebook] or [f for f in files if f.suffix == ".ipynb"] or files
         student = re.sub(r"[^\w.@-]+|^\W+", "_", entry.stem if alone else entry.name)  # no option, and no formula
         remarks = ["a link is not followed"] * any(path.is_symlink() for path in paths)
-        if not files:
-            remarks.append("nothing was handed in")
-        if len(files) > 1:
-            remarks.append(f"{len(files)} files were handed in; graded is {files[0].name}")
+        if len(files) != 1:
+            some = f"{len(files)} files were handed in; graded is {files[0].name}" if files else "nothing was handed in"
+            remarks.append(some)
         if student in found:
             remarks.append(f"another file is {student}'s too")
             student += f"_{len(found)}"
@@ -127,10 +116,9 @@ def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, lis
 
 
 def mended(file: Path, released: NotebookNode) -> NotebookNode:
-    """The hand-out with a submission's answers, and its own cells where they stand: nothing else of it can be trusted.
+    """The hand-out with a submission's answers, and its own cells where they stand.
 
-    nbgrader puts back the text of locked cells. But tags can keep a check from being executed, which counts as passed,
-    metadata can take it out of the grading, and cells that are missing, or there twice, can end the grading.
+    Nothing else of it is taken: a tag can keep a check from being executed, metadata can take it out of the grading.
     """
     nb, assignment = read(file), released.metadata["fednb"]["assignment"]
     said = nb.metadata.get("fednb")
@@ -161,44 +149,35 @@ def place(step: str, assignment: str, student: str = "") -> Path:
 
 
 def grade_one(student: str, file: Path | None, remarks: list[str], assignment: str) -> bool:
-    """Have nbgrader grade a submission, and add what there is to say to the remarks; whether there are points.
-
-    What fails by itself, or because the machine is slow, gets a second try with more time. For what cannot be graded the
-    untouched hand-out is.
-    """
-    released, submitted = read(place("release", assignment)), place("submitted", assignment, student)
+    """Have nbgrader grade a submission, or the untouched hand-out if there is none, and remark on it; whether it did."""
+    submitted, nb = place("submitted", assignment, student), read(place("release", assignment))
     try:
-        nb = mended(file, released) if file else released
+        nb = mended(file, nb) if file else nb
     except CourseError as error:
         remarks.append(str(error).rstrip("."))
-        return grade_one(student, None, remarks, assignment)
+        file = None
     if not file:
         nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
     submitted.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, submitted)
-    slow = ""
-    for patience in (1, 3):
+    for patience in (1, 3):  # what fails by itself, or because the machine is slow, gets a second try and more time
         try:
             take("autograde", assignment, student, patience=patience)
             take("generate_feedback", assignment, student)
         except CourseError as error:
             if not file:
                 raise CourseError(f"Not even the untouched hand-out can be graded: {error}") from error
-            if "Stopped" in str(error) or patience > 1:
+            if patience == 3 or "Stopped" in str(error):
                 remarks.append(f"executing it failed ({error}), so it scores zero")
                 return grade_one(student, None, remarks, assignment)
             continue
-        nb = read(place("autograded", assignment, student))
-        late = [cell for cell in nb.cells if LATE["ename"] in [output.get("ename") for output in cell.get("outputs", [])]]
-        marks = late[0].metadata.get("nbgrader") if late else None
-        slow = marks["grade_id"] if marks and not (marks["grade"] or marks["solution"]) else ""
-        if not slow:
-            break
-    if slow:
-        remarks.append(f"no points yet, as the hand-out's own {slow} took too long: call the same command again")
-    if file:
-        remarks += [f"{name}: {said}" for name, said in errors(nb).items()]
-    return not slow
+        wrong = errors(read(place("autograded", assignment, student)))
+        late = next((name for name, said in wrong.items() if said.startswith("CellTimeoutError")), "exercise")
+        if late.startswith("exercise"):
+            remarks += [f"{name}: {said}" for name, said in wrong.items() if file]
+            return True
+    remarks.append(f"no points yet, as the hand-out's own {late} took too long: call the same command again")
+    return False
 
 
 def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[str, float | None]]:
@@ -210,21 +189,12 @@ def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[st
 
 
 def grade(name: str, handed_in: Path) -> Path:
-    """Grade a folder of submissions: feedback pages, and a table of points and remarks, whose path is returned.
-
-    What is graded and has not changed is not graded again.
-    """
+    """Grade what is new in a folder of submissions: feedback pages, and a table of all, whose path is returned."""
     import pandas as pd
 
-    from fednb.course import fence
-
-    if not handed_in.is_dir():
-        raise CourseError(f"There is no folder {handed_in}.")
     assignment, folder = papers.path(name).stem, FOLDER.absolute()
     found = submissions(handed_in, f"{assignment}.ipynb")
-    if not all(
-        path.exists() for path in (place("source", assignment), place("release", assignment), folder / "gradebook.db")
-    ):
+    if not (folder / "gradebook.db").exists() or not place("release", assignment).exists():
         release(assignment)
     if not fence.closed():
         print("There are no namespaces here: what is executed can read and write all that you can.", flush=True)
@@ -247,9 +217,7 @@ def grade(name: str, handed_in: Path) -> Path:
         rows.append({"student": student, **row, "remarks": note["remarks"]})
         changed += [student] * (note["points"] not in (None, points))
     if changed:
-        raise CourseError(
-            f"The gradebook has other points than were made for {', '.join(changed)}: something else has written there. "
-            f"Put back your copy of the gradebook, or delete {notes}: then all are graded anew."
-        )
+        way = f"put back your copy of it, or delete {notes}, and all are graded anew"
+        raise CourseError(f"The gradebook has other points than were made for {', '.join(changed)}: {way}.")
     pd.DataFrame(rows).to_csv(folder / f"{assignment}.csv", index=False)
     return folder / f"{assignment}.csv"

@@ -1,7 +1,4 @@
-"""Hand-outs from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise), and what students call.
-
-The cells marked as solutions are the student's, and the asserts below them the checks.
-"""
+"""Hand-outs from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise), and what students call."""
 
 from __future__ import annotations
 
@@ -24,16 +21,10 @@ from fednb import papers
 FOLDER = Path("course")  # nbgrader's course folder: source, release, submitted, autograded, feedback, gradebook
 LARGEST = 20 << 20  # bytes of a notebook
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
-EXERCISE = re.compile(
-    r"(?m)^\*\*Exercise (?P<number>\d+)\*\* \((?P<level>\w+), [\w ]+, (?P<points>[\d +]+) points?[^)]*\)\."
-)
+EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), [\w ]+, ([\d +]+) points?[^)]*\)\.")
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 ANSWER = "*Your answer here.*"
 TEMPLATES = Path(__file__).parent / "templates"
-READY = """# Run this cell first: it executes the cells above on which the exercises build.
-from fednb.course import prepare
-
-prepare("{file}")"""
 
 
 class CourseError(Exception):
@@ -46,7 +37,8 @@ def read(path: Path) -> NotebookNode:
     try:
         with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
             nb = nbformat.read(path, as_version=4)
-        assert isinstance(nb.cells, list) and all(isinstance(cell.source, str) for cell in nb.cells)
+        assert isinstance(nb.metadata, dict) and all(isinstance(cell.get("metadata", {}), dict) for cell in nb.cells)
+        assert all(isinstance(cell.source + cell.cell_type, str) for cell in nb.cells)
         return nb
     except Exception as error:  # nbformat lets many kinds through
         said = str(error).partition("\n")[0][:120]
@@ -74,9 +66,8 @@ def apart(nb: NotebookNode) -> None:
 
 
 def exercises(nb: NotebookNode) -> list[tuple[re.Match, list[tuple[str, NotebookNode]]]]:
-    """The exercises of a solved notebook: headings, and pairs of what a cell is (solution, check, answer) and the cell."""
-    found: list[tuple[re.Match, list[tuple[str, NotebookNode]]]] = []
-    inside = False
+    """What headings of exercises say (number, level, points), and what their cells are (solution, check, answer)."""
+    found, inside = [], False
     for cell in nb.cells:
         text = cell.cell_type == "markdown"
         if text and (heading := EXERCISE.match(cell.source)):
@@ -84,19 +75,14 @@ def exercises(nb: NotebookNode) -> list[tuple[re.Match, list[tuple[str, Notebook
             inside = True
         elif text and cell.source.startswith("## "):
             inside = False
-        elif "BEGIN SOLUTION" in cell.source:
-            if not inside:
-                raise CourseError(f"A solution stands outside of every exercise: {cell.source[:60]!r}.")
+        elif inside and "BEGIN SOLUTION" in cell.source:  # nbgrader complains of others
             found[-1][1].append(("answer" if text else "solution", cell))
         elif inside and not text and re.search(r"(?m)^\s*assert ", cell.source) and "solution" in dict(found[-1][1]):
             found[-1][1].append(("check", cell))
     for heading, parts in found:
-        graded, points = sum(kind != "solution" for kind, _ in parts), len(heading["points"].split("+"))
+        graded, points = sum(kind != "solution" for kind, _ in parts), len(heading[3].split("+"))
         if graded != points:
-            raise CourseError(
-                f"Exercise {heading['number']} has {graded} checks and answers, and {points} numbers of points: "
-                f"write one number for each, as in (easy, 10 minutes, 1 + 2 points)."
-            )
+            raise CourseError(f"Exercise {heading[1]} has {graded} checks and answers, but {points} numbers of points.")
     if not found:
         raise CourseError('There is no exercise: a text cell with a line "**Exercise 1** (easy, 10 minutes, 2 points). …"')
     return found
@@ -114,20 +100,20 @@ def source(name: str) -> NotebookNode:
     path = papers.path(name)
     nb = read(path)
     apart(nb)
-    found, total = exercises(nb), 0
+    found = exercises(nb)
     for heading, parts in found:
-        count, points = Counter(), map(int, heading["points"].split("+"))
+        count, points = Counter(), map(int, heading[3].split("+"))
         for kind, cell in parts:
             count[kind] += 1
-            called = f"exercise-{heading['number']}" + ("" if kind == "solution" else f"-{kind}")
+            called = f"exercise-{heading[1]}" + ("" if kind == "solution" else f"-{kind}")
             called += f"-{count[kind]}" if count[kind] > 1 else ""
             mark(cell, called, points=None if kind == "solution" else next(points), solution=kind != "check")
-            total += cell.metadata["nbgrader"].get("points", 0)
             cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
     first = next(i for i, cell in enumerate(nb.cells) if cell.cell_type == "markdown" and EXERCISE.match(cell.source))
-    nb.cells.insert(first, new_code_cell(READY.format(file=path.name), id="course-ready"))
+    ready = (TEMPLATES / "ready.py").read_text(encoding="utf-8").strip()
+    nb.cells.insert(first, new_code_cell(ready.format(file=path.name), id="course-ready"))
     for cell in nb.cells:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             tags = cell.metadata.get("tags", [])
@@ -136,8 +122,9 @@ def source(name: str) -> NotebookNode:
             else:
                 cell.metadata["tags"] = [*tags, "skip-execution"]  # nbclient leaves it out
     nb.metadata["fednb"] = {"assignment": path.stem, "cells": list(filter(None, map(grade_id, nb.cells)))}
+    points = sum(int(number) for heading, _ in found for number in heading[3].split("+"))
     note = (TEMPLATES / "note.md").read_text(encoding="utf-8")
-    note = note.format(assignment=path.stem, file=path.name, number=len(found), points=total)
+    note = note.format(assignment=path.stem, file=path.name, number=len(found), points=points)
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
 
@@ -192,9 +179,7 @@ def check(path: Path) -> dict[str, str]:
 
     nb, told = read(path), {}
     if "assignment" not in nb.metadata.get("fednb", {}):
-        raise CourseError(
-            f"{path.name} is not a hand-out: its metadata names no assignment. Start from the file that you got."
-        )
+        raise CourseError(f"{path.name} is not a hand-out: its metadata names no assignment. Start from the file you got.")
     grading.run(nb, str(path.absolute().parent))
     wrong, cells = errors(nb), {grade_id(cell): cell for cell in nb.cells}
     for name in nb.metadata["fednb"]["cells"]:
@@ -209,14 +194,15 @@ def check(path: Path) -> dict[str, str]:
 
 
 def errors(nb: NotebookNode) -> dict[str, str]:
-    """What went wrong in an executed notebook, by check; its solution's own error comes first."""
+    """What went wrong in an executed notebook, by name of a cell; its solution's own error stands for that of a check."""
     found, cause = {}, ""
     for cell in filter(grade_id, nb.cells):
         said = [f"{o.ename}: {o.evalue}".partition("\n")[0] for o in cell.get("outputs", []) if o.output_type == "error"]
         error = said[-1][:200] if said else ""
         if cell.metadata["nbgrader"]["solution"]:
             cause = "not done yet" if STUB.splitlines()[-1] in cell.source else error
-        elif cell.metadata["nbgrader"]["grade"]:
-            found |= {grade_id(cell): cause or error} if error else {}
+        elif error:
+            found[grade_id(cell)] = cause or error
+        if cell.metadata["nbgrader"]["grade"]:
             cause = ""
     return found

@@ -3,7 +3,7 @@
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
-from fednb.course.grading import LATE, Fenced
+from fednb.course.grading import Fenced
 from fednb.course.handout import ANSWER, STUB
 
 c = get_config()  # noqa: F821
@@ -16,7 +16,7 @@ c.Autograde.autograde_preprocessors = [Fenced if s is Execute else s for s in Au
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = "(?s).*"  # a warning on stderr would cost all points of a check
 c.Execute.iopub_timeout = 60  # nbclient's 4 seconds for the output to arrive fail good work on a busy machine
-c.Execute.error_on_timeout = LATE
+c.Execute.error_on_timeout = {"ename": "CellTimeoutError", "evalue": "it took too long", "traceback": ["It took too long."]}
 c.Execute.extra_arguments = ["--Application.log_level=50"]  # how the kernel is connected is nobody's business
 c.HTMLExporter.sanitize_html = True  # a feedback page is opened by others than who wrote its outputs
 

@@ -24,62 +24,25 @@ from fednb.experiments import execute
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: path.stem)
-DOUBLE = '''def double(x):
-    """Twice x."""
-    ### BEGIN SOLUTION
-    return 2 * x
-    ### END SOLUTION'''
-DOUBLE_CHECK = """assert double(2) == 4
-assert double(5) != 25, "this is the square"
-### BEGIN HIDDEN TESTS
-from fednb.course import draws
-
-number = int(draws("exercise 1").integers(10, 99))
-assert double(number) == 2 * number, f"double({number})"
-### END HIDDEN TESTS"""
-MEAN = '''def mean(x, weights):
-    """The weighted mean."""
-    ### BEGIN SOLUTION
-    return np.average(x, weights=weights)
-    ### END SOLUTION'''
-MEAN_CHECK = "assert mean([0, 4], [3, 1]) == 1"
-PREDICT = """### BEGIN SOLUTION
-prediction = "b"
-### END SOLUTION"""
-PREDICT_CHECK = 'assert prediction in ("a", "b"), "choose one"\nprint("it is b")'
-ANSWER = "<!-- BEGIN SOLUTION -->\nBecause of the order.\n<!-- END SOLUTION -->"
-SECRET = ("return 2 * x", "np.average", 'prediction = "b"', "Because of the order", "draws(")
+GIVEN = yaml.safe_load((ROOT / "tests" / "course.yaml").read_text(encoding="utf-8"))
+CELLS = {name: cell["source"] for name, cell in GIVEN["notebook"].items()}
+NOTEBOOK = '{"nbformat": 4, "nbformat_minor": 5, "metadata": %s, "cells": %s}'
+SECRET = ("return 2 * x", "np.average", "prediction = 'b'", "Because of the order", "draws(")
 
 
-def code(cell_id, source, *tags, output=None):
-    outputs = [new_output("stream", name="stdout", text=output)] if output else []
-    metadata = {"tags": list(tags), "jupyter": {"source_hidden": True}} if tags else {"jupyter": {"source_hidden": True}}
-    return new_code_cell(source, id=cell_id, metadata=metadata, outputs=outputs, execution_count=1)
+def new_cell(name, source, tag="", output=""):
+    """A cell of a notebook, folded away."""
+    if tag == "text":
+        return new_markdown_cell(source, id=name)
+    outputs = [new_output("stream", name="stdout", text=output)] * bool(output)
+    metadata = {"tags": [tag] * bool(tag), "jupyter": {"source_hidden": True}}
+    return new_code_cell(source, id=name, metadata=metadata, outputs=outputs, execution_count=1)
 
 
 @pytest.fixture
 def short(tmp_path, monkeypatch):
     """The short assignment notebook, in a folder of its own."""
-    cells = [
-        new_markdown_cell("# 90 · Short"),
-        code("imports", "import numpy as np", "setup"),
-        code("exported", "METHODS = {}", "export"),
-        code("seen", 'print("seen")\nraise RuntimeError("not needed for grading")', "run", output="seen"),
-        new_markdown_cell("## 1 · Exercises\n\n**Exercise 1** (easy, 5 minutes, 2 points). Double."),
-        code("e1", DOUBLE),
-        code("e1c", DOUBLE_CHECK),
-        new_markdown_cell("**Exercise 2** (medium, 10 minutes, 3 points). Mean. *Hint: divide.*"),
-        code("e2", MEAN),
-        code("e2c", MEAN_CHECK, output="old"),
-        code("e2s", "print(mean([1, 2], [1, 1]))", output="1.5"),  # shows what the solution is good for
-        new_markdown_cell("**Exercise 3** (predict, 5 minutes, 1 + 4 points). Which?"),
-        code("e3", PREDICT),
-        code("e3c", PREDICT_CHECK),
-        new_markdown_cell(ANSWER, id="e3a"),
-        new_markdown_cell("## 2 · Summary\n\nDone."),
-        code("last", "print(double)"),
-    ]
-    nb = new_notebook(cells=cells)
+    nb = new_notebook(cells=[new_cell(name, **cell) for name, cell in GIVEN["notebook"].items()])
     nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     folder = tmp_path / "notebooks"
     folder.mkdir()
@@ -109,7 +72,7 @@ def solved(source):
     return "\n".join(line for line in source.splitlines() if "SOLUTION" not in line)
 
 
-RIGHT = {"exercise_1": solved(DOUBLE), "exercise_2": solved(MEAN), "exercise_3": solved(PREDICT)}
+RIGHT = {f"exercise_{number}": solved(CELLS[f"e{number}"]) for number in (1, 2, 3)}
 
 
 # --- what a notebook says about its exercises
@@ -134,20 +97,18 @@ def test_a_notebook_that_says_it_wrongly_is_an_error_that_says_what_to_write(sho
 def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_next_exercise(short):
     nb = read(short)
     by_id = {cell.id: cell for cell in nb.cells}
-    by_id["e2"].source += f"\n\n\n# Check. By hand.\n{MEAN_CHECK}"
+    by_id["e2"].source += f"\n\n\n# Check. By hand.\n{CELLS['e2c']}"
     by_id["e2"].outputs = by_id.pop("e2c").outputs
-    by_id["e3a"].source = by_id["e3a"].source + "\n\n" + nb.cells[-2].source
-    nb.cells = [cell for cell in nb.cells if cell.id != "e2c" and cell is not nb.cells[-2]]
+    by_id["e3a"].source += "\n\n" + by_id["h4"].source
+    nb.cells = [cell for cell in nb.cells if cell.id not in ("e2c", "h4")]
     nbformat.write(nb, short)
     nb = handout.source("short")
-    graded = {name: cell for cell in nb.cells if (name := handout.grade_id(cell)).startswith("exercise-")}
-    assert list(graded) == [
-        *("exercise-1", "exercise-1-check", "exercise-2", "exercise-2-check"),
-        *("exercise-3", "exercise-3-check", "exercise-3-answer"),
-    ]
-    check = graded["exercise-2-check"]
-    assert (graded["exercise-2"].source, check.source) == (MEAN, f"# Check. By hand.\n{MEAN_CHECK}") and not check.outputs
-    assert graded["exercise-3-answer"].source == ANSWER and nb.cells[-2].source == "## 2 · Summary\n\nDone."
+    found = {name: cell for cell in nb.cells if (name := handout.grade_id(cell)).startswith("exercise-")}
+    assert " ".join(found).replace("exercise-", "") == "1 1-check 2 2-check 3 3-check 3-answer"
+    check = found["exercise-2-check"]
+    assert found["exercise-2"].source == CELLS["e2"]
+    assert check.source == f"# Check. By hand.\n{CELLS['e2c']}" and not check.outputs
+    assert found["exercise-3-answer"].source == CELLS["e3a"] and nb.cells[-2].source == "## 2 · Summary\n\nDone."
 
 
 def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
@@ -163,10 +124,7 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
     others = ("imports", "exported", "exercise-1", "exercise-2", "exercise-3")
     assert {mark["grade_id"]: mark.get("points") for mark in marks} == points | dict.fromkeys(others)
     assert "3 exercises at the end, 10 points" in nb.cells[0].source
-
-
-def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(short):
-    nbformat.write(handout.source("short"), short)
+    nbformat.write(nb, short)  # a sweep executes what the checks of a hand-out leave out
     cells = execute.reduced("90_short").cells
     assert [cell.id for cell in cells] == ["imports", "exported", "seen"]
     assert not any("skip-execution" in cell.metadata["tags"] for cell in cells)
@@ -187,14 +145,14 @@ def test_every_notebook_is_an_assignment_and_its_exercises_say_what_goes_wrong(p
     names = [name for name in map(handout.grade_id, nb.cells) if name]
     assert len(set(names)) == len(names)
     found = handout.exercises(nb)
-    assert [int(heading["number"]) for heading, _ in found] == list(range(1, len(found) + 1))
+    assert [int(heading[1]) for heading, _ in found] == list(range(1, len(found) + 1))
     for heading, parts in found:
         text = heading.string
-        assert heading["level"] in {"easy", "medium", "predict", "research"}
+        assert heading[2] in {"easy", "medium", "predict", "research"}
         assert "*Hint: " in text and "A common mistake is " in text, text
         for check in (cell.source for kind, cell in parts if kind == "check"):
             assert re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', check), f"names no mistake: {check}"
-            assert heading["level"] == "predict" or "### BEGIN HIDDEN TESTS" in check, text
+            assert heading[2] == "predict" or "### BEGIN HIDDEN TESTS" in check, text
             last = ast.parse(check).body[-1]  # nbgrader takes the value of a last line for points
             assert not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call), check
         assert all(cell.cell_type == "markdown" for kind, cell in parts if kind == "answer")
@@ -219,30 +177,20 @@ def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_follo
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("I could not open the file.", "a.ipynb cannot be read as a notebook"),
-        ("[1, 2]", "a.ipynb cannot be read as a notebook"),
-        ('{"nbformat": 4, "nbformat_minor": 5, "metadata": [], "cells": 7}', "a.ipynb cannot be read as a notebook"),
-        ("[" * 10**6, "a.ipynb cannot be read as a notebook"),
+        ("I could not open the file.", "cannot be read as a notebook"),
+        ("[1, 2]", "cannot be read as a notebook"),
+        (NOTEBOOK % ("{}", "7"), "cannot be read as a notebook"),
+        (NOTEBOOK % ("[]", "[]"), "cannot be read as a notebook"),
+        (NOTEBOOK % ("{}", '[{"source": "1"}]'), "cannot be read as a notebook"),
+        (NOTEBOOK % ('{"fednb": {"assignment": [1]}}', "[]"), "a.ipynb is the hand-out of [1], not of 90_short"),
+        ("[" * 10**6, "cannot be read as a notebook"),
         (" " * (handout.LARGEST + 1), "a.ipynb is larger than 20 MB"),
     ],
 )
-def test_what_cannot_be_read_says_so(text, said, short, tmp_path):
+def test_what_cannot_be_graded_says_why(text, said, short, tmp_path):
     (tmp_path / "a.ipynb").write_text(text)
-    with pytest.raises(CourseError, match=said):
+    with pytest.raises(CourseError, match=re.escape(said)):
         grading.mended(tmp_path / "a.ipynb", handout.source("short"))
-
-
-def test_metadata_of_any_kind_is_not_trusted(short, tmp_path):
-    released = handout.source("short")
-    for number, said in enumerate(["text", {"assignment": "90_short"}, {}, None, 7]):
-        nb = handout.source("short")
-        nb.metadata["fednb"] = said
-        (tmp_path / f"{number}.ipynb").write_text(json.dumps(nb))
-        assert grading.mended(tmp_path / f"{number}.ipynb", released).metadata == released.metadata
-    nb.metadata["fednb"] = {"assignment": ["list"]}
-    (tmp_path / "other.ipynb").write_text(json.dumps(nb))
-    with pytest.raises(CourseError, match=r"is the hand-out of \['list'\], not of 90_short"):
-        grading.mended(tmp_path / "other.ipynb", released)
 
 
 # --- with nbgrader: half a minute
@@ -260,25 +208,21 @@ def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out,
     assert not [secret for secret in SECRET if secret in text]
     assert text.count("raise NotImplementedError()") >= 3 and handout.ANSWER in text
     mine = tmp_path / "mine" / "90_short.ipynb"
-    nb = change(handed_out, mine, exercise_1=solved(DOUBLE), exercise_2="def mean(x, weights):\n    return np.mean(x)")
+    change(handed_out, mine, exercise_1=RIGHT["exercise_1"], exercise_2="def mean(x, weights):\n    return np.mean(x)")
     assert main(["course", "check", str(mine)]) == 1
     assert capsys.readouterr().out.splitlines() == [
-        "exercise-1-check: passed",
-        "exercise-2-check: AssertionError: ",
-        "exercise-3-check: not done yet",
-        "exercise-3-answer: no answer yet",
+        *("exercise-1-check: passed", "exercise-2-check: AssertionError: "),
+        *("exercise-3-check: not done yet", "exercise-3-answer: no answer yet"),
     ]
-    cell_of(nb, "exercise-2-check").source = "pass"
-    nb.cells.remove(cell_of(nb, "exercise-1"))
-    cell_of(nb, "exercise-3-answer").source = "Because."
+    nb = change(mine, mine, exercise_2_check="pass", exercise_3_answer="Because.")
+    nb.cells = [cell for cell in nb.cells if handout.grade_id(cell) != "exercise-1"]
     nbformat.write(nb, mine)
     assert main(["course", "check", str(mine)]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "exercise-1: the cell is missing: put it back",
         "exercise-1-check: NameError: name 'double' is not defined",
         "exercise-2-check: the cell was changed, and will be put back for grading: put it back yourself first",
-        "exercise-3-check: not done yet",
-        "exercise-3-answer: answered; a person grades it",
+        *("exercise-3-check: not done yet", "exercise-3-answer: answered; a person grades it"),
     ]
 
 
@@ -298,12 +242,8 @@ def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, mo
 # --- grading: minutes
 
 
-def cell_of(nb, name):
-    return next(cell for cell in nb.cells if handout.grade_id(cell) == name)
-
-
 def edited(nb, how):
-    """Change a submission as submissions.yaml says."""
+    """Change a submission as course.yaml says."""
     cell = {handout.grade_id(cell): cell for cell in nb.cells}
     place = nb.cells.index(cell["exercise-1"])
     match how:
@@ -314,8 +254,7 @@ def edited(nb, how):
                 each for each in nb.cells if each not in (cell["exercise-1"], cell["exercise-2-check"], cell["imports"])
             ]
         case "skip":
-            for name in ("exercise-1-check", "exercise-2-check"):
-                cell[name].metadata["tags"] = ["skip-execution"]
+            cell["exercise-1-check"].metadata["tags"] = ["skip-execution"]
         case "disown":
             cell["exercise-1-check"].metadata["nbgrader"]["grade"] = False
             cell["exercise-2-check"].metadata["nbgrader"]["points"] = 300
@@ -332,7 +271,7 @@ def edited(nb, how):
             for number, each in enumerate(nb.cells):
                 each["id"] = f"mine-{number}"
         case "help":
-            nb.cells.insert(place, code("mine", "two = 2"))
+            nb.cells.insert(place, new_cell("mine", "two = 2"))
         case "move":
             nb.cells.append(nb.cells.pop(place))
         case "other assignment":
@@ -349,12 +288,12 @@ DANGEROUS = ("spy", "upward", "gradebook", "kill", "forks", "children", "threads
 def hand_in(folder, handed_out, port):
     """Forty submissions; the scores that they must get, and what the remarks must say."""
     expected = {"nothing": (0, "nothing was handed in"), "link": (0, "a link is not followed; nothing was handed in")}
-    expected |= {"Ann_O_Neil": (6, ""), "as-nbgrader": (6, ""), "scan": (0, "scan.pdf cannot be read as a notebook")}
-    expected |= {"bomb": (0, "bomb.ipynb cannot be read as a notebook")}
+    expected |= {"Ann_O_Neil": (6, ""), "as-nbgrader": (6, ""), "scan": (0, "cannot be read"), "bomb": (0, "cannot be read")}
     names = {"GRADEBOOK": handed_out.parents[2] / "gradebook.db", "HANDED_IN": folder, "COURSE": handed_out.parents[2]}
-    for student, given in yaml.safe_load((ROOT / "tests" / "submissions.yaml").read_text()).items():
+    for student, given in GIVEN["submissions"].items():
         if student in DANGEROUS and not fence.closed():  # they would do what they are made for
             continue
+        given = dict(given)
         how, score, remark = given.pop("edit", None), given.pop("score"), given.pop("remark", "")
         for name, value in {**names, "PORT": port}.items():
             given = {cell: text.replace(name, repr(value if name == "PORT" else str(value))) for cell, text in given.items()}
@@ -380,8 +319,7 @@ def limits(**seconds):
 
 
 def table():
-    rows = pd.read_csv("course/90_short.csv", dtype={"student": str}, keep_default_na=False, na_values={"score": [""]})
-    return rows.set_index("student").to_dict("index")
+    return pd.read_csv("course/90_short.csv").fillna({"remarks": ""}).set_index("student").to_dict("index")
 
 
 def contents(folder):
@@ -410,6 +348,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_
     assert [student for student, row in rows.items() if row["to_grade_by_hand"]] == ["answered"]
     assert rows["right"]["max_score"] == 10
     assert before == (contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path)))
+
     graded = []
     monkeypatch.setattr(grading, "grade_one", lambda student, *_: graded.append(student) or True)
     assert main(grade) == 0 and not graded  # nothing has changed: only the table is written again
@@ -469,10 +408,10 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     assert len(secret) >= 3 and not secret & {line.strip() for line in text.splitlines()}
     assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", text)
     for before, after in zip(source.cells, handed_out.cells, strict=True):
-        if not handout.grade_id(before).startswith("exercise-"):
-            assert (before.source, before.get("outputs")) == (after.source, after.get("outputs"))
-        else:
+        if handout.grade_id(before).startswith("exercise-"):
             assert not after.get("outputs")
+        else:
+            assert (before.source, before.get("outputs")) == (after.source, after.get("outputs"))
     sweep = f"sweeps/{path.stem}.yaml"
     assert (released.parent / sweep).read_bytes() == (path.parent / sweep).read_bytes()
 
@@ -488,16 +427,14 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     change(released, tmp_path / "in" / "solved.ipynb", **mine)
     (row,) = pd.read_csv(grading.grade(path.stem, tmp_path / "in")).to_dict("records")
     points = {name: cell.metadata["nbgrader"]["points"] for name, cell in graded.items()}
-    assert {name: row[name] for name in graded if name not in by_hand} == {
-        name: most for name, most in points.items() if name not in by_hand
-    }, row
+    assert all(row[name] == points[name] for name in points if name not in by_hand), row
     assert row["to_grade_by_hand"] == bool(by_hand) and row["max_score"] == sum(points.values())
 
 
 def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
     """Its export cells are what ``fednb.papers`` imports, in the project's tests, too."""
     nb = read(ROOT / "notebooks" / "01_moon.ipynb")
-    nb.cells.append(code("mine", "def model_contrastive(*_, **__):\n    raise ValueError('by a student')", "export"))
+    nb.cells.append(new_cell("mine", "def model_contrastive(*_, **__):\n    raise ValueError('by a student')", "export"))
     nbformat.write(nb, tmp_path / "01_moon.ipynb")
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/test_moon.py"]
     environment = os.environ | {"FEDNB_NOTEBOOKS": str(tmp_path)}

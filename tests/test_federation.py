@@ -477,12 +477,6 @@ def test_divergence_is_seen(federate):
     assert federate().run_round()["finite"] is True
 
 
-def test_a_restored_federation_goes_on_as_if_nothing_had_happened(federate, identical, with_and_without_a_break):
-    whole, resumed = with_and_without_a_break(partial(federate, SCAFFOLD(), participation=0.5), 4, 2)
-    assert identical(whole, resumed)
-    assert resumed["rounds_done"] == len(resumed["accuracies"]) == 4
-
-
 def test_dropout_has_masks_of_its_own_for_each_client_and_round(federate, monkeypatch):
     drawn = []
     monkeypatch.setattr(Client, "seed_masks", lambda client, seed: drawn.append(seed))

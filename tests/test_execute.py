@@ -175,7 +175,8 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     assert got == [runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs]
 
 
-def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path) -> None:
+def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "ATTEMPTS", 1)
     group = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs
     made = execute.make(group)
     assert [record["settings"]["seed"] for record in made.records] == [3, 4]

@@ -195,6 +195,7 @@ def _report(args: argparse.Namespace) -> int:
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     written = reporting.write_all(papers.folder() / "sweeps", folder, out)
+    print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
 

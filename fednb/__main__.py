@@ -167,6 +167,7 @@ def _report(args: argparse.Namespace) -> int:
     for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
         shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
         print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
+    print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
     return 0
 

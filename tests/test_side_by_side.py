@@ -145,15 +145,17 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     (table,) = sweep.read(file).values()
     assert "FedMine" in papers.load("07_mine").METHODS
     assert {job.status for job in table.jobs} == {None}
-    made = execute.make([table.jobs[2]])  # as a sweep does
-    assert made.records[0], made.error
+    job = table.jobs[2]
+    done = execute.make(job.notebook, job.parameters, job.path.name, 1)  # as a sweep does
+    assert done.error is None, done
     for job in table.jobs:
         runner.run(job.settings, papers.load("07_mine").METHODS)
     report.write_all(notebooks / "sweeps", ledger.runs_folder(), tmp_path)
     text = (tmp_path / "tables" / "07_mine.md").read_text()
     (line,) = re.findall(r"^\| FedMine \|(.*)\|$", text, re.M)
-    assert len(re.findall(r"[+-]?\d+\.\d", line)) >= 6
-    assert "FedMine-digits-seed0-" in line
+    *numbers, verdict, runs = [value.strip() for value in line.split("|")]
+    assert all(re.match(r"[+-]?\d", value) for value in numbers) and verdict.startswith("indicative: ")
+    assert "FedMine-digits-seed0-" in runs and "FedMine-digits-seed1-" in runs
 
 
 # --- tuning and the final tables
@@ -175,9 +177,8 @@ def test_every_method_has_six_trials_with_the_same_rule_and_budget(tables):
         assert (
             len({(job.settings.num_rounds, job.settings.local_epochs, job.settings.batch_size) for job in table.jobs}) == 1
         )
-        trials = Counter(cell.label for cell in report.cells_of(table.name))
-        assert set(trials.values()) == {6}, table.name
-        assert trials.keys() >= COMPARED
+        trials = Counter(cell.label for cell in report.cells_of(table, report.committed()))
+        assert set(trials.values()) == {6} and set(trials) >= COMPARED, table.name
 
 
 def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
@@ -185,19 +186,17 @@ def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
     assert len(list(finals(tables))) == 11
     checked = 0
     for tuning, table in finals(tables):
-        chosen = {}
-        trials = report.cells_of(tuning.name)
-        if any(len(cell.runs) < cell.expected for cell in trials):
-            assert not any(cell.runs for cell in report.cells_of(table.name)), f"{tuning.name} is not complete."
-            continue
-        for cell in sorted((cell for cell in trials if cell.values), key=lambda cell: -cell.mean):
-            chosen.setdefault(cell.label, dict(cell.told))
+        best = {}
+        for cell in sorted(report.cells_of(tuning, report.committed()), key=lambda cell: -(cell.mean or 0)):
+            best.setdefault(cell.label, cell)  # of equally good ones the first
+            assert len(cell.paths) == cell.expected, f"{tuning.name} is not complete."
         for job in table.jobs:
-            assert chosen[job.settings.method].items() <= job.settings.flat().items(), (table.name, job.settings.method)
+            chosen = dict(best[job.settings.method].told)
+            assert chosen.items() <= job.settings.flat().items(), (table.name, job.settings.method)
             assert job.settings.seed != 100
             assert job.settings.validation is None
         checked += 1
-    assert checked >= 8
+    assert checked == 11
 
 
 def test_within_a_table_everything_but_the_tuned_values_is_the_same(tables):

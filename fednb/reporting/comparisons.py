@@ -64,10 +64,10 @@ def compare(a: Cell, b: Cell, sign: int = 1) -> Finding:
 
 
 def family(findings: Mapping[Any, Finding]) -> dict[Any, Finding]:
-    """Findings that stand in one table, corrected for their number."""
+    """Findings that stand in one table, corrected for their number; of lucky seeds none is certain."""
     leads = statistics.corrected([Lead() if one.diverged else one.lead for one in findings.values()])
     pairs = zip(findings.items(), leads, strict=True)
-    return {key: one if one.diverged else one._replace(lead=lead) for (key, one), lead in pairs}
+    return {key: one._replace(lead=one.lead._replace(p=new.p, among=new.among)) for (key, one), new in pairs}
 
 
 def cell_at(found: Sequence[Cell], row: str, column: str | None = None) -> Cell:

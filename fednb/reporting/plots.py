@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
@@ -90,6 +91,7 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
         told = [f"{name.replace('_', ' ')} {value}" for name, value in cell.told if name != parameter]
         lines.setdefault(", ".join([*names.values(), *told]), {})["" if x is None else str(x)] = cell
     places = list(dict.fromkeys(x for line in lines.values() for x in line if x))
+    places = sorted(places, key=float) if all(re.fullmatch(r"[\d.e-]+", x) for x in places) else places
     if len(places) < 2 or table.columns.measures:
         raise ReportError(f"{table.name}: its runs do not differ in {parameter}, so there is nothing to draw.")
     ax = ax or plt.figure(layout="constrained").subplots()

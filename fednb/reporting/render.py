@@ -64,11 +64,10 @@ def tally(claims: Iterable[Claim]) -> str:
 
 
 def grid(frame: pd.DataFrame) -> str:
-    """A table in Markdown, without columns in which nothing stands."""
+    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
     frame = frame.fillna("").loc[:, lambda frame: frame.astype(bool).any()]
-    return "\n".join(
-        f"| {' | '.join(line)} |" for line in (frame.columns, [":--"] * frame.shape[1], *frame.to_numpy().tolist())
-    )
+    rule = ["--:" if frame[name].str.fullmatch(r"([-+]?\d.*)?").all() else ":--" for name in frame]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [[*frame], rule, *frame.to_numpy().tolist()])
 
 
 def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataFrame:

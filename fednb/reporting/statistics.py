@@ -99,7 +99,9 @@ def verdict(lead: Lead, printed: float | None = None) -> str:
 
 def word(verdict: str) -> str:
     """A verdict in one word, for a figure."""
-    return next((short for part, short in _WORDS.items() if part in verdict), verdict.removeprefix("indicative: "))
+    return next(
+        (short for part, short in _WORDS.items() if part in verdict), verdict.removeprefix("indicative: ").partition(";")[0]
+    )
 
 
 def beside(values: Sequence[float], printed: float) -> str:

@@ -4,7 +4,6 @@ import bz2
 import gzip
 import hashlib
 import io
-import operator
 import os
 import pickle
 import random
@@ -19,42 +18,25 @@ import zlib
 from functools import partial
 from pathlib import Path
 
+import made_up_sets as sets
 import numpy as np
 import pytest
 import torch
 import torchvision
 from fednb.papers.foundations import METHODS
+from made_up_sets import SMALL, encode, error, fake, write_images, write_npz, write_tree, write_zip
 from PIL import Image
-from scipy.io import savemat
-from sklearn.datasets import dump_svmlight_file, load_digits
+from sklearn.datasets import load_digits
 
 from fednb import ROOT, data
 from fednb.data import catalog, loading, readers
 from fednb.experiments import ledger, runner, settings
 
-
-@pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    """Give each test its own data and cache folders."""
-    monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
-    monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "sets").mkdir()
-    return tmp_path / "sets"
+root, change = sets.root, sets.change
 
 
 def cache_files() -> list[Path]:
     return sorted(Path(os.environ["FEDNB_CACHE"]).glob("*"))
-
-
-@pytest.fixture
-def change(monkeypatch):
-    """Change what is published about a set."""
-
-    def change(name, **given):
-        for field, value in given.items():
-            monkeypatch.setattr(catalog.FACTS[name], field, value)
-
-    return change
 
 
 @pytest.fixture
@@ -68,159 +50,6 @@ def publish(monkeypatch, change):
             monkeypatch.setattr(f"torchvision.datasets.{module}.check_integrity", lambda *_: True)
 
     return publish
-
-
-# --- made-up files
-
-
-def fake(num_train, num_test, shape, num_classes, seed=0):
-    """Random images, labels in a mixed order, every class in both splits."""
-    rng = np.random.default_rng(seed)
-    images = rng.integers(0, 256, (num_train + num_test, *shape), np.uint8)
-    labels = np.concatenate([rng.permutation(np.arange(n) % num_classes) for n in (num_train, num_test)])
-    return images[:num_train], labels[:num_train], images[num_train:], labels[num_train:]
-
-
-SMALL = {
-    "cifar10": fake(20, 10, (3, 32, 32), 10),
-    "mnist": fake(20, 10, (1, 28, 28), 10),
-    "emnist_letters": fake(52, 26, (1, 28, 28), 26),
-    "tiny_imagenet": fake(8, 12, (3, 64, 64), 4),
-    "usps": fake(20, 10, (1, 16, 16), 10),
-    "svhn": fake(20, 10, (3, 32, 32), 10, seed=1),
-    "mnistm": fake(20, 10, (3, 32, 32), 10, seed=2),
-}
-CIFAR10, LETTERS = catalog.FACTS["cifar10"].classes, catalog.FACTS["emnist_letters"].classes
-SYNSETS = ["n01", "n02", "n03", "n04"]
-
-
-def encode(image, suffix="png"):
-    """One uint8 [C, H, W] image as the bytes of a file."""
-    pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
-    options = {"lossless": True, "exact": True} if suffix == "webp" else {}
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, {"jpg": "jpeg"}.get(suffix, suffix), **options)
-    return file.getvalue()
-
-
-def members(arrays, classes=CIFAR10, suffix="png", test="test"):
-    """Pairs (SPLIT/CLASS/FILE, bytes) of an image tree."""
-    for split, images, labels in (("train", *arrays[:2]), (test, *arrays[2:])):
-        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
-            yield f"{split}/{classes[label]}/{i:04}.{suffix}", encode(image, suffix)
-
-
-def write_tree(folder, files):
-    for name, content in files:
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes(content)
-
-
-def write_zip(path, files, method=zipfile.ZIP_STORED, prefix=""):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with zipfile.ZipFile(path, "w", method) as archive:
-        for name, content in files:
-            archive.writestr(prefix + name, content)
-
-
-def write_images(path, arrays, method=zipfile.ZIP_STORED, prefix="", **named):
-    files = members(arrays, **named)
-    write_zip(path, files, method, prefix) if path.suffix == ".zip" else write_tree(path, files)
-
-
-def write_zips(folder, arrays):
-    """One of two zip files has what macOS adds, and there is that of another set."""
-    files = [*members(arrays, suffix="webp"), ("__MACOSX/train/cat/0.png", b"nothing"), ("train/cat/._0.png", b"nothing")]
-    write_zip(folder / "cifar10_train.zip", files[::2], prefix="some-folder/")
-    write_zip(folder / "cifar10" / "test.zip", files[1::2], zipfile.ZIP_DEFLATED)
-    write_zip(folder / "cifar100.zip", [("train/apple/0.png", b"nothing")])
-
-
-def write_npz(path, arrays, first=0, **more):
-    x, y, x_test, y_test = (a.squeeze(1) if a.ndim == 4 and a.shape[1] == 1 else a for a in arrays)
-    x, x_test = (a.transpose(0, 2, 3, 1) if a.ndim == 4 else a for a in (x, x_test))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **{"x_train": x, "y_train": y + first, "x_test": x_test, "y_test": y_test + first} | more)
-
-
-def write_cifar10(folder, arrays):
-    x, y, x_test, y_test = arrays
-    batches = {f"data_batch_{i + 1}": (x[4 * i : 4 * i + 4], y[4 * i : 4 * i + 4]) for i in range(5)}
-    batches |= {"test_batch": (x_test, y_test)}
-    batches = {name: {"data": x.reshape(len(x), -1), "labels": y.tolist()} for name, (x, y) in batches.items()}
-    for name, batch in (batches | {"batches.meta": {"label_names": CIFAR10}}).items():
-        write_tree(folder / "cifar-10-batches-py", [(name, pickle.dumps(batch, protocol=2))])
-
-
-def write_idx(folder, arrays, pack=False, names=("train", "t10k")):
-    for split, images, labels in zip(names, arrays[::2], arrays[1::2], strict=True):
-        for kind, values in (("images-idx3", images[:, 0]), ("labels-idx1", labels.astype(np.uint8))):
-            content = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
-            name = f"{split}-{kind}-ubyte"
-            write_tree(folder, [(f"{name}.gz", gzip.compress(content)) if pack else (name, content)])
-
-
-def write_emnist(folder, arrays, pack=True):
-    """Labels count from 1 and images lie on their side, as in the published files."""
-    x, y, x_test, y_test = arrays
-    names = ("emnist-letters-train", "emnist-letters-test")
-    write_idx(folder, (x.swapaxes(2, 3), y + 1, x_test.swapaxes(2, 3), y_test + 1), pack, names)
-
-
-def write_tiny(folder, arrays):
-    x, y, x_test, y_test = arrays
-    for i, (image, label) in enumerate(zip(x, y, strict=True)):
-        own = folder / "train" / SYNSETS[label]
-        write_tree(own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")])  # a PNG inside, so that nothing is lost
-    write_tree(folder, [(f"val/images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)])
-    lines = [f"val_{i}.JPEG\t{SYNSETS[label]}\t0\t0\t1\t1\n" for i, label in enumerate(y_test)]
-    write_tree(folder, [("test/images/test_0.JPEG", encode(x[0])), ("val/val_annotations.txt", "".join(lines).encode())])
-
-
-def write_tiny_tree(folder, arrays):
-    """It may hold the unlabelled test split as well; the validation images are the test set."""
-    write_images(folder, arrays, classes=SYNSETS, test="val")
-    write_tree(folder, [("test/images/test_0.png", encode(arrays[0][0]))])
-
-
-def write_mnistm(folder, arrays):
-    for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
-        lines = [f"{i:08}.png {label}\n" for i, label in enumerate(labels)]
-        write_tree(folder, [(f"mnist_m_{split}/{i:08}.png", encode(image)) for i, image in enumerate(images)])
-        write_tree(folder, [(f"mnist_m_{split}_labels.txt", "".join(lines).encode())])
-
-
-def write_usps(folder, arrays):
-    for file, images, labels in (("usps.bz2", *arrays[:2]), ("usps.t.bz2", *arrays[2:])):
-        values = (images.reshape(len(images), -1) + 0.01) / 255 * 2 - 1  # more, since torchvision cuts to whole numbers
-        dump_svmlight_file(values, labels + 1, lines := io.BytesIO(), zero_based=False)
-        write_tree(folder, [(file, bz2.compress(lines.getvalue()))])
-
-
-def write_svhn(folder, arrays):
-    folder.mkdir(parents=True, exist_ok=True)
-    for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
-        y = np.where(labels == 0, 10, labels)[:, None].astype(np.uint8)
-        savemat(folder / f"{split}_32x32.mat", {"X": images.transpose(2, 3, 1, 0), "y": y})
-
-
-def write_nist(folder, classes="0Aa", train=5, tests=3):
-    """The tree of NIST's special database 19 by class; return the images by (class, folder)."""
-    rng, images = np.random.default_rng(0), {}
-    for character in classes:
-        code = f"{ord(character):02x}"
-        for inner, number in ((f"train_{code}", train), ("hsf_0", tests), ("hsf_4", 2)):
-            images[character, inner[:5]] = pixels = rng.integers(0, 256, (number, 1, 128, 128), np.uint8)
-            write_tree(folder / code / inner, [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)])
-    return images
-
-
-def error(name="cifar10", root=None):
-    with pytest.raises(data.DataError) as caught:
-        data.load(name, root)
-    message = str(caught.value)
-    assert "\n" not in message and len(message) < 600
-    return message
 
 
 def cheap_error(name):
@@ -252,27 +81,27 @@ def test_digits():
 
 OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file of arrays"
 LAYOUTS = [
-    ("cifar10", OFFICIAL, ".", write_cifar10),
-    ("cifar10", OFFICIAL, "cifar10", write_cifar10),
+    ("cifar10", OFFICIAL, ".", sets.write_cifar10),
+    ("cifar10", OFFICIAL, "cifar10", sets.write_cifar10),
     ("cifar10", TREE, "CIFAR10", write_images),
     ("cifar10", TREE, "cifar10", partial(write_images, suffix="webp", test="val")),
     ("cifar10", ZIPS, "cifar10.zip", partial(write_images, method=zipfile.ZIP_DEFLATED, prefix="some-folder/")),
-    ("cifar10", ZIPS, ".", write_zips),
+    ("cifar10", ZIPS, ".", sets.write_zips),
     ("cifar10", FILE, "cifar10.npz", write_npz),
-    ("mnist", OFFICIAL, "MNIST/raw", write_idx),
-    ("mnist", OFFICIAL, "mnist", partial(write_idx, pack=True)),
-    ("emnist_letters", OFFICIAL, "EMNIST/raw", partial(write_emnist, pack=False)),
-    ("emnist_letters", OFFICIAL, "emnist/gzip", write_emnist),
-    ("emnist_letters", OFFICIAL, "emnist_letters", write_emnist),
-    ("emnist_letters", TREE, "emnist_letters", partial(write_images, classes=LETTERS)),
+    ("mnist", OFFICIAL, "MNIST/raw", sets.write_idx),
+    ("mnist", OFFICIAL, "mnist", partial(sets.write_idx, pack=True)),
+    ("emnist_letters", OFFICIAL, "EMNIST/raw", partial(sets.write_emnist, pack=False)),
+    ("emnist_letters", OFFICIAL, "emnist/gzip", sets.write_emnist),
+    ("emnist_letters", OFFICIAL, "emnist_letters", sets.write_emnist),
+    ("emnist_letters", TREE, "emnist_letters", partial(write_images, classes=sets.LETTERS)),
     ("emnist_letters", FILE, "emnist_letters/emnist_letters.npz", partial(write_npz, first=1)),
-    ("tiny_imagenet", OFFICIAL, "tiny-imagenet-200", write_tiny),
-    ("tiny_imagenet", TREE, "tiny_imagenet", write_tiny_tree),
-    ("usps", OFFICIAL, "usps", write_usps),
-    ("usps", OFFICIAL, ".", write_usps),
-    ("svhn", OFFICIAL, "SVHN", write_svhn),
-    ("svhn", OFFICIAL, ".", write_svhn),
-    ("mnistm", OFFICIAL, "mnist_m", write_mnistm),
+    ("tiny_imagenet", OFFICIAL, "tiny-imagenet-200", sets.write_tiny),
+    ("tiny_imagenet", TREE, "tiny_imagenet", sets.write_tiny_tree),
+    ("usps", OFFICIAL, "usps", sets.write_usps),
+    ("usps", OFFICIAL, ".", sets.write_usps),
+    ("svhn", OFFICIAL, "SVHN", sets.write_svhn),
+    ("svhn", OFFICIAL, ".", sets.write_svhn),
+    ("mnistm", OFFICIAL, "mnist_m", sets.write_mnistm),
 ]
 
 
@@ -281,14 +110,14 @@ LAYOUTS = [
 def test_all_layouts_agree(root, publish, name, kind, place, write):
     arrays = SMALL[name]
     write(root / place, arrays)
-    if write in (write_cifar10, write_usps, write_svhn):
+    if write in (sets.write_cifar10, sets.write_usps, sets.write_svhn):
         assert "is not the published file (its MD5 is another)" in error(name)
         publish(name, root / place)
     if kind == OFFICIAL:  # which come first
         write_npz(root / f"{name}.npz", fake(10, 10, arrays[0].shape[1:], 10, seed=9))
     found = data.load(name)
     assert found.source == data.where(name) == kind and found.fingerprint == data.fingerprint(*arrays)
-    assert found.classes == tuple(catalog.FACTS[name].classes or SYNSETS)
+    assert found.classes == tuple(catalog.FACTS[name].classes or sets.SYNSETS)
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
         by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
         order = np.argsort(arrays[2 * i + 1], kind="stable") if by_class else slice(None)
@@ -299,7 +128,7 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
 def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(root, change):
     assert [size / catalog.FACTS["femnist"].num_classes for size in catalog.FACTS["femnist"].sizes] == [20 * 110, 20 * 15]
     change("femnist", sizes=[62 * 4, 62 * 2])
-    images = write_nist(folder := root / "femnist" / "by_class")
+    images = sets.write_nist(folder := root / "femnist" / "by_class")
     shutil.copy(folder / "41/train_41/train_41_00000.png", folder / "41/hsf_0/hsf_0_00000.png")
     images["A", "hsf_0"][0] = images["A", "train"][0]
     found = data.load("femnist")
@@ -309,9 +138,6 @@ def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(ro
     assert found.note == "subset: 3 of 62 classes; 12 of at most 248 training images, 6 of at most 124 test images"
     assert found.remark == "1 test images are training images as well" and found.source == OFFICIAL
     assert found.train_groups is None and repr(data.load("femnist")) == repr(found)  # from the cache
-
-
-# --- fingerprint and note
 
 
 def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
@@ -348,8 +174,7 @@ def test_what_is_said_of_a_set(root, change):
 
 
 def test_unknown_and_missing_sets(root):
-    message = error("cifar-10")
-    assert all(name in message for name in data.NAMES) and "Did you mean cifar10?" in message
+    assert all(name in error("cifar-10") for name in (*data.NAMES, "Did you mean cifar10?"))
     assert "Did you mean" not in error("qqqq") and "''" in error("") and error("x" * 3000)
     for name in set(data.NAMES) - {*catalog.EMBEDDED, "synthdigits", "digits5"}:
         message = error(name)
@@ -371,7 +196,7 @@ def tiger(*splits):
 
 
 def without(split):
-    return lambda path: write_zip(path, [file for file in members(SMALL["cifar10"]) if not file[0].startswith(split)])
+    return lambda path: write_zip(path, [file for file in sets.members(SMALL["cifar10"]) if not file[0].startswith(split)])
 
 
 def other(**arrays):
@@ -409,27 +234,27 @@ WRONG = {  # data set, where and how it is written: of which file what becomes (
         ("", other(x_train=np.zeros((0, 32, 32, 3), np.uint8), y_train=np.arange(0)), "holds no images"),
         ("", other(x_test=np.array([Evil()], object)), "cannot be read (Object arrays cannot be loaded"),
     ],
-    ("mnist", "mnist", write_idx): [
+    ("mnist", "mnist", sets.write_idx): [
         ("train-images-idx3-ubyte", pickle.dumps(Evil), "mnist/train-images-idx3-ubyte cannot be read (not an idx file)"),
         ("train-images-idx3-ubyte", cut, "train-images-idx3-ubyte cannot be read"),
         ("t10k-labels-idx1-ubyte", None, "t10k-labels-idx1-ubyte cannot be read (No such file"),
-        ("", lambda path: write_idx(path, fake(20, 10, (1, 16, 16), 10)), "one image of 28x28 pixels per label"),
-        ("", lambda path: write_idx(path, fake(0, 10, (1, 28, 28), 10)), "train-images-idx3-ubyte holds no images"),
+        ("", lambda path: sets.write_idx(path, fake(20, 10, (1, 16, 16), 10)), "one image of 28x28 pixels per label"),
+        ("", lambda path: sets.write_idx(path, fake(0, 10, (1, 28, 28), 10)), "train-images-idx3-ubyte holds no images"),
     ],
-    ("mnist", "mnist", partial(write_idx, pack=True)): [("train-images-idx3-ubyte.gz", cut, "ubyte.gz cannot be read")],
+    ("mnist", "mnist", partial(sets.write_idx, pack=True)): [("train-images-idx3-ubyte.gz", cut, "ubyte.gz cannot be read")],
     ("emnist_letters", "emnist_letters.npz", write_npz): [("", lambda path: None, "has labels outside of 1..26")],
-    ("mnistm", "mnist_m", write_mnistm): [
+    ("mnistm", "mnist_m", sets.write_mnistm): [
         ("mnist_m_train/00000007.png", ODD, "00000007.png is 31x32 pixels instead of 32x32; put a good copy in its place."),
         ("mnist_m_test_labels.txt", b"00000000.png\n", f"mnist_m_test_labels.txt {NO_LINE}"),
         ("mnist_m_test_labels.txt", None, "mnist_m_test_labels.txt cannot be read (No such file"),
     ],
-    ("tiny_imagenet", "tiny-imagenet-200", write_tiny): [
+    ("tiny_imagenet", "tiny-imagenet-200", sets.write_tiny): [
         (NOTES, b"../../../secret.png\tn01\n", f"{NOTES} {NO_LINE}"),
         (NOTES, b"/etc/secret.png\tn01\n", f"{NOTES} {NO_LINE}"),
         ("val/images/val_1.JPEG", None, "tiny-imagenet-200/val/images/val_1.JPEG cannot be read (No such file"),
         (NOTES, None, "Tiny-ImageNet was not found"),
     ],
-    ("cifar10", ".", write_cifar10): [("cifar-10-batches-py/test_batch", None, "test_batch cannot be read (No such file")],
+    ("usps", "usps", sets.write_usps): [("usps.t.bz2", None, "usps.t.bz2 cannot be read (No such file")],
 }
 
 
@@ -446,7 +271,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(root, case, path, how, senten
 
 
 def test_nothing_is_unpickled_but_the_published_batches(root, publish):
-    write_cifar10(root, SMALL["cifar10"])
+    sets.write_cifar10(root, SMALL["cifar10"])
     publish("cifar10", root)
     for file in catalog.FACTS["cifar10"].files:
         good = (root / file).read_bytes()
@@ -454,9 +279,6 @@ def test_nothing_is_unpickled_but_the_published_batches(root, publish):
         assert f"{file} is not the published file" in error() and cache_files() == []
         (root / file).write_bytes(good)
     assert data.load("cifar10").source == OFFICIAL
-
-
-# --- bombs
 
 
 def understate(path, size):
@@ -469,22 +291,20 @@ def understate(path, size):
 
 
 def test_packed_bombs_are_refused_before_they_are_unpacked(root):
-    write_idx(root / "mnist", SMALL["mnist"], pack=True)
+    sets.write_idx(root / "mnist", SMALL["mnist"], pack=True)
     (root / "mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(2**26)) * 48)  # 3 GB
     assert "train-images-idx3-ubyte.gz cannot be read (more than 47,044,096 bytes are too many)" in cheap_error("mnist")
-    for name, files in (("usps", ("usps.bz2", "usps.t.bz2")), ("svhn", ("train_32x32.mat", "test_32x32.mat"))):
-        for file in files:
-            (root / file).write_bytes(bz2.compress(bytes(2**26)) * 48)
+    for name, *files in (("usps", "usps.bz2", "usps.t.bz2"), ("svhn", "train_32x32.mat", "test_32x32.mat")):
+        write_tree(root, [(file, bz2.compress(bytes(2**26)) * 48) for file in files])
         assert f"{files[0]} is not the published file (its MD5 is another)" in cheap_error(name)
 
 
 @pytest.mark.parametrize(
     ("method", "size", "declared", "reason"),
     [
-        (zipfile.ZIP_DEFLATED, 2**26 + 1, None, "more than 67,108,864 bytes are too many"),
+        (zipfile.ZIP_DEFLATED, 2**26 + 1, None, "bytes are too many"),
         (zipfile.ZIP_DEFLATED, 2**28, 1000, "CRC"),
         (zipfile.ZIP_BZIP2, 2**28, 1000, "neither stored nor deflated"),
-        (zipfile.ZIP_LZMA, 10, None, "neither stored nor deflated"),
     ],
 )
 def test_zip_bombs_are_refused_before_they_are_unpacked(root, method, size, declared, reason):
@@ -494,10 +314,8 @@ def test_zip_bombs_are_refused_before_they_are_unpacked(root, method, size, decl
             understate(path, declared)
     with zipfile.ZipFile(root / "cifar10.zip", "a") as archive:
         archive.writestr("test/cat/a.png", ODD)
-    assert "cifar10.zip/train/cat/a.png cannot be read" in (message := cheap_error("cifar10")) and reason in message
-    assert (
-        "mnist.npz cannot be read" in (message := cheap_error("mnist")) and reason.replace("67,108,864", "47")[:9] in message
-    )
+    assert re.search(f"cifar10.zip/train/cat/a.png cannot be read .*{reason}", cheap_error("cifar10"))
+    assert re.search(f"mnist.npz cannot be read .*{reason}", cheap_error("mnist"))
 
 
 def test_what_declares_to_be_huge_is_refused(root):
@@ -512,20 +330,14 @@ def test_what_declares_to_be_huge_is_refused(root):
     assert "mnist.npz cannot be read" in error("mnist")
 
 
-# --- cache
-
-
-@pytest.mark.parametrize(
-    ("place", "write"), [("cifar10", write_images), ("cifar10.zip", write_images), ("mnist", write_idx)]
-)
-def test_cache_is_renewed_when_a_source_changes(root, place, write):
-    name = place.removesuffix(".zip")
-    x, y, x_test, y_test = SMALL[name]
+@pytest.mark.parametrize("place", ["cifar10", "cifar10.zip"])
+def test_cache_is_renewed_when_a_source_changes(root, place):
+    x, y, x_test, y_test = SMALL["cifar10"]
     for number, arrays in enumerate([(x, y, x_test, y_test), (x ^ 1, y, x_test, y_test)], 1):
-        write(root / place, arrays)
-        assert data.load(name).fingerprint == data.fingerprint(*arrays) and len(cache_files()) == number
+        write_images(root / place, arrays)
+        assert data.load("cifar10").fingerprint == data.fingerprint(*arrays) and len(cache_files()) == number
     os.utime(max(file for file in root.rglob("*") if file.is_file()), (1, 1))
-    assert data.load(name).fingerprint == data.fingerprint(*arrays) and len(cache_files()) == 3
+    assert data.load("cifar10").fingerprint == data.fingerprint(*arrays) and len(cache_files()) == 3
 
 
 @pytest.mark.parametrize("damage", ["none", "garbage", "cut", "flip", "folder"])
@@ -534,18 +346,15 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     first = data.load("cifar10")
     (path,) = cache_files()
     good = path.read_bytes()
-    half, middle = good[: len(good) // 2], len(good) // 2
-    path.write_bytes(
-        {"garbage": b"", "cut": half, "flip": half + bytes([good[middle] ^ 255]) + good[middle + 1 :]}.get(damage, good)
-    )
+    middle = len(good) // 2
+    flipped = good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :]
+    path.write_bytes({"garbage": b"", "cut": good[:middle], "flip": flipped}.get(damage, good))
     if damage == "none":
         monkeypatch.setattr(readers, "Image", None)  # nothing is decoded
     if damage == "folder":  # in which nothing can be written
         monkeypatch.setenv("FEDNB_CACHE", str(path))
     second = data.load("cifar10")
-    for field, value in vars(first).items():
-        same = torch.equal if isinstance(value, torch.Tensor) else operator.eq
-        assert same(value, getattr(second, field))
+    assert all(np.array_equal(value, getattr(second, field)) for field, value in vars(first).items())
     second.images[0] = 0  # the arrays can be written to
     told = capsys.readouterr()  # and there is no progress bar without a terminal
     assert path.read_bytes() == good and told.out == "" and ("no cache written in" in told.err) == (damage == "folder")
@@ -559,13 +368,13 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
 
     def archive(url, folder, md5, remove_finished):
         calls.append((url, md5))
-        write_nist(Path(folder) / "by_class", classes=catalog.FACTS["femnist"].classes, train=1, tests=1)
+        sets.write_nist(Path(folder) / "by_class", classes=catalog.FACTS["femnist"].classes, train=1, tests=1)
 
     def fetch(place, write, name):
         return lambda folder, **options: calls.append((folder, options)) or write(Path(folder) / place, SMALL[name])
 
-    monkeypatch.setattr(datasets, "MNIST", fetch("MNIST/raw", write_idx, "mnist"))
-    monkeypatch.setattr(datasets, "EMNIST", fetch("EMNIST/raw", write_emnist, "emnist_letters"))
+    monkeypatch.setattr(datasets, "MNIST", fetch("MNIST/raw", sets.write_idx, "mnist"))
+    monkeypatch.setattr(datasets, "EMNIST", fetch("EMNIST/raw", sets.write_emnist, "emnist_letters"))
     monkeypatch.setattr(datasets.utils, "download_and_extract_archive", archive)
     change("mnist", sizes=[20, 10], fingerprint="")
     change("emnist_letters", sizes=[52, 26])
@@ -585,10 +394,8 @@ def test_failed_download(root, monkeypatch):
         calls.append(str(args[-1]))
         raise OSError("<urlopen error no route>")
 
-    for place, name in [(torchvision.datasets, kind) for kind in ("CIFAR100", "SVHN", "USPS")] + [
-        (torchvision.datasets.utils, "download_and_extract_archive")
-    ]:
-        monkeypatch.setattr(place, name, fail)
+    for place in ("CIFAR100", "SVHN", "USPS", "utils.download_and_extract_archive"):
+        monkeypatch.setattr(f"torchvision.datasets.{place}", fail)
     for name in ("cifar100", "tiny_imagenet", "svhn", "usps"):
         told = rf"could not be downloaded \(<urlopen error no route>\).*{catalog.FACTS[name].page}.*{root}"
         with pytest.raises(data.DataError, match=told):
@@ -597,9 +404,8 @@ def test_failed_download(root, monkeypatch):
 
 
 def test_torchvision_is_only_imported_where_it_is_needed():
-    code = (
-        "import sys, fednb.data; sys.exit(any(m in sys.modules for m in ('torch', 'torchvision', 'sklearn', 'matplotlib')))"
-    )
+    slow = "('torch', 'torchvision', 'sklearn', 'matplotlib')"
+    code = f"import sys, fednb.data; sys.exit(any(m in sys.modules for m in {slow}))"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
 
 
@@ -621,13 +427,12 @@ def pets(*tops, number=5, grey=False, side=40, seed=0):
 def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
     write_zip(root / "pets.zip", pets(*tops), prefix="in/a/") if packed else write_tree(root / "pets", pets(*tops))
     name = "folder:pets.zip" if packed else "folder:pets"
-    found = data.load(name)
+    found, pixels = data.load(name), data.load(name).images.double() / 255
     assert (found.name, found.classes, found.images.shape[1:]) == (name, ("cat", "dog"), (3, 32, 32))
     assert (len(found.labels), len(found.test_labels)) == sizes and data.num_images(name) == sizes[0]
     assert found.group_names == data.domain_names(name) == (("home", "lab") if "lab" in tops else ())
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
     assert found.note == f"images of several sizes, all resized to 32x32{divided}"
-    pixels = found.images.double() / 255
     assert found.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-4)
     assert found.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), abs=1e-4)
     assert data.load(f"{name}@16").images.shape[1:] == (3, 16, 16)
@@ -638,8 +443,8 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
 def test_own_images_are_grey_if_all_are_and_renewed_when_they_change(root):
     write_tree(root / "pets", pets("", grey=True, side=28))
     first = data.load("folder:pets@28")
-    assert np.array_equal(first.images[0], np.asarray(Image.open(root / "pets/cat/0.png"))[None])
-    write_tree(root / "pets", [("cat/6.png", encode(np.zeros((3, 9, 9), np.uint8)))])
+    assert np.array_equal(first.images[0, 0], np.asarray(Image.open(root / "pets/cat/0.png")))
+    write_tree(root / "pets", [("cat/6.png", ODD)])
     assert data.load("folder:pets@28").fingerprint != first.fingerprint
 
 
@@ -651,10 +456,7 @@ def test_own_images_are_grey_if_all_are_and_renewed_when_they_change(root):
         (["cat/0.png", "0.png"], "holds images at several depths"),
         (["cat/0.png", "cat/1.png"], "holds images of one class only, cat"),
         (["cat/0.png", "dog/1.png"], "has no test images"),
-        (
-            [f"{domain}/{label}/{i}.png" for domain in "xy" for label in "ab" for i in range(5 - (domain == "y"))],
-            "test images in y",
-        ),
+        ([*(f"x/{label}/{i}.png" for label in "ab" for i in range(5)), "y/a/0.png"], "has no test images in y"),
         ([f"{label}/{i}.png" for label in "ab" for i in range(5)], r"pets/a/0.png cannot be read \(not an image\)"),
     ],
 )

@@ -55,8 +55,10 @@ class Federation:
         self.labels, self.test_labels = d.labels.to(device), d.test_labels.to(device)
         self.constants = augment.constants(d.mean, d.std, device)
         keys = self.architectures or [None] * len(self.parts)
-        owned = zip(self.parts, keys, strict=True)
-        self.clients = [Client(i, torch.as_tensor(part, device=device), key, self) for i, (part, key) in enumerate(owned)]
+        self.clients = []
+        for part, key in zip(self.parts, keys, strict=True):
+            own = torch.as_tensor(part, device=device)
+            self.clients.append(Client(len(self.clients), own, self.labels[own], key, self.training, self))
         self.workers = self.workers or os.cpu_count() or 1
         self._free = {key: [self.network(key)] for key in dict.fromkeys(keys)}  # networks that no client has in hand
         self._initial = {key: free[0].state() for key, free in self._free.items()}

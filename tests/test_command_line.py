@@ -14,7 +14,7 @@ from unittest.mock import patch
 import pytest
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
 
-from fednb import ROOT, papers
+from fednb import ROOT
 from fednb.__main__ import main
 from fednb.experiments import execute, ledger, sweep
 
@@ -41,11 +41,12 @@ def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> N
     assert main(["run", "90", "num_rounds=2", "lr=1e-2", "weight_decay=none"]) == 0
     out, err = capfd.readouterr()
     (path,) = records()
-    assert ledger.read(path)["settings"]["lr"] == 0.01
-    accuracy = ledger.read(path)["final"]["accuracy"]
-    for text in ("num_rounds  2", "round 1/2", "round 2/2", f"accuracy {accuracy:.2f} % (finished)", f"record: {path}"):
+    accuracy = f"accuracy {ledger.read(path)['final']['accuracy']:.2f} % (finished)"
+    for text in ("num_rounds  2", "lr  0.01", "round 1/2", "round 2/2", accuracy, f"record: {path}"):
         assert text in out
     assert err == ""
+    assert main(["run", "90", "method=Broken"]) == 1
+    assert capfd.readouterr().err == "fednb: the run failed: cell [5]: RuntimeError: broken on purpose\n"
 
 
 def test_the_path_of_a_notebook_runs_that_notebook(
@@ -161,8 +162,3 @@ def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
         assert process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
-
-
-def test_a_notebook_is_found_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    assert {papers.path(name).name for name in ("01", "moon", "01_moon", "01_moon.ipynb")} == {"01_moon.ipynb"}

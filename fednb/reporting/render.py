@@ -11,10 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import pandas as pd
+from IPython.display import Markdown
 
 from fednb import ROOT, papers
 from fednb.experiments import ledger, sweep
@@ -23,9 +24,6 @@ from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import ReportError, measure
 from fednb.reporting.reported import original
 from fednb.reporting.tables import Cell, cells_of, cells_of_tables, table_of
-
-if TYPE_CHECKING:
-    from IPython.display import Markdown
 
 
 def measured(cell: Cell) -> str:
@@ -107,11 +105,7 @@ def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataF
 
 
 def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool = False) -> str:
-    """The table for readers: printed and measured values side by side, and in words what they mean.
-
-    The records are at ``link``, seen from where the text will stand. On a ``page`` it has a heading, and the commands that
-    make its runs again.
-    """
+    """The table in full, its records at ``link``; on a ``page`` with a heading and the commands that make its runs again."""
     some = [cell for cell in found if cell.runs] or list(found)
     told = lines(table, some, link)
     if table.columns.measures:  # a row in each line, below what is printed there
@@ -126,12 +120,6 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
     return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
 
-def _shown(text: str) -> Markdown:
-    from IPython.display import Markdown  # a report needs none
-
-    return Markdown(text)
-
-
 def _page(name: str, place: str = "") -> str:
     """Where the page of a table is, or another place in the results, as seen from the notebook that is running."""
     here = Path.cwd() if Path.cwd().is_relative_to(ROOT / "notebooks") else ROOT / "notebooks"
@@ -141,7 +129,7 @@ def _page(name: str, place: str = "") -> str:
 
 def show(name: str) -> Markdown:
     """Table ``name`` of the sweep files in full."""
-    return _shown(markdown(table_of(name), cells_of(name), _page(name, "runs")))
+    return Markdown(markdown(table_of(name), cells_of(name), _page(name, "runs")))
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
@@ -157,17 +145,17 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     told = told if rows is None else told[told.iloc[:, 0].isin(rows)]
     alike = len(told) and told["seeds"].nunique() == 1
     values = {"grid": grid(told.drop(columns="seeds") if alike else told), "seeds": told["seeds"].iloc[0] if alike else ""}
-    return _shown(_fill("compact", table=table, some=some, page=_page(name), **values))
+    return Markdown(_fill("compact", table=table, some=some, page=_page(name), **values))
 
 
 def claims(paper: str) -> Markdown:
     """The claims of a paper: printed, measured, on which runs, verdict."""
-    return _shown(_fill("claims", claims=comparisons.claims_of(paper), page=_page))
+    return Markdown(_fill("claims", claims=comparisons.claims_of(paper), page=_page))
 
 
 def overview(names: Iterable[str]) -> Markdown:
     """What is recorded of some tables, a line each."""
-    return _shown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
+    return Markdown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
 
 
 @functools.cache

@@ -153,11 +153,6 @@ def claims(paper: str) -> Markdown:
     return Markdown(_fill("claims", claims=comparisons.claims_of(paper), page=_page))
 
 
-def overview(names: Iterable[str]) -> Markdown:
-    """What is recorded of some tables, a line each."""
-    return Markdown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
-
-
 @functools.cache
 def _templates() -> jinja2.Environment:
     made = jinja2.Environment(loader=jinja2.PackageLoader("fednb.reporting"), undefined=jinja2.StrictUndefined)
@@ -172,7 +167,10 @@ def _fill(template: str, **values: Any) -> str:
 
 
 def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
-    """What `write_all` writes, from the tables of the sweep files and the records in a folder."""
+    """From sweep files and records ``tables/NOTEBOOK.md``, ``figures/``, ``cells.csv`` and ``REPORT.md``.
+
+    Among the project's own results also the README with its list of notebooks.
+    """
     from fednb.reporting import plots  # whose import takes a second
 
     tables, records = sweep.read(sweeps), ledger.load(folder)
@@ -207,10 +205,7 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
 
 
 def write_all(sweeps: Path, folder: Path, out: Path) -> list[Path]:
-    """Write ``tables/NOTEBOOK.md``, ``figures/``, ``cells.csv`` and ``REPORT.md``; returns what was written.
-
-    Among the project's own results also the list of notebooks in its README.
-    """
+    """Write the pages; returns what was written."""
     files = pages(sweeps, folder, out)
     for path, content in files.items():
         ledger.write_atomically(path, content)
@@ -223,8 +218,9 @@ def _readme(text: str, about: dict[str, Any]) -> str:
     for path in papers.notebooks():
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(papers.cells(path, "markdown")))
         claims[path.stem] = " ".join(re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2]) if claim else ""
-    begin, end = "<!-- notebooks: written by `python -m fednb report` -->\n", "<!-- end -->"
-    if begin not in text or end not in text:
-        raise ReportError(f"README.md lacks the marks {begin.strip()} and {end}, between which the notebooks are listed.")
-    before, rest = text.split(begin, 1)
-    return f"{before}{begin}\n{_fill('readme', claims=claims, **about)}\n{end}{rest.split(end, 1)[1]}"
+    marks = re.compile(r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL)
+    if not marks.search(text):
+        raise ReportError(
+            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end -->, between which they are listed."
+        )
+    return marks.sub(lambda found: f"{found[1]}\n{_fill('readme', claims=claims, **about)}\n{found[2]}", text)

@@ -1,15 +1,24 @@
-"""What older notebooks call: what tuning chose by held-out and by test images, leads as numbers, public re-runs."""
+"""What older notebooks call; to be deleted with them: tuning, leads as numbers, public re-runs, a list of tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 import pandas as pd
+from IPython.display import Markdown
 
 from fednb.experiments import sweep
 from fednb.reporting.comparisons import cell_at, compare
 from fednb.reporting.metrics import ReportError
+from fednb.reporting.render import _fill, _page
 from fednb.reporting.reported import printed
 from fednb.reporting.tables import Ledger, Named, cells_of, committed, found_in, runs_of, table_of
+
+
+def overview(names: Iterable[str]) -> Markdown:
+    """What is recorded of some tables, a line each."""
+    return Markdown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
 
 
 def anchor(source: str, method: str, round: int) -> float:

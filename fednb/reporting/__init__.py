@@ -9,7 +9,7 @@ from typing import Any
 _WHERE = {"printed": "reported", "ReportError": "metrics", "lead": "comparisons"}
 _WHERE |= dict.fromkeys(("against", "curves", "glance"), "plots")
 _WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "table_of"), "tables")
-_WHERE |= dict.fromkeys(("claims", "compact", "overview", "pages", "show", "write_all"), "render")
+_WHERE |= dict.fromkeys(("claims", "compact", "pages", "show", "write_all"), "render")
 
 
 def __getattr__(name: str) -> Any:

@@ -150,10 +150,7 @@ def described(file: Path = CLAIMS) -> dict[str, dict[str, Any]]:
 
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
-    """The claims of a paper, judged as one family; without the cells of tables those of the committed records.
-
-    A `ReportError` for a paper, a table or a row that there is not.
-    """
+    """The claims of a paper, judged as one family; without the cells of tables by the committed records."""
     if paper == SIDE or paper not in described():
         raise ReportError(f"There are no claims of {paper!r}; there are those of {', '.join(described().keys() - {SIDE})}.")
     made: dict[tuple[int, int], Finding] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
@@ -20,99 +19,76 @@ from fednb.reporting.comparisons import Claim
 from fednb.reporting.metrics import ReportError
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of, table_of
 
-_STYLES = ("-", (0, (4, 2)), ":", "-.")
 
-
-def looks(found: Mapping[str, Cell]) -> dict[str, dict[str, Any]]:
+def _palette(found: Mapping[str, Cell]) -> dict[str, Any]:
     """A line has the colour of its runs' method; several of one method have shades of it."""
-    methods, made = {name: cell.job.settings.method for name, cell in found.items()}, {}
-    for method in dict.fromkeys(methods.values()):
-        names = sorted((name for name in methods if methods[name] == method), key=lambda name: name != method)
+    made: dict[str, Any] = {}
+    for method in dict.fromkeys(cell.job.settings.method for cell in found.values()):
+        names = [name for name, cell in found.items() if cell.job.settings.method == method]
         shades = sns.light_palette(plots.colour(method), len(names) + 2, reverse=True)
-        for i, name in enumerate(names):
-            made[name] = {"color": shades[i], "linestyle": _STYLES[i % len(_STYLES)], "label": name}
+        made |= zip(sorted(names, key=lambda name: name != method), shades, strict=False)
     return made
 
 
-def _finished(ax: Axes) -> Axes:
-    if ax.lines:
-        ax.grid(alpha=0.3)
-        ax.legend(frameon=False)
+def _drawn(frame: pd.DataFrame, palette: Mapping[str, Any], ax: Axes | None, **more: Any) -> Axes:
+    """A line for the mean over seeds, and a band from the lowest to the highest, for each name."""
+    ax = ax or plt.figure(layout="constrained").subplots()
+    if len(frame):
+        sns.lineplot(frame, x="x", y="value", hue="name", palette=dict(palette), errorbar=("pi", 100), ax=ax, **more)
     else:
         ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
+    ax.grid(alpha=0.3)
     return ax
 
 
 def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """Accuracy per communication round: a line for the mean over seeds, a band from the lowest to the highest.
-
-    Runs of a single round (SOLO) are a dashed level, as in the papers' figures. Rounds that were not evaluated are passed
-    over.
-    """
-    ax = ax or plt.figure(layout="constrained").subplots()
-    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
+    """Accuracy per communication round; runs of a single round (SOLO) are a dashed level, as in the papers' figures."""
     found = [cell for cell in cells_of(table, ledger) if cell.of.curve]
     found = [cell for cell in found if cell.measure == "accuracy"] or found  # of runs that are read in several ways
     several, most = len({cell.column for cell in found}) > 1, max((cell.seeds for cell in found), key=len, default=())
-    names = {f"{cell.row}, {cell.column}" if several else cell.row: cell for cell in found}
-    for name, look in looks(names).items():
-        runs = [
-            pd.Series(m.get(names[name].of.curve, []), m.get("round", []), float)
-            for m in (run.record["metrics"] for run in names[name].runs)
-        ]
-        line = pd.concat(runs, axis=1).dropna(how="all") if runs else pd.DataFrame()  # a row per round, a column per run
-        if names[name].seeds != most:
-            look["label"] += f" (seed {', '.join(map(str, names[name].seeds))})"
-        if len(line) == 1:
-            look["label"] += " (one round)" if line.index[0] == 1 else f" (after {line.index[0]} rounds)"
-            ax.axhline(line.stack().mean(), **look | {"linestyle": "--"})
-        elif len(line):
-            ax.plot(line.mean(axis=1), **look)
-            ax.fill_between(line.index, line.min(axis=1), line.max(axis=1), color=look["color"], alpha=0.2, linewidth=0)
+    named, told = {}, []
+    for cell in found:
+        name = f"{cell.row}, {cell.column}" if several else cell.row
+        name += "" if cell.seeds == most else f" (seed {', '.join(map(str, cell.seeds))})"
+        named[name], metrics = cell, [run.record["metrics"] for run in cell.runs]
+        told += [(name, *pair) for m in metrics for pair in zip(m.get("round", []), m.get(cell.of.curve, []), strict=False)]
+    frame, palette = pd.DataFrame(told, columns=["name", "x", "value"]).dropna(), _palette(named)
+    once = frame.groupby("name")["x"].transform("nunique") == 1
+    ax = _drawn(frame[~once] if len(frame) else frame, palette, ax)
+    for (name, last), level in frame[once].groupby(["name", "x"], sort=False)["value"]:
+        told = "one round" if last == 1 else f"after {last} rounds"
+        ax.axhline(level.mean(), linestyle="--", color=palette[name], label=f"{name} ({told})")
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    return _finished(ax)
+    if ax.lines:
+        ax.legend(frameon=False)
+    return ax
 
 
 def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """The table's measure against a parameter: a line per row, over the seeds that all its points have, and a band from the
-    lowest to the highest.
+    """The table's measure against the parameter that makes its rows or columns: a line for each of the others.
 
-    Along the parameter that makes the table's rows there is a line per column instead. Values of the parameter stand in the
-    table's order at equal distances. Printed values are hollow; a row without the parameter (FedAvg has no μ) is a dashed
-    level. A `ReportError` if the runs do not differ in the parameter.
+    It is over the seeds that all its points have; printed values are hollow.
     """
     found = cells_of(table, ledger)  # of a table's name from the committed records
     table = table if isinstance(table, Table) else table_of(table)
-    several = parameter == table.rows.parameter or len({cell.column for cell in found}) > 1
-    lines: dict[str, dict[str, Cell]] = {}
-    for cell in found:
-        names = {table.rows.parameter: cell.label} | ({table.columns.parameter: cell.column} if several else {})
-        x = names.pop(parameter, cell.job.settings.flat().get(parameter))
-        told = [f"{name.replace('_', ' ')} {value}" for name, value in cell.told if name != parameter]
-        lines.setdefault(", ".join([*names.values(), *told]), {})["" if x is None else str(x)] = cell
-    places = list(dict.fromkeys(x for line in lines.values() for x in line if x))
-    places = sorted(places, key=float) if all(re.fullmatch(r"[\d.e-]+", x) for x in places) else places
-    if len(places) < 2 or table.columns.measures:
-        raise ReportError(f"{table.name}: its runs do not differ in {parameter}, so there is nothing to draw.")
-    ax = ax or plt.figure(layout="constrained").subplots()
+    if parameter not in (table.rows.parameter, table.columns.parameter):
+        raise ReportError(f"{table.name}: neither its rows nor its columns are values of {parameter}.")
+    at = [(c.row, c.column, c) if parameter == table.columns.parameter else (c.column, c.row, c) for c in found]
+    palette, places = _palette({name: cell for name, _, cell in at}), list(dict.fromkeys(x for _, x, _ in at))
+    told = [(name, places.index(x), seed, v) for name, x, cell in at for (seed, _), v in cell.by_pair.items()]
+    frame = pd.DataFrame(told, columns=["name", "x", "seed", "value"]).replace(np.inf, np.nan).dropna()
+    count = frame.groupby(["name", "seed"])["x"].transform("nunique")
+    full = count == frame.groupby("name")["x"].transform("nunique")  # else a peak may be nothing but another seed's luck
+    ax = _drawn(frame[full | ~full.groupby(frame["name"]).transform("any")], palette, ax, marker="o")
+    for name in palette:
+        if known := [(places.index(x), cell.printed) for line, x, cell in at if line == name and cell.printed is not None]:
+            ax.plot(*zip(*known, strict=True), "o", mfc="none", ms=9, color=palette[name], label=f"{name}, printed")
     ax.set(xlabel=parameter.replace("_", " "), ylabel=found[0].of.axis, xlim=(-0.3, len(places) - 0.7))
     ax.set_xticks(range(len(places)), places)
-    for i, (name, look) in enumerate(looks({name: [*line.values()][-1] for name, line in lines.items()}).items()):
-        line, look = lines[name], {"color": look["color"], "label": name}
-        if (level := line.pop("", None)) and level.values:
-            ax.axhline(level.mean, linestyle="--", **look)
-        values = {places.index(x): {seed: value for (seed, _), value in cell.by_pair.items()} for x, cell in line.items()}
-        drawn = pd.DataFrame(values).replace(np.inf, np.nan).sort_index(axis=1).dropna(axis=1, how="all")
-        drawn = drawn.dropna() if len(drawn.dropna()) else drawn  # else a peak may be nothing but another seed's luck
-        known = {places.index(x): cell.printed for x, cell in line.items() if cell.printed is not None}
-        if drawn.size:
-            ax.plot(drawn.agg(lambda seeds: found[0].of.summary([*seeds.dropna()])), marker="osD^v"[i % 5], **look)
-            ax.fill_between(drawn.columns, drawn.min(), drawn.max(), alpha=0.2, linewidth=0, color=look["color"])
-        if known:
-            ax.plot(known.keys(), known.values(), "osD^v"[i % 5], mfc="none", ms=9, color=look["color"])
-    if any(cell.printed is not None for cell in found):
-        ax.plot([], [], "o", color="0.4", mfc="none", ms=9, label="printed in the paper")
-    return _finished(ax)
+    if ax.lines:
+        ax.legend(frameon=False)
+    return ax
 
 
 def glance(paper: str, ax: Axes | None = None) -> Axes:

@@ -11,10 +11,11 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jinja2
 import pandas as pd
+from IPython.display import Markdown
 
 from fednb import ROOT, papers
 from fednb.experiments import ledger, sweep
@@ -23,9 +24,6 @@ from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import ReportError, measure
 from fednb.reporting.reported import original
 from fednb.reporting.tables import Cell, cells_of, cells_of_tables, table_of
-
-if TYPE_CHECKING:
-    from IPython.display import Markdown
 
 
 def measured(cell: Cell) -> str:
@@ -107,11 +105,7 @@ def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataF
 
 
 def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool = False) -> str:
-    """The table for readers: printed and measured values side by side, and in words what they mean.
-
-    The records are at ``link``, seen from where the text will stand. On a ``page`` it has a heading, and the commands that
-    make its runs again.
-    """
+    """The table in full, its records at ``link``; on a ``page`` with a heading and the commands that make its runs again."""
     some = [cell for cell in found if cell.runs] or list(found)
     told = lines(table, some, link)
     if table.columns.measures:  # a row in each line, below what is printed there
@@ -126,12 +120,6 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
     return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
 
-def _shown(text: str) -> Markdown:
-    from IPython.display import Markdown  # a report needs none
-
-    return Markdown(text)
-
-
 def _page(name: str, place: str = "") -> str:
     """Where the page of a table is, or another place in the results, as seen from the notebook that is running."""
     here = Path.cwd() if Path.cwd().is_relative_to(ROOT / "notebooks") else ROOT / "notebooks"
@@ -141,7 +129,7 @@ def _page(name: str, place: str = "") -> str:
 
 def show(name: str) -> Markdown:
     """Table ``name`` of the sweep files in full."""
-    return _shown(markdown(table_of(name), cells_of(name), _page(name, "runs")))
+    return Markdown(markdown(table_of(name), cells_of(name), _page(name, "runs")))
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
@@ -157,17 +145,12 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     told = told if rows is None else told[told.iloc[:, 0].isin(rows)]
     alike = len(told) and told["seeds"].nunique() == 1
     values = {"grid": grid(told.drop(columns="seeds") if alike else told), "seeds": told["seeds"].iloc[0] if alike else ""}
-    return _shown(_fill("compact", table=table, some=some, page=_page(name), **values))
+    return Markdown(_fill("compact", table=table, some=some, page=_page(name), **values))
 
 
 def claims(paper: str) -> Markdown:
     """The claims of a paper: printed, measured, on which runs, verdict."""
-    return _shown(_fill("claims", claims=comparisons.claims_of(paper), page=_page))
-
-
-def overview(names: Iterable[str]) -> Markdown:
-    """What is recorded of some tables, a line each."""
-    return _shown(_fill("overview", told=[(table_of(name), cells_of(name)) for name in names], page=_page))
+    return Markdown(_fill("claims", claims=comparisons.claims_of(paper), page=_page))
 
 
 @functools.cache
@@ -184,7 +167,10 @@ def _fill(template: str, **values: Any) -> str:
 
 
 def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
-    """What `write_all` writes, from the tables of the sweep files and the records in a folder."""
+    """From sweep files and records ``tables/NOTEBOOK.md``, ``figures/``, ``cells.csv`` and ``REPORT.md``.
+
+    Among the project's own results also the README with its list of notebooks.
+    """
     from fednb.reporting import plots  # whose import takes a second
 
     tables, records = sweep.read(sweeps), ledger.load(folder)
@@ -219,10 +205,7 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
 
 
 def write_all(sweeps: Path, folder: Path, out: Path) -> list[Path]:
-    """Write ``tables/NOTEBOOK.md``, ``figures/``, ``cells.csv`` and ``REPORT.md``; returns what was written.
-
-    Among the project's own results also the list of notebooks in its README.
-    """
+    """Write the pages; returns what was written."""
     files = pages(sweeps, folder, out)
     for path, content in files.items():
         ledger.write_atomically(path, content)
@@ -235,8 +218,9 @@ def _readme(text: str, about: dict[str, Any]) -> str:
     for path in papers.notebooks():
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(papers.cells(path, "markdown")))
         claims[path.stem] = " ".join(re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2]) if claim else ""
-    begin, end = "<!-- notebooks: written by `python -m fednb report` -->\n", "<!-- end -->"
-    if begin not in text or end not in text:
-        raise ReportError(f"README.md lacks the marks {begin.strip()} and {end}, between which the notebooks are listed.")
-    before, rest = text.split(begin, 1)
-    return f"{before}{begin}\n{_fill('readme', claims=claims, **about)}\n{end}{rest.split(end, 1)[1]}"
+    marks = re.compile(r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL)
+    if not marks.search(text):
+        raise ReportError(
+            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end -->, between which they are listed."
+        )
+    return marks.sub(lambda found: f"{found[1]}\n{_fill('readme', claims=claims, **about)}\n{found[2]}", text)

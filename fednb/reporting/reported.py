@@ -26,10 +26,7 @@ def _reported() -> pd.DataFrame:
 
 @functools.cache
 def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The lines of ``data/reported.csv`` about a paper (``"MOON"``) or of its table (``"MOON Table 1"``), by row and column.
-
-    ``("", "")`` is about all of it, ``("", column)`` about a column.
-    """
+    """The lines about a paper (``"MOON"``) or its table (``"MOON Table 1"``), by row and column; ``("", "")``: about all."""
     lines = _reported()
     if name not in (names := dict.fromkeys(lines["name"])):
         raise ReportError(f"There is no printed table {name!r}: {settings.known(name, names)}")

@@ -83,7 +83,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _sweep(args: argparse.Namespace) -> int:
     from fednb.experiments import execute, ledger, sweep
-    from fednb.reporting import metrics
 
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
@@ -93,6 +92,8 @@ def _sweep(args: argparse.Namespace) -> int:
     chosen = sweep.choose([job for table in tables.values() for job in table.jobs], only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
+    from fednb.reporting import metrics  # slow to import, and only now surely needed
+
     for name in dict.fromkeys(job.table for job in chosen):
         metrics.check(tables[name])
         if args.dry_run and (took := sweep.took(tables[name].jobs)):

@@ -142,7 +142,7 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
     """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
 
     "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.
-    Returns uint8 [number, channels, side, side], or fewer, always the same: resized, and grey is repeated or colour averaged.
+    Returns uint8 [number, channels, side, side], or fewer, always the same: resized, grey repeated or colour averaged.
     """
     rng = seeds.generator(0, "public images")
     if name == "photographs":

@@ -60,7 +60,7 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
     The first method is what the others are compared with, in pairs of runs with one seed.
     """
     table = table_of(methods_of(names), given, seeds)
-    if todo := sweep.plan([table])[1]:
+    if todo := sweep.plan(table.jobs)[1]:
         for job, error in sweep.run(todo, jobs=jobs):
             if error:
                 raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")

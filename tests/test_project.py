@@ -86,6 +86,15 @@ class TestNotebook:
             if cell.cell_type == "code" and re.search(r"report\.(show|compact|claims|lead|overview|tuned)", cell.source):
                 assert "nbval-check-output" in cell.metadata.get("tags", []), cell.source[:60]
 
+    def test_is_read_in_a_sitting(self, path):
+        """At most 45 cells, 3,000 words, and 350 lines of code before the exercises; the first equation within ten cells."""
+        cells = nbformat.read(path, 4).cells
+        exercises = next(i for i, cell in enumerate(cells) if "**Exercise 1**" in cell.source)
+        words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
+        lines = [line for cell in cells[:exercises] if cell.cell_type == "code" for line in cell.source.splitlines()]
+        assert len(cells) <= 45 and words <= 3000 and sum(map(bool, map(str.strip, lines))) <= 350
+        assert any("$$" in cell.source for cell in cells[:10])
+
     def test_sections_come_in_order(self, path):
         text = "\n".join(c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown")
         titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)

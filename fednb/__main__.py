@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb sweep | run | list | report | settings | data | course``."""
+"""The command line: ``python -m fednb notebooks | sweep | run | list | report | settings | data | course``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
         found.set_defaults(command=function)
         return found.add_argument
 
+    add = command("notebooks", _notebooks, "execute every notebook from top to bottom at its defaults")
+    add("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
+    add("--seed", type=int, metavar="N", help="instead of the notebooks' own")
     add = command("sweep", _sweep, "make the runs of a paper's tables that are not recorded yet")
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
     add("--table", action="append", default=[], metavar="NAME", help="only this table; may be given again")
@@ -79,6 +82,16 @@ def _parser() -> argparse.ArgumentParser:
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     add("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
     return parser
+
+
+def _notebooks(args: argparse.Namespace) -> int:
+    from fednb import papers
+    from fednb.experiments import execute
+
+    failed = execute.execute_all(papers.notebooks(extras=True), args.out, {} if args.seed is None else {"seed": args.seed})
+    if failed:
+        print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
+    return int(bool(failed))
 
 
 def _sweep(args: argparse.Namespace) -> int:

@@ -56,20 +56,46 @@ def reduced(notebook: str) -> NotebookNode:
 
 def run(notebook: str, parameters: Mapping[str, Any]) -> str | None:
     """Execute what a run needs of a notebook, and print what its cells print; in one line what went wrong, if anything."""
-    import papermill
-
     file = papers.path(notebook)
     if notebook.endswith(".ipynb"):  # it may have a namesake
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-    options = {"kernel_name": "python3", "language": "python", "cwd": file.parent, "shutdown_kernel": "immediate"}
-    options |= {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout}
-    options["extra_arguments"] = ["--Application.log_level=50"]  # without the kernel's own remarks
+    options = {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout, "shutdown_kernel": "immediate"}
     try:
-        papermill.execute_notebook(reduced(notebook), None, papers.arrange(notebook, parameters), **options)
+        _papermill(reduced(notebook), None, papers.arrange(notebook, parameters), file.parent, **options)
     except Exception as error:
         print(error)  # with its traceback, if it is a cell's
         return line_of(error)
     return None
+
+
+def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any]) -> list[str]:
+    """Execute whole notebooks one after the other, say how each ended, and go on after one that fails.
+
+    Executed copies go into ``out/notebooks``, records into ``out/runs``. Returns the names of those that failed.
+    """
+    copies, failed = out.absolute() / "notebooks", []
+    copies.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
+    bar = {"leave": False} if sys.stderr.isatty() else False
+    for number, notebook in enumerate(notebooks, 1):
+        begin, told = time.monotonic(), "done"
+        print(f"[{number}/{len(notebooks)}] {notebook.stem:<18}", end=" ", flush=True)
+        try:
+            _papermill(notebook, copies / notebook.name, parameters, notebook.parent, progress_bar=bar)
+        except Exception as error:  # a cell, a kernel that died, a full disk: the next notebook may fare better
+            failed.append(notebook.stem)
+            told = f"FAILED in {line_of(error)}"
+        print(f"{time.monotonic() - begin:4.0f} s  {told}", flush=True)
+    print(f"The executed notebooks are in {copies}")
+    return failed
+
+
+def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
+    import papermill  # slow to import
+
+    options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
+    quiet = ["--Application.log_level=50"]  # without the kernel's own remarks
+    papermill.execute_notebook(notebook, output, dict(parameters), extra_arguments=quiet, **options)
 
 
 def line_of(error: BaseException) -> str:

@@ -42,9 +42,11 @@ def folder() -> Path:
     return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks")
 
 
-def notebooks() -> list[Path]:
-    """The numbered notebooks: those of the folder, and the project's that have no namesake there."""
-    return [file for file in _known().values() if file.stem[0].isdigit()]
+def notebooks(extras: bool = False) -> list[Path]:
+    """The numbered notebooks: those of the folder, and the project's that have no namesake there; on request also ``extras``."""
+    known = _known().values()
+    more = [file for file in known if file.parent.name == "extras"] if extras else []
+    return [file for file in known if file.stem[0].isdigit()] + more
 
 
 def _known() -> dict[str, Path]:

@@ -65,8 +65,7 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
             if error:
                 raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")
     first, *others = found = cells_of(table, ledger.load())
-    pairs = comparisons.family([comparisons.compare(cell, first) for cell in others])
-    leads = {pair.ahead.row: pair for pair in pairs}
+    leads = comparisons.family({cell.row: comparisons.compare(cell, first) for cell in others})
     rows = [_row(cell, leads.get(cell.row)) for cell in found]
     text = f"**{table.title}**\n\n{grid(pd.DataFrame(rows).rename(columns={'lead': f'lead over {first.row}'}))}\n"
     folder = ledger.runs_folder().parent / "compare"

@@ -142,7 +142,8 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_sec
             if progress == "log":
                 seconds = entry["seconds"] + entry["evaluation_seconds"]
                 left = (number - fed.rounds_done) * seconds / 60
-                print(f"round {fed.rounds_done}/{number}  {text}  {seconds:.1f} s, about {left:.1f} min left", flush=True)
+                told = f"round {fed.rounds_done}/{number}  {text}  {seconds:.1f} s, about {left:.1f} min left\n"
+                print(told, end="", flush=True)  # in one piece: seeds that train together write here at once
             if not entry["finite"]:
                 return "diverged"
             if time.monotonic() - saved >= checkpoint_seconds and fed.rounds_done < number:

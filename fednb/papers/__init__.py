@@ -37,14 +37,15 @@ class NotebookError(ImportError):
 
 
 def folder() -> Path:
-    """Where the notebooks are; where one works, if the package is installed without them."""
-    project = ROOT / "notebooks"
-    return Path(os.environ.get("FEDNB_NOTEBOOKS") or (project if project.exists() else Path.cwd()))
+    """Where the notebooks are."""
+    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks")
 
 
-def notebooks() -> list[Path]:
-    """The numbered notebooks: those of the folder, and the project's that have no namesake there."""
-    return [file for file in _known().values() if file.stem[0].isdigit()]
+def notebooks(extras: bool = False) -> list[Path]:
+    """The numbered notebooks: the folder's, and the project's that have no namesake there; on request the ``extras`` too."""
+    known = _known().values()
+    more = [file for file in known if file.parent.name == "extras"] if extras else []
+    return [file for file in known if file.stem[0].isdigit()] + more
 
 
 def _known() -> dict[str, Path]:

@@ -187,7 +187,7 @@ class Federation:
         return zip(indices[order.to(self.device)].split(size), draws.to(self.device).split(size), strict=True)
 
     def steps(self, client: Client, phase: Phase, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """What `epoch` says of a batch, of each SGD step of a phase."""
+        """The batches of a phase, one for each SGD step, as `epoch` has them."""
         epochs = (self.epoch(client.indices, rng) for _ in range(phase.epochs))
         return itertools.islice(itertools.chain.from_iterable(epochs), self.training.local_steps)
 

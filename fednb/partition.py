@@ -46,8 +46,7 @@ def dirichlet(
     fraction p_kj of the class (MOON, section 4.1): a small beta leaves each client few classes, a large one is nearly IID.
     The code does two things that the paper does not mention: a client that already holds its equal share of all images gets
     nothing of the later classes (not so with ``balance`` False, the textbook rule), and the whole draw is repeated until
-    every client has ``min_size`` images. NumPy's legacy generator ``np.random.RandomState(0)`` gives the parties of MOON's
-    Table 6. A `PartitionError` says that a request is impossible, or that ``MAX_DRAWS`` draws did not meet it.
+    every client has ``min_size`` images, up to ``MAX_DRAWS`` times. ``RandomState(0)`` gives the parties in MOON's Table 6.
     """
     labels = np.asarray(labels)
     equal_share = len(labels) / max(num_clients, 1)
@@ -75,8 +74,7 @@ def quantity(labels: np.ndarray, num_clients: int, beta: float, rng: RandomState
     """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
 
     Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random permutation
-    is then cut into parts of these sizes, so that the classes of each part are drawn alike. Of ``labels`` only the number is
-    read; otherwise as `dirichlet`.
+    is cut into parts of these sizes, so the classes of each part are drawn alike. Of ``labels`` only the number is read.
     """
     order = rng.permutation(len(labels))
 
@@ -197,8 +195,7 @@ def by_domain(
     FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and does not say how they
     are chosen. RethinkFL, which it seems to be built on, draws from all images of a domain alike (``balanced`` False).
     Balanced, one image of each class is drawn in turn (which classes come first is drawn too) until there are enough, so
-    that the numbers of images per class differ by at most one, unless a class has too few. ``labels`` and ``domains`` are
-    integers from 0, [N]. A `PartitionError` says that ``per_domain`` is not positive, or that a domain has no images.
+    that the numbers of images per class differ by at most one, unless a class has too few.
     """
     labels, domains = np.asarray(labels), np.asarray(domains)
     _check(per_domain >= 1, f"per_domain is {per_domain}; it must be at least 1.")

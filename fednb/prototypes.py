@@ -1,8 +1,7 @@
 """Class prototypes: sets of them, their means over clients, and FedAvg with prototypes on the wire.
 
-A set of prototypes is a dict of tensors, so that it can be sent as it is: ``vectors`` [P, D], and ``labels`` [P],
-the class of each. ``counts`` [P], how many images each stands for, is there where a method needs it. A class
-without a prototype is simply absent; `padded` gives every set the same size for the functions of a training step.
+A set is a dict of tensors, so that it can be sent as it is: ``vectors`` [P, D], and ``labels`` [P], the class of each; where
+a method needs it, ``counts`` [P], how many images each stands for. A class without a prototype is simply absent.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from fednb.federation import Client, FedAvg, Message, Server
@@ -63,18 +63,16 @@ def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
     missing = capacity - len(prototypes["labels"])
     if missing < 0:
         raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
-    return {
-        name: torch.cat([values, values.new_full((missing, *values.shape[1:]), -1 if name == "labels" else 0)])
-        for name, values in prototypes.items()
-    }
+    filled = {name: F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing)) for name, values in prototypes.items()}
+    return filled | {"labels": F.pad(prototypes["labels"], (0, missing), value=-1)}
 
 
 @dataclass
 class WithPrototypes(FedAvg):
     """FedAvg whose clients also send what they know of each class, and receive what the server makes of it.
 
-    A method overrides `summary`, what a client sends; `merge`, what the server keeps; `sent`, what a client
-    receives; and uses ``given["prototypes"]`` in its loss: the received set, padded to `room` rows.
+    A method overrides `summary`, `merge` or `sent`, and its loss uses ``given["prototypes"]``: the received set, padded to
+    `room` rows so that every step has the same shapes.
     """
 
     def start(self, model: Net, num_clients: int) -> Server:

@@ -1,14 +1,16 @@
 """``make bench``: seconds per SGD step of whole federated rounds, and what they cost over a bare loop of the same steps.
 
-    python tests/bench.py [--method NAME ...] [--device cuda] [--workers N] [--alternations N]
+    python tests/bench.py [--method NAME ...] [--device cuda] [--together] [--workers N] [--alternations N]
 
 The bare loop is plain PyTorch on tensors in memory: one model, no augmentation, no averaging, no evaluation, all cores for
 each step. It is written for FedAvg and MOON (two frozen networks). The round does all of what the loop leaves out. The two
-alternate, so that a busy machine disturbs both.
+alternate, so that a busy machine disturbs both. With ``--together`` the table tells instead what a client's step takes where
+one step moves a single client, all clients, or all clients of three seeds.
 """
 
 import argparse
 import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from statistics import median
 
@@ -18,7 +20,7 @@ import torch.nn.functional as F
 
 from fednb import models, papers, partition
 from fednb.data import Augmentation, Dataset
-from fednb.experiments import build
+from fednb.experiments import batched, build
 from fednb.federation import Federation, Training
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
@@ -67,7 +69,7 @@ def now(x):
 
 def bare_loop(loss, model, x, y, batch_size, steps):
     """Seconds per step of plain PyTorch."""
-    models.seed_dropout(model, torch.Generator(x.device))
+    models.seed_dropout(model, partial(torch.rand, device=x.device))
     begin = now(x)
     model.train()
     sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True)
@@ -79,16 +81,18 @@ def bare_loop(loss, model, x, y, batch_size, steps):
     return (now(x) - begin) / steps
 
 
-def federated(federation):
-    """Seconds per SGD step of a whole round, evaluation included; and the number of steps."""
-    begin = now(federation.labels)
-    assert federation.run_round()["finite"], "it diverged on random images: these would be steps on NaN"
-    steps = sum(client.steps for client in federation.clients)
-    return (now(federation.labels) - begin) / steps, steps
+def federated(*federations):
+    """Seconds per SGD step of a client in a whole round, evaluation included, of federations side by side; and the steps."""
+    begin = now(federations[0].labels)
+    with ThreadPoolExecutor(len(federations)) as pool:
+        entries = list(pool.map(lambda federation: federation.run_round(), federations))
+    assert all(entry["finite"] for entry in entries), "it diverged on random images: these would be steps on NaN"
+    steps = sum(client.steps for federation in federations for client in federation.clients)
+    return (now(federations[0].labels) - begin) / steps, steps
 
 
-def measure(name, case, cls, device, alternations, workers):
-    """A line of the table: time a method in a case."""
+def prepare(case, cls, device, *, workers=None, train=None, seed=0):
+    """A federation of a case."""
     model, channels, side, images, batch_size, epochs, augmentation = CASES[case]
     dataset, head = noise(channels, side, images, augmentation), models.MODELS[model].head is not None
     make = partial(models.build, model, 10, channels=channels, side=side, projection_head=head)
@@ -97,7 +101,14 @@ def measure(name, case, cls, device, alternations, workers):
     options = {"test_parts": np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None, "device": device}
     # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
     training = Training(1, epochs, batch_size, 0.001, 0.9, 1e-5)
-    federation = Federation(cls(), dataset, parts, make, training, workers=workers, train=build.trainer(device), **options)
+    options |= {"workers": workers, "train": train or build.trainer(device), "seed": seed}
+    return Federation(cls(), dataset, parts, make, training, **options)
+
+
+def measure(name, case, cls, device, alternations, workers):
+    """A line of the table: time a method in a case."""
+    federation = prepare(case, cls, device, workers=workers)
+    batch_size, make, dataset = federation.training.batch_size, federation.build_model, federation.dataset
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
     loss = plain_losses(make().to(device).eval()).get(name)
     bare = partial(bare_loop, loss, make().to(device), x, y, batch_size)
@@ -115,17 +126,37 @@ def measure(name, case, cls, device, alternations, workers):
     return told
 
 
+def measure_together(name, case, cls, device, alternations):
+    """A line of the other table: milliseconds of a client's step where it is made alone, with all, and with three seeds."""
+    told, limit = f"{name:<16}{case:<24}", batched.LARGE
+    for seeds, alone in ((1, True), (1, False), (3, False)):
+        train, batched.LARGE = batched.Together(seeds), 0 if alone else limit
+        federations = [prepare(case, cls, device, train=train, seed=seed) for seed in range(seeds)]
+        times = [federated(*federations)[0] for _ in range(alternations + 2)]  # the first two warm up
+        told += f"{1e3 * median(times[2:]):12.2f}"
+    batched.LARGE = limit
+    return told
+
+
 if __name__ == "__main__":
     parser, known = argparse.ArgumentParser(), papers.methods()
     parser.add_argument("--method", action="append", choices=known, metavar="NAME")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--alternations", type=int, default=5)
+    parser.add_argument("--together", action="store_true")
     given = parser.parse_args()
     print(f"{build.device_name(given.device)}; torch {torch.__version__}, {torch.get_num_threads()} threads")
     print(f"A round is {CLIENTS} clients with an epoch each unless said; medians of {given.alternations}.\n")
-    print(f"{'method':<16}{'network':<24}{'ms/step':>9}{'s/round':>9}{'images/s':>12}{'bare ms':>9}{'ratio':>8}")
+    columns = f"{'ms/step':>9}{'s/round':>9}{'images/s':>12}{'bare ms':>9}{'ratio':>8}"
+    if given.together:
+        columns = f"{'alone':>12}{'all clients':>12}{'three seeds':>12}  (ms/step)"
+    print(f"{'method':<16}{'network':<24}{columns}")
     for name in given.method or known:
-        cases = [list(CASES)[2]] if known[name].personal else list(CASES)[: 2 if name in ("FedAvg", "MOON") else 1]
+        cnn, small, mnist = CASES
+        cases = [mnist] if known[name].personal else [cnn, small] if name in ("FedAvg", "MOON") else [cnn]
+        if given.together and given.device == "cpu":  # where a stacked step of larger networks is nothing but slow
+            cases = [mnist if known[name].personal else small]
         for case in cases:
-            print(measure(name, case, known[name], given.device, given.alternations, given.workers), flush=True)
+            told = (name, case, known[name], given.device, given.alternations)
+            print(measure_together(*told) if given.together else measure(*told, given.workers), flush=True)

@@ -218,8 +218,7 @@ def assignment(points, k):
     """Which points belong together in the best k-means solution, by trying all."""
 
     def cost(labels):
-        clusters = [points[labels == c] for c in set(labels)]
-        return sum(((cluster - cluster.mean(0)) ** 2).sum() for cluster in clusters)
+        return sum(points[labels == c].var(0).sum() * (labels == c).sum() for c in set(labels))
 
     return groups(min(map(np.array, itertools.product(range(k), repeat=len(points))), key=cost))
 

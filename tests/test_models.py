@@ -86,22 +86,18 @@ def test_networks_have_the_sizes_counted_by_hand(name, channels, side, num_class
     assert torch.equal(model.frozen([model.state_dict()], x)[0], z)
 
 
-def test_the_width_of_a_head_can_be_chosen_and_fedprotos_networks_have_none():
-    assert models.build("simple-cnn", 10, projection_dim=64).classifier.in_features == 64
-    assert models.build("mnist-cnn", 10, channels=1, side=28, projection_dim=64).classifier.in_features == 50
-
-
 def fedproto_net(name, seed=0):
     channels, side, num_classes = next(row[1:4] for row in COUNTED if row[0] == name)
     model = models.build(name, num_classes, channels=channels, side=side, projection_head=False, seed=seed)
     return model, uniform(3)((4, channels, side, side))
 
 
-def test_the_shape_for_frozen_networks_is_no_part_of_the_network():
+def test_the_width_of_a_head_can_be_chosen_and_what_freezes_networks_is_no_part_of_them():
+    assert models.build("simple-cnn", 10, projection_dim=64).classifier.in_features == 64
+    assert models.build("mnist-cnn", 10, channels=1, side=28, projection_dim=64).classifier.in_features == 50  # it has none
     model = models.build("resnet-10", 10)
     assert models.num_parameters(model) == RESNET_10 + linear(512, 512) + linear(512, 256) + linear(256, 10)
     assert sum(isinstance(module, models.Net) for module in model.modules()) == 1
-    assert not any("_shape" in name for name in model.state_dict())
 
 
 def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_neither_read_nor_moved():
@@ -140,13 +136,10 @@ def test_what_a_network_cannot_do_is_refused(words, make):
 
 
 def test_the_stem_of_a_resnet_is_that_of_the_variant():
-    for name, strides in (("resnet-18-7x7", (2, 2)), ("resnet-18-7x7-stride-1-4", (1, 4))):
-        model, x = fedproto_net(name)
-        conv1, maxpool = model.encoder.conv1, model.encoder.maxpool
-        assert (conv1.stride[0], maxpool.stride) == strides
-        assert maxpool(conv1(x)).shape == (4, 64, 8, 8)  # from here on the variants are the same
-    encoder = models.build("resnet-10", 10).encoder
-    assert encoder.maxpool(encoder.conv1(torch.rand(1, 3, 32, 32))).shape == (1, 64, 32, 32)  # for CIFAR it keeps all pixels
+    for name, strides, side in (("7x7", (2, 2), 8), ("7x7-stride-1-4", (1, 4), 8), ("", (1, None), 32)):
+        encoder = models.build(f"resnet-18-{name}".rstrip("-"), 10, projection_head=False).encoder
+        assert (encoder.conv1.stride[0], getattr(encoder.maxpool, "stride", None)) == strides
+        assert encoder.maxpool(encoder.conv1(torch.rand(1, 3, 32, 32))).shape == (1, 64, side, side)
 
 
 def test_heterogeneous_clients_have_the_networks_of_fedprotos_code():
@@ -212,15 +205,6 @@ def test_networks_compile_in_one_piece_and_run_stacked(name, train):
     stacked = {name: torch.stack([value, value]) for name, value in model.state_dict().items()}
     together = torch.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(stacked)
     torch.testing.assert_close(together[1], expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("name", "side", "expected"),
-    [("digits-cnn", 8, ["fc1"]), ("simple-cnn", 28, ["fc1", "fc2"]), ("mnist-cnn", 28, ["fc1"]), ("resnet-10", 32, [])],
-)
-def test_linear_layers_of_an_encoder_are_numbered_by_name(name, side, expected):
-    encoder = models.build(name, 10, side=side, projection_head=False).encoder
-    assert [n for n, m in encoder.named_modules() if isinstance(m, torch.nn.Linear)] == expected
 
 
 # --- ImageNet weights

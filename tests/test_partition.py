@@ -28,8 +28,8 @@ def quantity(labels, num_clients=10, beta=0.5, seed=0, **options):
     return partition.quantity(labels, num_clients, beta, np.random.RandomState(seed), **options)
 
 
-def iid(labels, num_clients=10, seed=0):
-    return partition.iid(labels, num_clients, np.random.RandomState(seed))
+def iid(labels, seed):
+    return partition.iid(labels, 10, np.random.RandomState(seed))
 
 
 @pytest.mark.parametrize(("num_classes", "per_class", "std"), [(10, 5000, 1165.40), (100, 500, 181.45), (200, 500, 98.85)])

@@ -149,9 +149,8 @@ def is_plain(optimizer: torch.optim.Optimizer) -> bool:
 
 def _axis(*values: Any) -> int | None:
     """0 for tensors to be stacked; None where all clients have the very same one, or what is no tensor and equal anyway."""
-    if not isinstance(values[0], Tensor):
-        return None
-    return 0 if len({(value.data_ptr(), value.shape, value.stride()) for value in values}) > 1 else None
+    found = {(value.data_ptr(), value.shape, value.stride()) for value in values if isinstance(value, Tensor)}
+    return 0 if len(found) > 1 else None
 
 
 class Stack:
@@ -214,10 +213,9 @@ class Stack:
                 self.who[: len(who)] = who
             self._replays[kind]()
         for i, work in enumerate(works):
-            rest = {name: values[i] for name, values in self.rest.items()}
+            rest, losses = {name: values[i] for name, values in self.rest.items()}, work.client.losses
             work.client.model.load_state_dict(rest | self._named(self.weights[i]))
-            before = work.client.losses
-            before |= {name: before.get(name, 0) + sums[i] for name, sums in self.losses.items()}
+            losses |= {name: losses.get(name, 0) + sums[i] for name, sums in self.losses.items()}
 
     def _step(self, k: int, size: int, first: bool) -> None:
         """A step of the first ``k`` clients, or of the first ``k`` that ``who`` names, on a batch of this size each."""

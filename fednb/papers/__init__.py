@@ -1,9 +1,8 @@
 """The methods, imported from the notebooks that derive them.
 
 ``from fednb.papers.foundations import FedProx`` executes the cells of ``notebooks/00_foundations.ipynb`` that are tagged
-``export``, and only those, as a module: tracebacks and ``inspect.getsource`` show the notebook's own lines. What goes beyond
-a paper is in ``notebooks/extras``. Notebooks of the folder that the environment variable ``FEDNB_NOTEBOOKS`` names take the
-place of those of the same name.
+``export``, and only those, as a module: tracebacks and ``inspect.getsource`` show the notebook's own lines. Notebooks of the
+folder that the environment variable ``FEDNB_NOTEBOOKS`` names take the place of those of the same name.
 """
 
 from __future__ import annotations

@@ -347,7 +347,6 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_
     assert [student for student, row in rows.items() if row["to_grade_by_hand"]] == ["answered"]
     assert rows["right"]["max_score"] == 10
     assert before == (contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path)))
-
     graded = []
     monkeypatch.setattr(grading, "grade_one", lambda student, *_: graded.append(student) or True)
     assert main(grade) == 0 and not graded  # nothing has changed: only the table is written again

@@ -15,7 +15,7 @@ $(VENV)/ready: pyproject.toml
 	@echo "Making the environment in $(VENV), once: some minutes and, on Linux, some gigabytes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet $(PIP) -e ".[dev]"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet $(PIP) -e ".[dev]"
 	@touch $@
 
 # Runs go to a folder of their own, so that the committed records stay as they are. A notebook that fails does not keep the

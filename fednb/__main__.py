@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb notebooks | sweep | run | settings | list | report | data | course``."""
+"""The command line: ``python -m fednb notebooks | sweep | run | list | report | settings | data | course``."""
 
 from __future__ import annotations
 
@@ -25,16 +25,14 @@ def _assignment(text: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
     words = {"true": True, "false": False, "null": None, "none": None}
-    if value.lower() in words:
-        return name, words[value.lower()]
     try:
-        return name, ast.literal_eval(value[:1000])  # nobody's number is longer
+        return name, words[value.lower()] if value.lower() in words else ast.literal_eval(value[:1000])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return name, value
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m fednb", description=__doc__.partition(":")[0] + " of FedNB.")
+    parser = argparse.ArgumentParser(prog="python -m fednb", description="The command line of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
     def command(name: str, function: Callable[..., int], says: str) -> Callable[..., argparse.Action]:
@@ -47,10 +45,10 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, metavar="N", help="instead of the notebooks' own")
     add = command("sweep", _sweep, "make the runs of a paper's tables that are not recorded yet")
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
-    add("--table", action="append", metavar="NAME", help="only this table; may be given again")
-    add("--tier", action="append", metavar="TIER", help="only runs of this tier; may be given again")
+    add("--table", action="append", default=[], metavar="NAME", help="only this table; may be given again")
+    add("--tier", action="append", default=[], metavar="TIER", help="only runs of this tier; may be given again")
     only = "only runs with this setting, for instance dataset=cifar10; may be given again"
-    add("--only", action="append", type=_assignment, metavar="name=value", help=only)
+    add("--only", action="append", default=[], type=_assignment, metavar="name=value", help=only)
     add("--jobs", type=_count, metavar="N", help="runs at once (default: 1)")
     there = "make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread"
     add("--scheduler", metavar="ADDRESS", help=there)
@@ -58,11 +56,18 @@ def _parser() -> argparse.ArgumentParser:
     add = command("run", _run, "make one run of a notebook")
     add("notebook", metavar="NOTEBOOK", help="for instance 00_foundations, foundations or 00; or a path")
     add("parameters", nargs="*", type=_assignment, metavar="name=value")
-    command("settings", _settings, "write all settings as a table in Markdown")
     command("list", _list, "notebooks, and of each table how much is recorded, and how long a run took")
     add = command("report", _report, "write the reproduction report, the papers' tables, and figures")
     add("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     add("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
+    add = command("new", _new, "write a notebook and a sweep file to begin a method with")
+    add("name", metavar="NAME", help="for instance my_method")
+    add = command("compare", _compare, "methods against the first one in one setting: the missing runs, a table, a figure")
+    add("methods", nargs="+", metavar="METHOD", help="for instance MOON, or the path of a notebook; then name=value")
+    add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
+    add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    add("--dataset", default="digits", metavar="NAME", help="default: digits")
+    command("settings", _settings, "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
 
@@ -83,41 +88,35 @@ def _notebooks(args: argparse.Namespace) -> int:
     from fednb import papers
     from fednb.experiments import execute
 
-    failed = execute.execute_all(papers.notebooks(), args.out, {} if args.seed is None else {"seed": args.seed})
+    failed = execute.execute_all(papers.notebooks(extras=True), args.out, {} if args.seed is None else {"seed": args.seed})
     if failed:
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from fednb.experiments import execute, ledger, settings, sweep
+    from fednb.experiments import execute, ledger, sweep
 
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
+    only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
     tables = sweep.read(args.path)
-    for name in args.table or ():
-        if name not in tables:
-            raise sweep.SweepError(f"There is no table {name!r} in {args.path}: {settings.known(name, tables)}")
-    chosen = [table for table in tables.values() if not args.table or table.name in args.table]
-    chosen = sweep.choose(chosen, args.tier or (), args.only or ())
+    chosen = sweep.choose([job for table in tables.values() for job in table.jobs], only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
-    if any(table.measures != ["accuracy"] for table in chosen):
-        from fednb.reporting import metrics
+    from fednb.reporting import metrics  # slow to import, and only now surely needed
 
-        for table in chosen:
-            metrics.check(table)
+    for name in dict.fromkeys(job.table for job in chosen):
+        metrics.check(tables[name])
+        if args.dry_run and (took := sweep.took(tables[name].jobs)):
+            print(f"{name}: a run took {took}")
     if args.dry_run:
-        for table in (table for table in chosen if table.took):
-            print(f"{table.name}: a run took {table.took}")
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
         return 0
-    made = sweep.run(chosen, jobs=args.jobs or 1, scheduler=args.scheduler)
+    made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler) if todo else []
     failed = [(job, error) for job, error in made if error]
-    for job in {job.path: job for table in chosen for job in table.jobs if job.status == "diverged"}.values():
-        print(f"diverged: {job.path.stem}")
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {execute.log_of(job.path)}")
     if todo:
@@ -125,24 +124,27 @@ def _sweep(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
+def _at_home(notebook: str) -> None:
+    """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
+    from fednb import papers
+
+    if (file := Path(papers.name(notebook))).suffix:
+        os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
+
+
 def _run(args: argparse.Namespace) -> int:
-    from fednb import ROOT, papers
     from fednb.experiments import execute, ledger, sweep
 
-    if (file := Path(papers.name(args.notebook))).suffix:  # elsewhere: a record does not say whose code made it
-        os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-        if file.is_relative_to(ROOT):
-            os.environ.setdefault("FEDNB_RUNS", str(ROOT / "results" / "runs"))
+    _at_home(args.notebook)
     job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in ledger.RESULTS:
         print("This run is recorded already.")
     else:
-        print(f"log: {execute.log_of(job.path)}", flush=True)
         sweep.prepare([job])
-        outcome = execute.make(job.notebook, job.parameters, job.path.name, 1, echo=_show_round)
-        if outcome.error:
-            print(f"fednb: the run failed: {outcome.error}", file=sys.stderr)
+        os.environ.update(execute.environment())
+        if error := execute.run(job.notebook, job.parameters):
+            print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
     record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
@@ -151,9 +153,57 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _show_round(line: str) -> None:
-    if line.startswith("round "):
-        print(line, flush=True)
+def _list(args: argparse.Namespace) -> int:
+    from fednb import papers
+    from fednb.experiments import sweep
+
+    print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
+    sweeps = papers.folder() / "sweeps"
+    for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
+        (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
+        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
+        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
+    return 0
+
+
+def _report(args: argparse.Namespace) -> int:
+    import pandas as pd
+
+    from fednb import papers, reporting
+    from fednb.experiments import ledger
+
+    folder = (args.runs or ledger.runs_folder()).absolute()
+    if not folder.is_dir():
+        raise ledger.RunError(f"There is no folder of run records at {folder}.")
+    print(f"Reading the records in {folder}", flush=True)
+    out = (args.out or folder.parent).absolute()
+    written = reporting.write_all(papers.folder() / "sweeps", folder, out)
+    for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
+        shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
+        print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
+    print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
+    print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
+    return 0
+
+
+def _new(args: argparse.Namespace) -> int:
+    from fednb.experiments.new import new
+
+    notebook, sweep = new(args.name, Path.cwd())
+    print(f"{notebook.name}, {sweep.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
+    return 0
+
+
+def _compare(args: argparse.Namespace) -> int:
+    from fednb.reporting.compare import compare
+
+    given = dict(_assignment(word) for word in args.methods if "=" in word)
+    names = [word for word in args.methods if "=" not in word]
+    for notebook in (name for name in names if name.endswith(".ipynb")):
+        _at_home(notebook)
+    text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
+    print(text, *paths, sep="\n")
+    return 0
 
 
 def _settings(args: argparse.Namespace) -> int:
@@ -163,42 +213,11 @@ def _settings(args: argparse.Namespace) -> int:
     return 0
 
 
-def _list(args: argparse.Namespace) -> int:
-    from fednb import papers
-    from fednb.experiments import sweep
-
-    for notebook in papers.notebooks():
-        print(notebook.stem, flush=True)
-    sweeps = papers.folder() / "sweeps"
-    for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
-        recorded, todo = sweep.plan([table])
-        count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({table.took} a run)" if table.took else ""
-        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
-    return 0
-
-
-def _report(args: argparse.Namespace) -> int:
-    from fednb import papers, reporting
-    from fednb.experiments import ledger
-
-    folder = (args.runs or ledger.runs_folder()).absolute()
-    if not folder.is_dir():
-        raise ledger.RunError(f"There is no folder of run records at {folder}.")
-    print(f"Reading the records in {folder}", flush=True)
-    results, out = reporting.read(papers.folder() / "sweeps", folder), (args.out or folder.parent).absolute()
-    for name, table in results.tables.items():
-        print(reporting.text(table, results.found[name]), end="\n\n")
-    written = reporting.write_all(results, out)
-    print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
-    return 0
-
-
 def _data(args: argparse.Namespace) -> int:
     from fednb import data
-    from fednb.data import catalog
 
     if args.name is not None:
-        catalog.facts_of(args.name)  # a name that nobody knows is told at once
+        data.facts_of(args.name)  # a name that nobody knows is told at once
         data.download(args.name)
         return 0
     print("data set         what is here of it", flush=True)
@@ -232,7 +251,12 @@ def _course(args: argparse.Namespace) -> int:
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 if a run failed, 2 for a wrong request, 130 after Ctrl-C."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args, more = parser.parse_known_args(arguments)
+    if more and not (args.command is _compare and all("=" in word for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:  # argparse takes no positional words after an option
+        args.methods += more
     try:
         status = args.command(args)
         sys.stdout.flush()

@@ -18,9 +18,13 @@ Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]
 _PLAIN = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a text"}
 
 
+class SettingsError(ValueError):
+    """A parameter with an unknown name or a bad value; the message says what is allowed."""
+
+
 def one_of(names: Iterable[str]) -> Any:
-    """The type of a text that is one of these, as they are when it is asked."""
-    return Annotated[str, lambda v: v in names, names]
+    """The type of a text that is one of these."""
+    return Annotated[str, tuple(names).__contains__, f"one of {', '.join(names)}"]
 
 
 class Rule(NamedTuple):
@@ -28,50 +32,44 @@ class Rule(NamedTuple):
 
     kind: type
     test: Callable[[Any], bool]
-    told: str | Iterable[str]  # in words, or as names
-
-    @property
-    def words(self) -> str:
-        """What is allowed, for people."""
-        return self.told if isinstance(self.told, str) else f"one of {', '.join(map(str, self.told))}"
+    words: str
 
     def fit(self, name: str, value: Any) -> Any:
-        """The value, a whole number as a float where one is meant; a ``ValueError`` that says what is allowed."""
+        """The value, a whole number as a float where one is meant; a `SettingsError` that says what is allowed."""
         kinds = (int, float) if self.kind is float else self.kind
-        if isinstance(value, kinds) and (isinstance(value, bool) == (self.kind is bool) or self.kind is object):
+        if isinstance(value, kinds) and (self.kind is object or isinstance(value, bool) == (self.kind is bool)):
             with suppress(OverflowError):  # a whole number that is too large for a float
                 value = float(value) if self.kind is float else value
                 if (self.kind is not float or math.isfinite(value)) and self.test(value):
                     return value
-        raise ValueError(f"{name} is {short(value)}; it must be {self.words}.")
+        raise SettingsError(f"{name} is {short(value)}; it must be {self.words}.")
+
+
+def rule(hint: Any) -> Rule | None:
+    """The rule of a type such as are above, a ``Literal``, or plain bool, int, float or str; of ``X | None`` that of X."""
+    if type(None) in get_args(hint) and get_origin(hint) is not Literal:
+        hint = get_args(hint)[0]
+    if get_origin(hint) is Annotated:
+        return Rule(*get_args(hint))
+    if get_origin(hint) is Literal:
+        return Rule(object, get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}")
+    return Rule(hint, lambda _: True, _PLAIN[hint]) if hint in _PLAIN else None
 
 
 @functools.lru_cache
 def of(cls: type) -> dict[str, Rule]:
-    """The rules of a dataclass's fields: types such as are above, ``Literal``, and plain bool, int, float and str."""
-    found = {}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        if type(None) in get_args(hint):  # X | None
-            hint = get_args(hint)[0]
-        if get_origin(hint) is Annotated:
-            found[name] = Rule(*get_args(hint))
-        elif get_origin(hint) is Literal:
-            found[name] = Rule(object, get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}")
-        elif hint in _PLAIN:
-            found[name] = Rule(hint, lambda _: True, _PLAIN[hint])
-    return found
+    """The rules of a dataclass's fields."""
+    found = {name: rule(hint) for name, hint in get_type_hints(cls, include_extras=True).items()}
+    return {name: own for name, own in found.items() if own}
 
 
 def check(self: Any) -> None:
-    """Check the fields of a dataclass by their types; a ``ValueError`` says what is allowed."""
-    for name, rule in of(type(self)).items():
-        rule.fit(name, getattr(self, name))
+    """Check the fields of a dataclass by their types; a `SettingsError` says what is allowed."""
+    for name, own in of(type(self)).items():
+        own.fit(name, getattr(self, name))
 
 
 def short(value: Any) -> str:
     """A value as it is told in a message: not at any length."""
-    try:
-        text = repr(value)
-    except ValueError:  # a whole number of thousands of digits
-        return "a number with very many digits"
+    text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import psutil
@@ -25,7 +27,7 @@ from fednb import ROOT, papers
 from fednb.__main__ import main
 from fednb.experiments import execute, ledger, runner, sweep
 
-SLOW = {"method": "Slow", "pause": 0.3}
+STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
 
 @pytest.fixture(scope="module")
@@ -43,18 +45,21 @@ def records(folder: Path | None = None) -> list[Path]:
     return sorted((folder or ledger.runs_folder()).glob("*.json"))
 
 
-def logs() -> Path:
-    return execute.log_of(ledger.runs_folder() / "x").parent
+def logs() -> list[Path]:
+    return sorted(execute.log_of(ledger.runs_folder() / "x").parent.glob("*.log"))
+
+
+def rounds(log: Path) -> list[str]:
+    return re.findall(r"^round (\S+)", log.read_text(), re.MULTILINE) if log.exists() else []
 
 
 def below(process: int) -> list[psutil.Process]:
     """Its children that live, and theirs."""
-    found = psutil.Process(process).children(recursive=True)
-    return [p for p in found if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    return living(psutil.Process(process).children(recursive=True))
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    return not any(p.is_running() and p.status() != psutil.STATUS_ZOMBIE for p in processes)
+def living(processes: list[psutil.Process]) -> list[psutil.Process]:
+    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
 
 
 def beside(action: Callable[[], object]) -> threading.Thread:
@@ -97,27 +102,24 @@ def swept(notebooks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 def test_a_failing_run_is_reported_and_the_others_are_recorded(swept: Swept) -> None:
     assert swept.code == 1
-    status = {path.name.split("-")[0]: ledger.read(path)["status"] for path in records(swept.folder / "results" / "runs")}
+    found = {path.name.split("-")[0]: ledger.read(path) for path in records(swept.folder / "results" / "runs")}
+    status = {name: record["status"] for name, record in found.items()}
     assert status == {"Pair": "finished", "Flaky": "finished", "Broken": "failed", "Diverging": "diverged"}
+    assert found["Flaky"]["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
     assert "4 runs: 0 recorded, 4 to do." in swept.out and "3 runs made, 1 failed" in swept.out
-    assert "RuntimeError: broken on purpose" in swept.out
-    log = next(line.split("log: ")[1] for line in swept.out.splitlines() if "log: " in line)
+    log = re.search(r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)", swept.out)[1]
     assert "RuntimeError" in Path(log).read_text()
-    assert "diverged: Diverging-digits-seed0" in swept.out
     lines = swept.err.splitlines()  # no terminal: a line per run
     assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
-    assert "about" in lines[0] and "about" not in lines[3]
-    (path,) = (swept.folder / "results" / "runs").glob("Flaky-*.json")
-    assert ledger.read(path)["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
+    assert all("; about " in line for line in lines)
+    assert sum("  diverged" in line for line in lines) == sum("  failed: " in line for line in lines) == 1
 
 
 def test_two_run_at_once_and_a_failed_run_is_tried_twice(swept: Swept) -> None:
     marks = [path.name.split("-")[0] for path in swept.folder.glob("*-*[0-9]")]
     assert {name: marks.count(name) for name in set(marks)} == {"pair": 2, "flaky": 2, "broken": 2}  # and no untagged cell
-    logs = swept.folder / "results" / "logs"
-    assert len(list(logs.glob("*.ipynb"))) == 4
-    (flaky,) = logs.glob("Flaky*.log")
-    assert "the first time" in flaky.read_text() and "round 1/1" in flaky.read_text()
+    (flaky,) = (swept.folder / "results" / "logs").glob("Flaky*.log")
+    assert "the first time" in flaky.read_text() and rounds(flaky) == ["1/1"]
 
 
 def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
@@ -134,68 +136,51 @@ def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture, ctrl_c: None
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ctrl_c: None
 ) -> None:
-    table = TABLE | {"rows": "seed", "parameters": SLOW}
-    file = write(tmp_path, {"slow": table | {"runs": [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 15}]}})
-    first, second = (job.path for job in sweep.read(file)["slow"].jobs)
-    log = execute.log_of(second)
-
-    def began() -> bool:
-        return log.exists() and "round " in log.read_text()
-
+    runs = [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 15}]
+    table = TABLE | {"rows": "seed", "parameters": {"method": "Slow", "pause": 0.3}, "runs": runs}
+    file = write(tmp_path, {"slow": table})
+    jobs = sweep.read(file)["slow"].jobs
+    first, second = (job.path for job in jobs)
     command = [sys.executable, "-m", "fednb", "sweep", str(file), "--jobs", "2"]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
-        wait_for(lambda: first.exists() and began())
+        wait_for(lambda: first.exists() and rounds(execute.log_of(second)))
         left = below(process.pid)
         assert len(left) >= 2  # papermill and the kernel
         os.killpg(process.pid, signal.SIGKILL)
-    wait_for(lambda: gone(left), 20)
+    wait_for(lambda: not living(left), 20)
     assert records() == [first]
     time_of_first = first.stat().st_mtime_ns
 
-    log.unlink()
-    others = set(below(os.getpid()))  # servers of multiprocessing, from other tests
-    left = []
-
-    def press_ctrl_c() -> None:
-        wait_for(began)
-        left.extend(set(below(os.getpid())) - others)
-        os.kill(os.getpid(), signal.SIGINT)
-
-    thread = beside(press_ctrl_c)
-    assert main(["sweep", str(file)]) == 130
-    thread.join()
-    assert "the same command goes on" in capsys.readouterr().err
-    wait_for(lambda: gone(left), 20)
+    # under a time limit: `timeout -s INT` sends it to the process and to its group
+    execute.log_of(second).unlink()
+    options = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    with subprocess.Popen(command, cwd=ROOT, **options) as process:
+        wait_for(lambda: rounds(execute.log_of(second)))
+        left = below(process.pid)
+        for _ in range(3):
+            process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == STOPPED
+    assert process.returncode == 130
+    wait_for(lambda: not living(left), 20)
     assert records() == [first]
 
     assert main(["sweep", str(file)]) == 0
+    assert rounds(execute.log_of(second))[0] != "1/15"  # it went on
     assert records() == sorted([first, second])
     assert first.stat().st_mtime_ns == time_of_first
     got = [json.loads(path.read_text())["metrics"]["accuracy"] for path in (first, second)]
-    jobs = sweep.read(file)["slow"].jobs
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "direct"))
-    methods = papers.methods("tiny")
-    assert got == [runner.run(job.settings, methods)["metrics"]["accuracy"] for job in jobs]
+    assert got == [runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs]
 
 
-def test_under_a_time_limit_a_sweep_ends_with_a_sentence(tmp_path: Path) -> None:
-    file = write(tmp_path, {"slow": TABLE | {"runs": [SLOW | {"num_rounds": 500}]}})
-    command = [sys.executable, "-m", "fednb", "sweep", str(file)]
-    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, preexec_fn=_usual_ctrl_c) as process:
-        wait_for(lambda: any("round 1/" in path.read_text() for path in logs().glob("*.log")))
-        left = below(process.pid)
-        for _ in range(3):  # `timeout -s INT` sends it to the process and to its group
-            process.send_signal(signal.SIGINT)
-        assert process.stderr.read() == "\nfednb: stopped; the same command goes on where this one ended.\n"
-    assert process.returncode == 130
-    wait_for(lambda: gone(left), 20)
-    assert list((logs().parent / "checkpoints").glob("*.pt"))
-
-
-def _usual_ctrl_c() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+    group = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs
+    made = execute.make(group)
+    assert [record["settings"]["seed"] for record in made.records] == [3, 4]
+    assert len(logs()) == 1 and rounds(logs()[0]) == ["1/1", "1/1"]
 
 
 def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,8 +190,7 @@ def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert execute.environment(0, 3)["FEDNB_WORKERS"] == "2"
-    assert execute.environment(0, 20)["FEDNB_WORKERS"] == "1"
+    assert [execute.environment(0, jobs)["FEDNB_WORKERS"] for jobs in (3, 20)] == ["2", "1"]
     assert devices(1) == [""]
     monkeypatch.setenv("FEDNB_WORKERS", "3")  # what is said counts
     assert execute.environment(0, 4)["FEDNB_WORKERS"] == "3"
@@ -220,6 +204,13 @@ def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     monkeypatch.setenv("FEDNB_RUNS", "elsewhere/runs")
     assert execute.environment()["FEDNB_RUNS"] == "/elsewhere/runs"
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,) = sweep.read(write(tmp_path, {"one": TABLE | {"runs": [{"method": "Broken"}]}}))["one"].jobs
+    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+    monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    assert re.fullmatch(r"the disk of .*logs is full\.", execute.make([job]).error)
 
 
 # --- on a cluster -----------------------------------------------------------------------------------------------------
@@ -314,34 +305,20 @@ def runs_of(folder: Path, *runs: dict[str, object]) -> str:
     return str(write(folder, {"one": TABLE | {"columns": "seed", "runs": [{"method": "Slow"} | run for run in runs]}}))
 
 
-def rounds(log: Path) -> list[str]:
-    return [line.split()[1] for line in log.read_text().splitlines() if line.startswith("round ")]
-
-
 def test_a_worker_with_other_code_or_data_refuses(
     dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dask.scheduler()
     thread = beside(lambda: time.sleep(1) or dask.worker())
-
-    def refused(**run: object) -> str:
-        assert main(["sweep", runs_of(tmp_path, run), "--scheduler", dask.address]) == 1
+    file, here = runs_of(tmp_path, {}), execute.what_is_here("digits")
+    for changed, told in [({"code": "other"}, "code"), ({"data": "another"}, "data")]:
+        monkeypatch.setattr(execute, "what_is_here", lambda _, changed=changed: here | changed)
+        assert main(["sweep", file, "--scheduler", dask.address]) == 1
         out, err = capsys.readouterr()
-        (line,) = (line for line in out.splitlines() if line.startswith("failed: "))
-        assert f" on {socket.gethostname()} " in line
-        return line + err
-
-    with monkeypatch.context() as patch:
-        write_notebook(tmp_path / "changed" / "90_tiny.ipynb", run="x = 1")
-        patch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "changed"))
-        text = refused()
-        assert "has other code (commit " in text and ": make fednb and notebooks there the same" in text
-        assert f"No worker is connected to {dask.address}; waiting for one" in text
+        where = rf"the worker tcp://\S+ on {socket.gethostname()} has other {told} than the sweep: make them the same there"
+        assert re.search(rf"^failed: Slow\S+: {where}", out, re.MULTILINE)
+        assert (f"No worker is connected to {dask.address}; waiting for one" in err) == (told == "code")
     thread.join()
-    with monkeypatch.context() as patch:
-        patch.setattr(sweep, "prepare", lambda todo, here: {"digits": "another", "cifar10": "a fingerprint"})
-        assert "has other data than the sweep: put the same files of digits there" in refused()
-        assert "lacks data: CIFAR-10 was not found" in refused(dataset="cifar10")
     assert not records() and not records(dask.runs) and not dask.left()
 
 
@@ -356,7 +333,7 @@ def test_ctrl_c_ends_the_run_on_its_worker(dask: Dask, tmp_path: Path, capsys: p
     thread = beside(press_ctrl_c)
     assert main(["sweep", file, "--scheduler", dask.address]) == 130
     thread.join()
-    assert capsys.readouterr().err == "\nfednb: stopped; the same command goes on where this one ended.\n"
+    assert capsys.readouterr().err == STOPPED
     wait_for(lambda: not dask.left(), 20)
     time.sleep(1)
     assert not dask.left()  # the other run was not begun
@@ -367,10 +344,8 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDNB_RUNS", str(dask.runs))
-    for log in logs().glob("*.log"):
-        log.unlink()
-    for mark in dask.folder.glob("gpu*"):
-        mark.unlink()
+    for file in [*logs(), *dask.folder.glob("gpu*")]:
+        file.unlink()
     file = runs_of(tmp_path, {"seed": [2, 3], "num_rounds": 6, "pause": 0.2})
     victim, other = dask.workers(2)
     gpu = f"gpu 70{dask.processes.index(victim)}"
@@ -380,10 +355,8 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     victim.wait()
     out, err = capsys.readouterr()
     assert "2 runs made, 0 failed" in out
-    names = [path.stem for path in records()]
-    assert len(names) == 2
-    assert sorted(line.split()[1] for line in err.splitlines() if "  finished" in line) == names
-    assert sorted(rounds(log)[0] == "1/6" for log in logs().glob("*.log")) == [False, True]  # one went on
+    assert sorted(line.split()[1] for line in err.splitlines() if "  finished" in line) == [path.stem for path in records()]
+    assert sorted(rounds(log)[0] == "1/6" for log in logs()) == [False, True]  # one went on
     assert len(dask.marks()) in (12, 13)  # no run was made twice: the kill cost a round at most
     assert len(set(dask.marks())) == 2  # each worker's runs had its own GPU
     assert other.poll() is None
@@ -398,7 +371,7 @@ def test_a_record_comes_back_without_a_shared_folder(dask: Dask, tmp_path: Path,
     assert "1 runs made, 0 failed" in capsys.readouterr().out
     (path,) = ledger.runs_folder().iterdir()
     assert path.read_bytes() == (dask.runs / path.name).read_bytes()
-    assert [rounds(log) for log in logs().glob("*.log")] == [["1/1"]]
+    assert [rounds(log) for log in logs()] == [["1/1"]]
     path.unlink()
     before = dask.marks()
     assert main(["sweep", file, "--scheduler", dask.address]) == 0
@@ -414,8 +387,7 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
         dask.processes[0].kill()
         err = process.stderr.read()
     assert process.returncode == 2
-    assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost")
-    assert err.count("\n") == 1
+    assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost") and err.count("\n") == 1
     wait_for(lambda: not dask.left(), 20)
     dask.end()
 
@@ -427,15 +399,13 @@ def test_without_a_scheduler_or_dask_there_is_one_sentence(
     file = runs_of(tmp_path, {})
     with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as silent:
         free.bind(("127.0.0.1", 0))
-        nobody = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-        mute = f"tcp://127.0.0.1:{silent.getsockname()[1]}"
+        nobody, mute = (f"tcp://127.0.0.1:{one.getsockname()[1]}" for one in (free, silent))
         for address in (nobody, mute, "somewhere", "carrier-pigeon://1:2"):
             begin = time.monotonic()
             assert main(["sweep", file, "--scheduler", address]) == 2
             assert time.monotonic() - begin < 20
             err = capsys.readouterr().err
-            assert err.startswith(f"fednb: No dask scheduler answers at {address} (")
-            assert err.count("\n") == 1
+            assert err.startswith(f"fednb: No dask scheduler answers at {address} (") and err.count("\n") == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["sweep", file, "--scheduler", nobody]) == 2
     assert 'pip install -e ".[cluster]"' in capsys.readouterr().err

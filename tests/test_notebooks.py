@@ -20,7 +20,7 @@ def three(tmp_path, monkeypatch):
     }.items():
         cells = [new_code_cell("seed = 0", metadata={"tags": ["parameters"]}), new_code_cell(source)]
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
-    monkeypatch.setattr(papers, "notebooks", lambda: sorted(folder.glob("*.ipynb")))
+    monkeypatch.setattr(papers, "notebooks", lambda extras: sorted(folder.glob("*.ipynb")))
     return folder
 
 

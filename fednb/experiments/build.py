@@ -6,81 +6,68 @@ import functools
 import os
 import platform
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 import torch
 
-from fednb import data, models, partition, seeds
+from fednb import data, models, partition, rules, seeds
 from fednb.data import Dataset
 from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
 from fednb.federation import FedAvg, Federation, Train, train_eagerly
 
+Workers = Annotated[int, lambda v: 1 <= v <= 1024, "a whole number from 1 to 1024"]
 
-@functools.lru_cache(maxsize=2)
-def _dataset(name: str, root: str | None) -> Dataset:
-    return data.load(name)
+
+_load = functools.lru_cache(maxsize=2)(data.load)
 
 
 def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
-    return _dataset(name, os.environ.get("FEDNB_DATA"))
+    return _load(name, os.environ.get("FEDNB_DATA"))
 
 
 def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, partition.Parts | None, partition.Parts]:
     """Who gets which image, drawn with the run's seed as the papers' code does; int64 indices.
 
-    Returns
-    -------
-    parts, test_parts
-        Training and test images of each client; None: all clients share the test set.
-    held_out
-        Training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
-        together; of clients with test images or a domain of their own, one array for each. Empty without ``validation``.
+    Returns the training images of each client; its test images, or None if all share the test set; and training images that
+    are kept back, so that hyperparameters can be chosen on them: one array for all clients together, of clients with test
+    images or a domain of their own one array for each, none without ``validation``.
     """
-    labels, test_parts = dataset.labels.numpy(), None
-    rng = np.random.RandomState(settings.seed)
-    if settings.partition in ("n-way-k-shot", "domain"):
-        if settings.partition == "n-way-k-shot":
-            parts, test_parts = partition.n_way_k_shot(
-                labels,
-                dataset.test_labels.numpy(),
-                settings.num_clients,
-                settings.ways,
-                settings.stdev,
-                rng,
-                random.Random(settings.seed),
-                k=settings.shots,
-                mnist=settings.dataset == "mnist",
-                draw=settings.draw,
-                train_shots_max=max(settings.shots + settings.shots // 10, settings.shots + settings.stdev),  # 110 for 100
-                test_shots=settings.test_shots,
-            )
-        else:  # one model for all domains is judged in each of them
-            domains, rng = dataset.train_groups.numpy(), seeds.generator(settings.seed, "domains")
-            parts = partition.by_domain(labels, domains, settings.per_domain, rng, balanced=settings.balanced_draw)
-        if settings.validation is None:
-            return parts, test_parts, []
-        held_out = [part[_held_out(settings, len(part), i)] for i, part in enumerate(parts)]
-        return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
-    held = _held_out(settings, len(labels)) if settings.validation else np.empty(0, np.int64)
-    kept = np.setdiff1d(np.arange(len(labels)), held)  # in the data set's order
-    if settings.partition == "iid":
-        parts = partition.iid(labels[kept], settings.num_clients, rng)
-    else:
-        options = {"balance": settings.balance, "min_size": settings.min_size}
-        options = {name: value for name, value in options.items() if value is not None}
-        draw = partition.quantity if settings.partition == "quantity" else partition.dirichlet
-        parts = draw(labels[kept], settings.num_clients, settings.beta, rng, **options)
-    return [kept[part] for part in parts], None, [held] if len(held) else []
+    s, labels, rng = settings, dataset.labels.numpy(), np.random.RandomState(settings.seed)
+    if s.partition in ("dirichlet", "quantity", "iid"):
+        everything = np.arange(len(labels))
+        held_out = [_held_out(s, everything)] if s.validation else []
+        kept = np.setdiff1d(everything, held_out)  # in the data set's order
+        if s.partition == "iid":
+            parts = partition.iid(labels[kept], s.num_clients, rng)
+        else:
+            draw = partition.quantity if s.partition == "quantity" else partition.dirichlet
+            options = {name: getattr(s, name) for name in ("balance", "min_size") if getattr(s, name) is not None}
+            parts = draw(labels[kept], s.num_clients, s.beta, rng, **options)
+        return [kept[part] for part in parts], None, held_out
+    if s.partition == "n-way-k-shot":
+        shots = {"k": s.shots, "test_shots": s.test_shots, "draw": s.draw, "mnist": s.dataset == "mnist"}
+        shots["train_shots_max"] = max(s.shots + s.shots // 10, s.shots + s.stdev)  # 110 for 100
+        given = dataset.test_labels.numpy(), s.num_clients, s.ways, s.stdev, rng, random.Random(s.seed)
+        parts, test_parts = partition.n_way_k_shot(labels, *given, **shots)
+    else:  # one model for all domains is judged in each of them
+        domains, rng, test_parts = dataset.train_groups.numpy(), seeds.generator(s.seed, "domains"), None
+        parts = partition.by_domain(labels, domains, s.per_domain, rng, balanced=s.balanced_draw)
+    if not s.validation:
+        return parts, test_parts, []
+    held_out = [_held_out(s, part, i) for i, part in enumerate(parts)]
+    return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
 
 
-def _held_out(settings: Settings, num_images: int, client: int = 0) -> np.ndarray:
-    """Places of the images that are kept back, sorted; int64 [n]."""
-    order = seeds.generator(settings.seed, "validation", 0, client).permutation(num_images)
-    return np.sort(order[: max(1, round(settings.validation * num_images))])
+def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.ndarray:
+    """The images that are kept back, in their order; int64 [n]."""
+    order = seeds.generator(settings.seed, "validation", 0, client).permutation(len(images))
+    return images[np.sort(order[: max(1, round(settings.validation * len(images)))])]
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
@@ -90,53 +77,35 @@ def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
     """
     if settings.test_per_domain is None:
         return None
-    groups = dataset.test_groups.numpy()
-    orders = [
-        seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
-        for domain in range(len(dataset.group_names))
-    ]
-    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
+    groups, chosen = dataset.test_groups.numpy(), []
+    for domain in range(len(dataset.group_names)):
+        order = seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
+        chosen.append(order[: settings.test_per_domain])
+    return np.sort(np.concatenate(chosen))
 
 
 def federation(
     settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
 ) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
-    on, dataset = find_device(device), load_dataset(settings.dataset)
+    s, device = settings, find_device(device)
+    there = {"device": device, "workers": workers or num_workers(device), "train": trainer(device)}
+    dataset = load_dataset(s.dataset)
     _, channels, side, _ = dataset.images.shape
+    network = {"channels": channels, "side": side, "precision": s.precision or "float32", "pretrained": bool(s.pretrained)}
+    network |= {"projection_head": s.projection_head, "projection_dim": s.projection_dim, "seed": s.seed}
 
-    def build_model(name: str = settings.model) -> models.Net:
-        return models.build(
-            name,
-            dataset.num_classes,
-            channels=channels,
-            side=side,
-            projection_head=settings.projection_head,
-            projection_dim=settings.projection_dim,
-            pretrained=bool(settings.pretrained),
-            precision=settings.precision or "float32",
-            seed=settings.seed,
-        )
+    def build_model(name: str = s.model) -> models.Net:
+        return models.build(name, dataset.num_classes, **network)
 
     try:
-        parts, test_parts, held_out = divide(settings, dataset)
-        return Federation(
-            method=methods[settings.method](**settings.hyperparameters),
-            dataset=dataset,
-            parts=parts,
-            test_parts=test_parts,
-            test_index=test_index(settings, dataset),
-            held_out=held_out,
-            architectures=models.heterogeneous(settings.model, settings.num_clients) if settings.heterogeneous else None,
-            build_model=build_model,
-            training=settings.training,
-            seed=settings.seed,
-            participation=settings.participation,
-            evaluate_every=settings.evaluate_every or 1,
-            device=on,
-            workers=workers or num_workers(on),
-            train=trainer(on),
-        )
+        parts, test_parts, held_out = divide(s, dataset)
+        images = {"parts": parts, "test_parts": test_parts, "test_index": test_index(s, dataset), "held_out": held_out}
+        rounds = {"participation": s.participation, "evaluate_every": s.evaluate_every or 1, "seed": s.seed}
+        if s.heterogeneous:
+            rounds["architectures"] = models.heterogeneous(s.model, s.num_clients)
+        method = methods[s.method](**s.hyperparameters)
+        return Federation(method, dataset, build_model=build_model, training=s.training, **images, **rounds, **there)
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
 
@@ -149,27 +118,21 @@ def trainer(device: str) -> Train:
 def find_device(asked: str | None = None) -> str:
     """``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one; "cpu", "cuda" or "cuda:1"."""
     count = torch.cuda.device_count()
+    there = ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]
     name = asked or os.environ.get("FEDNB_DEVICE") or ("cuda" if count else "cpu")
-    if name not in ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]:
-        source = "" if asked else " (FEDNB_DEVICE)"
-        raise SettingsError(f"There is no device {name!r} here{source}; it must be cpu{' or cuda' * bool(count)}.")
-    return name
+    return rules.rule(rules.one_of(there)).fit("device" if asked else "FEDNB_DEVICE", name)
 
 
 def num_workers(device: str = "cpu") -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
     text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and 1 <= int(text) <= 1024):
-        raise SettingsError(f"FEDNB_WORKERS is {text[:80]!r}; it must be a whole number from 1 to 1024.")
-    return int(text)
+    return rules.rule(Workers).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
 
 
 def device_name(device: str) -> str:
     """The name of the processor or GPU, as records have it."""
     if device != "cpu":
         return torch.cuda.get_device_name(device)
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":")[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or platform.machine()
+    told = Path("/proc/cpuinfo")
+    named = re.search(r"^model name\s*:(.*)", told.read_text() if told.exists() else "", re.MULTILINE)
+    return named[1].strip() if named else platform.processor() or platform.machine()

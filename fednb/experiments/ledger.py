@@ -1,4 +1,4 @@
-"""The ledger: one small JSON file per run, known by its settings.
+"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``.
 
 The data's fingerprint and the results version are fields of a record: they say whether it still counts (`state`).
 """
@@ -11,12 +11,14 @@ import json
 import os
 import re
 import subprocess
-import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fednb import ROOT
+import fastjsonschema
+import yaml
+
+from fednb import CHECKOUT, ROOT, home
 from fednb.experiments.settings import Settings
 
 if TYPE_CHECKING:
@@ -25,8 +27,6 @@ if TYPE_CHECKING:
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
 RESULTS = ("finished", "diverged")  # of a run that need not be made again
-_FIELDS = {"key": str, "status": str, "results_version": int, "settings": dict, "dataset": dict, "deviations": list}
-_FIELDS |= {"metrics": dict}
 
 
 class RunError(RuntimeError):
@@ -34,12 +34,11 @@ class RunError(RuntimeError):
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs``.
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of the project or of the folder where one works.
 
-    A record does not say whose code made it. So with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``, and
-    that of the folder where one works if the package is installed without its notebooks.
+    A record does not say whose code made it: so with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
     """
-    own = os.environ.get("FEDNB_NOTEBOOKS") or (ROOT if (ROOT / "notebooks").exists() else Path.cwd())
+    own = os.environ.get("FEDNB_NOTEBOOKS") or home()
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
 
 
@@ -51,15 +50,16 @@ def key(recipe: Mapping[str, Any]) -> str:
 
 def path(settings: Settings, folder: Path | None = None) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
-    dataset = re.sub(r"[^\w.+-]+", "-", settings.dataset)[-40:]  # which may be a path
-    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(settings.flat())}.json"
+    recipe = settings.flat()
+    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[-40:]  # a folder's name may hold anything
+    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
     return (folder or runs_folder()) / name
 
 
 def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
-    """Whether a record counts: ``finished``, ``diverged`` or ``failed``, its status, if it does.
+    """Whether a record counts: its status, or ``stale`` if an older results version made it.
 
-    ``stale`` if an older results version made it, ``other data`` if the data here are known and not its own.
+    ``other data`` if the fingerprint of the data here is known and not its own.
     """
     if record["results_version"] < RESULTS_VERSION:
         return "stale"
@@ -69,53 +69,50 @@ def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """Read a record.
-
-    Raises
-    ------
-    RunError
-        If it is no record: unreadable, with a field missing or of another type, or with a key that is not its settings'.
-    """
+    """Read a record; a `RunError` if it has not the form of one, or a key that is not that of its settings."""
     try:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        wrong = _wrong(record)
+        check_form(record := json.loads(path.read_text(encoding="utf-8")), "record")
+        if record["key"] != key(record["settings"]):
+            raise ValueError("its key is not that of its settings, which somebody has changed")
     except (OSError, ValueError, RecursionError) as error:
-        wrong = f"cannot be read ({error})"
-    if wrong:
-        way_out = "restore it (for instance with `git checkout`) or delete it, and the run is made again."
-        raise RunError(f"{path.name} in {path.parent} is no run record, as it {wrong}: {way_out}")
+        way_out = "restore it (for instance with `git checkout`) or delete it, and the run is made again"
+        raise RunError(f"{path.name} in {path.parent} is no run record ({error}): {way_out}.") from error
     return record
 
 
-def _wrong(record: Any) -> str | None:
-    if not isinstance(record, dict):
-        return "is not a mapping"
-    lacks = [name for name, kind in _FIELDS.items() if type(record.get(name)) is not kind]
-    if not lacks:
-        good = {"status": record["status"] in (*RESULTS, "failed"), "final": isinstance(record.get("final", {}), dict)}
-        good["metrics"] = all(isinstance(values, list) for values in record["metrics"].values())
-        lacks = [name for name, fine in good.items() if not fine]
-    if lacks:
-        return f"lacks {', '.join(lacks)}, or has it in another form"
-    if record["key"] != key(record["settings"]):
-        return "has a key that is not that of its settings, which somebody has changed"
-    return None
+def recorded(path: Path) -> dict[str, Any] | None:
+    """The record, if there is one that counts."""
+    record = read(path) if path.exists() else None
+    return record if record and state(record) in RESULTS else None
+
+
+def check_form(content: Any, schema: str) -> None:
+    """Compare with ``SCHEMA.schema.yaml``; a ``ValueError`` says what is wrong."""
+    try:
+        _schema(schema)(content)
+    except fastjsonschema.JsonSchemaValueException as error:
+        allowed = error.definition["properties"] if error.rule == "additionalProperties" else ()
+        told = error.message[:300].replace("data", "it", 1) + f"; known are {', '.join(allowed)}" * bool(allowed)
+        raise ValueError(told) from error
+
+
+@functools.cache
+def _schema(name: str) -> Callable[[Any], Any]:
+    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
 
 
 def write_atomically(path: Path, content: str) -> None:
     """Write by renaming a finished temporary file, so that nobody ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="\n") as file:
+        with part.open("w", encoding="utf-8", newline="\n") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
-        os.chmod(part, 0o644)
         os.replace(part, path)
-    except BaseException:
-        Path(part).unlink(missing_ok=True)
-        raise
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
@@ -127,22 +124,14 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
 
 
 def load(folder: Path | None = None) -> pd.DataFrame:
-    """The ledger: one row per record.
-
-    Columns are the settings, ``accuracy`` (last round), ``best``, ``mean_of_last_5``, ``rounds``, ``status``, ``stale``
-    (made by an older results version), ``note`` (what is not the published data), ``remark`` (what has to be known of them),
-    ``deviations``, ``seconds_per_round``, ``path``, and ``record``, the whole.
-    """
+    """The ledger: one row per record, with its settings, what it ends with, its `state`, its path, and itself."""
     import pandas as pd  # only here: its import takes half a second
 
     rows = []
     for path in sorted((folder or runs_folder()).glob("*.json")):
         record = read(path)
-        row = record["settings"] | record.get("final", {})
-        row |= {name: record.get(name) for name in ("key", "status", "deviations", "seconds_per_round", "commit")}
-        row |= {name: record["dataset"].get(name, "") for name in ("note", "remark")}
-        row |= {"rounds": len(record["metrics"].get("round", [])), "stale": record["results_version"] < RESULTS_VERSION}
-        rows.append(row | {"path": path, "record": record})
+        found = {"rounds": len(record["metrics"].get("round", [])), "state": state(record), "path": path, "record": record}
+        rows.append(record["settings"] | record.get("final", {}) | found)
     return pd.DataFrame(rows)
 
 
@@ -153,6 +142,8 @@ def commit() -> str | None:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
+    if not CHECKOUT:  # it may lie in a checkout of something else
+        return None
     try:
         changed = git("status", "--porcelain", "--", "fednb", "notebooks")
         return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")

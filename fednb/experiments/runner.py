@@ -11,6 +11,7 @@ import os
 import platform
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -20,17 +21,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
+from filelock import FileLock
 from tqdm import tqdm
 
-from fednb import evaluation, models, partition
+from fednb import evaluation, models, partition, rules
 from fednb.data import Dataset
 from fednb.experiments import build, ledger
 from fednb.experiments.batched import Together
 from fednb.experiments.ledger import RunError
 from fednb.experiments.settings import Settings, SettingsError, deviations
 from fednb.federation import FedAvg, Federation, Train
+
+Progress = rules.one_of(("bar", "log", "off"))  # of rounds: a bar, a line each, nothing
 
 
 def run(
@@ -47,20 +50,14 @@ def run(
 
     A run is known by its settings, not by the method's code: after changing a method, run it with ``again=True``.
     A run that was killed goes on from its last checkpoint, and ends as if it had not been killed: bit by bit on a CPU.
-    Of two processes that ask for the same run, the second waits for the first.
-
-    Returns
-    -------
-    dict
-        The record. ``status`` is ``finished``, or ``diverged`` if a loss or weight became NaN or Inf.
-
-    Raises
-    ------
-    RunError
-        If the results cannot be written: no permission, no space.
+    Of two processes that ask for the same run, the second waits for the first. In the record ``status`` is ``finished``, or
+    ``diverged`` if a loss or weight became NaN or Inf. A `RunError` tells of results that cannot be written.
     """
-    beside = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]  # said by a sweep
-    if train is None and settings.seed in beside and build.find_device(device) != "cpu":
+    device = build.find_device(device)  # what is wrong is told before images are read
+    workers = workers or build.num_workers(device)
+    progress = rules.rule(Progress).fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
+    beside = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]  # a sweep makes them together
+    if train is None and settings.seed in beside:
         given = {"device": device, "workers": workers, "again": again, "checkpoint_seconds": checkpoint_seconds}
         return run_seeds(settings, methods, beside, **given)[beside.index(settings.seed)]
     ledger.commit()  # now: the code on disk may change while the run goes on
@@ -71,7 +68,7 @@ def run(
         for folder in (path.parent, checkpoint.parent):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
-    with _locked(checkpoint.with_suffix(".lock")):
+    with FileLock(checkpoint.with_suffix(".lock")):  # it goes away with the process, however that ends
         if path.exists() and not again:
             record = ledger.read(path)
             state = ledger.state(record, dataset.fingerprint)
@@ -87,7 +84,7 @@ def run(
         try:
             fed = build.federation(settings, methods, device=device, workers=workers)
             fed.train = train or fed.train
-            status = _train(fed, settings, checkpoint, checkpoint_seconds)
+            status = _train(fed, settings, checkpoint, checkpoint_seconds, progress)
             record = _head(settings, dataset) | _results(fed, status)
         except (SettingsError, RunError):
             raise
@@ -129,50 +126,30 @@ def _told(folder: Path) -> Iterator[None]:
         raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that goes away with the process, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # no such locks on this system: two equal runs then both train, and record the same
-        yield
-        return
-    with path.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-
-
-def _train(federation: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float) -> str:
+def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float, progress: str) -> str:
     """Run the rounds that are left; the status in which the run ends."""
-    _restore(federation, checkpoint)
-    if federation.device != "cpu":
-        torch.cuda.reset_peak_memory_stats(federation.device)
-    unsaved = 0.0
-    for entry in _rounds(federation, settings):
-        if not entry["finite"]:
-            return "diverged"
-        unsaved += entry["seconds"] + entry["evaluation_seconds"]
-        if unsaved >= checkpoint_seconds and federation.rounds_done < settings.num_rounds:
-            with _told(checkpoint.parent):
-                _save(federation.checkpoint(), checkpoint)
-            unsaved = 0.0
+    _restore(fed, checkpoint)
+    if fed.device != "cpu":
+        torch.cuda.reset_peak_memory_stats(fed.device)
+    number, saved = settings.num_rounds, time.monotonic()
+    shown = {"desc": f"{settings.method} on {settings.dataset}", "unit": "round", "leave": False}
+    with tqdm(initial=fed.rounds_done, total=number, disable=progress != "bar", **shown) as bar:
+        while fed.rounds_done < number:
+            entry = fed.run_round()
+            text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "not evaluated" * entry["finite"] or "diverged"
+            bar.set_postfix_str(text)
+            bar.update()
+            if progress == "log":
+                seconds = entry["seconds"] + entry["evaluation_seconds"]
+                left = (number - fed.rounds_done) * seconds / 60
+                print(f"round {fed.rounds_done}/{number}  {text}  {seconds:.1f} s, about {left:.1f} min left", flush=True)
+            if not entry["finite"]:
+                return "diverged"
+            if time.monotonic() - saved >= checkpoint_seconds and fed.rounds_done < number:
+                with _told(checkpoint.parent):
+                    _save(fed.checkpoint(), checkpoint)
+                saved = time.monotonic()
     return "finished"
-
-
-def _rounds(federation: Federation, settings: Settings) -> Iterator[dict[str, Any]]:
-    """The rounds that are left, with a bar (``FEDNB_PROGRESS=bar``, the default), a line each (``log``) or ``off``."""
-    kind, begin = os.environ.get("FEDNB_PROGRESS", "bar"), federation.rounds_done
-    shown = {"desc": f"{settings.method} on {settings.dataset}", "unit": "round", "leave": False, "disable": kind != "bar"}
-    bar = tqdm(range(begin, settings.num_rounds), initial=begin, total=settings.num_rounds, **shown)
-    for t in bar:
-        entry = federation.run_round()
-        text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "not evaluated" if entry["finite"] else "diverged"
-        bar.set_postfix_str(text)
-        if kind == "log":
-            left = (settings.num_rounds - t - 1) * (entry["seconds"] + entry["evaluation_seconds"]) / 60
-            done = f"round {t + 1}/{settings.num_rounds}"
-            print(f"{done}  {text}  {entry['seconds']:.1f} s, about {left:.1f} min left", flush=True)
-        yield entry
 
 
 def _save(checkpoint: dict[str, Any], path: Path) -> None:
@@ -198,22 +175,19 @@ def _restore(federation: Federation, path: Path) -> None:
         print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
 
 
-# --- what a record tells ----------------------------------------------------------------------------------------------
+# --- what a record tells, see record.schema.yaml ----------------------------------------------------------------------
 
 
 def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
     versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
+    told = {name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")}
     return {
         "key": ledger.key(settings.flat()),
         "results_version": ledger.RESULTS_VERSION,
         "method": settings.method,
         "settings": settings.flat(),
         "deviations": deviations(settings),
-        "dataset": {
-            **{name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")},
-            "training_images": len(dataset.labels),
-            "test_images": len(dataset.test_labels),
-        },
+        "dataset": told | {"training_images": len(dataset.labels), "test_images": len(dataset.test_labels)},
         "versions": versions | {"torchvision": metadata.version("torchvision")},
         "commit": ledger.commit(),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -221,12 +195,11 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
 
 
 def _results(fed: Federation, status: str) -> dict[str, Any]:
-    history = pd.DataFrame(fed.history).drop(columns="finite")
-    accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
     final: dict[str, Any] = {}
-    if accuracies and status == "finished":
+    if status == "finished":
+        accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
         wanted = ("accuracy", "clients", "groups", "validation")
-        final = {name: _plain(value) for name, value in fed.history[-1].items() if name.startswith(wanted)}
+        final = _plain({name: value for name, value in fed.history[-1].items() if name.startswith(wanted)})
         final |= {"best": evaluation.best(accuracies), "mean_of_last_5": evaluation.mean_of_last(accuracies)}
     split: dict[str, Any] = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
     if fed.test_index is not None:
@@ -234,32 +207,29 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
     if fed.test_parts is not None:
         split["test_sizes"] = [len(part) for part in fed.test_parts]
     sizes = [models.num_parameters(fed.build_model(name)) for name in fed.architectures or ()]
-    seconds = history["seconds"]
-    return {
+    seconds = [entry["seconds"] for entry in fed.history]
+    result = {
         "status": status,
         "final": final,
         "partition": split,
         "model_parameters": sizes or models.num_parameters(fed.build_model()),  # of each client's, where they differ
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
-        "seconds_per_round": round(float(seconds.mean()), 3),
-        "wall_seconds": round(float((seconds + history["evaluation_seconds"]).sum()), 1),
+        "seconds_per_round": round(sum(seconds) / len(seconds), 3),
+        "wall_seconds": round(sum(seconds) + sum(entry["evaluation_seconds"] for entry in fed.history), 1),
         "device": build.device_name(fed.device),
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
-        # everything that was on the GPU at once: images, networks, all clients' memories
-        **({} if fed.device == "cpu" else {"gpu_peak_bytes": torch.cuda.max_memory_allocated(fed.device)}),
-        "metrics": {name: [_plain(v) for v in history[name]] for name in history},
     }
+    if fed.device != "cpu":  # everything that was there at once: images, networks, all clients' memories
+        result["gpu_peak_bytes"] = torch.cuda.max_memory_allocated(fed.device)
+    names = dict.fromkeys(name for entry in fed.history for name in entry if name != "finite")
+    return result | {"metrics": {name: [_plain(entry.get(name)) for entry in fed.history] for name in names}}
 
 
 def _plain(value: Any) -> Any:
     """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
-    if isinstance(value, float | np.floating):
-        return float(f"{value:.7g}") if math.isfinite(value) else None
-    if isinstance(value, np.integer):
-        return int(value)
-    if isinstance(value, list):
-        return [_plain(v) for v in value]
     if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    return value
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in value]
+    return value if not isinstance(value, float) else float(f"{value:.7g}") if math.isfinite(value) else None

@@ -16,60 +16,32 @@ import yaml
 
 from fednb import data, rules
 from fednb.data import catalog
-from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, short
+from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, one_of, short
 
 if TYPE_CHECKING:
     from fednb.federation import FedAvg, Training
 
-
-class SettingsError(ValueError):
-    """A parameter with an unknown name or a bad value; the message says what is allowed."""
-
-
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
 METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "usual", hyperparameters
-
-
-def splits_of(dataset: str) -> dict[str, dict[str, Any]]:
-    """The usual settings of a data set per kind of split; of one's own images these need its size and domains."""
-    if dataset in data.NAMES:
-        return {split: known[dataset] for split, known in SPLITS.items() if dataset in known}
-    facts = data.facts_of(dataset)
-    side, domains = facts.shape[1], len(facts.domains)
-    small = "digits-cnn" if side in (8, 16) else "simple-cnn" if side in (28, 32) else "resnet-10"
-    own = {split: values | {"model": small} for split, values in _PAPERS["own"].items() if split != "domain" or domains}
-    return {split: values | ({"num_clients": domains} if split == "domain" else {}) for split, values in own.items()}
-
-
-# What `fednb.models` has, known here without PyTorch, whose import takes seconds: networks, and whether they have a
-# projection head; numbers in which layers compute.
-MODELS = dict.fromkeys(("digits-cnn", "simple-cnn", "resnet-10", "resnet-10-16", "resnet-18", "resnet-50"), True)
-MODELS |= dict.fromkeys((f"{kind}-cnn{width}" for kind in ("mnist", "femnist") for width in ("", "-18", "-22")), False)
-MODELS |= dict.fromkeys(("resnet-18-7x7", "resnet-18-7x7-stride-1-4"), False)
+MODELS: dict[str, bool] = _PAPERS["networks"]  # and whether they have a projection head
 PRECISIONS = ("float32", "bf16")
-
-
-class _Networks:
-    """The names of networks: those above, and what somebody has added to ``fednb.models.MODELS``."""
-
-    def __iter__(self) -> Any:
-        return iter(MODELS | getattr(sys.modules.get("fednb.models"), "MODELS", {}))
-
 
 Seed = Annotated[int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"]
 Share = Annotated[float, lambda v: 0 < v <= 1, "a fraction in (0, 1]"]
 Inside = Annotated[float, lambda v: 0 < v < 1, "a fraction between 0 and 1"]
 Concentration = Annotated[float, lambda v: 1e-3 <= v <= 1e6, "a number from 0.001 to 1000000"]
-Split, Network, Precision = map(rules.one_of, (SPLITS, _Networks(), PRECISIONS))
-Draw = rules.one_of(("uniform", "normal"))
+Split, Precision, Draw = one_of(SPLITS), one_of(PRECISIONS), one_of(("uniform", "normal"))
+Network = Annotated[  # somebody may have added one
+    str, lambda v: v in MODELS or v in getattr(sys.modules.get("fednb.models"), "MODELS", ()), f"one of {', '.join(MODELS)}"
+]
 
 
 def _says(words: str, *, of: tuple[str, ...] = (), none: str = "", same: Any = None) -> Any:
-    """What a setting is, and where it applies; its type is its rule.
+    """What a setting is, and of which kinds of split, if not of all; its type is its rule.
 
-    ``of`` are the kinds of split that it belongs to, if not to all. ``none`` is what None means; empty: it may not be None
-    where it applies. ``same`` says the same as None, so that a run has one key; where the paper has another value, it stays.
+    ``none`` is what None means; empty: it may not be None where it applies. ``same`` says the same as None, so that a run
+    has one key; where the paper has another value, it stays.
     """
     return field(metadata={"says": words, "of": of, "none": none, "same": same})
 
@@ -124,8 +96,8 @@ class Settings:
         return Training(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Training)})
 
     def flat(self) -> dict[str, Any]:
-        """All settings in one level; a hyperparameter is called by its own name."""
-        values = dict(vars(self))
+        """All settings in one level, as records have them: hyperparameters by their own names, a folder not by its path."""
+        values = vars(self) | {"dataset": data.recorded_name(self.dataset)}
         return values | values.pop("hyperparameters")
 
     def __repr__(self) -> str:
@@ -136,14 +108,14 @@ class Settings:
 
 
 FIELDS = {f.name: f.metadata for f in dataclasses.fields(Settings) if f.metadata}
+_RULES = rules.of(Settings)
 
 
 def table() -> str:
     """All settings as a table in Markdown."""
     lines = ["| setting | what it is | values | without it | of partition |", "| :-- | :-- | :-- | :-- | :-- |"]
     for name, told in FIELDS.items():
-        words = rules.of(Settings)[name].words
-        lines.append(f"| `{name}` | {told['says']} | {words} | {told['none']} | {', '.join(told['of'])} |")
+        lines.append(f"| `{name}` | {told['says']} | {_RULES[name].words} | {told['none']} | {', '.join(told['of'])} |")
     return "\n".join(lines) + "\n"
 
 
@@ -153,23 +125,22 @@ def usual_split(dataset: str) -> str:
 
 
 def defaults(method: str, dataset: str, partition: str | None = None) -> dict[str, Any]:
-    """The paper's settings of a method on a data set, under a kind of split; None is the usual one.
-
-    Raises
-    ------
-    SettingsError
-        If no paper has such a split of that data set.
-    """
-    split, known = partition or usual_split(dataset), splits_of(dataset)
-    if split not in known:
-        raise SettingsError(
-            f"There are no settings for {dataset} with partition {partition!r}; there are for {', '.join(SPLITS[split])}."
-        )
+    """The paper's settings of a method on a data set, under a kind of split, None for the usual one; if it has such."""
+    split, domains = partition or usual_split(dataset), data.domain_names(dataset)
+    known = SPLITS[split].get(dataset)
+    if dataset not in data.NAMES and (domains or split != "domain"):  # one's own images
+        side = data.facts_of(dataset).shape[1]
+        known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
+    if known is None:
+        there = ", ".join(SPLITS[split])
+        raise SettingsError(f"There are no settings for {dataset} with partition {split!r}; there are for {there}.")
+    if split == "domain":
+        known = known | {"num_clients": len(domains)}
     own = METHODS.get(method, {})
-    values = dict.fromkeys(FIELDS) | known[split] | own.get("usual", {}) | own.get(dataset, {})
+    values = dict.fromkeys(FIELDS) | known | own.get("usual", {}) | own.get(dataset, {})
     del values["seed"]
     if split in ("n-way-k-shot", "domain"):  # there a method is as long as the others
-        values |= {name: known[split][name] for name in ("num_rounds", "local_epochs")}
+        values |= {name: known[name] for name in ("num_rounds", "local_epochs")}
     if split == "n-way-k-shot":
         values["num_rounds"] = _PAPERS["rounds"].get(dataset, {}).get(method, values["num_rounds"])
     return values
@@ -186,20 +157,9 @@ def resolve(
 ) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
-    Parameters
-    ----------
-    methods
-        Known methods by name.
-    sampled
-        ``participation`` as a number of clients.
-    given
-        Settings, and hyperparameters of any of the methods. One that the chosen method does not have must be
-        None: a parameter that would not be read is an error.
-
-    Raises
-    ------
-    SettingsError
-        For an unknown name, a bad value, or a parameter that this run would not read.
+    ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients, and ``given`` are
+    settings, and hyperparameters of any of the methods. One that this run would not read must be None: else it is a
+    `SettingsError`, as are an unknown name and a bad value.
     """
     _known("method", method, methods)
     if not str(dataset).startswith(catalog.OWN_FOLDER):
@@ -211,24 +171,20 @@ def resolve(
             told = f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; leave it at None."
             raise SettingsError(told)
         _known("parameter", name, [*FIELDS, "method", "dataset", "sampled", *own])
-    split = given.get("partition", usual_split(dataset))
-    try:
-        rules.of(Settings)["partition"].fit("partition", split)
-        usual = defaults(method, dataset, split)
-        values = usual | given | {"seed": seed}
-        if sampled is not None:
-            if "participation" in given:
-                raise SettingsError("sampled says participation as a number of clients: give one of the two.")
-            if type(sampled) is not int or not 1 <= sampled <= values["num_clients"]:
-                raise SettingsError(f"sampled is {short(sampled)}; it must be a whole number from 1 to num_clients.")
-            values["participation"] = sampled / values["num_clients"]
-        values |= {name: _settle(name, values[name], split, name in given, usual.get(name)) for name in FIELDS}
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
+    split = _RULES["partition"].fit("partition", given.get("partition", usual_split(dataset)))
+    usual = defaults(method, dataset, split)
+    values = usual | given | {"seed": seed}
+    if sampled is not None:
+        if "participation" in given:
+            raise SettingsError("sampled says participation as a number of clients: give one of the two.")
+        most = values["num_clients"]
+        one_of_them = Annotated[int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"]
+        values["participation"] = rules.rule(one_of_them).fit("sampled", sampled) / most
+    for name in FIELDS:
+        values[name] = _settle(name, values[name], split, name in given, usual.get(name))
     _check_together(dataset, values, given)
-    hyperparameters = {name: values.get(name, default) for name, default in own.items()}
     try:
-        fitting = rules.of(methods[method])
+        fitting, hyperparameters = rules.of(methods[method]), {n: values.get(n, default) for n, default in own.items()}
         hyperparameters |= {name: fitting[name].fit(name, hyperparameters[name]) for name in own if name in fitting}
         methods[method](**hyperparameters)  # a method checks its own
     except (TypeError, ValueError) as error:
@@ -241,21 +197,17 @@ def _hyperparameters(method: type[FedAvg]) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(method)}
 
 
-def _applies(name: str, split: str) -> bool:
-    return not FIELDS[name]["of"] or split in FIELDS[name]["of"]
-
-
 def _settle(name: str, value: Any, split: str, given: bool, usual: Any) -> Any:
     """The value as a run has it: None where the setting does not apply, or where it says the same as None."""
     told = FIELDS[name]
-    if not _applies(name, split):
+    if told["of"] and split not in told["of"]:
         if given:
             owners = " or ".join(map(repr, told["of"]))
             raise SettingsError(f"{name} belongs to partition {owners}; with {split!r} leave it at None.")
         return None
     if value is None and told["none"]:
         return None
-    value = rules.of(Settings)[name].fit(name, value)
+    value = _RULES[name].fit(name, value)
     return None if told["same"] is not None and value == told["same"] and usual is None else value
 
 
@@ -269,10 +221,10 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
         raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
     if values["projection_head"] and not MODELS.get(model, True):
         raise SettingsError(f"Model {model!r} has no projection head; set projection_head to False.")
-    if split not in ("n-way-k-shot", "domain"):
-        images = data.num_images(dataset)
-        left = images - (max(1, round(images * values["validation"])) if values["validation"] else 0)
-        least = (values["min_size"] or 10) if split != "iid" else 1
+    if split in ("dirichlet", "iid", "quantity"):
+        images, held_out = data.num_images(dataset), values["validation"]
+        left = images - (max(1, round(images * held_out)) if held_out else 0)
+        least = 1 if split == "iid" else values["min_size"] or 10
         if clients * least > left:
             raise SettingsError(
                 f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,} "
@@ -281,18 +233,17 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run deviates from the paper's: ``["num_rounds 20 instead of 100", ...]``.
+    """In which settings a run deviates from the paper's, or in a certain table from those that are ``given``.
 
-    Neither the seed counts nor how often accuracy is looked at: a run ends as the paper's. ``given`` is what the paper has
-    in a certain table, where that is not its usual setting.
+    ``["num_rounds 20 instead of 100", ...]``; neither the seed counts nor how often accuracy is looked at.
     """
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
-    paper.pop("evaluate_every")
+    paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
     no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}
     return [
         f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()
-        if name in paper and value != paper[name] and (name not in FIELDS or _applies(name, settings.partition))
+        if name != "evaluate_every" and name in paper and value != paper[name]
     ]
 
 

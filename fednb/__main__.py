@@ -244,7 +244,7 @@ def _course(args: argparse.Namespace) -> int:
     path = grading.grade(args.notebook, args.path)
     rows = pd.read_csv(path)
     print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
-    print(f"{rows['to_grade_by_hand'].sum()} of them with answers to grade by hand")
+    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
     return 0
 

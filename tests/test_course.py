@@ -118,11 +118,10 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
     assert skipped == {"seen", "course-ready", "e2s", "last"}
     assert by_id["seen"].outputs and by_id["e2s"].outputs and not by_id["e2c"].outputs
     assert "jupyter" in by_id["seen"].metadata and "jupyter" not in by_id["e1"].metadata  # folded away, and not
-    assert by_id["imports"].metadata["nbgrader"]["locked"] and not by_id["e1"].metadata["nbgrader"]["locked"]
+    assert [by_id[name].metadata["nbgrader"]["locked"] for name in ("imports", "e1", "e1c")] == [True, False, True]
     marks = [cell.metadata["nbgrader"] for cell in nb.cells if "nbgrader" in cell.metadata]
     points = {"exercise-1-check": 2, "exercise-2-check": 3, "exercise-3-check": 1, "exercise-3-answer": 4}
-    others = ("imports", "exported", "exercise-1", "exercise-2", "exercise-3")
-    assert {mark["grade_id"]: mark.get("points") for mark in marks} == points | dict.fromkeys(others)
+    assert {mark["grade_id"]: mark["points"] for mark in marks if mark["grade"]} == points
     assert "3 exercises at the end, 10 points" in nb.cells[0].source
     nbformat.write(nb, short)  # a sweep executes what the checks of a hand-out leave out
     cells = execute.reduced("90_short").cells
@@ -337,7 +336,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_
         expected = hand_in(folder, handed_out, server.getsockname()[1])
         before = contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path))
         assert main(grade) == 0
-    assert f"{len(expected)} submissions" in capsys.readouterr().out
+    assert len(expected) >= 40 * fence.closed() and f"{len(expected)} submissions" in capsys.readouterr().out
     rows = table()
     assert {student: row["score"] for student, row in rows.items()} == {name: score for name, (score, _) in expected.items()}
     for student, (score, remark) in expected.items():
@@ -348,7 +347,6 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_
     assert [student for student, row in rows.items() if row["to_grade_by_hand"]] == ["answered"]
     assert rows["right"]["max_score"] == 10
     assert before == (contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path)))
-
     graded = []
     monkeypatch.setattr(grading, "grade_one", lambda student, *_: graded.append(student) or True)
     assert main(grade) == 0 and not graded  # nothing has changed: only the table is written again

@@ -25,4 +25,4 @@ shift
 mkdir -p "$room/proc" "$room/tmp" "$room/dev/shm" "$room$room"
 mount -t proc proc "$room/proc"
 chmod 777 "$room/tmp" "$room/dev/shm" "$room$room"
-exec unshare --root="$room" --wd="$room" setpriv --no-new-privs --bounding-set=-all --inh-caps=-all "$@"
+exec unshare --root="$room" --wd="$room" setpriv --no-new-privs --pdeathsig=KILL --bounding-set=-all --inh-caps=-all "$@"

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -224,7 +224,7 @@ class Dask:
         self.processes: list[subprocess.Popen] = []
         self.address = ""
 
-    def start(self, *arguments: str) -> subprocess.Popen:
+    def start(self, *arguments: str) -> None:
         number = str(len(self.processes))
         given = {"PYTHONPATH": str(ROOT), "FEDNB_RUNS": str(self.runs), "FEDNB_NOTEBOOKS": str(self.notebooks)}
         given["CUDA_VISIBLE_DEVICES"] = f"70{number}"
@@ -232,7 +232,6 @@ class Dask:
         with (self.folder / f"{number}.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=self.folder, env=os.environ | given, stdout=log, stderr=log)
         self.processes.append(process)
-        return process
 
     def scheduler(self) -> None:
         """Start anew."""
@@ -243,33 +242,27 @@ class Dask:
         wait_for(file.exists)
         self.address = json.loads(file.read_text())["address"]
 
-    def worker(self) -> subprocess.Popen:
+    def worker(self) -> None:
         """Start one with two threads, but a single GPU; without a nanny, which would start it again if killed."""
         options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60 --local-directory".split()
-        return self.start("worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}"))
+        self.start("worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}"))
 
     def workers(self, count: int) -> list[subprocess.Popen]:
         """Workers that are connected; those that lack are started."""
         if not self.address:
             self.scheduler()
-        while len(self.alive()) < count + 1:
+        while len(alive := [process for process in self.processes if process.poll() is None]) < count + 1:
             self.worker()
         wait_for(lambda: (self.folder / "0.log").read_text().count("Register worker") >= len(self.processes) - 1)
-        return self.alive()[1:]
-
-    def alive(self) -> list[subprocess.Popen]:
-        return [process for process in self.processes if process.poll() is None]
+        return alive[1:]
 
     def left(self) -> list[psutil.Process]:
         """The processes of runs and their kernels, whoever started them."""
         found = []
         for process in psutil.process_iter():
-            try:
-                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder)
-                if ours and process.status() != psutil.STATUS_ZOMBIE and "dask" not in process.cmdline():
-                    found.append(process)
-            except psutil.Error:
-                pass
+            with suppress(psutil.Error):
+                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder) and "dask" not in process.cmdline()
+                found += living([process]) if ours else []
         return found
 
     def marks(self) -> list[str]:

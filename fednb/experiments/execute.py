@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -241,10 +241,7 @@ def what_is_here(dataset: str) -> dict[str, str]:
     files = [file for file in sorted((ROOT / "fednb").rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
     sources += [cell for file in papers.notebooks() for cell in papers.cells(file, "code")]
-    here = {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": ""}
-    with suppress(data.DataError):
-        here["data"] = data.load(dataset).fingerprint
-    return here
+    return {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": data.load(dataset).fingerprint}
 
 
 def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
@@ -253,10 +250,9 @@ def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
     from distributed import Reschedule, get_worker
 
     worker, here = get_worker(), what_is_here(group[0].settings.dataset)
+    key, where = worker.get_current_task(), f"the worker {worker.address} on {socket.gethostname()}"
     if differ := " and ".join(name for name in asked if here[name] != asked[name]):
-        where = f"the worker {worker.address} on {socket.gethostname()}"
         return Made(error=f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
-    key = worker.get_current_task()
 
     def stop() -> bool:
         # Nobody waits for the run any more (Ctrl-C, the sweep killed), or this worker is closing (so it does when the

@@ -75,10 +75,8 @@ def run(
             if state in ledger.RESULTS:
                 return record
             if state == "other data":
-                raise RunError(
-                    f"{path.name} is recorded on other data than are here: set FEDNB_RUNS to another folder to keep both, "
-                    "or run with again=True to replace it."
-                )
+                way_out = "set FEDNB_RUNS to another folder to keep both, or run with again=True to replace it"
+                raise RunError(f"{path.name} is recorded on other data than are here: {way_out}.")
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was
         try:
@@ -120,9 +118,9 @@ def _told(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         way_out = "make it writable, or set FEDNB_RUNS to another folder"
-        way_out = "free some space, and the run goes on where it was" if full else way_out
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            way_out = "free some space, and the run goes on where it was"
         raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
 
 

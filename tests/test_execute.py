@@ -76,9 +76,6 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-# --- here -------------------------------------------------------------------------------------------------------------
-
-
 class Swept(NamedTuple):
     folder: Path  # with results/runs, results/logs, and the marks that cells left
     code: int
@@ -126,12 +123,13 @@ def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FEDNB_RUNS", str(swept.folder / "results" / "runs"))
     before = {path: path.stat().st_mtime_ns for path in records()}
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
-    assert main(["sweep", str(swept.folder / "sweep.yaml"), "--only", "method=Pair", "--only", "method=Diverging"]) == 0
-    assert "2 runs: 2 recorded, 0 to do." in capsys.readouterr().out
-    assert main(["run", "tiny", "method=Pair", "seed=1"]) == 0
-    assert "recorded already" in capsys.readouterr().out
-    assert main(["sweep", str(swept.folder / "sweep.yaml"), "--dry-run"]) == 0
-    assert "mixed: 90_tiny method=Broken\n" in capsys.readouterr().out  # what failed is to be made again
+    file = str(swept.folder / "sweep.yaml")
+    for arguments, told in [
+        (["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"], "2 runs: 2 recorded, 0 to do."),
+        (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
+        (["sweep", file, "--dry-run"], "mixed: 90_tiny method=Broken\n"),  # what failed is to be made again
+    ]:
+        assert main(arguments) == 0 and told in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in records()} == before
 
 
@@ -211,9 +209,6 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(execute, "ATTEMPTS", 1)
     monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     assert re.fullmatch(r"the disk of .*logs is full\.", execute.make([job]).error)
-
-
-# --- on a cluster -----------------------------------------------------------------------------------------------------
 
 
 class Dask:

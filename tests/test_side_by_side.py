@@ -145,8 +145,8 @@ def test_a_method_of_a_copy_under_another_name_joins_sweep_and_report(notebooks,
     assert "FedMine" in papers.load("07_mine").METHODS
     assert {job.status for job in table.jobs} == {None}
     job = table.jobs[2]
-    done = execute.make(job.notebook, job.parameters, job.path.name, 1)  # as a sweep does
-    assert done.error is None, done
+    done = execute.make([job])  # as a sweep does
+    assert all(done.records), done
     for job in table.jobs:
         runner.run(job.settings, papers.load("07_mine").METHODS)
     report.write_all(report.read(notebooks / "sweeps"), tmp_path)

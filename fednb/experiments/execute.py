@@ -38,8 +38,6 @@ ATTEMPTS = 2  # at a run that fails
 CONNECT_SECONDS = 10
 _slots, _thread = itertools.count(), threading.local()  # each thread that makes runs has a number
 
-# --- papermill --------------------------------------------------------------------------------------------------------
-
 
 def reduced(notebook: str) -> NotebookNode:
     """What a run executes of a notebook: its code cells tagged setup, parameters, export or run, without outputs."""
@@ -76,9 +74,6 @@ def line_of(error: BaseException) -> str:
     """An error in one line; that of the cell, if it is papermill's."""
     cell = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}" if hasattr(error, "ename") else ""
     return " ".join((cell or f"{type(error).__name__}: {error}").split())
-
-
-# --- processes --------------------------------------------------------------------------------------------------------
 
 
 class Made(NamedTuple):
@@ -142,8 +137,6 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
         env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
     return env
 
-
-# --- many runs --------------------------------------------------------------------------------------------------------
 
 Submit = Callable[[Sequence["Job"]], "Future[Made]"]
 

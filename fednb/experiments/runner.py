@@ -173,10 +173,8 @@ def _restore(federation: Federation, path: Path) -> None:
         print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
 
 
-# --- what a record tells, see record.schema.yaml ----------------------------------------------------------------------
-
-
 def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    """What a record tells of the run, see ``record.schema.yaml``."""
     versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
     told = {name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")}
     return {
@@ -193,6 +191,7 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
 
 
 def _results(fed: Federation, status: str) -> dict[str, Any]:
+    """What a record tells of its end."""
     final: dict[str, Any] = {}
     if status == "finished":
         accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]

@@ -114,9 +114,6 @@ class Table:
         return sorted({job.tier for job in self.jobs}, key=TIERS.index)
 
 
-# --- sweep files ------------------------------------------------------------------------------------------------------
-
-
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """YAML in which 1e-05 is a number, and a key that is given twice an error."""
 
@@ -202,9 +199,6 @@ def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
     return Axis(entry) if isinstance(entry, str) else Axis(**entry)
-
-
-# --- runs -------------------------------------------------------------------------------------------------------------
 
 
 class _Notebook:

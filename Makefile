@@ -15,22 +15,15 @@ $(VENV)/ready: pyproject.toml
 	@echo "Making the environment in $(VENV), once: some minutes and, on Linux, some gigabytes"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet $(PIP) -e ".[dev]"
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet $(PIP) -e ".[dev]"
 	@touch $@
 
 # Runs go to a folder of their own, so that the committed records stay as they are. A notebook that fails does not keep the
-# others, or the tables, from being made; the last line and the exit status tell.
-run: export FEDNB_RUNS = $(BUILD)/run/runs
-run: export FEDNB_PROGRESS = off
-run: export JUPYTER_PREFER_ENV_PATH = 1
+# others, or the tables, from being made; the exit status tells.
 run: $(VENV)/ready
-	@rm -rf $(BUILD)/run && mkdir -p $(BUILD)/run/notebooks
-	@for notebook in $(NOTEBOOKS); do \
-	  $(BIN)/papermill --kernel python3 --cwd $$(dirname $$notebook) $$notebook $(BUILD)/run/notebooks/$$(basename $$notebook) \
-	    || failed="$$failed $$notebook"; \
-	done; \
-	$(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run || failed="$$failed report"; \
-	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+	@rm -rf $(BUILD)/run
+	@$(BIN)/python -m fednb notebooks --out $(BUILD)/run; status=$$?; \
+	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
 # Two files or notebooks at a time, on one thread each; notebooks with another seed than that of their outputs.
 test: export OMP_NUM_THREADS = 1

@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb sweep | run | list | report | settings | data | course``."""
+"""The command line: ``python -m fednb notebooks | sweep | run | list | report | settings | data | course``."""
 
 from __future__ import annotations
 
@@ -40,6 +40,9 @@ def _parser() -> argparse.ArgumentParser:
         found.set_defaults(command=function)
         return found.add_argument
 
+    add = command("notebooks", _notebooks, "execute every notebook from top to bottom at its defaults")
+    add("--out", type=Path, default=Path("build/run"), metavar="FOLDER", help="default: build/run")
+    add("--seed", type=int, metavar="N", help="instead of the notebooks' own")
     add = command("sweep", _sweep, "make the runs of a paper's tables that are not recorded yet")
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
     add("--table", action="append", default=[], metavar="NAME", help="only this table; may be given again")
@@ -57,6 +60,13 @@ def _parser() -> argparse.ArgumentParser:
     add = command("report", _report, "write the reproduction report, the papers' tables, and figures")
     add("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     add("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
+    add = command("new", _new, "write a notebook and a sweep file to begin a method with")
+    add("name", metavar="NAME", help="for instance my_method")
+    add = command("compare", _compare, "methods against the first one in one setting: the missing runs, a table, a figure")
+    add("methods", nargs="+", metavar="METHOD", help="for instance MOON, or the path of a notebook; then name=value")
+    add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
+    add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    add("--dataset", default="digits", metavar="NAME", help="default: digits")
     command("settings", _settings, "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
@@ -64,27 +74,24 @@ def _parser() -> argparse.ArgumentParser:
     course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
     course.set_defaults(command=_course)
     steps = course.add_subparsers(required=True, metavar="STEP", dest="step")
-    add = steps.add_parser("release", help="write the students' version of a notebook").add_argument
+    add = steps.add_parser("release", help="write the students' version of a notebook into course/release").add_argument
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
-    add("--kind", choices=("exercises", "implementation"), default="exercises", help="default: exercises")
-    add("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     add = steps.add_parser("check", help="for students: run the visible checks of a notebook").add_argument
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
-    add("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
     add = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages").add_argument
+    add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     add("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
-    add("--assignment", metavar="NAME", help="for instance 01_moon-exercises (default: what the files say)")
-    add("--seed", default="fednb", metavar="TEXT", help="decides the hidden inputs, with the student's name")
-    add("--timeout", type=_count, default=60, metavar="S", help="seconds for a cell (default: 60)")
-    add("--limit", type=_count, default=900, metavar="S", help="seconds for a submission (default: 900)")
-    add("--again", action="store_true", help="also grade what is graded and has not changed")
-    add("--course", type=Path, metavar="FOLDER", help="nbgrader's course folder (default: course)")
     return parser
 
 
-def _sweep(args: argparse.Namespace) -> int:
-    from fednb.reporting import metrics
+def _notebooks(args: argparse.Namespace) -> int:
+    notebooks, given = papers.notebooks(extras=True), {} if args.seed is None else {"seed": args.seed}
+    if failed := experiments.execute.execute_all(notebooks, args.out, given):
+        print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
+    return int(bool(failed))
 
+
+def _sweep(args: argparse.Namespace) -> int:
     sweep = experiments.sweep
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
@@ -94,6 +101,8 @@ def _sweep(args: argparse.Namespace) -> int:
     chosen = sweep.choose([job for table in tables.values() for job in table.jobs], only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
+    from fednb.reporting import metrics  # slow to import, and only now surely needed
+
     for name in dict.fromkeys(job.table for job in chosen):
         metrics.check(tables[name])
         if args.dry_run and (took := sweep.took(tables[name].jobs)):
@@ -113,9 +122,14 @@ def _sweep(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _run(args: argparse.Namespace) -> int:
-    if (file := Path(papers.name(args.notebook))).suffix:  # elsewhere: a record does not say whose code made it
+def _at_home(notebook: str) -> None:
+    """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
+    if (file := Path(papers.name(notebook))).suffix:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
+
+
+def _run(args: argparse.Namespace) -> int:
+    _at_home(args.notebook)
     job = experiments.sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in experiments.ledger.RESULTS:
@@ -143,13 +157,37 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _report(args: argparse.Namespace) -> None:
+    import pandas as pd
+
     folder = (args.runs or experiments.ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise experiments.ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    written = reporting.write_all(reporting.read(papers.folder() / "sweeps", folder), out)
+    written = reporting.write_all(papers.folder() / "sweeps", folder, out)
+    for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
+        shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
+        print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
+    print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
+
+
+def _new(args: argparse.Namespace) -> None:
+    from fednb.experiments.new import new
+
+    notebook, sweep = new(args.name, Path.cwd())
+    print(f"{notebook.name}, {sweep.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
+
+
+def _compare(args: argparse.Namespace) -> None:
+    from fednb.reporting.compare import compare
+
+    given = dict(_assignment(word) for word in args.methods if "=" in word)
+    names = [word for word in args.methods if "=" not in word]
+    for notebook in (name for name in names if name.endswith(".ipynb")):
+        _at_home(notebook)
+    text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
+    print(text, *paths, sep="\n")
 
 
 def _settings(args: argparse.Namespace) -> None:
@@ -170,31 +208,33 @@ def _course(args: argparse.Namespace) -> int:
     from fednb import course
 
     if args.step == "release":
-        print(f"Hand out what is in {course.release(args.notebook, args.kind, args.course or course.FOLDER).parent}")
-        if shown := course.gives_away(args.notebook, args.kind):
-            print(f"It shows the methods of {', '.join(shown)} in full: collect implementations of these before.")
+        print(f"Hand out what is in {course.release(args.notebook).parent}")
         return 0
     if args.step == "check":
-        rows = course.check(args.path, args.timeout)
-        for name, wrong in rows:
-            print(f"{name}: {wrong or ('answered; a person grades it' if name.endswith('answer') else 'passed')}")
-        return int(any(wrong for _, wrong in rows))
+        told = course.check(args.path)
+        for name, wrong in told.items():
+            print(f"{name}: {wrong or ('answered; a person grades it' if 'answer' in name else 'passed')}")
+        return int(any(told.values()))
     import pandas as pd
 
     from fednb.course import grading
 
-    given = {name: getattr(args, name) for name in ("seed", "timeout", "limit", "again")}
-    path = grading.grade(args.path, args.assignment, args.course or grading.FOLDER, **given)
+    path = grading.grade(args.notebook, args.path)
     rows = pd.read_csv(path)
     print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
-    print(f"{(rows['to_grade_by_hand'] > 0).sum()} of them with answers to grade by hand")
+    print(f"{rows['to_grade_by_hand'].sum()} of them with answers to grade by hand")
     print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
     return 0
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 if a run failed, 2 for a wrong request, 130 after Ctrl-C."""
-    args = _parser().parse_args(arguments)
+    parser = _parser()
+    args, more = parser.parse_known_args(arguments)
+    if more and not (args.command is _compare and all("=" in word for word in more)):
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
+    if more:  # argparse takes no positional words after an option
+        args.methods += more
     try:
         status = args.command(args) or 0
         sys.stdout.flush()

@@ -35,7 +35,7 @@ def correct(federation: Federation, client: Client, index: Tensor, *, training: 
         client.model.eval()
         for part in index.split(250):
             if training:
-                x = next(federation.plain_batches(part))
+                x = federation.inputs(part)
             else:
                 x = augment.normalise(federation.test_images[part], *federation.constants)
             read_outs = method.predict(client.model, x, given)

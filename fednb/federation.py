@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 from fednb import evaluation, seeds
 from fednb.data import Dataset, augment
 from fednb.method import Client, FedAvg, Message, Phase, Server, State, Training, average, flat, held_bytes, message_size
-from fednb.models import Net, seed_dropout
+from fednb.models import Net
 from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
 KEPT = "rounds_done", "server", "history", "traffic"  # in a checkpoint, beside the clients' memories
@@ -55,30 +55,26 @@ class Federation:
         self.labels, self.test_labels = d.labels.to(device), d.test_labels.to(device)
         self.constants = augment.constants(d.mean, d.std, device)
         keys = self.architectures or [None] * len(self.parts)
-        parts = [torch.from_numpy(np.asarray(part)).to(device) for part in self.parts]
-        self.clients = [Client(i, part, key, self) for i, (part, key) in enumerate(zip(parts, keys, strict=True))]
+        self.clients = []
+        for part, key in zip(self.parts, keys, strict=True):
+            own = torch.as_tensor(part, device=device)
+            self.clients.append(Client(len(self.clients), own, self.labels[own], key, self.training, self))
         self.workers = self.workers or os.cpu_count() or 1
-        self.masks: dict[int, torch.Generator] = {}  # of the dropout of each network, by its id
-        # clients take turns to use a few networks, so that memory does not grow with their number
-        self._free: dict[Hashable, list[Net]] = {}
-        self._initial: dict[Hashable, State] = {}
-        for key in dict.fromkeys(keys):
-            networks = [self.build_model() if key is None else self.build_model(key) for _ in range(self.workers)]
-            for model in networks:
-                model.to(device, memory_format=torch.channels_last)
-                self.masks[id(model)] = torch.Generator(device)
-                seed_dropout(model, self.masks[id(model)])
-            self._free[key], self._initial[key] = networks, networks[0].state()
+        self._free = {key: [self.network(key)] for key in dict.fromkeys(keys)}  # networks that no client has in hand
+        self._initial = {key: free[0].state() for key, free in self._free.items()}
         shapes = [{(n, v.shape) for n, v in w.items() if self.method.shared(n)} for w in self._initial.values()]
         if different := set.union(*shapes) - set.intersection(*shapes):
-            raise ValueError(
-                f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all clients' "
-                "networks: give them equal networks, or take a method that shares no weights."
-            )
+            told = f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all networks"
+            raise ValueError(f"{told}: give all clients equal ones, or take a method that shares no weights.")
         with self.lend_model(self.clients[0]):
             self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
+
+    def network(self, architecture: Hashable = None) -> Net:
+        """A new network of an architecture, on the device."""
+        model = self.build_model() if architecture is None else self.build_model(architecture)
+        return model.to(self.device, memory_format=torch.channels_last)
 
     def initial(self, architecture: Hashable = None) -> State:
         """The common initial weights of all networks of one architecture."""
@@ -86,12 +82,16 @@ class Federation:
 
     @contextmanager
     def lend_model(self, client: Client) -> Iterator[None]:
-        """Lend one of the networks to a client for the length of a block."""
-        client.model = self._free[client.architecture].pop()
+        """Lend a network to a client for the length of a block; there are as many as were ever in use at once."""
+        free = self._free[client.architecture]
+        try:
+            client.model = free.pop()
+        except IndexError:
+            client.model = self.network(client.architecture)
         try:
             yield
         finally:
-            self._free[client.architecture].append(client.model)
+            free.append(client.model)
             client.model = None
 
     def exchange(self, server: Server, clients: Sequence[Client], t: int, work: Work | None = None) -> list[Message]:
@@ -117,17 +117,17 @@ class Federation:
 
         return self.map(one, clients, received)
 
-    def begin(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Load what a client received, reset what is counted and drawn in a round, and return what it is given."""
+    def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], np.random.Generator]:
+        """Load what a client received, and reset what a round counts: what it is given, and what its batches draw from."""
         client.load(received)
         given = self.method.prepare(client, received, t)
         client.held, client.steps, client.losses = held_bytes(client, given), 0, {}
         client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
-        return given
+        return given, seeds.generator(self.seed, "batches", t, client.id)
 
     def local_update(self, client: Client, received: Message, t: int) -> Message:
         """What a client does by default: load, prepare, train phase by phase, upload."""
-        given, rng = self.begin(client, received, t), seeds.generator(self.seed, "batches", t, client.id)
+        given, rng = self.begin(client, received, t)
         for phase in self.method.plan(client, t):
             self.freeze(client.model, phase)
             take_steps(self, client, phase, given, rng)
@@ -163,30 +163,33 @@ class Federation:
             before = sums.get(name, (0, 0))
             sums[name] = before[0] + numbers, before[1] + nbytes
 
-    def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised.
-
-        Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
-        """
-        index, draws = self.epoch(indices, rng)
-        pixels = augment.gather(self.images, index, draws, self.dataset.augmentation)
-        labels, size = self.labels[index], self.training.batch_size
-        for x, y in zip(pixels.split(size), labels.split(size), strict=True):
-            yield augment.normalise(x, *self.constants), y
-
-    def epoch(self, indices: Tensor, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
-        """The images of an epoch in their order, [n], and the draws for their augmentation, [n, 4]."""
-        n, size = len(indices), self.training.batch_size
-        kept = n if self.training.keep_last else max(n - n % size, min(n, size))
-        order = torch.from_numpy(rng.permutation(n)[:kept])
-        draws = augment.draw(len(order), self.dataset.augmentation, rng).to(self.device)
-        return indices[order.to(self.device)], draws
+    def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
+        """Training images [B] as a network sees them, [B, C, H, W]: augmented as drawn, or as they are; normalised."""
+        return augment.normalise(augment.gather(self.images, index, draws, self.dataset.augmentation), *self.constants)
 
     def plain_batches(self, indices: Tensor) -> Iterator[Tensor]:
         """Training images as they are, normalised, in order."""
-        for part in indices.split(500):
-            pixels = augment.gather(self.images, part, None, self.dataset.augmentation)
-            yield augment.normalise(pixels, *self.constants)
+        return map(self.inputs, indices.split(500))
+
+    def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised."""
+        return ((self.inputs(index, draws), self.labels[index]) for index, draws in self.epoch(indices, rng))
+
+    def epoch(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """The images of each batch of an epoch, [B], and the draws for their augmentation, [B, 4].
+
+        Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
+        """
+        n, size = len(indices), self.training.batch_size
+        kept = n if self.training.keep_last else max(n - n % size, min(n, size))
+        order = torch.from_numpy(rng.permutation(n)[:kept])
+        draws = augment.draw(kept, self.dataset.augmentation, rng)
+        return zip(indices[order.to(self.device)].split(size), draws.to(self.device).split(size), strict=True)
+
+    def steps(self, client: Client, phase: Phase, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+        """What `epoch` says of a batch, of each SGD step of a phase."""
+        epochs = (self.epoch(client.indices, rng) for _ in range(phase.epochs))
+        return itertools.islice(itertools.chain.from_iterable(epochs), self.training.local_steps)
 
     def sample(self, t: int) -> list[Client]:
         """The clients of round ``t``, by their numbers."""
@@ -198,9 +201,8 @@ class Federation:
     def run_round(self) -> dict[str, Any]:
         """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
-        It holds ``round`` (from 1), ``finite``, False once a loss or the server holds NaN or Inf, what `evaluation.evaluate`
-        says, mean loss terms, what crossed, ``held_bytes``, the most of any client, ``seconds`` of training and
-        aggregation, and ``evaluation_seconds``.
+        It holds ``round`` (from 1), ``finite`` (no loss and nothing of the server is NaN or Inf), what `evaluation.evaluate`
+        says, mean loss terms, what crossed, what a client held at most, and seconds.
         """
         t, begin = self.rounds_done, time.perf_counter()
         clients, self.traffic = self.sample(t), {}
@@ -248,11 +250,10 @@ def take_steps(
     federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator
 ) -> None:
     """The SGD steps of a phase; the model holds the result."""
-    model, loss, losses = client.model, federation.method.loss, client.losses
-    optimizer = federation.method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)
-    batches = (batch for _ in range(phase.epochs) for batch in federation.batches(client.indices, rng))
-    for x, y in itertools.islice(batches, federation.training.local_steps):
-        terms = loss(model, x, y, given)
+    model, method, losses = client.model, federation.method, client.losses
+    optimizer = method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)
+    for index, draws in federation.steps(client, phase, rng):
+        terms = method.loss(model, federation.inputs(index, draws), federation.labels[index], given)
         optimizer.zero_grad()
         sum(terms.values()).backward()
         optimizer.step()

@@ -11,7 +11,10 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from fednb.prototypes import mean_by_class
@@ -34,8 +37,7 @@ def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
     """The nearest other point of each of n >= 2 points [n, D]: k¹ in equation 1 of FINCH, int64 [n].
 
     The cosine distance is 1 - cos; a vector of zeros is at distance 1 from all, other zeros included. Of several nearest
-    points it is the one with the lowest index, where distances that differ by rounding only count as equal: the order in
-    which a matrix product adds decides nothing. Takes n² D operations, but never holds all n² distances.
+    points, up to rounding, it is the one with the lowest index. Takes n² D operations, but never holds all n² distances.
     """
     x = _checked(points, metric)
     if len(x) < 2:
@@ -69,8 +71,7 @@ def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
     Labels are numbered by first occurrence; the federated methods use ``partitions(points)[-1]``.
 
     The published code also stops where the number of clusters does not fall, or falls by one. Neither needs a rule: every
-    cluster is joined with another one, so the number at least halves. The order of the points matters only where different
-    points are equally near and the lowest index decides, as in the published code.
+    cluster is joined with another one, so the number at least halves.
     """
     x = _checked(points, metric)
     if len(x) < 2:
@@ -88,10 +89,9 @@ def finch_star(
 ) -> Clusters:
     """FINCH*: the clusters of the coarsest partition, each with the summed weight of its points (FedPLCC, equations 9, 10).
 
-    ``weights`` [n] says how many images each of the points [n, D] stands for, by default 1 (equation 9), and has no
-    influence on who is in which cluster. A centre is the plain mean, as the paper "clusters the vectors with FINCH and sums
-    up the weights", and so what FPL and FedPLVM make of a class; ``weighted_mean`` weights the points in it. Centres have
-    the type of the points, sums that of the weights (whole numbers: int64, and exact). No points give no clusters.
+    ``weights`` [n] says how many images each of the points [n, D] stands for, by default 1 (equation 9); it does not decide
+    who is in which cluster. A centre is the plain mean, as in the paper, and so what FPL and FedPLVM make of a class, or the
+    ``weighted_mean``. Centres have the type of the points, sums that of the weights (whole numbers: int64, and exact).
     """
     if weights is None:
         weights = torch.ones(points.shape[:1], dtype=torch.long, device=points.device)
@@ -118,14 +118,8 @@ def _checked(points: Tensor, metric: str) -> Tensor:
 def _components(neighbour: Tensor) -> Tensor:
     """Connected components of the edges i - neighbour(i), int64 [n], numbered by first occurrence.
 
-    The third clause of equation 1 joins points that share a neighbour; they are joined through it already. Following the
-    neighbours from any point ends in the one cycle of its component (two mutual neighbours), whose lowest index names the
-    component. Jumps of doubled length get there in log2(n) steps.
+    The third clause of equation 1 joins points that share a neighbour; they are joined through it already.
     """
-    index = torch.arange(len(neighbour), device=neighbour.device)
-    lowest, jump = index, neighbour  # lowest index on the first 1, 2, 4, ... points of the path; where it goes on
-    for _ in range(len(neighbour).bit_length()):
-        lowest, jump = torch.minimum(lowest, lowest[jump]), jump[jump]
-    name = lowest[jump]
-    first = torch.full_like(index, len(index)).scatter_reduce(0, name, index, "amin")[name]
-    return first.unique(return_inverse=True)[1]
+    n = len(neighbour)
+    edges = coo_array((np.ones(n), (np.arange(n), neighbour.cpu().numpy())), (n, n))
+    return torch.from_numpy(connected_components(edges, directed=False)[1]).long().to(neighbour.device)

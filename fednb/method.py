@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from fednb import rules, seeds
-from fednb.models import Net
+from fednb.models import Net, seed_dropout
 
 if TYPE_CHECKING:
     from fednb.federation import Federation
@@ -53,10 +54,13 @@ class Client:
 
     id: int
     indices: Tensor  # its training images, int64 [n]
+    labels: Tensor  # of these images, [n]
     architecture: Hashable  # clients of equal architecture have networks of the same shape
+    training: Training
     _federation: Federation
     memory: dict[str, Any] = field(default_factory=dict)  # what it keeps for itself; written by `FedAvg.upload` alone
     model: Net | None = None  # while it works
+    masks: torch.Generator | None = None  # what the dropout of its model draws from
     steps: int = 0  # SGD steps of this round so far
     losses: dict[str, Tensor] = field(default_factory=dict)  # sums of each loss term over these steps
     held: int = 0  # bytes that it held beside its network when it last trained: see `held_bytes`
@@ -66,18 +70,9 @@ class Client:
         return len(self.indices)
 
     @property
-    def labels(self) -> Tensor:
-        """Labels of the client's training images, [n]."""
-        return self._federation.labels[self.indices]
-
-    @property
     def classes(self) -> Tensor:
         """Of which of the K classes the client has training images, boolean [K]."""
         return self.labels.bincount(minlength=self._federation.dataset.num_classes) > 0
-
-    @property
-    def training(self) -> Training:
-        return self._federation.training
 
     def load(self, received: Message) -> None:
         """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
@@ -91,13 +86,14 @@ class Client:
 
     def seed_masks(self, seed: int) -> None:
         """Let the dropout of the model draw its masks anew, from this seed."""
-        self._federation.masks[id(self.model)].manual_seed(seed)
+        device = self.indices.device
+        self.masks = torch.Generator(device).manual_seed(seed)
+        seed_dropout(self.model, partial(torch.rand, generator=self.masks, device=device))
 
     def random_weights(self) -> State:
-        """Weights of an untrained network of the client's own, the same whenever they are asked for.
+        """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order.
 
-        They are the common initial ones, the entries of each tensor in another order: torch's initialisers draw from its
-        global generator, which clients that work side by side cannot share.
+        Torch's initialisers draw from its global generator, which clients that work side by side cannot share.
         """
         rng = seeds.generator(self._federation.seed, "random weights", 0, self.id)
         initial = self._federation.initial(self.architecture)
@@ -213,7 +209,7 @@ def message_size(message: Message) -> dict[str, tuple[int, int]]:
 
 
 def held_bytes(client: Client, given: dict[str, Any]) -> int:
-    """Bytes of the tensors that a client must hold beside the network that it trains: its memory and what it is given.
+    """Bytes of the tensors that a client holds beside the network that it trains: its memory and what it is given.
 
     A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
     """

@@ -20,37 +20,35 @@ class Output(NamedTuple):
     logits: Tensor  # [B, K]
 
 
+Draw = Callable[[Sequence[int]], Tensor]  # uniform numbers in [0, 1) of a shape
+
+
 class Dropout(nn.Module):
     """Zero each value (or each channel of [B, C, H, W]) with probability p in train mode, scale the rest by 1 / (1 - p).
 
-    It draws from ``generator`` alone (see `seed_dropout`). Torch's own draws from the global generator, so that results
-    would depend on the order in which clients that train side by side get there.
+    It draws from what `seed_dropout` gives it: torch's own dropout shares a generator with clients that train side by side.
     """
 
     def __init__(self, p: float, channelwise: bool = False) -> None:
         super().__init__()
         self.p, self.channelwise = p, channelwise
-        self.generator: torch.Generator | None = None  # on the device of the values
+        self.draw: Draw | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training:
             return x
-        if self.generator is None:
-            raise RuntimeError("Dropout has no generator to draw from: call seed_dropout(model, generator) before training.")
-        shape = (*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape
+        if self.draw is None:
+            raise RuntimeError("Dropout has nothing to draw from: call seed_dropout(model, draw) before training.")
         # uniform numbers instead of bernoulli_, which draws other numbers on machines without MKL
-        if callable(self.generator):
-            keep = self.generator(shape) >= self.p
-        else:
-            keep = torch.rand(shape, generator=self.generator, device=x.device) >= self.p
+        keep = self.draw((*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape) >= self.p
         return x * keep / (1 - self.p)
 
 
-def seed_dropout(model: nn.Module, generator: torch.Generator) -> None:
-    """Let all dropout of a network draw from ``generator``, one mask after the other."""
+def seed_dropout(model: nn.Module, draw: Draw) -> None:
+    """Let all dropout of a network draw its masks by ``draw``, one after the other."""
     for module in model.modules():
         if isinstance(module, Dropout):
-            module.generator = generator
+            module.draw = draw
 
 
 # In which the layers of a network compute. Weights, buffers and what a network returns are float32 either way.
@@ -64,8 +62,6 @@ class Net(nn.Module):
     ``Linear, ReLU, Linear``, and without it z = h. ``dropout`` is the probability with which the output layer does not see
     a value of z, and ``precision`` what `forward` computes in, a value of ``PRECISIONS`` (see `torch.autocast`).
     """
-
-    precision: torch.dtype | None = None
 
     def __init__(
         self,
@@ -159,8 +155,7 @@ def _resnet(
     """torchvision's ResNet, with so many blocks in each of its four stages and average-pooled features, for any side.
 
     The first stage has ``width`` channels, each other one twice as many as the one before. With ``strides`` of its stem's
-    7x7 convolution and 3x3 max-pooling it has the form for ImageNet; otherwise that for CIFAR: a 3x3 convolution with
-    stride 1, no max-pooling.
+    7x7 convolution and max-pooling it has the form for ImageNet, otherwise that for CIFAR: a 3x3 convolution alone.
     """
     from torchvision.models import resnet  # slow to import
 
@@ -185,49 +180,45 @@ def _resnet(
 
 
 def _fedproto_cnn(kernel: int, width: int, side: int) -> Model:
-    """FedProto's CNN: "2 convolutional layers then 2 fully connected layers" (section "Datasets and local models").
-
-    The rest is in its code: a first convolution of 5x5 for MNIST, 3x3 for FEMNIST; 50 features; dropout.
-    """
+    """FedProto's CNN: "2 convolutional layers then 2 fully connected layers"; kernels, widths and dropout are its code's."""
     return Model(partial(_cnn, [(10, kernel), (width, 5)], [50], dropout=0.5), None, [side], 0.5)
 
 
-SIDES, SIDES_7X7 = range(8, 1025), range(32, 1025)  # of images for ResNets with the stem for CIFAR and for ImageNet
+ANY, ANY_7X7 = range(8, 1025), range(32, 1025)  # sides of images for ResNets with the stem for CIFAR and for ImageNet
 MODELS = {
-    # for the embedded digits of 8x8 and 16x16 pixels
+    # for the embedded digits
     "digits-cnn": Model(partial(_cnn, [(16, 3), (32, 3)], [64], padding=1), (64, 64), [8, 16]),
     # MOON, section 4.1
     "simple-cnn": Model(partial(_cnn, [(6, 5), (16, 5)], [120, 84]), (84, 256), [28, 32]),
-    "resnet-10": Model(partial(_resnet, [1, 1, 1, 1]), (512, 256), SIDES),
-    # a quarter of its channels and a sixteenth of its work, for runs on a CPU
-    "resnet-10-16": Model(partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), SIDES),
-    "resnet-18": Model(partial(_resnet, [2, 2, 2, 2]), (512, 256), SIDES),
-    "resnet-50": Model(partial(_resnet, [3, 4, 6, 3], bottleneck=True), (2048, 256), SIDES),
+    "resnet-10": Model(partial(_resnet, [1, 1, 1, 1]), (512, 256), ANY),
+    "resnet-10-16": Model(partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), ANY),  # a sixteenth of its work, for a CPU
+    "resnet-18": Model(partial(_resnet, [2, 2, 2, 2]), (512, 256), ANY),
+    "resnet-50": Model(partial(_resnet, [3, 4, 6, 3], bottleneck=True), (2048, 256), ANY),
     # FedProto, and its variants for heterogeneous clients: all of a family have representations of one width
     **{f"mnist-cnn{name}": _fedproto_cnn(5, width, 28) for name, width in (("", 20), ("-18", 18), ("-22", 22))},
     **{f"femnist-cnn{name}": _fedproto_cnn(3, width, 128) for name, width in (("", 20), ("-18", 18), ("-22", 22))},
-    "resnet-18-7x7": Model(partial(_resnet, [2, 2, 2, 2], strides=(2, 2)), None, SIDES_7X7),
-    "resnet-18-7x7-stride-1-4": Model(partial(_resnet, [2, 2, 2, 2], strides=(1, 4)), None, SIDES_7X7),
+    "resnet-18-7x7": Model(partial(_resnet, [2, 2, 2, 2], strides=(2, 2)), None, ANY_7X7),
+    "resnet-18-7x7-stride-1-4": Model(partial(_resnet, [2, 2, 2, 2], strides=(1, 4)), None, ANY_7X7),
 }
-
+# FedProto's model-heterogeneous clients ("Model heterogeneity simulations"): how many of twenty have which network
 OF_TWENTY_CLIENTS = {
-    "mnist-cnn": ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6,
-    "femnist-cnn": ["femnist-cnn-18"] * 7 + ["femnist-cnn"] * 7 + ["femnist-cnn-22"] * 6,
-    "resnet-18-7x7": ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10,
+    "mnist-cnn": {"mnist-cnn-18": 7, "mnist-cnn": 7, "mnist-cnn-22": 6},
+    "femnist-cnn": {"femnist-cnn-18": 7, "femnist-cnn": 7, "femnist-cnn-22": 6},
+    "resnet-18-7x7": {"resnet-18-7x7-stride-1-4": 10, "resnet-18-7x7": 10},
 }
 
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
-    """The network of each client in FedProto's model-heterogeneous setting ("Model heterogeneity simulations").
+    """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients.
 
-    Of 20 clients the code gives 18, 20 and 22 channels in the second convolution to the first 7, the next 7 and the last 6;
-    of ResNet-18, strides (1, 4) of convolution and max-pooling in the stem to the first 10 and (2, 2) to the others. Other
-    numbers of clients are divided in the same proportions.
+    The variants of a CNN differ in the channels of their second convolution (18, 20 or 22), those of ResNet-18 in the
+    strides of convolution and max-pooling in the stem.
     """
     if name not in OF_TWENTY_CLIENTS:
         known = ", ".join(OF_TWENTY_CLIENTS)
         raise ValueError(f"Model {name!r} has no variants for heterogeneous clients; these have: {known}.")
-    return [OF_TWENTY_CLIENTS[name][(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
+    twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
+    return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
 
 
 def build(
@@ -245,10 +236,9 @@ def build(
     """Build a network of ``MODELS`` for images [channels, side, side]; its initial weights depend on ``seed`` alone.
 
     Without ``projection_head`` the output layer is directly on the encoder (MOON, Table 7), as in FedProto's networks.
-    ``projection_dim`` is the width D of the head's output; None is the model's own (256 for the papers' networks).
-    ``pretrained`` puts torchvision's ImageNet weights into all of a ResNet-18 with 7x7 stem but its first convolution and
-    normalisation and its output layer, as FedProto's code does; they are downloaded once, to torch's cache. In
-    ``precision`` "bf16", a key of ``PRECISIONS``, convolutions and matrix products are computed in bfloat16.
+    ``projection_dim`` is the width D of the head's output, by default the model's own. ``pretrained`` puts torchvision's
+    ImageNet weights into a ResNet-18 with 7x7 stem, as FedProto's code does; they are downloaded once, to torch's cache.
+    In ``precision`` "bf16", a key of ``PRECISIONS``, convolutions and matrix products are computed in bfloat16.
     """
     model = MODELS[name]
     if side not in model.sides:
@@ -269,14 +259,13 @@ def _imagenet_weights(name: str) -> dict[str, Tensor]:
         raise ValueError(f"There are no ImageNet weights for model {name!r}: leave pretrained at None or False.")
     from torchvision.models import ResNet18_Weights
 
+    source = ResNet18_Weights.IMAGENET1K_V1
     try:
-        weights = ResNet18_Weights.IMAGENET1K_V1.get_state_dict(progress=False)
+        weights = source.get_state_dict(progress=False)
     except (OSError, RuntimeError) as error:  # no network, or an incomplete file
-        url, folder = ResNet18_Weights.IMAGENET1K_V1.url, f"{torch.hub.get_dir()}/checkpoints"
-        raise ValueError(
-            f"ResNet-18's ImageNet weights cannot be loaded ({error}): connect to the internet once, or put {url} into "
-            f"{folder}, or start from random weights with pretrained=False."
-        ) from error
+        way_out = f"connect to the internet once, or put {source.url} into {torch.hub.get_dir()}/checkpoints"
+        told = f"ResNet-18's ImageNet weights cannot be loaded ({error}): {way_out}, or start without, by pretrained=False."
+        raise ValueError(told) from error
     return {key: value for key, value in weights.items() if not key.startswith(("conv1.", "bn1.", "fc."))}
 
 

@@ -4,52 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
+import pandas as pd
+from numpy.random import RandomState
 
 Parts = list[np.ndarray]
+MAX_DRAWS = 1000  # of Dirichlet shares, until each client has enough images
 
 
 class PartitionError(ValueError):
     """A request that no partition can meet; the message says why."""
 
 
-def _check(num_samples: int, num_clients: int, min_size: int, beta: float = 1.0) -> None:
-    if num_clients < 1:
-        raise PartitionError(f"num_clients is {num_clients}; there must be at least one client.")
-    if num_clients * min_size > num_samples:
-        raise PartitionError(
-            f"{num_clients} clients with at least {min_size} images each need {num_clients * min_size:,} images, "
-            f"but there are only {num_samples:,}: take fewer clients or a smaller min_size."
-        )
-    if not beta > 0:
-        raise PartitionError(f"beta is {beta}; the Dirichlet concentration must be positive.")
+def _check(good: bool, told: str) -> None:
+    if not good:
+        raise PartitionError(told)
 
 
-def _never_met(max_draws: int, beta: float, num_clients: int, min_size: int) -> PartitionError:
-    return PartitionError(
-        f"None of {max_draws} Dirichlet draws with beta {beta} gave each of {num_clients} clients at least "
-        f"{min_size} images: take a larger beta, fewer clients, or a smaller min_size."
-    )
+def _check_sizes(num_samples: int, num_clients: int, min_size: int) -> None:
+    _check(num_clients >= 1, f"num_clients is {num_clients}; there must be at least one client.")
+    needed = f"{num_clients} clients with at least {min_size} images each need {num_clients * min_size:,} images"
+    told = f"{needed}, but there are only {num_samples:,}: take fewer clients or a smaller min_size."
+    _check(num_clients * min_size <= num_samples, told)
 
 
-def iid(labels: np.ndarray, num_clients: int, rng: np.random.RandomState) -> Parts:
+def iid(labels: np.ndarray, num_clients: int, rng: RandomState) -> Parts:
     """Cut one random permutation into ``num_clients`` parts of equal size (they differ by at most one)."""
-    _check(len(labels), num_clients, 1)
+    _check_sizes(len(labels), num_clients, 1)
     return np.array_split(rng.permutation(len(labels)), num_clients)
 
 
 def dirichlet(
-    labels: np.ndarray,
-    num_clients: int,
-    beta: float,
-    rng: np.random.RandomState,
-    *,
-    min_size: int = 10,
-    balance: bool = True,
-    max_draws: int = 1000,
+    labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10, balance: bool = True
 ) -> Parts:
     """Label shift by Dirichlet shares, with the published rule of MOON's code.
 
@@ -58,13 +47,13 @@ def dirichlet(
     The code does two things that the paper does not mention: a client that already holds its equal share of all images gets
     nothing of the later classes (not so with ``balance`` False, the textbook rule), and the whole draw is repeated until
     every client has ``min_size`` images. NumPy's legacy generator ``np.random.RandomState(0)`` gives the parties of MOON's
-    Table 6. A `PartitionError` says that a request is impossible, or that ``max_draws`` draws did not meet it.
+    Table 6. A `PartitionError` says that a request is impossible, or that ``MAX_DRAWS`` draws did not meet it.
     """
     labels = np.asarray(labels)
-    _check(len(labels), num_clients, min_size, beta)
-    equal_share = len(labels) / num_clients
-    for _ in range(max_draws):
-        parts: list[list[int]] = [[] for _ in range(num_clients)]
+    equal_share = len(labels) / max(num_clients, 1)
+
+    def draw() -> Parts:
+        parts = [np.empty(0, int)] * num_clients
         for k in range(int(labels.max()) + 1):
             of_class = np.flatnonzero(labels == k)
             rng.shuffle(of_class)
@@ -72,45 +61,46 @@ def dirichlet(
             if balance:
                 shares = shares * [len(part) < equal_share for part in parts]
             if not shares.sum() > 0:  # tiny beta: every share of the clients with room underflowed
-                break
-            shares = shares / shares.sum()
-            cuts = (np.cumsum(shares) * len(of_class)).astype(int)[:-1]
-            for part, indices in zip(parts, np.split(of_class, cuts), strict=True):
-                part.extend(indices.tolist())
-        else:
-            if min(map(len, parts)) >= min_size:
-                for part in parts:
-                    rng.shuffle(part)
-                return [np.array(part) for part in parts]
-    raise _never_met(max_draws, beta, num_clients, min_size)
+                return []
+            parts = [np.append(*pair) for pair in zip(parts, _cut(of_class, shares / shares.sum()), strict=True)]
+        return parts
+
+    parts = _repeat(draw, len(labels), num_clients, beta, min_size)
+    for part in parts:
+        rng.shuffle(part)
+    return parts
 
 
-def quantity(
-    labels: np.ndarray,
-    num_clients: int,
-    beta: float,
-    rng: np.random.RandomState,
-    *,
-    min_size: int = 10,
-    max_draws: int = 1000,
-) -> Parts:
+def quantity(labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10) -> Parts:
     """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
 
     Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random permutation
     is then cut into parts of these sizes, so that the classes of each part are drawn alike. Of ``labels`` only the number is
     read; otherwise as `dirichlet`.
     """
-    n = len(labels)
-    _check(n, num_clients, min_size, beta)
-    order = rng.permutation(n)
-    for _ in range(max_draws):
+    order = rng.permutation(len(labels))
+
+    def draw() -> Parts:
         shares = rng.dirichlet(np.repeat(beta, num_clients))
-        if not shares.sum() > 0:  # tiny beta: every share underflowed
-            continue
-        ends = (np.cumsum(shares) * n).astype(int)[:-1]
-        if np.diff(ends, prepend=0, append=n).min() >= min_size:
-            return np.split(order, ends)
-    raise _never_met(max_draws, beta, num_clients, min_size)
+        return _cut(order, shares) if shares.sum() > 0 else []  # tiny beta: every share underflowed
+
+    return _repeat(draw, len(labels), num_clients, beta, min_size)
+
+
+def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
+    """Parts of the images, of these shares."""
+    return np.split(images, (np.cumsum(shares) * len(images)).astype(int)[:-1])
+
+
+def _repeat(draw: Callable[[], Parts], num_samples: int, num_clients: int, beta: float, min_size: int) -> Parts:
+    """Draw until each client has ``min_size`` images; a draw that is empty has failed."""
+    _check_sizes(num_samples, num_clients, min_size)
+    _check(beta > 0, f"beta is {beta}; the Dirichlet concentration must be positive.")
+    for _ in range(MAX_DRAWS):
+        if min(map(len, parts := draw()), default=-1) >= min_size:
+            return parts
+    told = f"None of {MAX_DRAWS} Dirichlet draws with beta {beta} gave {num_clients} clients at least {min_size} images each"
+    raise PartitionError(f"{told}: take a larger beta, fewer clients, or a smaller min_size.")
 
 
 def n_way_k_shot(
@@ -119,7 +109,7 @@ def n_way_k_shot(
     num_clients: int,
     n: int,
     stdev: int,
-    rng: np.random.RandomState,
+    rng: RandomState,
     class_rng: random.Random,
     *,
     k: int = 100,
@@ -137,83 +127,63 @@ def n_way_k_shot(
         k_i  in  k - stdev + 1 .. k + stdev          (on MNIST .. k + stdev - 2)
 
     so that no client ever has all K classes, the mean of n_i is not n where either bound cuts, and MNIST
-    with stdev 1 is an empty range. The classes are drawn without replacement. Sorted by class, the images of
-    each class form blocks of ``train_shots_max``; client i receives the first k_i of block i in each of its
-    classes, and all of block i, of ``test_shots`` images, in the test set. Clients are therefore disjoint.
+    with stdev 1 is an empty range. ``draw`` "normal" reads it literally: n_i and k_i are rounded normal draws, clipped to
+    2 .. K and 1 .. train_shots_max.
 
-    Where block i of a holder reaches beyond the end of a class, the code reads on in the next class. Here
-    the blocks of such a class are counted among its holders (the clients that have the class, in order) instead
-    of among all clients, so that small sets suffice; wherever the code's own blocks fit they are kept.
-    Images of one class keep their order in the data set (the code's sort leaves it open): their numbers are
-    the code's, the images themselves need not be.
+    The classes of a client are drawn without replacement. The images of a class, in the data set's order, form blocks of
+    ``train_shots_max``; client i receives the first k_i of block i in each of its classes, and all of block i, of
+    ``test_shots`` images, in the test set: clients are disjoint. Where block i of a holder reaches beyond the end of a
+    class, the code reads on in the next class. Here the blocks of such a class are counted among its holders (the clients
+    that have it, in order) instead of among all clients, so that small sets suffice.
 
-    Labels are integers from 0, [N] and [N']; together they tell the number of classes K. ``n`` and ``stdev`` are in classes.
     ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code, ``mnist`` its rules
-    for MNIST: the shorter range of k_i, and 40 test images per class instead of 15 (if ``test_shots`` is None). ``draw``
-    "normal" reads the standard deviation literally: n_i and k_i are rounded normal draws, clipped to 2 .. K and
-    1 .. train_shots_max.
+    for MNIST: the shorter range of k_i, and 40 test images per class instead of 15 (if ``test_shots`` is None).
 
-    Returns int64 indices into the training and into the test images, one array per client, sorted by class. A
-    `PartitionError` says that n exceeds K, a range is empty, or a class has too few images.
+    Returns int64 indices into the training and into the test images (labels [N] and [N'], from 0), one array per client,
+    sorted by class. A `PartitionError` says that n exceeds K, a range is empty, or a class has too few images.
     """
     labels, test_labels = np.asarray(labels), np.asarray(test_labels)
     num_classes = int(max(labels.max(initial=-1), test_labels.max(initial=-1))) + 1
     test_shots = test_shots if test_shots is not None else (40 if mnist else 15)
     positive = {"num_clients": num_clients, "n": n, "k": k, "train_shots_max": train_shots_max, "test_shots": test_shots}
     for name, value in positive.items():
-        if value < 1:
-            raise PartitionError(f"{name} is {value}; it must be at least 1.")
-    if stdev < 0:
-        raise PartitionError(f"stdev is {stdev}; it must not be negative.")
-    if draw not in ("uniform", "normal"):
-        raise PartitionError(f"draw is {draw!r}; it must be 'uniform' (the published code) or 'normal' (read literally).")
-    if n > num_classes:
-        raise PartitionError(f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
-
+        _check(value >= 1, f"{name} is {value}; it must be at least 1.")
+    _check(stdev >= 0, f"stdev is {stdev}; it must not be negative.")
+    _check(draw in ("uniform", "normal"), f"draw is {draw!r}; it must be 'uniform' or 'normal'.")
+    _check(n <= num_classes, f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
     if draw == "uniform":
         num_ways = _uniform(rng, "n", max(2, n - stdev), min(num_classes, n + stdev + 1) - 1, num_clients)
         shots = _uniform(rng, "k", k - stdev + 1, k + stdev - 2 if mnist else k + stdev, num_clients)
     else:
         num_ways = np.rint(rng.normal(n, stdev, num_clients)).astype(int).clip(min(2, num_classes), num_classes)
         shots = np.rint(rng.normal(k, stdev, num_clients)).astype(int).clip(1, train_shots_max)
-    if shots.min() < 1 or max(k, shots.max()) > train_shots_max:
-        raise PartitionError(
-            f"k {k} with stdev {stdev} asks for {min(k, shots.min())} to {max(k, shots.max())} images per class, but for "
-            f"disjoint clients it must be 1 to {train_shots_max}: change k or stdev, or raise train_shots_max."
-        )
+    least, most = min(k, shots.min()), max(k, shots.max())
+    told = f"k {k} with stdev {stdev} asks for {least} to {most} images per class, but for disjoint clients it must be 1 to "
+    _check(1 <= least and most <= train_shots_max, f"{told}{train_shots_max}: change k or stdev, or raise train_shots_max.")
     ways = [sorted(class_rng.sample(range(num_classes), int(m))) for m in num_ways]
     parts = _blocks(labels, ways, shots, train_shots_max, "training")
     return parts, _blocks(test_labels, ways, np.full(num_clients, test_shots), test_shots, "test")
 
 
-def _uniform(rng: np.random.RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
+def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
     """Whole numbers from ``low`` up to and including ``high``."""
-    if low > high:
-        raise PartitionError(
-            f"The published code draws {name} from {low} to {high}, which is empty: take another stdev (MNIST: at least 2) "
-            "or another n, or draw='normal'."
-        )
+    told = f"The published code draws {name} from {low} to {high}, which is empty: "
+    _check(low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'.")
     return rng.randint(low, high + 1, size)
 
 
 def _blocks(labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: int, what: str) -> Parts:
     """The first ``shots[i]`` images of client i's block in each of its classes ``ways[i]``."""
     chosen: list[list[np.ndarray]] = [[] for _ in ways]
-    for c in range(1 + max(max(way) for way in ways)):
-        holders = [i for i, way in enumerate(ways) if c in way]
-        if not holders:
-            continue
-        of_class = np.flatnonzero(labels == c)
-        numbers = holders  # the code's blocks, counted among all clients
-        if holders[-1] * size + shots[holders[-1]] > len(of_class):
+    for c in sorted({c for way in ways for c in way}):
+        of_class, holders = np.flatnonzero(labels == c), [i for i, way in enumerate(ways) if c in way]
+        numbers: Sequence[int] = holders  # the code's blocks, counted among all clients
+        if numbers[-1] * size + shots[holders[-1]] > len(of_class):
             numbers = range(len(holders))
-        needed = (len(holders) - 1) * size + shots[holders[-1]]
-        if needed > len(of_class):
-            fix = "smaller k and train_shots_max" if what == "training" else "smaller test_shots"
-            raise PartitionError(
-                f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that have it need "
-                f"{needed:,} in blocks of {size}: take fewer clients, a smaller n, or {fix}."
-            )
+        needed = numbers[-1] * size + shots[holders[-1]]
+        fix = "k and train_shots_max" if what == "training" else "test_shots"
+        told = f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that have it need {needed:,}"
+        _check(needed <= len(of_class), f"{told} in blocks of {size}: take fewer clients, a smaller n, or smaller {fix}.")
         for i, number in zip(holders, numbers, strict=True):
             chosen[i].append(of_class[number * size : number * size + shots[i]])
     return [np.concatenate(arrays).astype(np.int64) for arrays in chosen]
@@ -231,18 +201,13 @@ def by_domain(
     integers from 0, [N]. A `PartitionError` says that ``per_domain`` is not positive, or that a domain has no images.
     """
     labels, domains = np.asarray(labels), np.asarray(domains)
-    if per_domain < 1:
-        raise PartitionError(f"per_domain is {per_domain}; it must be at least 1.")
+    _check(per_domain >= 1, f"per_domain is {per_domain}; it must be at least 1.")
     parts = []
     for domain in range(int(domains.max(initial=-1)) + 1):
         images = rng.permutation(np.flatnonzero(domains == domain))
-        if not len(images):
-            raise PartitionError(f"Domain {domain} has no training images, so that its client would have none.")
+        _check(len(images) > 0, f"Domain {domain} has no training images, so that its client would have none.")
         if balanced:
-            turn = np.empty(len(images), np.int64)  # how many of its class come before an image
-            for k in np.unique(labels[images]):
-                of_class = labels[images] == k
-                turn[of_class] = np.arange(of_class.sum())
+            turn = pd.Series(images).groupby(labels[images]).cumcount()  # how many of its class come before an image
             images = images[np.argsort(turn, kind="stable")]
         parts.append(np.sort(images[:per_domain]).astype(np.int64))
     return parts

@@ -193,38 +193,3 @@ def quadratics(federate, make_dataset):
         return fed, values[:, :2], values[:, 2:]
 
     return make
-
-
-@pytest.fixture(scope="session")
-def places():
-    """Collect the settings per place of a sweep table, without the seed and what does not apply."""
-
-    def collect(table):
-        found = {}
-        for job in table.jobs:
-            own = {name: value for name, value in job.settings.flat().items() if value is not None and name != "seed"}
-            for column in table.columns.names(job):
-                here = found.setdefault((table.rows.name(job), column), [])
-                if own not in here:
-                    here.append(own)
-        return found
-
-    return collect
-
-
-@pytest.fixture(scope="session")
-def numeric_gradient():
-    """Differentiate the sum of the losses in z, by central differences."""
-
-    def differentiate(losses, z, step=1e-6):
-        gradient = np.zeros(z.shape)
-        for place in np.ndindex(*z.shape):
-            ends = []
-            for sign in (1, -1):
-                moved = z.detach().clone()
-                moved[place] += sign * step
-                ends.append(sum(losses(moved)))
-            gradient[place] = (ends[0] - ends[1]) / (2 * step)
-        return gradient
-
-    return differentiate

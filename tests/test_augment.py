@@ -38,26 +38,18 @@ def batched(images, index, draws, augmentation):
     return augment.gather(augment.store(images, augmentation), index, draws, augmentation).permute(0, 3, 1, 2)
 
 
-@pytest.mark.parametrize(
-    "augmentation", [CIFAR10, Augmentation(pad=4, flip=True), Augmentation(pad=2), Augmentation(flip=True)]
-)
+@pytest.mark.parametrize("augmentation", [CIFAR10, Augmentation(4, flip=True), Augmentation(2), Augmentation(flip=True)])
 def test_crop_and_flip_equal_torchvision_exactly(images, rng, augmentation):
-    index = torch.from_numpy(rng.permutation(50))
-    draws = augment.draw(50, augmentation, rng)
+    index, draws = torch.from_numpy(rng.permutation(50)), augment.draw(50, augmentation, rng)
     result = batched(images, index, draws, augmentation)
-    assert torch.equal(result, one_by_one(images, index, draws, augmentation))
-    assert not torch.equal(result, images[index])
+    assert torch.equal(result, one_by_one(images, index, draws, augmentation)) and not torch.equal(result, images[index])
 
 
 def test_rotation_equals_torchvision_up_to_ties_of_the_nearest_pixel(images, rng):
-    index = torch.arange(50)
-    draws = augment.draw(50, CIFAR100, rng)
+    index, draws = torch.arange(50), augment.draw(50, CIFAR100, rng)
     different = batched(images, index, draws, CIFAR100) != one_by_one(images, index, draws, CIFAR100)
     assert different.float().mean() < 0.002
-
-
-def test_rotation_of_images_that_are_not_square(rng):
-    tall = torch.from_numpy(rng.integers(0, 256, (1, 1, 40, 20), np.uint8))
+    tall = torch.from_numpy(rng.integers(0, 256, (1, 1, 40, 20), np.uint8))  # not square
     turned = batched(tall, torch.tensor([0]), torch.tensor([[0.0, 0.0, 0.0, 30.0]]), Augmentation(rotation=30.0))
     assert (turned[0] != TF.rotate(tall[0], 30.0)).float().mean() < 0.01
 
@@ -75,17 +67,12 @@ def test_no_draws_leave_the_images_alone(images):
         assert torch.equal(batched(images, index, None, augmentation), images[index])
 
 
-def test_every_crop_and_both_flips_are_drawn_equally_often(rng):
+def test_crops_flips_and_angles_are_drawn_equally_often_and_nothing_is_drawn_for_nothing(rng):
     draws = augment.draw(81_000, CIFAR10, rng)
     crops, counts = draws[:, :2].unique(dim=0, return_counts=True)
     assert crops.int().tolist() == [list(c) for c in itertools.product(range(9), repeat=2)]
-    assert 850 < counts.min() < counts.max() < 1150
+    assert 850 < counts.min() < counts.max() < 1150 and not draws[:, 3].any()
     assert draws[:, 2].mean() == pytest.approx(0.5, abs=0.01)
-    assert not draws[:, 3].any()
-
-
-def test_angles_are_uniform_between_the_two_ends_and_nothing_is_drawn_for_nothing(rng):
     degrees = augment.draw(10_000, CIFAR100, rng)[:, 3]
-    assert -15 <= degrees.min() < -14.9 and 14.9 < degrees.max() <= 15
-    assert degrees.histc(10, -15, 15).min() > 850
+    assert -15 <= degrees.min() < -14.9 and 14.9 < degrees.max() <= 15 and degrees.histc(10, -15, 15).min() > 850
     assert not augment.draw(10, Augmentation(), rng).any()

@@ -6,12 +6,9 @@ from functools import partial
 
 import pytest
 import torch
-from fednb.papers.fedplcc import METHODS as LAST
-from fednb.papers.fedproto import METHODS as FEDPROTO
-from fednb.papers.fedssc import METHODS as FEDSSC
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fednb import models
+from fednb import models, papers
 from fednb.data import Augmentation
 from fednb.experiments import batched, build, runner, settings
 from fednb.federation import FedAvg, Phase, train_eagerly
@@ -34,7 +31,7 @@ class Decayed(FedAvg):
         return {name: value * given["lr"].to(x.device) * 50 for name, value in super().loss(model, x, y, given).items()}
 
 
-METHODS = FEDSSC | FEDPROTO | LAST | {"Decayed": Decayed}
+METHODS = papers.methods() | {"Decayed": Decayed}
 OPTIONS = {"FCCL+": {"public_size": 8, "public_batch": 4}, "FedSSC": {"min_images": 1}, "FedPLVM": {"lam": 1.0}}
 VARIANTS = {
     "two-stage FedProc": ("FedProc", {"alpha_schedule": "two-stage"}),
@@ -46,25 +43,16 @@ VARIANTS = {
 
 
 def ends_of(federation, rounds=3):
+    """What a federation ends with, but accuracies and seconds: all of its state, what crossed, and losses."""
     for _ in range(rounds):
         federation.run_round()
-    entries = [{k: v for k, v in entry.items() if "seconds" not in k} for entry in federation.history]
-    return federation.checkpoint() | {"history": entries}
+    told = [{k: v for k, v in entry.items() if k.startswith(("loss", "up", "down", "held"))} for entry in federation.history]
+    return federation.checkpoint() | {"history": told}
 
 
-def differences(a, b, where=""):
-    """Where two trees differ by more than rounding."""
-    if isinstance(a, dict):
-        assert a.keys() == b.keys(), where
-        return [found for name in a for found in differences(a[name], b[name], f"{where}/{name}")]
-    if isinstance(a, (list, tuple)):
-        return [found for i, pair in enumerate(zip(a, b, strict=True)) for found in differences(*pair, f"{where}/{i}")]
-    if isinstance(a, torch.Tensor):
-        good = torch.allclose(a.double(), b.double(), rtol=1e-7, atol=1e-9)
-        return [] if good else [f"{where}: {(a.double() - b.double()).abs().max():.1e}"]
-    if isinstance(a, float) and "accuracy" not in where:
-        return [] if abs(a - b) <= 1e-7 * abs(a) + 1e-9 else [f"{where}: {a} {b}"]
-    return [] if a == b or "accuracy" in where else [f"{where}: {a} {b}"]
+def assert_same(first, second, times=1):
+    """Up to rounding, in float64, and so many times it."""
+    torch.testing.assert_close(first, second, rtol=1e-7 * times, atol=1e-9 * times)
 
 
 @pytest.fixture
@@ -79,117 +67,21 @@ def double():
 def pair(federate, make_dataset):
     """Two equal federations with dropout, augmentation and a client smaller than a batch; one trains all clients at once."""
 
-    def make(name, device="cpu", rounds=3, **given):
+    def make(name, device="cpu", network="mnist-cnn", **given):
         method, options = VARIANTS.get(name, (name, OPTIONS.get(name, {})))
-        data = make_dataset(
-            images=66, shape=(3, 28, 28), num_classes=4, augmentation=Augmentation(pad=2, flip=True, rotation=10)
-        )
-        network = "mnist-cnn" if given.pop("dropout", True) else "simple-cnn"
-        build_model = partial(models.build, network, 4, channels=3, side=28, projection_head=False)
+        augmentation = Augmentation(pad=2, flip=True, rotation=10)
         shared = {
-            "dataset": data,
-            "build_model": build_model,
+            "dataset": make_dataset(images=66, shape=(3, 28, 28), num_classes=4, augmentation=augmentation),
+            "build_model": partial(models.build, network, 4, channels=3, side=28, projection_head=False),
             "sizes": (30, 19, 14, 3),
-            "batch_size": 4,
-            "lr": 0.02,
-            "device": device,
         }
-        shared |= {"num_rounds": rounds} | given
+        shared |= {"num_rounds": 3, "batch_size": 4, "lr": 0.02, "device": device} | given
         found = [federate(METHODS[method](**options), train=train, **shared) for train in (train_eagerly, batched.Batched())]
         for fed in found:
             fed.constants = [c.to(torch.get_default_dtype()) for c in fed.constants]
         return found
 
     return make
-
-
-@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
-def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method(double, pair, name):
-    plain, together = pair(name)
-    assert not differences(ends_of(plain), ends_of(together))
-    assert bool(together.train.stacks) != (name == "SCAFFOLD of NIID-Bench")
-
-
-OTHERWISE = {
-    "incomplete batches": {"keep_last": True},
-    "a limit of steps": {"local_steps": 3},
-    "a limit within an epoch with incomplete batches": {"keep_last": True, "local_steps": 7},
-    "clients sampled": {"participation": 0.5},
-    "one client": {"participation": 0.25},
-    "momentum and weight decay": {"momentum": 0.9, "weight_decay": 0.01},
-}
-
-
-@pytest.mark.parametrize("given", OTHERWISE.values(), ids=OTHERWISE)
-@pytest.mark.parametrize("name", ["MOON", "FedRep"])
-def test_so_they_do_whatever_the_batches_and_clients_are(double, pair, name, given):
-    plain, together = pair(name, **given)
-    assert not differences(ends_of(plain), ends_of(together))
-
-
-def test_batch_norm_keeps_the_means_of_each_client(double, federate):
-    plain, together = (federate(FedAvg(), train=train) for train in (train_eagerly, batched.Batched()))
-    assert any("running_mean" in name for name in plain.server["model"])
-    for fed in (plain, together):
-        fed.constants = [c.double() for c in fed.constants]
-    assert not differences(ends_of(plain), ends_of(together))
-
-
-def test_unfolded_convolutions_are_convolutions(double, pair, monkeypatch):
-    monkeypatch.setitem(batched.UNFOLD, "cpu", True)
-    plain, together = pair("MOON")
-    assert not differences(ends_of(plain), ends_of(together))
-
-
-def test_a_large_network_goes_one_client_at_a_time(double, pair, monkeypatch):
-    monkeypatch.setattr(batched, "LARGE", 1000)
-    plain, together = pair("MOON")
-    assert not differences(ends_of(plain), ends_of(together))
-    assert all(len(stack.weights) == 1 for stack in together.train.stacks.values())
-
-
-@pytest.mark.parametrize("rounds", [(3, 3, 3), (1, 3, 2)], ids=["equally long", "some end before"])
-def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
-    alone = [ends_of(pair("MOON", seed=seed)[0], n) for seed, n in enumerate(rounds)]
-    meeting = batched.Together(len(rounds))
-    feds = [pair("MOON", seed=seed)[1] for seed in range(len(rounds))]
-
-    def run(fed, n):
-        fed.train = meeting
-        try:
-            return ends_of(fed, n)
-        finally:
-            meeting.leave()
-
-    with ThreadPoolExecutor(len(rounds)) as pool:
-        found = list(pool.map(run, feds, rounds))
-    assert not differences(alone, found)
-    assert max(len(stack.weights) for stack in meeting._trainer.stacks.values()) == 4 * len(rounds)  # they did train as one
-
-
-def test_seeds_that_are_made_together_are_recorded_as_alone(tmp_path, monkeypatch):
-    own = settings.resolve(FEDSSC, method="FedProx", dataset="digits", num_rounds=2, local_epochs=1, num_clients=3)
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "alone"))
-    alone = [runner.run(replace(own, seed=seed), FEDSSC) for seed in (0, 1)]
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "together"))
-    together = runner.run_seeds(own, FEDSSC, (0, 1))
-    assert sorted(p.name for p in (tmp_path / "alone").iterdir()) == sorted(
-        p.name for p in (tmp_path / "together").iterdir()
-    )
-    for a, b in zip(alone, together, strict=True):
-        assert a["settings"] == b["settings"] and a["partition"] == b["partition"]
-        for name in (name for name in a["metrics"] if name.startswith("loss/")):
-            assert b["metrics"][name] == pytest.approx(a["metrics"][name], rel=1e-3)
-
-
-def test_an_error_reaches_every_seed(pair, monkeypatch):
-    meeting, feds = batched.Together(2), [pair("FedAvg", seed=seed)[1] for seed in range(2)]
-    monkeypatch.setattr(type(feds[0].method), "loss", lambda *_: 1 / 0)
-    for fed in feds:
-        fed.train = meeting
-    with ThreadPoolExecutor(2) as pool:
-        ends = [pool.submit(ends_of, fed) for fed in feds]
-    assert all(isinstance(end.exception(), ZeroDivisionError) for end in ends)
 
 
 class Watch(TorchDispatchMode):
@@ -215,7 +107,6 @@ class Watch(TorchDispatchMode):
 @pytest.fixture
 def watched(monkeypatch):
     """How many clients each step moved, by how many operations; none of which waits for the device."""
-    monkeypatch.setitem(batched.UNFOLD, "cpu", True)
     step, found = batched.Stack._step, []
 
     def watch(stack, k, size, first):
@@ -228,9 +119,84 @@ def watched(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
-def test_nothing_in_a_step_waits_for_the_device(pair, watched, name):
-    ends_of(pair(name)[1], 2)
-    assert watched or name == "SCAFFOLD of NIID-Bench"
+def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method(double, pair, watched, name):
+    plain, together = pair(name)
+    # FCCL+'s public step divides by the spread of a fresh network's logits, which is some thousandths
+    assert_same(ends_of(plain), ends_of(together), 100 if name == "FCCL+" else 1)
+    assert bool(watched) != (name == "SCAFFOLD of NIID-Bench")
+
+
+OTHERWISE = {
+    "incomplete batches": {"keep_last": True},
+    "a limit of steps": {"local_steps": 3},
+    "a limit within an epoch with incomplete batches": {"keep_last": True, "local_steps": 7},
+    "clients sampled": {"participation": 0.5},
+    "one client": {"participation": 0.25},
+    "without momentum and weight decay": {"momentum": 0.0, "weight_decay": 0.0},
+}
+
+
+@pytest.mark.parametrize("given", OTHERWISE.values(), ids=OTHERWISE)
+@pytest.mark.parametrize("name", ["MOON", "FedRep"])
+def test_so_they_do_whatever_the_batches_and_clients_are(double, pair, name, given):
+    plain, together = pair(name, **given)
+    assert_same(ends_of(plain), ends_of(together))
+
+
+def test_batch_norm_keeps_the_means_of_each_client(double, federate):
+    plain, together = (federate(FedAvg(), train=train) for train in (train_eagerly, batched.Batched()))
+    assert any("running_mean" in name for name in plain.server["model"])
+    for fed in (plain, together):
+        fed.constants = [c.double() for c in fed.constants]
+    assert_same(ends_of(plain), ends_of(together))
+
+
+def test_a_large_network_goes_one_client_at_a_time(double, pair, monkeypatch):
+    monkeypatch.setattr(batched, "LARGE", 1000)
+    plain, together = pair("MOON")
+    assert_same(ends_of(plain), ends_of(together))
+    assert all(len(stack.weights) == 1 for stack in together.train.stacks.values())
+
+
+@pytest.mark.parametrize("rounds", [(3, 3, 3), (1, 3, 2)], ids=["equally long", "some end before"])
+def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
+    alone = [ends_of(pair("MOON", seed=seed)[0], n) for seed, n in enumerate(rounds)]
+    meeting = batched.Together(len(rounds))
+    feds = [pair("MOON", seed=seed)[1] for seed in range(len(rounds))]
+
+    def run(fed, n):
+        fed.train = meeting
+        try:
+            return ends_of(fed, n)
+        finally:
+            meeting.leave()
+
+    with ThreadPoolExecutor(len(rounds)) as pool:
+        found = list(pool.map(run, feds, rounds))
+    assert_same(alone, found)
+    assert max(len(stack.weights) for stack in meeting.stacks.values()) == 4 * len(rounds)  # they did train as one
+
+
+def test_seeds_that_are_made_together_are_recorded_as_alone(tmp_path, monkeypatch):
+    own = settings.resolve(METHODS, method="FedProx", dataset="digits", num_rounds=2, local_epochs=1, num_clients=3)
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "alone"))
+    alone = [runner.run(replace(own, seed=seed), METHODS) for seed in (0, 1)]
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "together"))
+    together = runner.run_seeds(own, METHODS, (0, 1))
+    for a, b in zip(alone, together, strict=True):
+        assert all(a[name] == b[name] for name in ("key", "settings", "partition"))
+        for name in (name for name in a["metrics"] if name.startswith("loss/")):
+            assert b["metrics"][name] == pytest.approx(a["metrics"][name], rel=1e-3)
+
+
+def test_an_error_reaches_every_seed(pair, monkeypatch):
+    meeting, feds = batched.Together(2), [pair("FedAvg", seed=seed)[1] for seed in range(2)]
+    monkeypatch.setattr(type(feds[0].method), "loss", lambda *_: 1 / 0)
+    for fed in feds:
+        fed.train = meeting
+    with ThreadPoolExecutor(2) as pool:
+        ends = [pool.submit(ends_of, fed) for fed in feds]
+    assert all(isinstance(end.exception(), ZeroDivisionError) for end in ends)
 
 
 def test_a_mask_as_an_index_and_a_number_for_the_host_would_be_seen():
@@ -241,8 +207,8 @@ def test_a_mask_as_an_index_and_a_number_for_the_host_would_be_seen():
 
 
 def test_a_step_of_ten_clients_takes_at_most_twenty_operations_of_each(watched):
-    own = settings.resolve(FEDSSC, method="MOON", dataset="digits", num_rounds=2, local_epochs=1)
-    federation = build.federation(own, FEDSSC, device="cpu", workers=1)
+    own = settings.resolve(METHODS, method="MOON", dataset="digits", num_rounds=2, local_epochs=1)
+    federation = build.federation(own, METHODS, device="cpu", workers=1)
     federation.train = batched.Batched()
     ends_of(federation, 2)
     k, operations = max(watched)
@@ -252,7 +218,7 @@ def test_a_step_of_ten_clients_takes_at_most_twenty_operations_of_each(watched):
 def test_shapes_are_recorded_once_and_not_without_end(double, pair, monkeypatch):
     monkeypatch.setattr(batched, "KEPT", 2)
     plain, together = pair("Decayed")
-    assert not differences(ends_of(plain, 4), ends_of(together, 4))
+    assert_same(ends_of(plain, 4), ends_of(together, 4))
     assert len(together.train.stacks) <= 2
 
 
@@ -272,10 +238,10 @@ if torch.cuda.is_available():  # where there is none, no test is skipped either
     def test_on_a_gpu_the_graph_makes_the_steps_that_are_made_without_it(double, pair, monkeypatch, name):
         recorded = ends_of(pair(name, "cuda")[1])
         monkeypatch.setattr(batched.Stack, "_record", lambda stack, *kind: partial(stack._step, *kind))
-        assert not differences(ends_of(pair(name, "cuda")[1]), recorded)
+        assert_same(ends_of(pair(name, "cuda")[1]), recorded)
 
     @pytest.mark.parametrize("given", OTHERWISE.values(), ids=OTHERWISE)
     def test_on_a_gpu_all_clients_at_once_are_the_plain_loop(double, pair, given):
         # without dropout: there the plain loop draws other numbers on a GPU
-        plain, together = pair("MOON", "cuda", dropout=False, **given)
-        assert not differences(ends_of(plain), ends_of(together))
+        plain, together = pair("MOON", "cuda", "simple-cnn", **given)
+        assert_same(ends_of(plain), ends_of(together))

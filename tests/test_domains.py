@@ -1,21 +1,19 @@
 """Sets of several domains: embedded, drawn, and read from made-up small files in the published formats."""
 
-import bz2
 import dataclasses
-import hashlib
 import io
-import itertools
 import zlib
 
+import made_up_sets
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
 import torchvision
 from fednb.papers.foundations import METHODS
+from made_up_sets import encode, error, write_npz, write_tree, write_zip
 from PIL import Image
-from scipy.io import savemat
-from test_data import encode, error, write_npz, write_tree, write_zip
+from sklearn.datasets import load_digits
 
 from fednb import __main__, data, partition, plots
 from fednb import evaluation as evaluate
@@ -30,19 +28,17 @@ OFFICE = {  # images per domain and class, in the order of the classes
     "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
 }
 
+SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
 INGREDIENTS = [2377051267, 2867565543, 3467488234]  # checksums of the two photographs, decoded, and of the fonts' outlines
 
 
+root, change = made_up_sets.root, made_up_sets.change
+
+
 @pytest.fixture(autouse=True)
-def root(tmp_path, monkeypatch):
-    """Give each test its own data and cache folders; what is drawn is drawn in small."""
-    monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
-    monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
-    (tmp_path / "sets").mkdir()
-    published = {"domains": catalog.FACTS["digits5"].domains | {"Synth": (30, 20)}}
-    for name, given in (("synthdigits", {"sizes": (30, 20)}), ("digits5", published)):
-        monkeypatch.setitem(catalog.FACTS, name, dataclasses.replace(catalog.FACTS[name], **given))
-    return tmp_path / "sets"
+def drawn_in_small(change):
+    change("synthdigits", sizes=[30, 20])
+    change("digits5", domains=catalog.FACTS["digits5"].domains | {"Synth": [30, 20]})
 
 
 @pytest.fixture(scope="module")
@@ -59,36 +55,25 @@ def resized(image, side=32):
     return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
 
 
-# --- embedded
-
-
 def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
     """To the last pixel where photographs are decoded and fonts are read as they were; else nearly."""
-    assert data.load("digits5_mini").fingerprint == mini.fingerprint
-    x = mini.images.double()
-    means = [x[mini.train_groups == d].mean().item() for d in range(5)]
+    means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
     assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)  # of other seeds up to 3 apart
     fonts = np.concatenate([np.round(polygon, 6) for font in synthetic.outlines() for digit in font for polygon in digit])
     if [zlib.crc32(part.tobytes()) for part in (*synthetic.photographs(), fonts)] == INGREDIENTS:
-        assert mini.fingerprint == "9e14cc65c806ff01"
-
-
-def test_the_embedded_domains_have_all_classes_alike(mini):
+        assert mini.fingerprint == data.load("digits5_mini").fingerprint == "9e14cc65c806ff01"
     assert mini.images.shape == (2000, 3, 16, 16) and mini.images.dtype == torch.uint8
     assert (mini.source, mini.group_names) == ("embedded", ("Digits", "Slanted", "Blended", "Fonts", "Scenes"))
     assert mini.note == "a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts"
     for labels, groups, number in ((mini.labels, mini.train_groups, 40), (mini.test_labels, mini.test_groups, 15)):
-        assert groups.dtype == torch.int64
-        assert (groups * 10 + labels).bincount().tolist() == [number] * 50
+        assert groups.dtype == torch.int64 and (groups * 10 + labels).bincount().tolist() == [number] * 50
 
 
 def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, monkeypatch):
-    from sklearn.datasets import load_digits
-
-    grey, sources = synthetic._sources()
-    for split, labels in enumerate((mini.labels, mini.test_labels)):
-        for d in range(3):
-            assert load_digits().target[sources[split][d]].tolist() == labels[: len(sources[split][d])].tolist()
+    grey, *sources = synthetic._sources()
+    for source, labels in zip(sources, (mini.labels, mini.test_labels), strict=True):
+        for numbers in source:
+            assert load_digits().target[numbers].tolist() == labels[: len(numbers)].tolist()
     plain = np.rint(255 * synthetic._enlarged(grey[sources[1][0][7]], 16)).astype(np.uint8)
     assert (mini.test_images[7].numpy() == plain).all()
     used, enlarged = [], synthetic._enlarged
@@ -98,22 +83,16 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
 
 
 def test_training_and_test_patches_are_of_different_parts_of_the_photographs(monkeypatch):
-    halves = np.zeros((427, 640, 3), np.uint8)
-    halves[:, 426:] = 255
+    halves = np.where(np.arange(640)[:, None] < 426, 0, 255) * np.ones((427, 1, 3), int)
     monkeypatch.setattr(synthetic, "photographs", lambda: (halves, halves))
     rng = np.random.default_rng(0)
     for _ in range(50):
         assert (synthetic.patch(rng, 32, True) == 0).all() and (synthetic.patch(rng, 32, False) == 1).all()
 
 
-# --- drawn
-
-
 def test_cover_is_the_area_inside():
     square = np.array([[1.0, 1], [3, 1], [3, 3], [1, 3]])
-    expected = np.zeros((4, 4))
-    expected[1:3, 1:3] = 1
-    assert np.array_equal(synthetic.cover([square], 4), expected)
+    assert np.array_equal(synthetic.cover([square], 4), np.pad(np.ones((2, 2)), 1))
     assert synthetic.cover([square + np.array([0.5, 0])], 4)[1].tolist() == [0, 0.5, 1, 0.5]
     hole = synthetic.cover([8 * square, 8 * square / 2 + 8], 32)
     assert hole.sum() == 16 * 16 - 8 * 8 and hole[16, 16] == 0
@@ -135,79 +114,17 @@ def test_a_drawn_image_depends_on_its_own_number_alone(kind):
         assert all(not np.array_equal(a, b) for a, b in zip(images, synthetic.draw(*others, kind), strict=True))
 
 
-# --- the digit sets in their published formats
-
-
-def same(found, images, labels, number):
-    assert np.array_equal(found.images, images[:number]) and np.array_equal(found.test_images, images[number:])
-    assert np.array_equal(found.labels, labels[:number]) and np.array_equal(found.test_labels, labels[number:])
-    assert found.source == "official files"
-
-
-def write_usps(folder):
-    images, labels = pixels(1, 30, 16, 16), np.arange(30) % 10
-    for file, part in (("usps.bz2", slice(0, 20)), ("usps.t.bz2", slice(20, 30))):
-        lines = []
-        for image, label in zip(images[part], labels[part], strict=True):
-            # a little above, since torchvision cuts to whole numbers
-            values = " ".join(f"{i + 1}:{v:.6f}" for i, v in enumerate((image.ravel() + 0.01) / 255 * 2 - 1))
-            lines.append(f"{label + 1} {values}\n")
-        write_tree(folder, [(file, bz2.compress("".join(lines).encode()))])
-    return images[:, None], labels
-
-
-def write_mat(folder):
-    folder.mkdir(parents=True, exist_ok=True)
-    images, labels = pixels(2, 70, 3, 32, 32), np.arange(70) % 10
-    for file, part in (("train_32x32.mat", slice(0, 40)), ("test_32x32.mat", slice(40, 70))):
-        y = np.where(labels[part] == 0, 10, labels[part])[:, None].astype(np.uint8)
-        savemat(folder / file, {"X": images[part].transpose(2, 3, 1, 0), "y": y})
-    return images, labels
-
-
-@pytest.mark.parametrize("place", ["usps", "SVHN", "."])
-def test_usps_and_svhn_as_published(root, place, monkeypatch):
-    for name, write, number in (("usps", write_usps, 20), ("svhn", write_mat, 40)):
-        if place.lower() not in (name, "."):
-            continue
-        arrays, files = write(root / place), catalog.FACTS[name].files
-        assert f"{files[0]} is not the published file" in error(name)
-        sums = [hashlib.md5((root / place / file).read_bytes()).hexdigest() for file in files]
-        published = {
-            split: ("", *pair) for split, pair in zip(("train", "test"), zip(files, sums, strict=True), strict=True)
-        }
-        monkeypatch.setattr(getattr(torchvision.datasets, name.upper()), "split_list", published)
-        same(data.load(name), *arrays, number)
-        (root / place / files[1]).unlink()
-        assert f"{files[1]} cannot be read (No such file" in error(name)
-
-
 def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     first = data.load("synthdigits")
-    assert (len(first.labels), len(first.test_labels), first.source) == (30, 20, "rendered")
-    assert first.note == "drawn in matplotlib's fonts, a stand-in for SynthDigits"
-    assert first.labels.bincount().tolist() == [3] * 10
+    assert first.labels.bincount().tolist() == [3] * 10 and first.test_labels.bincount().tolist() == [2] * 10
+    assert (first.source, first.note) == ("rendered", "drawn in matplotlib's fonts, a stand-in for SynthDigits")
     monkeypatch.setattr(synthetic, "draw", None)  # the second time it comes from the cache
     assert data.load("synthdigits").fingerprint == first.fingerprint
-    for split, label in itertools.product(("train", "val"), "0123456789"):
-        write_tree(root / "syn" / split / label, [("a.png", encode(pixels(int(label), 1, 3, 48, 64)[0]))])
+    drawn = {label: pixels(int(label), 1, 3, 48, 64)[0] for label in "0123456789"}
+    write_tree(root / "syn", [(f"{s}/{label}/a.png", encode(x)) for s in ("train", "val") for label, x in drawn.items()])
     found = data.load("synthdigits")
     assert found.images.shape == (10, 3, 32, 32) and found.source == "image tree"
-    assert np.array_equal(found.images[7].permute(1, 2, 0), resized(pixels(7, 1, 3, 48, 64)[0].transpose(1, 2, 0)))
-
-
-def test_mnistm_as_published(root):
-    images, labels = pixels(3, 30, 3, 32, 32), np.arange(30) % 10
-    for split, numbers in (("train", range(20)), ("test", range(20, 30))):
-        write_tree(root / "mnist_m" / f"mnist_m_{split}", [(f"{i:08}.png", encode(images[i])) for i in numbers])
-        lines = [f"{i:08}.png {labels[i]}\n" for i in numbers]
-        (root / f"mnist_m/mnist_m_{split}_labels.txt").write_text("".join(lines))
-    same(data.load("mnistm"), images, labels, 20)
-    path = root / "mnist_m" / "mnist_m_train" / "00000007.png"
-    path.write_bytes(encode(np.zeros((3, 28, 28), np.uint8)))
-    assert "mnist_m_train/00000007.png is 28x28 pixels instead of 32x32; put a good copy in its place." in error("mnistm")
-    (root / "mnist_m" / "mnist_m_test_labels.txt").write_text("00000020.png\n")
-    assert "mnist_m_test_labels.txt has a line that is not a file name and a class" in error("mnistm")
+    assert np.array_equal(found.images[7].permute(1, 2, 0), resized(drawn["7"].transpose(1, 2, 0)))
 
 
 # --- Digit-5
@@ -216,35 +133,27 @@ def test_mnistm_as_published(root):
 @pytest.fixture
 def digits5(root):
     """Made-up files of all parts; return their images and labels by domain."""
-    arrays = {}
-    for seed, (domain, file, shape, more) in enumerate(
-        [
-            ("MNIST", "mnist", (1, 28, 28), {}),
-            ("USPS", "usps", (1, 16, 16), {}),
-            ("SVHN", "svhn_small", (3, 32, 32), {"src_train": np.arange(20)}),
-            ("MNIST-M", "mnistm", (3, 32, 32), {}),
-        ]
-    ):
-        x, y = arrays[domain] = pixels(seed, 30, *shape), np.arange(30) % 10
-        write_npz(root / f"{file}.npz", (x[:20], y[:20], x[20:], y[20:]), **more)
+    arrays = {domain: (pixels(seed, 30, *shape), np.arange(30) % 10) for seed, (domain, shape) in enumerate(SHAPES.items())}
+    files = ("mnist.npz", "usps.npz", "svhn_small.npz", "mnistm.npz")
+    for file, (x, y) in zip(files, arrays.values(), strict=True):
+        write_npz(root / file, (x[:20], y[:20], x[20:], y[20:]), **{"src_train": y} if file == "svhn_small.npz" else {})
     return arrays
 
 
 def test_digits5_is_made_of_its_five_sets(root, digits5):
-    for _ in range(2):  # decoded, then from the cache
-        found = data.load("digits5")
-        assert found.group_names == ("MNIST", "USPS", "SVHN", "Synth", "MNIST-M") and found.source == "several"
-        assert found.train_groups.bincount().tolist() == [20, 20, 20, 30, 20]
-        assert found.test_groups.bincount().tolist() == [10, 10, 10, 20, 10]
-        assert found.images.shape == (110, 3, 32, 32)
-        for domain, (x, y) in digits5.items():
-            g = found.group_names.index(domain)
-            images, labels = found.images[found.train_groups == g].numpy(), found.labels[found.train_groups == g]
-            assert np.array_equal(labels, y[:20])
-            if x.shape[1] == 3:
-                assert np.array_equal(images, x[:20])
-            else:  # enlarged, and grey repeated
-                assert (images == images[:, :1]).all() and np.array_equal(images[3, 0], resized(x[3, 0]))
+    found = data.load("digits5")
+    assert repr(data.load("digits5")) == repr(found)  # from the cache
+    assert found.group_names == ("MNIST", "USPS", "SVHN", "Synth", "MNIST-M") and found.source == "several"
+    assert found.train_groups.bincount().tolist() == [20, 20, 20, 30, 20]
+    assert found.test_groups.bincount().tolist() == [10, 10, 10, 20, 10] and found.images.shape == (110, 3, 32, 32)
+    for domain, (x, y) in digits5.items():
+        own = found.train_groups == found.group_names.index(domain)
+        images = found.images[own].numpy()
+        assert np.array_equal(found.labels[own], y[:20])
+        if x.shape[1] == 3:
+            assert np.array_equal(images, x[:20])
+        else:  # enlarged, and grey repeated
+            assert (images == images[:, :1]).all() and np.array_equal(images[3, 0], resized(x[3, 0]))
     assert (found.mean, found.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert found.augmentation == data.Augmentation(pad=4, flip=True)
     assert "SVHN 20 of 73,257 training and 10 of 26,032 test images" in found.note and "Synth 30" not in found.note
@@ -263,13 +172,14 @@ def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch, c
         fetch = lambda folder, name=name, **options: calls.append((name, folder, *options.values()))  # noqa: E731
         monkeypatch.setattr(torchvision.datasets, name, fetch)
     (root / "mnistm.npz").unlink()
-    with pytest.raises(data.DataError, match=r"MNIST-M was not found .* put the release of its authors"):
-        data.download("digits5")
-    usps, svhn = str(root / "usps"), str(root / "svhn")
-    assert calls[0] == ("MNIST", str(root), True) and calls[1:3] == [("USPS", usps, True, True), ("USPS", usps, True, False)]
-    assert calls[3:] == [("SVHN", svhn, True, "train"), ("SVHN", svhn, True, "test")]
-    with pytest.raises(data.DataError, match=r"Office-10 was not found .* get the images of Office-Caltech-10"):
-        data.download("office10")
+    for name, told in (
+        ("digits5", "MNIST-M was not found .* put the release of its authors"),
+        ("office10", "Office-10 was not found .* get the images of Office-Caltech-10"),
+    ):
+        with pytest.raises(data.DataError, match=told):
+            data.download(name)
+    usps, svhn = ("USPS", str(root / "usps"), True), ("SVHN", str(root / "svhn"), True)
+    assert calls == [("MNIST", str(root), True), (*usps, True), (*usps, False), (*svhn, "train"), (*svhn, "test")]
     data.download("synthdigits")
     assert "source: rendered" in capsys.readouterr().out and len(calls) == 5
 
@@ -293,141 +203,101 @@ def test_office10_has_the_published_sizes(root):
     named = [(d, c, n) for d, counts in OFFICE.items() for c, n in zip(classes, counts, strict=True)]
     write_zip(root / "office_caltech10.zip", [(f"{d}/{c}/{i:04}.png", blank) for d, c, n in named for i in range(n)])
     found = data.load("office10")
-    sizes = dict(zip(found.group_names, found.test_groups.bincount().tolist(), strict=True))
-    assert sizes == {"Caltech": 224, "Amazon": 190, "Webcam": 58, "DSLR": 30}
+    assert found.group_names == ("Caltech", "Amazon", "Webcam", "DSLR")
+    assert found.test_groups.bincount().tolist() == [224, 190, 58, 30]
     assert found.train_groups.bincount().tolist() == [899, 768, 237, 127]
     assert found.note == "images reduced to 4 pixels on the shorter side"
     assert found.remark.endswith("; 502 test images are training images as well")  # all are blank
-    parts = partition.by_domain(found.labels.numpy(), found.train_groups.numpy(), 300, np.random.default_rng(0))
-    assert [len(part) for part in parts] == [300, 300, 237, 127]
 
 
-def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image(root):
-    files = list(tree("office10", 3))
-    write_tree(root / "office10", files)
+def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
+    extra = [(name, b"nothing") for name in ("Webcam/mug/._000.png", "Webcam/mug/Thumbs.db", "__MACOSX/mug/0.png")]
+    write_tree(root / "Office_Caltech_10", [*tree("office10", 3), *extra])
     found = data.load("office10")
-    own = [np.asarray(Image.open(io.BytesIO(content))) for name, content in files if name.startswith("Webcam")]
-    own = [resized(image).transpose(2, 0, 1) for image in own]
+    own = [Image.open(io.BytesIO(content)) for name, content in tree("office10", 3) if name.startswith("Webcam")]
+    own = [resized(np.asarray(image)).transpose(2, 0, 1) for image in own]
     test = [8, 9, 18, 19, 28, 29]
     assert np.array_equal(found.test_images[found.test_groups == 2], [own[i] for i in test])
     assert np.array_equal(found.images[found.train_groups == 2], [x for i, x in enumerate(own) if i not in test])
     assert found.test_labels[found.test_groups == 2].tolist() == [i // 3 for i in test]
-
-
-def test_a_tree_and_its_zip_files_agree_however_they_are_spelled(root):
-    extra = [
-        ("Webcam/mug/._000.png", b"attributes"),
-        ("Webcam/mug/Thumbs.db", b"thumbs"),
-        ("__MACOSX/mug/0.png", b"attributes"),
-    ]
-    write_tree(root / "Office_Caltech_10", [*tree("office10", 2), *extra])
-    write_zip(
-        root / "b" / "office_caltech10.zip", tree("office10", 2, spelled=lambda n: n.lower().replace("_", "")), prefix="in/"
-    )
-    write_zip(root / "c" / "office10" / "all.zip", [*tree("office10", 2, spelled=str.upper), *extra])
-    first, *others = [data.load("office10", root / folder) for folder in (".", "b", "c")]
-    assert [first.source, *(o.source for o in others)] == ["image tree", "zip files", "zip files"]
-    assert {o.fingerprint for o in others} == {first.fingerprint}
+    plain = tree("office10", 3, spelled=lambda name: name.lower().replace("_", ""))
+    write_zip(root / "b" / "office_caltech10.zip", plain, prefix="in/")
+    write_zip(root / "c" / "office10" / "all.zip", [*tree("office10", 3, spelled=str.upper), *extra])
+    others = [data.load("office10", root / folder) for folder in "bc"]
+    assert [found.source, *(o.source for o in others)] == ["image tree", "zip files", "zip files"]
+    assert {o.fingerprint for o in others} == {found.fingerprint}
 
 
 def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
-    files = list(tree("pacs", 2, side=96))
-    write_zip(root / "pacs.zip", files)
-    first = data.load("pacs")
-    assert "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet" in first.note
-    swap = {"Photo": "Sketch", "Sketch": "Photo"}  # the same images in other domains are another set
-    write_zip(root / "pacs.zip", [(swap.get(n.split("/")[0], n.split("/")[0]) + n[n.index("/") :], c) for n, c in files])
-    assert data.load("pacs").fingerprint != first.fingerprint
-    write_zip(root / "pacs.zip", tree("pacs", 2, side=227))
+    def fingerprint(files):
+        write_zip(root / "pacs.zip", files)
+        return data.load("pacs").fingerprint
+
+    files = dict(tree("pacs", 2, side=96))
+    first = fingerprint(files.items())
+    assert "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet" in data.load("pacs").note
+    swapped = {name.replace("Photo", "x").replace("Sketch", "Photo").replace("x", "Sketch"): files[name] for name in files}
+    assert fingerprint(swapped.items()) != first  # the same images in other domains are another set
+    fingerprint(tree("pacs", 2, side=227))
     assert "reduced" not in data.load("pacs").note
-    for changed, reason in (
-        ([pair for pair in files if not pair[0].startswith("Sketch")], "PACS lacks the domain Sketch: get the images of"),
-        ([*files, ("Photo/cat/1.png", files[0][1])], "PACS has no class cat; its classes are dog, elephant"),
-        (
-            [*files, ("Photo/dog/no.png", b"nothing")],
-            "pacs.zip (Photo/dog/no.png) cannot be read (not an image); put a good",
-        ),
-        ([*files, ("more/Photo/dog/000.png", files[0][1])], "pacs.zip holds more/Photo/dog/000.png, which was already seen"),
+    good = files["Photo/dog/000.png"]
+    for changed, sentence in (
+        ({name: files[name] for name in files if "Sketch" not in name}, "PACS lacks the domain Sketch: get the images of"),
+        (files | {"Photo/cat/1.png": good}, "PACS has no class cat; its classes are dog, elephant"),
+        (files | {"Photo/dog/x.png": b""}, "pacs.zip/Photo/dog/x.png cannot be read (not an image); put a good copy"),
+        (files | {"more/Photo/dog/000.png": good}, "pacs.zip/more/Photo/dog/000.png was already seen in another place"),
     ):
-        write_zip(root / "pacs.zip", changed)
-        assert reason in error("pacs")
+        write_zip(root / "pacs.zip", changed.items())
+        assert sentence in error("pacs")
 
 
 @pytest.mark.parametrize("packed", [False, True])
 def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
-    domains = catalog.FACTS["domainnet"].domains
-    files = list(tree("domainnet", 4, spelled=str.lower, more=("axe",)))
-    if packed:
-        for domain in domains:
-            own = [pair for pair in files if pair[0].startswith(domain.lower())]
-            write_zip(root / "domainnet" / f"{domain.lower()}.zip", own)
-    else:
-        write_tree(root / "domainnet", files)
+    files, folder = list(tree("domainnet", 4, spelled=str.lower, more=("axe",))), root / "domainnet"
+    of = {domain.lower(): [] for domain in catalog.FACTS["domainnet"].domains}
+    for name, content in files:
+        of[name.partition("/")[0]].append((name, content))
+    for domain in of:
+        write_zip(folder / f"{domain}.zip", of[domain]) if packed else write_tree(folder, of[domain])
     plain = data.load("domainnet")
     assert plain.train_groups.bincount().tolist() == [32] * 6 and plain.num_classes == 10
     assert plain.note.startswith("without the official lists: every ninth and tenth image")
-    for domain in domains:
-        own = [name for name, _ in files if name.startswith(domain.lower())]
+    for domain in of:
         for split in ("train", "test"):
-            lines = [f"{n} 7\n" for n in own if n.endswith("3.png") == (split == "test")]
-            (root / "domainnet" / f"{domain.lower()}_{split}.txt").write_text("".join(lines))
+            lines = [f"{name} 7\n" for name, _ in of[domain] if name.endswith("3.png") == (split == "test")]
+            (folder / f"{domain}_{split}.txt").write_text("".join(lines))
     found = data.load("domainnet")
     assert found.train_groups.bincount().tolist() == [30] * 6 and found.test_groups.bincount().tolist() == [10] * 6
     assert found.note == "" and found.remark == "ten classes, those of FedBN and FedPCL; FedPLCC does not name its own"
-    last = next(np.asarray(Image.open(io.BytesIO(c))) for name, c in files if name == "real/zebra/003.png")
+    last = np.asarray(Image.open(io.BytesIO(dict(files)["real/zebra/003.png"])))
     chosen = found.test_images[(found.test_groups == 4) & (found.test_labels == 9)]
     assert np.array_equal(chosen[0].permute(1, 2, 0), resized(last))
-    (root / "domainnet" / "real_train.txt").write_text("real/zebra/000.png 9\n")
+    (folder / "real_train.txt").write_text("real/zebra/000.png 9\n")
     assert data.load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]  # in no list, in no split
-    (root / "domainnet" / "quickdraw_test.txt").unlink()
+    (folder / "quickdraw_test.txt").unlink()
     assert "domainnet/quickdraw_test.txt cannot be read (No such file" in error("domainnet")
 
 
-# --- partition and settings
-
-
-def test_a_client_has_one_domain_and_equal_classes():
-    rng = np.random.default_rng(0)
-    labels, groups = rng.integers(0, 10, 5000), rng.integers(0, 3, 5000)
-    parts, again, other = (partition.by_domain(labels, groups, 304, np.random.default_rng(seed)) for seed in (1, 1, 2))
-    for d, part in enumerate(parts):
-        assert part.dtype == np.int64 and len(part) == 304 and (np.diff(part) > 0).all()
-        assert (groups[part] == d).all() and set(np.bincount(labels[part], minlength=10)) == {30, 31}
-    assert partition.digest(parts) == partition.digest(again) != partition.digest(other)
-    with_one_more = [np.bincount(labels[p], minlength=10).argsort()[-4:].tolist() for p in (*parts, *other)]
-    assert len({tuple(sorted(classes)) for classes in with_one_more}) > 1  # not always the first classes
-
-
-def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classes():
-    labels = np.repeat([0, 1, 2], [100, 5, 100])
-    drawn = [partition.by_domain(labels, 0 * labels, 60, np.random.default_rng(0), balanced=b)[0] for b in (True, False)]
-    assert np.bincount(labels[drawn[0]])[1] == 5 > np.bincount(labels[drawn[1]])[1]
-    for groups, per_domain, message in (([0, 0], 0, "must be at least 1"), ([0, 2], 1, "Domain 1 has no training images")):
-        with pytest.raises(partition.PartitionError, match=message):
-            partition.by_domain(np.array([0, 0]), np.array(groups), per_domain, np.random.default_rng(0))
+# --- runs on them
 
 
 def resolve(method="FedAvg", dataset="digits5_mini", **given):
     return settings.resolve(METHODS, method=method, dataset=dataset, **given)
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_what_does_not_fit_a_split_by_domain_is_refused():
+    for given, message in (
         ({"num_clients": 3}, "num_clients is 3, but digits5_mini has 5 domains with one client each; leave it at None"),
         ({"partition": "dirichlet"}, "no settings for digits5_mini with partition 'dirichlet'; there are for digits,"),
         ({"dataset": "digits", "per_domain": 10}, "per_domain belongs to partition 'domain'"),
-    ],
-)
-def test_what_does_not_fit_a_split_by_domain_is_refused(given, message):
-    with pytest.raises(SettingsError, match=message):
-        resolve(**given)
+    ):
+        with pytest.raises(SettingsError, match=message):
+            resolve(**given)
 
 
 def test_divide_by_domain(mini):
-    parts, test_parts, held_out = build.divide(resolve(per_domain=100), mini)
-    assert test_parts is None and held_out == []
-    assert [set(mini.train_groups[part].tolist()) for part in parts] == [{d} for d in range(5)]
+    parts, *others = build.divide(resolve(per_domain=100), mini)
+    assert others == [None, []] and [set(mini.train_groups[part].tolist()) for part in parts] == [{d} for d in range(5)]
     assert (partition.class_counts(parts, mini.labels.numpy(), 10) == 10).all()
     kept, _, held_out = build.divide(resolve(per_domain=100, validation=0.2), mini)
     for whole, part, held in zip(parts, kept, held_out, strict=True):
@@ -439,8 +309,9 @@ def test_divide_by_domain(mini):
 
 def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     index = build.test_index(resolve(test_per_domain=40), mini)
-    assert index.dtype == np.int64 and (np.diff(index) > 0).all()
-    assert np.bincount(mini.test_groups[index]).tolist() == [40] * 5
+    assert (
+        index.dtype == np.int64 and (np.diff(index) > 0).all() and np.bincount(mini.test_groups[index]).tolist() == [40] * 5
+    )
     own = (mini.test_groups == 3).nonzero().flatten().numpy()
     assert not np.array_equal(index[mini.test_groups[index] == 3], own[:40])  # drawn, not the first
     assert np.array_equal(index, build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini))
@@ -468,17 +339,13 @@ def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method
     assert list(record["final"]["groups"].values()) == pytest.approx(by_hand, rel=1e-6)
 
 
-# --- what people see
-
-
 def test_picture_of_all_domains(mini):
     figure, ax = plt.subplots()
     plots.domains(mini, ax=ax)
     sheet = ax.images[0].get_array()
     assert sheet.shape == (5 * 17 - 1, 10 * 17 - 1, 3)
-    chosen = ((mini.train_groups == 3) & (mini.labels == 7)).nonzero().flatten()[0]
-    place = sheet[3 * 17 : 3 * 17 + 16, 7 * 17 : 7 * 17 + 16]
-    assert np.array_equal(place, mini.images[chosen].permute(1, 2, 0))
+    chosen = mini.images[(mini.train_groups == 3) & (mini.labels == 7)][0].permute(1, 2, 0)
+    assert np.array_equal(sheet[3 * 17 : 3 * 17 + 16, 7 * 17 : 7 * 17 + 16], chosen)
     assert [text.get_text() for text in ax.get_yticklabels()] == list(mini.group_names)
     plt.close(figure)
 

@@ -1,4 +1,4 @@
-"""What every method keeps to: its results depend on its settings alone, and these are its paper's."""
+"""What every method keeps to: results that depend on settings alone, what is left without its terms, defaults."""
 
 import dataclasses
 
@@ -9,26 +9,109 @@ from fednb.experiments import settings
 
 METHODS = papers.methods()
 SMALL = {"min_images": 1, "public_size": 12, "public_batch": 5}  # where a method has these
+CLASSES_OF = ([0, 1], [1, 2], [0, 1, 2], [2])
+
+
+def made(name, **given):
+    """A method, with settings that suit small federations."""
+    fields = {field.name for field in dataclasses.fields(METHODS[name])}
+    return METHODS[name](**{n: v for n, v in SMALL.items() if n in fields} | given)
+
+
+def models_of(federation):
+    return federation.server["model"], [client.memory.get("model") for client in federation.clients]
+
+
+def terms(federation):
+    """The loss terms of the last round that are not 0."""
+    return [value for name, value in federation.history[-1].items() if name.startswith("loss/") and value]
+
+
+@pytest.fixture
+def with_dropout(batch_norm_net):
+    def make():
+        net = batch_norm_net()
+        net.encoder.append(models.Dropout(0.3))
+        return net
+
+    return make
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_neither_workers_nor_a_break_change_a_result(ragged, batch_norm_net, identical, with_and_without_a_break, name):
+def test_neither_workers_nor_a_break_change_a_result(ragged, with_dropout, identical, with_and_without_a_break, name):
     """Of a network with BatchNorm and dropout, on augmented images, with sampled clients that lack classes."""
-    fields = {field.name for field in dataclasses.fields(METHODS[name])}
-    method = METHODS[name](**{n: v for n, v in SMALL.items() if n in fields})
     workers = iter((1, 3, 3))  # the whole run has one
 
-    def net():
-        made = batch_norm_net()
-        made.encoder.append(models.Dropout(0.3))
-        return made
-
     def make():
-        options = {"build_model": net, "participation": 0.5, "workers": next(workers)}
-        return ragged(method, ([0, 1], [1, 2], [0, 1, 2], [2]), **options)
+        return ragged(made(name), CLASSES_OF, build_model=with_dropout, participation=0.5, workers=next(workers))
 
     whole, broken = with_and_without_a_break(make, 4, 2)
     assert identical(whole, broken)
+
+
+# A method; what takes its terms away; which method is left, bit for bit; and what brings a term back.
+NO_CONTRAST = {"mu_glob": 0.0, "mu_glob_end": 0.0}
+NO_TERMS = NO_CONTRAST | {"mu_moon": 0.0}
+LIMITS = [
+    ("FedProx", {"mu": 0.0}, "FedAvg", {"mu": 0.1}),
+    *(("MOON", {"mu": 0.0} | more, "FedAvg", {"mu": 1.0}) for more in ({}, {"negatives": 3}, {"second_term": "l2"})),
+    ("FedProc", {"alpha": 0.0}, "FedAvg", {"alpha": 0.1}),
+    ("FedProc", {"alpha": 0.0, "alpha_schedule": "constant", "temperature": 0.1}, "FedAvg", {"alpha": 0.1}),
+    ("FedProc", {"alpha": 0.0, "weighted_prototypes": True}, "FedAvg", {"alpha": 0.1}),
+    *(
+        ("FedSSC", NO_TERMS | more, "FedAvg", {"mu_glob": 1.0})
+        for more in ({}, {"num_shared": 9}, {"variant": "local-pairs"})
+    ),
+    ("FedSSC", NO_CONTRAST | {"mu_moon": 1.0}, "MOON", {"mu_glob": 1.0}),
+    *(("FedProto", {"lam": 0.0} | more, "Local", {"lam": 0.1}) for more in ({}, {"distance": "l2"})),
+    ("FedProto", {"lam": 0.0, "weighted_prototypes": True}, "Local", {"lam": 0.1}),
+    ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam1": 1.0}),
+    ("FedPLCC", {"lam1": 0.0, "lam2": 0.0, "weighted": False, "phi": 1.0}, "FedAvg", {"lam2": 1.0}),
+    ("FedPLCC", {"lam1": 0.0, "lam2": 0.0, "weighted_mean": True, "alpha": 1.0}, "FedAvg", {"lam2": 1.0}),
+    ("FedProto+FedAvg", {"lam": 0.0}, "FedAvg", {"lam": 1.0}),
+]
+
+
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+@pytest.mark.parametrize(("name", "without", "left", "again"), LIMITS)
+def test_without_its_terms_a_method_is_another_bit_for_bit(
+    ragged, with_dropout, identical, rounds, name, without, left, again, participation
+):
+    feds = [
+        ragged(method, CLASSES_OF, participation=participation, local_epochs=1, build_model=with_dropout)
+        for method in (made(left), made(name, **without), made(name, **without | again))
+    ]
+    for fed in feds:
+        rounds(fed, 3)
+    plain, same, other = map(models_of, feds)
+    assert identical(same, plain) and not identical(other, plain)
+    assert terms(feds[1]) == terms(feds[0])
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "left"),
+    [
+        ("MOON", {"mu": 10.0}, "FedAvg"),
+        ("FedSSC", {}, "FedAvg"),
+        ("FedProto", {"lam": 0.1}, "Local"),
+        ("FPL", {"temperature": 0.5}, "FedAvg"),
+        ("FedPLVM", {"lam": 0.3}, "FedAvg"),
+        ("FedPLCC", {"lam1": 0.3, "lam2": 3.0}, "FedAvg"),
+        ("FedProto+FedAvg", {}, "FedAvg"),
+    ],
+)
+def test_before_anything_is_known_of_others_the_first_round_is_that_of_the_method_beneath(
+    ragged, identical, rounds, name, given, left
+):
+    fed, plain = ragged(made(name, **given), CLASSES_OF), ragged(made(left), CLASSES_OF)
+    for one in (fed, plain):
+        rounds(one)
+    assert identical(models_of(fed), models_of(plain))
+    assert terms(fed) == terms(plain)
+    for one in (fed, plain):
+        rounds(one)
+    assert not identical(models_of(fed), models_of(plain))
+    assert len(terms(fed)) == sum(name.startswith("loss/") for name in fed.history[-1]) > len(terms(plain))
 
 
 @pytest.mark.parametrize(

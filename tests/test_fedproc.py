@@ -4,14 +4,11 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedproc import FedProc, PrototypeExchange, prototypical_contrastive
+from fednb.papers.fedproc import FedProc, prototypical_contrastive
 from fednb.papers.moon import EPS
 from literal import agree, between_classes, in_floats, prototypes_of, vectors
 
-from fednb.federation import FedAvg
 from fednb.prototypes import class_means, join, mean_by_class
-
-# --- the loss
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [3, 1], [2], []])  # with missing classes, in any order, and none at all
@@ -53,16 +50,19 @@ def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_n
 def test_a_sum_over_all_clients_will_do_for_the_mean_over_holders_but_not_for_a_weighted_one():
     y_of = [torch.tensor(y) for y in ([0, 0, 0, 0, 1], [1, 1, 2, 2, 2], [2, 0])]
     everything = join([class_means(vectors(len(y), 6, seed=i), y) for i, y in enumerate(y_of)])
+    # algorithm 1: 1/m times the sum over all m clients, one that has no image of the class with a zero vector
     sums = torch.zeros(3, 6).double().index_add_(0, everything["labels"], everything["vectors"])
     z, y = vectors(8, 6, seed=9), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
-    loss = prototypical_contrastive(z, y, mean_by_class(everything))
-    # algorithm 1: 1/m times the sum over all m clients, one that has no image of the class with a zero vector
-    torch.testing.assert_close(prototypical_contrastive(z, y, {"vectors": sums / 3, "labels": torch.arange(3)}), loss)
-    weighted = prototypical_contrastive(z, y, mean_by_class(everything, weighted=True))
+    summed, loss, weighted = (
+        prototypical_contrastive(z, y, prototypes)
+        for prototypes in (
+            {"vectors": sums / 3, "labels": torch.arange(3)},
+            mean_by_class(everything),
+            mean_by_class(everything, weighted=True),
+        )
+    )
+    torch.testing.assert_close(summed, loss)
     assert ((weighted - loss).abs() > 1e-3).any()
-
-
-# --- the schedule
 
 
 @pytest.mark.parametrize(
@@ -86,24 +86,6 @@ def test_each_round_has_the_weight_of_its_schedule(federate, given, expected):
     assert alphas == pytest.approx(expected)
 
 
-# --- against FedAvg
-
-
-@pytest.mark.parametrize("given", [{}, {"alpha_schedule": "constant"}, {"weighted_prototypes": True}, {"temperature": 0.1}])
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_with_alpha_0_fedproc_is_fedavg_bit_for_bit(federate, identical, rounds, given, participation):
-    expected = rounds(federate(FedAvg(), participation=participation), 3)
-    fed = federate(FedProc(alpha=0.0, **given), participation=participation)
-    assert identical(rounds(fed, 3), expected)
-    assert fed.history[-1]["loss/contrastive"] == 0  # computed, and without effect
-    assert len(fed.server["prototypes"]["labels"]) == 3
-    assert not identical(rounds(federate(FedProc(**given | {"alpha": 0.1}), participation=participation), 3), expected)
-
-
-def test_prototypes_that_nothing_uses_change_nothing(federate, identical, rounds):
-    assert identical(rounds(federate(PrototypeExchange()), 3), rounds(federate(FedAvg()), 3))
-
-
 @pytest.mark.parametrize(
     ("schedule", "alpha_rounds", "switch"), [("linear", 0, 4), ("two-stage", 0, 2), ("two-stage", 2, 1)]
 )
@@ -120,9 +102,6 @@ def test_what_each_round_trains(federate, schedule, alpha_rounds, switch):
         for name, value in states[-1].items():  # BatchNorm's buffers too
             trained = entropy if name.startswith("classifier") else t < switch
             assert torch.allclose(value.double(), states[-2][name].double(), rtol=0, atol=1e-6) != trained, (t, name)
-
-
-# --- representations of length 1
 
 
 def test_normalised_representations_reach_loss_prototypes_and_prediction(federate, batch_norm_net):

@@ -13,11 +13,8 @@ METRICS = ("cosine", "euclidean")
 SETS = 200  # random sets per metric
 
 
-# --- the reference: whole numbers, so nothing is rounded and ties are ties
-
-
 def literal_neighbours(sums, sizes, metric):
-    """The nearest other mean sums[i] / sizes[i], the first of them on ties; distances are fractions of whole numbers."""
+    """The nearest other mean sums[i] / sizes[i], the first on ties; distances are fractions of whole numbers, so exact."""
     inner = (sums @ sums.T).tolist()
     found = []
     for i, m in enumerate(sizes):
@@ -35,23 +32,16 @@ def literal_neighbours(sums, sizes, metric):
 
 def literal_components(neighbour, third=True):
     """Components of the adjacency of equation 1, with or without its third clause, numbered by first occurrence."""
-    n = len(neighbour)
-    adjacent = [
-        [neighbour[i] == j or neighbour[j] == i or (third and neighbour[i] == neighbour[j]) for j in range(n)]
-        for i in range(n)
-    ]
-    labels, number = [None] * n, 0
-    for start in range(n):
-        if labels[start] is None:
-            labels[start], reached = number, [start]
-            while reached:
-                i = reached.pop()
-                for j in range(n):
-                    if adjacent[i][j] and labels[j] is None:
-                        labels[j] = number
-                        reached.append(j)
-            number += 1
-    return labels
+
+    def adjacent(i, j):
+        return i == j or neighbour[i] == j or neighbour[j] == i or (third and neighbour[i] == neighbour[j])
+
+    places = range(len(neighbour))
+    near = [[j for j in places if adjacent(i, j)] for i in places]
+    labels, before = list(places), None
+    while labels != before:  # the lowest number spreads from neighbour to neighbour
+        before, labels = labels, [min(labels[j] for j in near[i]) for i in places]
+    return [sorted(set(labels)).index(label) for label in labels]
 
 
 def literal_partitions(numbers, metric):
@@ -59,20 +49,17 @@ def literal_partitions(numbers, metric):
     if len(numbers) < 2:
         return [[0] * len(numbers)]
     levels = [literal_components(literal_neighbours(numbers, [1] * len(numbers), metric))]
-    while True:
+    while (before := max(levels[-1]) + 1) > 1:
         labels = np.array(levels[-1])
-        before = labels.max() + 1
-        if before == 1:
-            return levels
         sums = np.stack([numbers[labels == c].sum(0) for c in range(before)])
-        sizes = [int((labels == c).sum()) for c in range(before)]
-        of_clusters = literal_components(literal_neighbours(sums, sizes, metric))
+        of_clusters = literal_components(literal_neighbours(sums, np.bincount(labels).tolist(), metric))
         after = max(of_clusters) + 1
         if after in (1, before):
-            return levels
+            break
         levels.append([of_clusters[c] for c in labels])
         if before - after == 1:
-            return levels
+            break
+    return levels
 
 
 def whole_numbers(seed):
@@ -108,13 +95,7 @@ def random_points(seed, dtype=torch.float32):
 
 def as_sets(labels):
     """The partition as a set of sets of places."""
-    groups = {}
-    for place, label in enumerate(labels.tolist()):
-        groups.setdefault(label, set()).add(place)
-    return set(map(frozenset, groups.values()))
-
-
-# --- equation 1
+    return {frozenset(torch.nonzero(labels == label).flatten().tolist()) for label in labels.unique()}
 
 
 def test_the_third_clause_adds_no_connectivity():
@@ -162,9 +143,6 @@ def test_a_long_chain_and_a_worked_example():
     assert partitions(line, "euclidean").tolist() == [[0, 1, 2, 0, 3, 1, 2, 3], [0, 1, 1, 0, 0, 1, 1, 0]]
 
 
-# --- what must not matter
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_neither_order_nor_copies_nor_scale_matter(metric):
     for seed in range(SETS):
@@ -197,9 +175,8 @@ def test_rounding_does_not_break_ties():
         points = torch.tensor([[3.0, 0, 0], [0, 0.7, 0], [length, length, 0], [length / 3, length / 3, length / 3]])
         assert first_neighbours(points.double()).tolist() == [2, 2, 3, 2]
         assert first_neighbours(points[:3].double()).tolist() == [2, 2, 0]
-    # 0.1 + 0.2 is not 0.3
-    assert first_neighbours(torch.tensor([[0.1], [0.2], [0.3]], dtype=torch.float64), "euclidean").tolist() == [1, 0, 1]
-    assert first_neighbours(torch.tensor([[0.3], [0.2], [0.1]], dtype=torch.float64), "euclidean").tolist() == [1, 0, 1]
+    line = torch.tensor([[0.1], [0.2], [0.3]], dtype=torch.float64)  # 0.1 + 0.2 is not 0.3
+    assert [first_neighbours(x, "euclidean").tolist() for x in (line, line.flip(0))] == [[1, 0, 1], [1, 0, 1]]
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -215,9 +192,6 @@ def test_neither_type_nor_blocks_nor_a_far_place_matter(metric, monkeypatch):
             with monkeypatch.context() as patch:
                 patch.setattr(finch, "BLOCK", block)
                 assert torch.equal(partitions(points, metric), expected)
-
-
-# --- small sets, equal points, zeros
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -244,9 +218,6 @@ def test_a_vector_of_zeros_is_at_distance_one_from_all():
     assert as_sets(partitions(pairs.flip(0))[0]) == {frozenset({0, 1, 2}), frozenset({3, 4})}  # now with [1, 5], [2, 5]
     # to the Euclidean distance it is a point like others
     assert first_neighbours(torch.tensor([[9.0, 9], zero, [1, 1], [8, 8]]), "euclidean").tolist() == [3, 2, 1, 0]
-
-
-# --- FINCH*
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -277,9 +248,6 @@ def test_weighted_mean_is_an_option_that_moves_the_centres_only():
     assert plain.centres.tolist() == [[2, 0], [0, 4]] and plain.weights.tolist() == [4, 2]
     assert weighted.centres.tolist() == [[1.5, 0], [0, 4]] and weighted.weights.tolist() == [4, 2]
     assert torch.equal(plain.labels, weighted.labels) and not plain.centres.requires_grad
-
-
-# --- what is refused
 
 
 @pytest.mark.parametrize(

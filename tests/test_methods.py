@@ -12,34 +12,20 @@ from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM, FedProx
 from torch import nn
 
 from fednb import models, papers
-from fednb.experiments import build, ledger, settings
+from fednb.experiments import batched, build, ledger, settings
 from fednb.federation import FedAvg
 
 GOLDEN = Path(__file__).with_name("golden.json")
 UPDATE = "FEDNB_UPDATE_GOLDEN"
 
 
-def methods_of_all_notebooks():
-    modules = [papers.load(path.stem) for path in papers.notebooks()]
-    return {name: cls for module in modules for name, cls in getattr(module, "METHODS", {}).items()}
-
-
-METHODS = methods_of_all_notebooks()
+METHODS = papers.methods()
 
 
 def quick(method, **given):
     """Settings of a small run on digits that learns something."""
     small = {"dataset": "digits", "num_clients": 4, "num_rounds": 2, "local_epochs": 1, "lr": 0.05}
     return settings.resolve(METHODS, method=method, **small | given)
-
-
-# --- FedProx
-
-
-def test_fedprox_with_mu_0_is_fedavg_bit_for_bit(federate, identical, rounds):
-    expected = rounds(federate(FedAvg()), 2)
-    assert identical(rounds(federate(FedProx(mu=0.0)), 2), expected)
-    assert not identical(rounds(federate(FedProx(mu=0.1)), 2), expected)
 
 
 def test_the_proximal_term_by_hand(quadratics):
@@ -148,9 +134,6 @@ def test_scaffold_sends_the_control_variate_both_ways(federate):
     assert fed.traffic["down"]["control"] == fed.traffic["up"]["control"] == (4 * numbers, 16 * numbers)
 
 
-# --- FedAvgM
-
-
 @pytest.mark.parametrize("classical", [False, True])
 def test_fedavgm_by_hand(classical):
     method = FedAvgM(server_momentum=0.9, classical=classical)
@@ -177,9 +160,6 @@ def test_fedavgm_without_momentum_is_fedavg(federate, rounds):
         torch.testing.assert_close(model[name], expected[name], rtol=1e-4, atol=1e-5)
 
 
-# --- SOLO
-
-
 def test_solo_sends_nothing_and_every_client_keeps_its_own_model(federate, identical):
     fed = federate(SOLO(), sizes=(20, 9))
     alone = federate(FedAvg(), sizes=(20,), dataset=fed.dataset)
@@ -192,152 +172,71 @@ def test_solo_sends_nothing_and_every_client_keeps_its_own_model(federate, ident
     assert identical(first, alone.server["model"]) and not identical(first, second)
 
 
-# --- every method: its loss is a pure function of tensors
+# --- every method
 
 
-class Loss(nn.Module):
-    """The sum of a method's loss terms as a module."""
-
-    def __init__(self, method, model):
-        super().__init__()
-        self.method, self.model = method, model
-
-    def forward(self, x, y, given):
-        return sum(self.method.loss(self.model, x, y, given).values())
-
-
-@pytest.fixture(scope="module", params=METHODS)
-def trained(request):
-    """Three clients in their second round: the method, their networks, batches and what they were given."""
-    fed = build.federation(quick(request.param, num_clients=3), METHODS, workers=1)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_compiles_in_one_piece_and_is_the_same(name):
+    fed = build.federation(quick(name, num_clients=3), METHODS, workers=1)
     fed.run_round()
-    networks, batches, givens = [], [], {}
-    prepare = fed.method.prepare
-
-    def watched(client, received, t):
-        return givens.setdefault(client.id, prepare(client, received, t))
-
-    fed.method.prepare = watched
+    givens, prepare, client = {}, fed.method.prepare, fed.clients[1]
+    fed.method.prepare = lambda client, received, t: givens.setdefault(client.id, prepare(client, received, t))
     fed.method.round(fed, fed.server, fed.clients, 1)
-    for client in fed.clients:
-        networks.append(fed.build_model())
-        networks[-1].load_state_dict({n: v + 0.01 * (client.id + 1) for n, v in fed.initial().items()})
-        batches.append(next(fed.batches(client.indices, np.random.default_rng(client.id))))
-    return fed.method, networks, batches, [givens[client.id] for client in fed.clients]
-
-
-def test_the_loss_compiles_in_one_piece_and_is_the_same(trained):
-    method, networks, batches, givens = trained
-    module = Loss(method, networks[1])
+    module, batch = batched._Loss(fed.method, fed.network()), next(fed.batches(client.indices, np.random.default_rng(0)))
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True, backend="eager")
-    loss, expected = compiled(*batches[1], givens[1]), module(*batches[1], givens[1])
-    torch.testing.assert_close(loss, expected)
-    gradients = [torch.autograd.grad(value, list(networks[1].parameters())) for value in (loss, expected)]
+    found, expected = (one(*batch, givens[1]) for one in (compiled, module))
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(sum(terms.values()), list(module.parameters())) for terms in (found, expected)]
     torch.testing.assert_close(*gradients)
 
 
-def test_the_loss_can_be_batched_over_clients(trained):
-    method, networks, batches, givens = trained
-    modules = [Loss(method, network) for network in networks]
-    stacked, _ = torch.func.stack_module_state(modules)
-    x, y = (torch.stack(parts) for parts in zip(*batches, strict=True))
-    given = torch.utils._pytree.tree_map(lambda *values: torch.stack(values), *givens)
-
-    def loss(parameters, x, y, given):
-        return torch.func.functional_call(modules[0], parameters, (x, y, given))
-
-    together = torch.func.vmap(loss)(stacked, x, y, given)
-    one_by_one = torch.stack([m(*batch, g) for m, batch, g in zip(modules, batches, givens, strict=True)])
-    torch.testing.assert_close(together, one_by_one)
-    assert len(set(one_by_one.tolist())) == 3
-
-
-# --- every parameter matters
-
 FEW_WAYS = {"method": "FedProto", "partition": "n-way-k-shot"}
-ON_MNIST = FEW_WAYS | {"dataset": "mnist", "shots": 3, "test_shots": 1}
 DOMAINS = {"method": "FedAvg", "dataset": "digits5_mini", "partition": "domain", "num_clients": 5, "per_domain": 64}
 PUBLIC = {"method": "FCCL+", "public_size": 128, "public_batch": 64}
 RESNET = {"method": "FedAvg", "dataset": "cifar10", "model": "resnet-18-7x7", "projection_head": False, "min_size": 2}
 
-CHANGES = {
-    "method": ("FedAvg", {"method": "FedProx", "mu": 1.0}),
-    "dataset": ("FedAvg", {"dataset": "mnist"}),
-    "partition": ("FedAvg", {"partition": "iid"}),
-    "beta": ("FedAvg", {"beta": 5.0}),
-    "balance": ("FedAvg", {"balance": False}),
-    "min_size": ("FedAvg", {"min_size": 320}),
-    "num_clients": ("FedAvg", {"num_clients": 5}),
-    "participation": ("FedAvg", {"participation": 0.5}),
-    "num_rounds": ("FedAvg", {"num_rounds": 3}),
-    "local_epochs": ("FedAvg", {"local_epochs": 2}),
-    "batch_size": ("FedAvg", {"batch_size": 32}),
-    "lr": ("FedAvg", {"lr": 0.02}),
-    "momentum": ("FedAvg", {"momentum": 0.5}),
-    "weight_decay": ("FedAvg", {"weight_decay": 0.01}),
-    "model": ("FedAvg", {"model": "linear"}),
-    "projection_head": ("FedAvg", {"projection_head": False}),
-    "projection_dim": ("FedAvg", {"projection_dim": 32}),
-    "validation": ("FedAvg", {"validation": 0.2}),
-    "seed": ("FedAvg", {"seed": 1}),
-    "mu": ("FedProx", {"mu": 1.0}),
-    "momentum_factor": ("SCAFFOLD", {"momentum_factor": False}),
-    "niid_bench": ("SCAFFOLD", {"niid_bench": True}),
-    "server_momentum": ("FedAvgM", {"server_momentum": 0.5}),
-    "classical": ("FedAvgM", {"classical": True}),
-    "temperature": ("MOON", {"temperature": 0.1}),
-    "negatives": ({"method": "MOON", "num_rounds": 3}, {"negatives": 2}),
-    "second_term": ("MOON", {"second_term": "l2"}),
-    "alpha": ("FedProc", {"alpha": 0.5}),
-    "alpha_schedule": ("FedProc", {"alpha_schedule": "constant"}),
-    "alpha_rounds": ("FedProc", {"alpha_rounds": 7}),
-    "first_round_ce": ("FedProc", {"first_round_ce": True}),
-    "normalise_z": ("FedProc", {"normalise_z": True}),
-    "weighted_prototypes": ("FedProc", {"weighted_prototypes": True}),
-    "num_shared": ("FedSSC", {"num_shared": 2}),
-    "min_images": ("FedSSC", {"min_images": 40}),
-    "exclude_own": ("FedSSC", {"exclude_own": True}),
-    "mu_moon": ("FedSSC", {"mu_moon": 2.0}),
-    "mu_glob": ("FedSSC", {"mu_glob": 0.5}),
-    "mu_glob_end": ({"method": "FedSSC", "num_rounds": 3, "warmup": 0}, {"mu_glob_end": 0.5}),
-    "mu_glob_schedule": ("FedSSC", {"mu_glob_schedule": "silent"}),
-    "warmup": ({"method": "FedSSC", "num_rounds": 3}, {"warmup": 0}),
-    "variant": ("FedSSC", {"variant": "other-image"}),
-    "ways": (FEW_WAYS, {"ways": 4}),
-    "stdev": (FEW_WAYS, {"stdev": 2}),
-    "shots": (FEW_WAYS, {"shots": 12}),
-    "test_shots": (FEW_WAYS | {"local_epochs": 5}, {"test_shots": 7}),
-    "draw": (FEW_WAYS, {"draw": "normal"}),
-    "heterogeneous": (ON_MNIST, {"heterogeneous": True}),
-    "pretrained": (RESNET, {"pretrained": True}),
-    "precision": ("FedAvg", {"precision": "bf16"}),
-    "lam": (FEW_WAYS, {"lam": 0.5}),
-    "distance": (FEW_WAYS, {"distance": "l2"}),
-    "own_start": (FEW_WAYS, {"own_start": True}),
-    "per_domain": (DOMAINS, {"per_domain": 128}),
-    "balanced_draw": (DOMAINS, {"balanced_draw": False}),
-    "test_per_domain": (DOMAINS, {"test_per_domain": 50}),
-    "keep_last": ("FedAvg", {"keep_last": True}),
-    "local_steps": ("FedAvg", {"local_steps": 3}),
-    "evaluate_every": ("FedAvg", {"evaluate_every": 2}),
-    "num_clusters": ("FeSEM", {"num_clusters": 3}),
-    "private": ("FedPer", {"private": "classifier"}),
-    "head_epochs": ("FedRep", {"head_epochs": 2}),
-    "random_start": ({"method": "MOON", "num_rounds": 3, "participation": 0.5}, {"random_start": True}),
-    "lam1": ("FedPLCC", {"lam1": 0.1}),
-    "lam2": ("FedPLCC", {"lam2": 0.1}),
-    "phi": ("FedPLCC", {"phi": 1.0}),
-    "weighted": ("FedPLCC", {"weighted": False}),
-    "weighted_mean": ("FedPLCC", {"weighted_mean": True}),
-    "public": (PUBLIC, {"public": "digits"}),
-    "public_size": (PUBLIC, {"public_size": 64}),
-    "public_batch": (PUBLIC, {"public_batch": 32}),
-    "public_lr": (PUBLIC, {"public_lr": 0.01}),
-    "similarity_weight": (PUBLIC, {"similarity_weight": 30.0}),  # of equal networks: what is left is rounding
-    "similarity_temperature": (PUBLIC, {"similarity_temperature": 0.5}),
-    "strength": ("FedPrior", {"strength": 0.5}),
-}
+# fmt: off
+CHANGES = [  # runs, and settings of which each, changed alone, changes them
+    ({"method": "FedAvg"}, {
+        "dataset": "mnist", "partition": "iid", "beta": 5.0, "balance": False, "min_size": 320, "num_clients": 5,
+        "participation": 0.5, "num_rounds": 3, "local_epochs": 2, "batch_size": 32, "lr": 0.02, "momentum": 0.5,
+        "weight_decay": 0.01, "model": "linear", "projection_head": False, "projection_dim": 32, "validation": 0.2,
+        "seed": 1, "precision": "bf16", "keep_last": True, "local_steps": 3, "evaluate_every": 2, "method": "SOLO",
+    }),
+    ({"method": "FedProx"}, {"mu": 1.0}),
+    ({"method": "SCAFFOLD"}, {"momentum_factor": False, "niid_bench": True}),
+    ({"method": "FedAvgM"}, {"server_momentum": 0.5, "classical": True}),
+    ({"method": "MOON"}, {"temperature": 0.1, "second_term": "l2"}),
+    ({"method": "MOON", "num_rounds": 3}, {"negatives": 2}),
+    ({"method": "MOON", "num_rounds": 3, "participation": 0.5}, {"random_start": True}),
+    ({"method": "FedProc"}, {
+        "alpha": 0.5, "alpha_schedule": "constant", "alpha_rounds": 7, "first_round_ce": True, "normalise_z": True,
+        "weighted_prototypes": True,
+    }),
+    ({"method": "FedSSC"}, {
+        "num_shared": 2, "min_images": 40, "exclude_own": True, "mu_moon": 2.0, "mu_glob": 0.5, "mu_glob_schedule": "silent",
+        "variant": "other-image",
+    }),
+    ({"method": "FedSSC", "num_rounds": 3}, {"warmup": 0}),
+    ({"method": "FedSSC", "num_rounds": 3, "warmup": 0}, {"mu_glob_end": 0.5}),
+    (FEW_WAYS, {"ways": 4, "stdev": 2, "shots": 12, "draw": "normal", "lam": 0.5, "distance": "l2", "own_start": True}),
+    (FEW_WAYS | {"local_epochs": 5}, {"test_shots": 7}),
+    (FEW_WAYS | {"dataset": "mnist", "shots": 3, "test_shots": 1}, {"heterogeneous": True}),
+    (RESNET, {"pretrained": True}),
+    (DOMAINS, {"per_domain": 128, "balanced_draw": False, "test_per_domain": 50}),
+    ({"method": "FeSEM"}, {"num_clusters": 3}),
+    ({"method": "FedPer"}, {"private": "classifier"}),
+    ({"method": "FedRep"}, {"head_epochs": 2}),
+    ({"method": "FedPLCC"}, {"lam1": 0.1, "lam2": 0.1, "phi": 1.0, "weighted": False, "weighted_mean": True}),
+    (PUBLIC, {  # of equal networks: what is left of their similarity is rounding
+        "public": "digits", "public_size": 64, "public_batch": 32, "public_lr": 0.01, "similarity_weight": 30.0,
+        "similarity_temperature": 0.5,
+    }),
+    ({"method": "FedPrior"}, {"strength": 0.5}),
+]
+# fmt: on
+CHANGES = {name: (base, {name: value}) for base, changes in CHANGES for name, value in changes.items()}
 
 
 @pytest.fixture(scope="module")
@@ -385,7 +284,6 @@ def test_every_setting_and_hyperparameter_is_in_the_table_of_changes():
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
     base, change = CHANGES[name]
-    base = {"method": base} if isinstance(base, str) else base
     key, curves, weights = result(**base)
     other_key, other_curves, other_weights = result(**base | change)
     assert other_key != key

@@ -10,6 +10,7 @@ import traceback
 import nbformat
 import pytest
 
+import fednb
 from fednb import ROOT, papers
 from fednb.experiments import execute, ledger
 from fednb.experiments.settings import SettingsError
@@ -105,21 +106,13 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks):
     assert [file.stem[:3] for file in papers.notebooks()] == [f"{i:02}_" for i in range(len(papers.notebooks()))]
 
 
-def test_without_the_projects_notebooks_those_where_one_works_are_taken(notebooks, tmp_path, monkeypatch):
-    notebooks("07_study", (["export"], "a = 1"))
-    monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    monkeypatch.setattr(papers, "ROOT", tmp_path / "site-packages")
-    monkeypatch.chdir(tmp_path)
-    assert papers.load("study").a == 1
-
-
 def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
     monkeypatch.delenv("FEDNB_RUNS")
     assert ledger.runs_folder() == ROOT / "results" / "runs"
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     assert ledger.runs_folder() == tmp_path / "results" / "runs"
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    monkeypatch.setattr(ledger, "ROOT", tmp_path / "site-packages")  # installed without notebooks
+    monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
     assert execute.environment()["FEDNB_RUNS"] == str(ledger.runs_folder()) == str(tmp_path / "results" / "runs")
 

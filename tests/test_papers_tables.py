@@ -6,46 +6,12 @@ import numpy as np
 import pytest
 from made_up import project, record
 
-from fednb import ROOT, models, reporting
+from fednb import models, reporting
 from fednb.experiments import build, ledger, runner, settings
-from fednb.reporting import plots
-from fednb.reporting.metrics import MEASURES
+from fednb.reporting.metrics import measure
 from fednb.reporting.reported import original
 
-SETS = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "Tiny-Imagenet": "tiny_imagenet", "Tiny-ImageNet": "tiny_imagenet"}
-# MOON, section 4.1; FedProc's table 1 and FedSSC's section V are the same
-USUAL = {
-    "partition": "dirichlet",
-    "beta": 0.5,
-    "num_clients": 10,
-    "participation": 1.0,
-    "local_epochs": 10,
-    "batch_size": 64,
-}
-USUAL |= {"lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "projection_head": True, "num_rounds": 100}
-MOON = {"mu": 1.0, "temperature": 0.5, "negatives": 1, "second_term": "contrastive", "random_start": False}
-FEDPROC = {
-    "alpha": 1.0,
-    "alpha_schedule": "linear",
-    "alpha_rounds": 0,
-    "temperature": 1.0,
-    "first_round_ce": False,
-    "lr": 0.1,
-}
-FEDSSC = {"mu_moon": 5.0, "mu_glob": 1.0, "mu_glob_end": 1e-4, "mu_glob_schedule": "hold", "warmup": 5, "num_shared": 1}
-# what a paper says of a method, and where it says otherwise of a data set
-OWN = {
-    "MOON": (MOON, {"CIFAR-10": {"mu": 5.0}}),
-    "FedProx": ({"mu": 0.001}, {"CIFAR-10": {"mu": 0.01}}),
-    "SOLO": ({"local_epochs": 300, "num_rounds": 1}, {}),
-    "FedProc": (FEDPROC, {"CIFAR-10": {"lr": 0.01}}),
-    "FedSSC": (FEDSSC, {}),
-}
-# FedProto, "Training Setups", "Experimental Details" and tables 2 to 4; Local, printed with 0, trains as long as FedProto
-FEDPROTO = {"partition": "n-way-k-shot", "num_clients": 20, "local_epochs": 1, "batch_size": 8, "lr": 0.01, "momentum": 0.5}
-METHODS = ("Local", "FeSEM", "FedProx", "FedPer", "FedAvg", "FedRep", "FedProto", "FedProto-mh")
-ROUNDS = {"MNIST": (100, 150, 110, 100, 150, 100, 100, 100), "FEMNIST": (120, 200, 300, 250, 300, 200, 120, 120)}
-ROUNDS |= {"CIFAR10": (110, 120, 150, 130, 150, 110, 110, 110)}
+SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 
 
 def test_every_printed_result_stands_beside_a_run_in_the_papers_settings():
@@ -63,50 +29,19 @@ def test_every_printed_result_stands_beside_a_run_in_the_papers_settings():
     for name, table in tables.items():
         if table.printed and name.endswith("-short"):  # and says so
             assert all(cell.deviations for cell in found[name]), name
-            assert all(cell.printed_text for cell in found[name]) or original(table.printed)["", ""]["partial"], name
-
-
-@pytest.mark.parametrize("name", ["moon-1", "fedproc-2", "fedssc-1"])
-def test_settings_are_those_that_the_papers_text_says(name):
-    _, found = project()
-    for cell in found[name]:
-        column = "CIFAR-10" if name == "fedssc-1" else cell.column
-        common, special = OWN.get(cell.label, ({}, {}))
-        said = USUAL | {"dataset": SETS[column], "model": "simple-cnn" if column == "CIFAR-10" else "resnet-50"}
-        if column == "Tiny-Imagenet":  # which FedProc trains as long as the others
-            said |= {"num_rounds": 20}
-        own, said = cell.job.settings.flat(), said | common | special.get(column, {})
-        assert {n: own[n] for n in said} == said, (cell.row, cell.column)
-
-
-def test_fedprotos_settings_are_those_that_the_papers_text_says():
-    tables, found = project()
-    for name in ("fedproto-1", "fedproto-2", "fedproto-3", "fedproto-4"):
-        number = tables[name].printed
-        assert len(found[name]) == len({row for row, _ in original(number) if row}) * 3
-        for cell in found[name]:
-            own, said = cell.job.settings.flat(), original(number)[cell.label, cell.column]["settings"]
-            data, method = said["dataset"], own["method"] + ("-mh" if own["heterogeneous"] else "")
-            rounds = dict(zip(METHODS, ROUNDS[data], strict=True))[method]
-            paper = FEDPROTO | {"stdev": said["stdev"], "ways": int(cell.column[-1]), "shots": 100, "num_rounds": rounds}
-            paper |= {"dataset": data.lower(), "pretrained": True if data == "CIFAR10" else None}
-            paper |= {"lam": 0.1 if data == "CIFAR10" else 1.0} if "FedProto" in method else {}
-            assert {n: own[n] for n in paper} == paper, (cell.row, cell.column)
-            # found by data set, method, stdev and column, not by the row's name
-            assert cell.label == (f"{data}, {method}" if name == "fedproto-1" else f"{method}, stdev {said['stdev']}")
-            assert reporting.printed(number)[cell.label]["rounds"] in (rounds, 0 if method == "Local" else rounds)
+            assert all(cell.place.text for cell in found[name]) or original(table.printed)["", ""]["partial"], name
 
 
 def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
     _, found = project()
 
     def texts(name):
-        return {(cell.row, cell.column): cell.printed_text for cell in found[name]}
+        return {(cell.row, cell.column): cell.place.text for cell in found[name]}
 
     assert [text for (_, column), text in texts("fedssc-1").items()] == ["65.8", "68.6", "69.3"]
     assert list(texts("fedssc-1-rounds").values()) == ["> 100", "61", "41"]
-    assert [texts("fedproc-5")["FedProc", column] for column in list(SETS)[:2]] == ["1.39", "1.13"]
-    assert [texts("moon-2")["SCAFFOLD", f"{column} #rounds"] for column in list(SETS)[:3]] == [
+    assert [texts("fedproc-5")["FedProc", column] for column in SETS[:2]] == ["1.39", "1.13"]
+    assert [texts("moon-2")["SCAFFOLD", f"{column} #rounds"] for column in SETS] == [
         "80",
         "not reached",
         "not reached",
@@ -116,7 +51,7 @@ def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
     assert by_place["FedAvg, stdev 2", "n=3"].printed == original("FedProto Table 2")["FedAvg, stdev 2", "n=3"]["std"]
     numbers = {cell.row: cell.printed for cell in found["fedproto-2-numbers"]}
     assert numbers["FedAvg, stdev 2"] == reporting.printed("FedProto Table 2")["FedAvg, stdev 2"]["numbers sent, thousands"]
-    assert (reporting.anchor("flower-moon", "MOON", 5), reporting.anchor("flower-moon", "FedProx", 100)) == (48.9, 68.5)
+    assert reporting.printed("flower-moon log")["MOON"]["round 5"] == 48.9  # a public re-run
     # FedProto's tables 1 and 2 disagree in one cell
     one, two = (
         {
@@ -152,32 +87,6 @@ def test_names_in_the_printed_tables_are_settings(names_of_settings):
         assert {column for row, column in lines if not row and column} <= {column for row, column in lines if row}
 
 
-def test_runs_are_shared_between_tables():
-    tables, _ = project()
-
-    def runs(name, *methods):
-        return {job.path for job in tables[name].jobs if not methods or job.settings.method in methods}
-
-    assert runs("moon-2") == runs("moon-2-speedup") == runs("moon-11") < runs("moon-1")
-    assert len(runs("moon-9") & runs("moon-1")) == 3 * 2 + 2 * 2  # mu 0 and the best mu
-    assert runs("fedproc-6-half") == runs("fedproc-6") and not runs("fedproc-6-own") & runs("fedproc-6")
-    for method in ("FedAvg", "SCAFFOLD", "FedProx", "MOON"):
-        assert runs("fedproc-3", method) == runs("moon-4", method) and runs("fedproc-6", method) <= runs("moon-3", method)
-    assert runs("fedssc-1", "MOON", "FedAvg") < runs("moon-1", "MOON", "FedAvg")
-    assert runs("digits-fedssc", "MOON", "FedAvg") == runs("digits-moon", "MOON", "FedAvg")
-    assert runs("fedproto-2-std") == runs("fedproto-2") and runs("fedproto-2-prototype") == runs("fedproto-2", "FedProto")
-
-
-def test_tiers_and_seeds():
-    for name, table in project()[0].items():
-        if name.startswith("digits"):
-            assert {(job.settings.dataset, job.tier) for job in table.jobs} == {("digits", "minutes-cpu")}, name
-            assert {job.settings.seed for job in table.jobs} == ({1234, 0, 1} if "fedproto" in name else {0, 1, 2}), name
-        assert {job.tier for job in table.jobs if job.settings.dataset in ("cifar100", "tiny_imagenet")} <= {"hours-gpu"}, (
-            name
-        )
-
-
 # --- what FedProto's tables measure -----------------------------------------------------------------------------------
 
 
@@ -192,7 +101,7 @@ def test_numbers_sent_are_those_counted_by_hand():
     read = {}
     for method in ("FedProto", "FedAvg", "FedPer", "Local"):
         chosen = settings.resolve(known, method=method, **small)
-        read[method] = 1000 * MEASURES["up_numbers"].read(runner.run(chosen, known, workers=1), None)
+        read[method] = 1000 * measure("up_numbers").read(runner.run(chosen, known, workers=1), None)
         parts = build.divide(chosen, build.load_dataset("digits"))[0]
     labels = build.load_dataset("digits").labels.numpy()
     assert read["FedProto"] == pytest.approx(
@@ -206,13 +115,11 @@ def test_numbers_sent_are_those_counted_by_hand():
 def test_read_outs_and_spread_have_curves_of_their_own():
     """Each from its own entry of a record."""
     final = {"accuracy": 1.0, "accuracy/prototype": 2.0, "accuracy/local classes": 3.0, "accuracy_std": 4.0}
-    for measure, value in {"accuracy/prototype": 2.0, "accuracy/local classes": 3.0, "accuracy_std": 4.0}.items():
-        assert MEASURES[measure].read({"final": final}, None) == value
-    assert MEASURES["accuracy/prototype"].read({"final": {"accuracy": 1.0}}, None) is None
+    for name, value in {"accuracy/prototype": 2.0, "accuracy/local classes": 3.0, "accuracy_std": 4.0}.items():
+        assert measure(name).read({"final": final}, None) == value
+    assert measure("accuracy/prototype").read({"final": {"accuracy": 1.0}}, None) is None
     table = project()[0]["fedproto-2-prototype"]
     one = replace(table.jobs[0], path=ledger.path(table.jobs[0].settings))
     record(one, final=final, metrics={"round": [1, 2], "accuracy": [9.0, 1.0], "accuracy/prototype": [8.0, 2.0]})
-    assert plots.points(reporting.cells_of(table))["accuracy"].tolist() == [8.0, 2.0]
-    for name, drawn in (("fedproto-2-std", False), ("fedproto-2-numbers", False), ("fedproto-2-prototype", True)):
-        t = replace(project()[0][name], jobs=project()[0][name].jobs[:1])
-        assert (plots.svg(t, reporting.cells_of(t), ROOT / "nowhere") is not None) == drawn, name
+    (line, *_) = reporting.curves(table, ledger=ledger.load()).lines
+    assert list(line.get_ydata()) == [8.0, 2.0]

@@ -15,8 +15,6 @@ from fednb import partition
 from fednb.experiments import build, settings
 from fednb.partition import PartitionError
 
-CIFAR10_SIZES = [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]
-
 
 def labels_of(num_classes, per_class):
     return np.repeat(np.arange(num_classes), per_class)
@@ -34,24 +32,18 @@ def iid(labels, num_clients=10, seed=0):
     return partition.iid(labels, num_clients, np.random.RandomState(seed))
 
 
-def is_complete(parts, num_samples):
-    return np.array_equal(np.sort(np.concatenate(parts)), np.arange(num_samples))
-
-
 @pytest.mark.parametrize(("num_classes", "per_class", "std"), [(10, 5000, 1165.40), (100, 500, 181.45), (200, 500, 98.85)])
 def test_party_sizes_have_the_std_of_moon_table_6(num_classes, per_class, std):
     parts = dirichlet(labels_of(num_classes, per_class))
     assert np.std([len(p) for p in parts], ddof=0) == pytest.approx(std, abs=0.005)
 
 
-def test_cifar10_party_sizes_are_moons():
-    assert [len(p) for p in dirichlet(labels_of(10, 5000))] == CIFAR10_SIZES
-
-
 @pytest.mark.parametrize(("beta", "empty"), [(0.5, 10), (0.1, 42)])
-def test_cifar10_has_as_many_empty_cells_as_with_moons_code(beta, empty):
+def test_cifar10_parties_are_moons(beta, empty):
     labels = labels_of(10, 5000)
-    assert (partition.class_counts(dirichlet(labels, beta=beta), labels, 10) == 0).sum() == empty
+    counts = partition.class_counts(dirichlet(labels, beta=beta), labels, 10)
+    assert (counts == 0).sum() == empty
+    assert beta != 0.5 or counts.sum(1).tolist() == [5307, 3688, 4435, 5047, 5189, 3803, 5202, 4325, 8078, 4926]
 
 
 @pytest.mark.parametrize("draw", [dirichlet, functools.partial(dirichlet, balance=False), quantity, iid])
@@ -75,24 +67,21 @@ def test_every_image_has_one_client_by_the_seed_and_by_no_other_generator(draw):
         ({"min_size": 101}, "need 1,010 images"),
         ({"beta": 0.0}, "must be positive"),
         ({"beta": float("nan")}, "must be positive"),
-        ({"beta": 1e-300, "max_draws": 5}, "None of 5 Dirichlet draws .* take a larger beta"),
+        ({"beta": 1e-300}, "None of 5 Dirichlet draws .* take a larger beta"),
     ],
 )
-def test_an_impossible_request_says_why(draw, change, reason):
+def test_an_impossible_request_says_why(draw, change, reason, monkeypatch):
+    monkeypatch.setattr(partition, "MAX_DRAWS", 5)
     with pytest.raises(PartitionError, match=reason):
         draw(labels_of(10, 100), **change)
 
 
-def test_dirichlet_shuffles_the_classes_of_a_client():
-    labels = labels_of(10, 100)
-    assert not any(np.array_equal(labels[p], np.sort(labels[p])) for p in dirichlet(labels))
-
-
 def test_a_small_beta_leaves_few_classes_per_client_and_a_large_one_is_nearly_iid():
     labels = labels_of(10, 1000)
-    small, large = (partition.class_counts(dirichlet(labels, beta=b), labels, 10) for b in (0.05, 1000))
-    assert (small >= 20).sum(1).mean() < 4
-    assert abs(large - 100).max() < 30
+    small, large = (dirichlet(labels, beta=b) for b in (0.05, 1000))
+    assert (partition.class_counts(small, labels, 10) >= 20).sum(1).mean() < 4
+    assert abs(partition.class_counts(large, labels, 10) - 100).max() < 30
+    assert not any(np.array_equal(labels[part], np.sort(labels[part])) for part in large)  # its classes are shuffled
 
 
 def test_draws_are_repeated_until_every_client_has_min_size():
@@ -100,10 +89,12 @@ def test_draws_are_repeated_until_every_client_has_min_size():
     assert min(map(len, dirichlet(labels, beta=0.3, min_size=1))) < 120
     parts = dirichlet(labels, beta=0.3, min_size=120)
     assert min(map(len, parts)) >= 120
-    assert is_complete(parts, 2000)
+    assert sorted(np.concatenate(parts)) == list(range(2000))
 
 
-def test_draws_are_bounded():
+def test_draws_are_bounded(monkeypatch):
+    monkeypatch.setattr(partition, "MAX_DRAWS", 7)
+
     class Counting(np.random.RandomState):
         draws = 0
 
@@ -113,7 +104,7 @@ def test_draws_are_bounded():
 
     rng = Counting(0)
     with pytest.raises(PartitionError, match=r"None of 7 Dirichlet draws with beta 0.1 .* at least 100 images"):
-        partition.dirichlet(labels_of(2, 500), 10, 0.1, rng, min_size=100, max_draws=7)
+        partition.dirichlet(labels_of(2, 500), 10, 0.1, rng, min_size=100)
     assert rng.draws == 7 * 2
 
 
@@ -121,11 +112,9 @@ def test_class_counts_and_digest_by_hand():
     labels = np.array([0, 1, 1, 2])
     parts = [np.array([0, 1]), np.array([2, 3])]
     assert partition.class_counts(parts, labels, 4).tolist() == [[1, 1, 0, 0], [0, 1, 1, 0]]
-    digests = {
-        partition.digest(p) for p in (parts, parts[::-1], [np.array([1, 0]), parts[1]], [np.array([0, 1, 2]), parts[1][1:]])
-    }
-    assert len(digests) == 4
-    assert all(len(d) == 16 for d in digests)
+    others = parts[::-1], [np.array([1, 0]), parts[1]], [np.array([0, 1, 2]), parts[1][1:]]
+    digests = {partition.digest(p) for p in (parts, *others)}
+    assert [len(digest) for digest in digests] == [16] * 4
 
 
 # FedProto's sampler
@@ -133,7 +122,6 @@ def test_class_counts_and_digest_by_hand():
 MNIST_TRAIN = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
 MNIST_TEST = [980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009]
 WAYS = [5, 5, 4, 3, 2, 2, 2, 3, 5, 3, 5, 3, 4, 4, 5, 4, 2, 2, 4, 4]
-FIRST_CLASSES = [[0, 1, 4, 7, 9], [0, 1, 2, 6, 8], [0, 3, 6, 8], [0, 5, 7], [7, 9], [1, 2]]
 
 
 def shuffled(sizes, seed=7):
@@ -141,6 +129,7 @@ def shuffled(sizes, seed=7):
 
 
 MNIST = shuffled(MNIST_TRAIN), shuffled(MNIST_TEST)
+LETTERS = labels_of(26, 1000), labels_of(26, 200)
 
 
 def n_way(labels=MNIST, n=3, stdev=2, num_clients=20, seed=1234, **options):
@@ -153,26 +142,19 @@ def are_disjoint(parts):
     return len(np.unique(together)) == len(together)
 
 
-def test_seed_1234_draws_the_clients_of_fedprotos_code():
+def test_seed_1234_draws_the_clients_of_fedprotos_code_also_by_settings_alone():
     parts, test_parts = n_way(mnist=True)
     classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
     assert [len(c) for c in classes] == WAYS
-    assert classes[:6] == FIRST_CLASSES
+    assert classes[:6] == [[0, 1, 4, 7, 9], [0, 1, 2, 6, 8], [0, 3, 6, 8], [0, 5, 7], [7, 9], [1, 2]]
     assert [np.unique(MNIST[1][part]).tolist() for part in test_parts] == classes
+    assert [len(part) for part in test_parts] == [40 * ways for ways in WAYS]
     assert all(part.dtype == np.int64 for part in [*parts, *test_parts])
-
-
-def test_mnist_with_seed_1234_has_these_clients_by_its_settings_alone():
     own = settings.resolve(METHODS, method="FedAvg", dataset="mnist", partition="n-way-k-shot", seed=1234)
     dataset = SimpleNamespace(labels=torch.from_numpy(MNIST[0]), test_labels=torch.from_numpy(MNIST[1]))
-    parts, test_parts, held_out = build.divide(own, dataset)
-    classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
-    assert [len(c) for c in classes] == WAYS
-    assert classes[:6] == FIRST_CLASSES
-    assert [len(part) for part in test_parts] == [40 * ways for ways in WAYS]
-    assert len(held_out) == 0
-    expected = [np.concatenate(found) for found in n_way(mnist=True)]
-    assert all(np.array_equal(np.concatenate(found), e) for found, e in zip((parts, test_parts), expected, strict=True))
+    *divided, held_out = build.divide(own, dataset)
+    assert [partition.digest(found) for found in divided] == [partition.digest(found) for found in (parts, test_parts)]
+    assert held_out == []
     normal, _, _ = build.divide(dataclasses.replace(own, draw="normal"), dataset)
     assert [len(np.unique(MNIST[0][part])) for part in normal] != WAYS
 
@@ -197,7 +179,7 @@ def test_the_mean_number_of_classes_is_not_n_when_a_bound_cuts(stdev, means):
 
 def test_client_i_has_block_i_of_its_classes():
     """Against a literal loop over a data set sorted by class, where position and index are the same."""
-    labels = np.repeat(np.arange(10), 2500), np.repeat(np.arange(10), 400)
+    labels = labels_of(10, 2500), labels_of(10, 400)
     parts, test_parts = n_way(labels)
     shots = partition.class_counts(parts, labels[0], 10).max(1)
     for i, (part, test_part) in enumerate(zip(parts, test_parts, strict=True)):
@@ -210,72 +192,50 @@ def test_client_i_has_block_i_of_its_classes():
 
 
 def test_other_sets_draw_k_from_the_longer_range_and_test_on_15_images():
-    k_mnist, k_other = (
-        {
-            int(v)
-            for seed in range(20)
-            for v in partition.class_counts(n_way(seed=seed, stdev=3, mnist=m)[0], MNIST[0], 10).max(1)
-        }
-        for m in (True, False)
-    )
-    assert (min(k_mnist), max(k_mnist)) == (98, 101)
-    assert (min(k_other), max(k_other)) == (98, 103)
+    for mnist, least, most in ((True, 98, 101), (False, 98, 103)):
+        draws = [n_way(seed=seed, stdev=3, mnist=mnist)[0] for seed in range(20)]
+        shots = np.concatenate([partition.class_counts(parts, MNIST[0], 10).max(1) for parts in draws])
+        assert (shots.min(), shots.max()) == (least, most)
     assert set(partition.class_counts(n_way()[1], MNIST[1], 10).ravel()) == {0, 15}
     assert set(partition.class_counts(n_way(mnist=True, test_shots=7)[1], MNIST[1], 10).ravel()) == {0, 7}
 
 
-def test_the_order_of_the_images_within_a_class_is_that_of_the_data_set():
-    parts, _ = n_way(mnist=True)
-    of_class = np.flatnonzero(MNIST[0] == 0)
-    assert parts[2][MNIST[0][parts[2]] == 0].tolist() == of_class[220 : 220 + 99].tolist()
-
-
 def test_the_standard_deviation_read_literally():
-    draws = [partition.class_counts(n_way(n=5, stdev=1, seed=s, draw="normal")[0], MNIST[0], 10) for s in range(60)]
-    ways = np.concatenate([(c > 0).sum(1) for c in draws])
-    shots = np.concatenate([c.max(1) for c in draws])
+    def counts(n, stdev, number):
+        draws = [n_way(n=n, stdev=stdev, seed=seed, draw="normal")[0] for seed in range(number)]
+        return np.concatenate([partition.class_counts(parts, MNIST[0], 10) for parts in draws])
+
+    found = counts(5, 1, 60)
+    ways, shots, wide = (found > 0).sum(1), found.max(1), (counts(3, 9, 10) > 0).sum(1)
     assert ways.mean() == pytest.approx(5, abs=0.1)
     assert ways.std() == pytest.approx(np.sqrt(1 + 1 / 12), abs=0.1)  # rounding adds 1/12
     assert shots.mean() == pytest.approx(100, abs=0.1)
-    wide = np.concatenate(
-        [(partition.class_counts(n_way(stdev=9, seed=s, draw="normal")[0], MNIST[0], 10) > 0).sum(1) for s in range(10)]
-    )
     assert (wide.min(), wide.max()) == (2, 10)  # clipped; the code's draw never reaches all ten
 
 
 @pytest.mark.parametrize(
     ("n", "stdev", "options"),
-    [
-        (3, 2, {}),
-        (3, 1, {}),
-        (4, 1, {}),
-        (5, 2, {}),
-        (4, 2, {"k": 90, "train_shots_max": 100}),
-        (3, 2, {"mnist": True, "test_shots": 20}),
-    ],
+    [(3, 1, {}), (5, 2, {}), (4, 2, {"k": 90, "train_shots_max": 100}), (3, 2, {"mnist": True, "test_shots": 20})],
 )
 def test_emnist_letters_suffice_because_blocks_are_counted_among_the_holders(n, stdev, options):
-    letters = np.repeat(np.arange(26), 1000), np.repeat(np.arange(26), 200)
-    parts, test_parts = n_way(letters, n=n, stdev=stdev, **options)
-    assert are_disjoint(parts)
-    assert are_disjoint(test_parts)
-    counts, test_counts = (partition.class_counts(p, y, 26) for p, y in zip((parts, test_parts), letters, strict=True))
+    divided = n_way(LETTERS, n=n, stdev=stdev, **options)
+    assert all(map(are_disjoint, divided))
+    counts, test_counts = (partition.class_counts(*pair, 26) for pair in zip(divided, LETTERS, strict=True))
     assert np.array_equal(counts > 0, test_counts == options.get("test_shots", 15))
     assert abs(counts[counts > 0] - options.get("k", 100)).max() <= stdev
 
 
 def test_a_letter_with_ten_holders_has_too_few_images_for_k_100():
-    letters = np.repeat(np.arange(26), 1000), np.repeat(np.arange(26), 200)
-    with pytest.raises(
-        PartitionError, match=r"1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
-    ):
-        n_way(letters, n=4, stdev=2)
+    told = r"1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
+    with pytest.raises(PartitionError, match=told):
+        n_way(LETTERS, n=4, stdev=2)
 
 
 def test_only_the_classes_that_are_too_small_are_renumbered():
-    sizes = [2500] * 9 + [700]
-    labels = np.repeat(np.arange(10), sizes), np.repeat(np.arange(10), 400)
-    large = np.repeat(np.arange(10), 2500), labels[1]
+    labels, large = (
+        (np.repeat(np.arange(10), [2500] * 9 + [700]), labels_of(10, 400)),
+        (labels_of(10, 2500), labels_of(10, 400)),
+    )
     small_parts, large_parts = n_way(labels)[0], n_way(large)[0]
     holders = [i for i, part in enumerate(large_parts) if 9 in large[0][part]]
     assert len(holders) > 1 and holders[-1] > 6
@@ -323,3 +283,25 @@ def test_an_impossible_sampler_says_why_and_what_to_do(change, reason):
     with pytest.raises(PartitionError, match=reason) as caught:
         n_way(**change)
     assert "\n" not in str(caught.value)
+
+
+def test_a_client_has_one_domain_and_equal_classes():
+    rng = np.random.default_rng(0)
+    labels, groups = rng.integers(0, 10, 5000), rng.integers(0, 3, 5000)
+    parts, again, other = (partition.by_domain(labels, groups, 304, np.random.default_rng(seed)) for seed in (1, 1, 2))
+    for d, part in enumerate(parts):
+        assert part.dtype == np.int64 and len(part) == 304 and (np.diff(part) > 0).all()
+        assert (groups[part] == d).all() and set(np.bincount(labels[part], minlength=10)) == {30, 31}
+    assert partition.digest(parts) == partition.digest(again) != partition.digest(other)
+    with_one_more = [np.bincount(labels[p], minlength=10).argsort()[-4:].tolist() for p in (*parts, *other)]
+    assert len({tuple(sorted(classes)) for classes in with_one_more}) > 1  # not always the first classes
+
+
+def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classes():
+    labels = np.repeat([0, 1, 2], [100, 5, 100])
+    drawn = [partition.by_domain(labels, 0 * labels, 60, np.random.default_rng(0), balanced=b)[0] for b in (True, False)]
+    assert np.bincount(labels[drawn[0]])[1] == 5 > np.bincount(labels[drawn[1]])[1]
+    assert len(partition.by_domain(labels, 0 * labels, 300, np.random.default_rng(0))[0]) == 205  # it has no more
+    for groups, per_domain, message in (([0, 0], 0, "must be at least 1"), ([0, 2], 1, "Domain 1 has no training images")):
+        with pytest.raises(PartitionError, match=message):
+            partition.by_domain(np.array([0, 0]), np.array(groups), per_domain, np.random.default_rng(0))

@@ -1,58 +1,54 @@
-"""Assignments from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise): nbgrader's sources.
-
-In an assignment of exercises the cells marked as solutions are the student's, and the asserts below them the checks. In an
-implementation the functions of the ``export`` cells lose their bodies instead, each for a point, which the next cell that
-asserts something grades. A cell also tagged ``given`` keeps its bodies.
-"""
+"""Hand-outs from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise), and what students call."""
 
 from __future__ import annotations
 
-import ast
 import copy
+import os
 import re
 import shutil
 import warnings
+import zlib
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import nbformat
-from jinja2 import Template
+import numpy as np
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
-from fednb.course.tools import FOLDER, CourseError, course_folder, nbgrader
 
-KINDS = ("exercises", "implementation")
+FOLDER = Path("course")  # nbgrader's course folder: source, release, submitted, autograded, feedback, gradebook
+LARGEST = 20 << 20  # bytes of a notebook
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are executed when a notebook is graded
-ASSERT = re.compile(r"(?m)^\s*assert ")
-SKIP = "skip-execution"  # the tag by which nbclient leaves a cell out
-SOLVED = "Solutions stand between the markers; in the course version of this notebook they are taken out. "
-EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), (?:(\d+) minutes|[\w ]+), ([\d +]+) points?[^)]*\)\.")
+EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), [\w ]+, ([\d +]+) points?[^)]*\)\.")
+STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
+ANSWER = "*Your answer here.*"
+TEMPLATES = Path(__file__).parent / "templates"
 
 
-@dataclass
-class Exercise:
-    """What an exercise's heading says, and its cells."""
+class CourseError(Exception):
+    """A request that cannot be met; the message says what is missing."""
 
-    number: int
-    level: str
-    minutes: int | None  # None if its time is given in words
-    points: list[int]
-    heading: NotebookNode
-    cells: list[NotebookNode] = field(default_factory=list)
 
-    def parts(self) -> list[tuple[str, NotebookNode]]:
-        """The cells that matter, as pairs of what they are (solution, check, answer) and the cell."""
-        found: list[tuple[str, NotebookNode]] = []
-        for cell in self.cells:
-            if "BEGIN SOLUTION" in cell.source:
-                found.append(("solution" if cell.cell_type == "code" else "answer", cell))
-            elif cell.cell_type == "code" and ASSERT.search(cell.source) and any(kind == "solution" for kind, _ in found):
-                found.append(("check", cell))
-        return found
+def read(path: Path) -> NotebookNode:
+    if path.stat().st_size > LARGEST:
+        raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB")
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
+            nb = nbformat.read(path, as_version=4)
+        assert isinstance(nb.metadata, dict) and all(isinstance(cell.get("metadata", {}), dict) for cell in nb.cells)
+        assert all(isinstance(cell.source + cell.cell_type, str) for cell in nb.cells)
+        return nb
+    except Exception as error:  # nbformat lets many kinds through
+        said = str(error).partition("\n")[0][:120]
+        raise CourseError(f"{path.name} cannot be read as a notebook ({type(error).__name__}: {said}).") from error
+
+
+def grade_id(cell: NotebookNode) -> str:
+    """The name by which nbgrader knows a cell, or nothing; whatever a student's file may hold there."""
+    marks = cell.get("metadata", {}).get("nbgrader")
+    return str(marks.get("grade_id", "")) if isinstance(marks, dict) else ""
 
 
 def apart(nb: NotebookNode) -> None:
@@ -69,201 +65,82 @@ def apart(nb: NotebookNode) -> None:
     nb.cells = cells
 
 
-def exercises(nb: NotebookNode) -> list[Exercise]:
-    """The exercises of a solved notebook, in order; each begins a cell."""
-    found: list[Exercise] = []
-    inside = False
+def exercises(nb: NotebookNode) -> list[tuple[re.Match, list[tuple[str, NotebookNode]]]]:
+    """What headings of exercises say (number, level, points), and what their cells are (solution, check, answer)."""
+    found, inside = [], False
     for cell in nb.cells:
-        heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
-        if heading:
-            number, level, minutes, points = heading.groups()
-            found.append(Exercise(int(number), level, minutes and int(minutes), [int(p) for p in points.split("+")], cell))
+        text = cell.cell_type == "markdown"
+        if text and (heading := EXERCISE.match(cell.source)):
+            found.append((heading, []))
             inside = True
-        elif cell.cell_type == "markdown" and cell.source.startswith("## "):
+        elif text and cell.source.startswith("## "):
             inside = False
-        elif inside:
-            found[-1].cells.append(cell)
-        elif "BEGIN SOLUTION" in cell.source:
-            raise CourseError(f"A solution stands outside of every exercise: {cell.source[:60]!r}.")
-    for one in found:
-        graded = [kind for kind, _ in one.parts() if kind != "solution"]
-        if len(graded) != len(one.points):
-            raise CourseError(
-                f"Exercise {one.number} has {len(graded)} checks and answers, and {len(one.points)} numbers of points: "
-                f"write one number for each, as in (easy, 10 minutes, 1 + 2 points)."
-            )
-    return found
-
-
-def _mark(cell: NotebookNode, name: str, *, grade: bool = False, solution: bool = False, points: int = 0) -> None:
-    """Give a cell nbgrader's metadata; one that is neither graded nor the student's is put back when it was changed."""
-    cell.metadata["nbgrader"] = {
-        "schema_version": 3,
-        "grade_id": name,
-        "grade": grade,
-        "solution": solution,
-        "locked": not solution,
-        "task": False,
-        "cell_type": cell.cell_type,
-    } | ({"points": points} if grade else {})
-    if (grade or solution) and cell.cell_type == "code":
-        cell.outputs, cell.execution_count = [], None
-
-
-def blank(source: str) -> tuple[str, int]:
-    """Put nbgrader's markers around the bodies of all functions but ``__these__``; and how many there are."""
-    lines, bodies = source.splitlines(), []
-
-    def visit(node: ast.AST) -> None:
-        for child in ast.iter_child_nodes(node):
-            if not isinstance(child, ast.FunctionDef):
-                visit(child)
-            elif not re.fullmatch(r"__\w+__", child.name):
-                bodies.append(child.body[1:] if ast.get_docstring(child) else child.body)
-
-    visit(ast.parse(source))
-    bodies = [body for body in bodies if body and body[0].lineno > 1]
-    for body in reversed(bodies):
-        first, last = body[0].lineno - 1, body[-1].end_lineno
-        indent = " " * body[0].col_offset
-        while lines[first - 1].strip().startswith("#"):
-            first -= 1
-        lines[first:last] = [f"{indent}### BEGIN SOLUTION", *lines[first:last], f"{indent}### END SOLUTION"]
-    return "\n".join(lines), len(bodies)
-
-
-def solution_lines(source: str) -> set[str]:
-    """The lines of a cell that stand between the markers."""
-    found, inside = set(), False
-    for line in source.splitlines():
-        if "BEGIN SOLUTION" in line or "END SOLUTION" in line:
-            inside = "BEGIN" in line
-        elif inside and re.search(r"\w", line):
-            found.add(line.strip())
-    return found
-
-
-def _text(of: str, **values: object) -> str:
-    return Template((Path(__file__).parent / "templates" / of).read_text(encoding="utf-8")).render(**values)
-
-
-def _exercises_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
-    """Mark the exercises, and put a cell before them that gets ready; the points, and a line on what there is to do."""
-    found = exercises(nb)
+        elif inside and "BEGIN SOLUTION" in cell.source:  # nbgrader complains of others
+            found[-1][1].append(("answer" if text else "solution", cell))
+        elif inside and not text and re.search(r"(?m)^\s*assert ", cell.source) and "solution" in dict(found[-1][1]):
+            found[-1][1].append(("check", cell))
+    for heading, parts in found:
+        graded, points = sum(kind != "solution" for kind, _ in parts), len(heading[3].split("+"))
+        if graded != points:
+            raise CourseError(f"Exercise {heading[1]} has {graded} checks and answers, but {points} numbers of points.")
     if not found:
         raise CourseError('There is no exercise: a text cell with a line "**Exercise 1** (easy, 10 minutes, 2 points). …"')
-    for one in found:
-        numbers, points = Counter(), iter(one.points)
-        for kind, cell in one.parts():
-            numbers[kind] += 1
-            name = f"exercise-{one.number}" + ("" if kind == "solution" else f"-{kind}")
-            name += f"-{numbers[kind]}" if numbers[kind] > 1 else ""
-            graded = kind != "solution"
-            _mark(cell, name, grade=graded, solution=kind != "check", points=next(points) if graded else 0)
-    minutes = sum(one.minutes or 0 for one in found)
-    longer = [str(one.number) for one in found if one.minutes is None]
-    time = f"about {minutes} minutes" + (f", and longer for exercise {' and '.join(longer)}" if longer else "")
-    first = next(i for i, cell in enumerate(nb.cells) if cell is found[0].heading)
-    section = next((i for i in range(first, 0, -1) if re.match(r"## [^\n]*Exercises", nb.cells[i].source)), first)
-    nb.cells.insert(section + 1, new_code_cell(_text("ready.j2", file=file), id="course-ready"))
-    return sum(sum(one.points) for one in found), f"{len(found)} exercises at the end, {time}"
+    return found
 
 
-def _implementation_kind(nb: NotebookNode, file: str) -> tuple[int, str]:
-    """Mark the functions of the export cells and their checks; leave out the exercises."""
-    done = {id(cell) for one in exercises(nb) for cell in (one.heading, *one.cells)}
-    nb.cells = [c for c in nb.cells if id(c) not in done]
-    for cell in nb.cells:  # the text refers to them
-        if heading := re.match(r"## [^\n]*Exercises", cell.source):
-            cell.source = f"{heading[0]}\n\nThe exercises are a hand-out of their own."
-    waiting, total, parts, last = 0, 0, 0, None
-    for cell in [c for c in nb.cells if c.cell_type == "code"]:
-        tags = cell.metadata.get("tags", [])
-        if "export" in tags:
-            if "given" not in tags:
-                cell.source, number = blank(cell.source)
-                if number:
-                    parts += 1
-                    waiting, last = waiting + number, cell
-                    _mark(cell, f"part-{parts}", solution=True)
-            elif waiting or re.search(r"(?m)^METHODS\b", cell.source):
-                last = cell
-        elif waiting and ASSERT.search(cell.source):
-            _mark(cell, f"part-{parts}-check", grade=True, points=waiting)
-            total, waiting, last = total + waiting, 0, cell
-    if last is None:
-        raise CourseError("No cell is tagged export, so there is nothing to implement.")
-    total += waiting  # of functions that only the whole checks
-    whole = new_code_cell(_text("whole_check.j2", name=file.removesuffix(".ipynb")), id="whole-check")
-    _mark(whole, "whole-check", grade=True, points=total)
-    nb.cells.insert(nb.cells.index(last) + 1, whole)
-    secret = set().union(*(solution_lines(c.source) for c in nb.cells))
-    for cell in nb.cells:  # a variant that repeats what is asked for would give it away
-        shown = {line.strip() for line in cell.source.splitlines()}
-        if cell.cell_type == "code" and "nbgrader" not in cell.metadata and any(len(s) > 30 for s in shown & secret):
-            cell.source, cell.outputs, cell.execution_count = "# This cell repeats parts of the solution.", [], None
-    cells = "1 cell" if parts == 1 else f"{parts} cells"
-    return 2 * total - waiting, f"{cells} to implement: the bodies of {total} functions are yours"
+def mark(cell: NotebookNode, name: str, *, points: int | None = None, solution: bool = False) -> None:
+    """Give a cell nbgrader's metadata; one that is neither graded nor the student's is put back when it was changed."""
+    marks = {"grade": points is not None, "solution": solution, "locked": not solution, "task": False}
+    marks |= {} if points is None else {"points": points}
+    cell.metadata["nbgrader"] = {"schema_version": 3, "grade_id": name, "cell_type": cell.cell_type, **marks}
 
 
-def source(name: str, kind: str = "exercises") -> NotebookNode:
+def source(name: str) -> NotebookNode:
     """nbgrader's source of an assignment: the solved notebook with nbgrader's metadata, and a note at the top."""
-    if kind not in KINDS:
-        raise CourseError(f"There is no kind of assignment {kind!r}; there are: {', '.join(KINDS)}.")
     path = papers.path(name)
     nb = read(path)
-    stem = path.stem
-    try:
-        apart(nb)
-        points, what = (_exercises_kind if kind == "exercises" else _implementation_kind)(nb, path.name)
-    except CourseError as error:
-        raise CourseError(f"{path.name}: {error}") from error
+    apart(nb)
+    found = exercises(nb)
+    for heading, parts in found:
+        count, points = Counter(), map(int, heading[3].split("+"))
+        for kind, cell in parts:
+            count[kind] += 1
+            called = f"exercise-{heading[1]}" + ("" if kind == "solution" else f"-{kind}")
+            called += f"-{count[kind]}" if count[kind] > 1 else ""
+            mark(cell, called, points=None if kind == "solution" else next(points), solution=kind != "check")
+            cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
+            if cell.cell_type == "code":
+                cell.outputs, cell.execution_count = [], None
+    first = next(i for i, cell in enumerate(nb.cells) if cell.cell_type == "markdown" and EXERCISE.match(cell.source))
+    ready = (TEMPLATES / "ready.py").read_text(encoding="utf-8").strip()
+    nb.cells.insert(first, new_code_cell(ready.format(file=path.name), id="course-ready"))
     for cell in nb.cells:
-        tags = cell.metadata.get("tags", [])
-        cell.source = cell.source.replace(SOLVED, "")
-        if cell.cell_type != "code" or "nbgrader" in cell.metadata:
-            continue
-        if BUILT_ON & set(tags):
-            _mark(cell, cell.id)
-        else:
-            cell.metadata["tags"] = [*tags, SKIP]
-    nb.metadata["fednb"] = {"assignment": f"{stem}-{kind}", "cells": ids(nb)}
-    note = _text("note.md.j2", assignment=f"{stem}-{kind}", file=path.name, what=what, points=points, kind=kind)
+        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
+            tags = cell.metadata.get("tags", [])
+            if BUILT_ON & set(tags):
+                mark(cell, cell.id)
+            else:
+                cell.metadata["tags"] = [*tags, "skip-execution"]  # nbclient leaves it out
+    nb.metadata["fednb"] = {"assignment": path.stem, "cells": list(filter(None, map(grade_id, nb.cells)))}
+    points = sum(int(number) for heading, _ in found for number in heading[3].split("+"))
+    note = (TEMPLATES / "note.md").read_text(encoding="utf-8")
+    note = note.format(assignment=path.stem, file=path.name, number=len(found), points=points)
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
 
 
-def ids(nb: NotebookNode) -> list[str]:
-    return [cell.metadata["nbgrader"]["grade_id"] for cell in nb.cells if cell.metadata.get("nbgrader", {}).get("grade_id")]
-
-
-def read(path: Path) -> NotebookNode:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
-            nb = nbformat.read(path, as_version=4)
-        assert isinstance(nb.cells, list) and all(isinstance(cell.source, str) for cell in nb.cells)
-        return nb
-    except Exception as error:  # nbformat lets many kinds through
-        said = str(error).partition("\n")[0][:120]
-        raise CourseError(f"{path.name} cannot be read as a notebook ({type(error).__name__}: {said}).") from error
-
-
-def parts(assignment: str) -> tuple[str, str]:
-    name, _, kind = assignment.rpartition("-")
-    if kind not in KINDS:
-        raise CourseError(f"An assignment is called NOTEBOOK-KIND, for instance 01_moon-exercises; {assignment!r} is not.")
-    return papers.path(name).stem, kind
-
-
-def release(name: str, kind: str = "exercises", folder: Path = FOLDER) -> Path:
+def release(name: str) -> Path:
     """Write the students' version of a notebook and return its path; what it imports and its sweep file lie beside it."""
-    nb, folder = source(name, kind), course_folder(folder)
-    original, assignment = papers.path(name), nb.metadata["fednb"]["assignment"]
-    place, released = folder / "source" / assignment, folder / "release" / assignment
+    from fednb.course import grading
+    from fednb.experiments import execute
+
+    nb, original = source(name), papers.path(name)
+    place, released = (FOLDER.absolute() / step / original.stem for step in ("source", "release"))
     place.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, place / original.name)
-    nbgrader(folder, assignment, "GenerateAssignment")
-    bare(released, _imported(original.stem))
+    grading.take("generate_assignment", original.stem)
+    for other in imported(original):
+        nbformat.write(execute.reduced(other.stem), released / other.name)
     sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
     if sweep.exists():  # a model for the students' own
         (released / "sweeps").mkdir(exist_ok=True)
@@ -271,27 +148,61 @@ def release(name: str, kind: str = "exercises", folder: Path = FOLDER) -> Path:
     return released / original.name
 
 
-def bare(folder: Path, names: Iterable[str]) -> None:
-    """Write notebooks with nothing in them but what others import."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name in names:
-        nb = read(papers.path(name))
-        nb.cells = [cell for cell in nb.cells if {"export", "parameters"} & set(cell.metadata.get("tags", []))]
-        for cell in nb.cells:
-            cell.outputs, cell.execution_count = [], None
-        nbformat.write(nb, folder / papers.path(name).name)
+def imported(notebook: Path) -> set[Path]:
+    """The notebooks from which the cells that are executed import, and so on."""
+    cells = (cell.source for cell in read(notebook).cells if BUILT_ON & set(cell.metadata.get("tags", [])))
+    names = re.findall(r"(?m)^from fednb\.papers\.(\w+) import", "\n".join(cells))
+    return set().union(*({papers.path(name), *imported(papers.path(name))} for name in names))
 
 
-def gives_away(name: str, kind: str) -> list[str]:
-    """The notebooks whose methods a hand-out shows in full: what it imports, and in exercises its own."""
-    return sorted({*_imported(name), *([papers.path(name).stem] if kind == "exercises" else [])})
+def draws(purpose: str) -> np.random.Generator:
+    """The generator of hidden inputs: other draws for each student, the same ones whenever a student is graded."""
+    return np.random.default_rng([int(os.environ.get("FEDNB_STUDENT_SEED", 0)), zlib.crc32(purpose.encode())])
 
 
-def _imported(name: str) -> set[str]:
-    """The notebooks from which a notebook imports, and so on."""
-    found: set[str] = set()
-    for cell in read(papers.path(name)).cells:
-        if BUILT_ON & set(cell.metadata.get("tags", [])):
-            for other in re.findall(r"(?m)^from fednb\.papers\.(\w+) import", cell.source):
-                found |= {papers.path(other).stem, *_imported(other)}
+def prepare(path: str | Path) -> None:
+    """Execute what the exercises of a hand-out build on, in the kernel that calls it."""
+    from IPython import get_ipython
+    from IPython.utils.capture import capture_output
+
+    marked = [cell for cell in read(Path(path)).cells if cell.cell_type == "code" and grade_id(cell)]
+    sources = [cell.source for cell in marked if not (cell.metadata.nbgrader["solution"] or cell.metadata.nbgrader["grade"])]
+    for source in sources:
+        with capture_output():
+            get_ipython().run_cell(source).raise_error()
+    print(f"{len(sources)} cells executed: the exercises can begin.")
+
+
+def check(path: Path) -> dict[str, str]:
+    """Run the visible checks of a student's notebook: what is wrong, or nothing, by check and by cell that was changed."""
+    from fednb.course import grading
+
+    nb, told = read(path), {}
+    if "assignment" not in nb.metadata.get("fednb", {}):
+        raise CourseError(f"{path.name} is not a hand-out: its metadata names no assignment. Start from the file you got.")
+    grading.run(nb, str(path.absolute().parent))
+    wrong, cells = errors(nb), {grade_id(cell): cell for cell in nb.cells}
+    for name in nb.metadata["fednb"]["cells"]:
+        marks = cells[name].metadata["nbgrader"] if name in cells else {}
+        if not marks:
+            told[name] = "the cell is missing: put it back"
+        elif marks["locked"] and grading.compute_checksum(cells[name]) != marks["checksum"]:
+            told[name] = "the cell was changed, and will be put back for grading: put it back yourself first"
+        elif marks["grade"]:
+            told[name] = "no answer yet" if cells[name].source.strip() == ANSWER else wrong.get(name, "")
+    return told
+
+
+def errors(nb: NotebookNode) -> dict[str, str]:
+    """What went wrong in an executed notebook, by name of a cell; its solution's own error stands for that of a check."""
+    found, cause = {}, ""
+    for cell in filter(grade_id, nb.cells):
+        said = [f"{o.ename}: {o.evalue}".partition("\n")[0] for o in cell.get("outputs", []) if o.output_type == "error"]
+        error = said[-1][:200] if said else ""
+        if cell.metadata["nbgrader"]["solution"]:
+            cause = "not done yet" if STUB.splitlines()[-1] in cell.source else error
+        elif error:
+            found[grade_id(cell)] = cause or error
+        if cell.metadata["nbgrader"]["grade"]:
+            cause = ""
     return found

@@ -61,9 +61,7 @@ def _rotate(x: Tensor, degrees: Tensor) -> Tensor:
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
     rows, columns = x.shape[1:3]
     # the output pixel at (u, v) shows the input at the position turned back; u and v are in units of half a side
-    theta = torch.stack(
-        [torch.stack([cos, -sin * rows / columns, zero], 1), torch.stack([sin * columns / rows, cos, zero], 1)], 1
-    )
+    theta = torch.stack([cos, -sin * rows / columns, zero, sin * columns / rows, cos, zero], 1).view(-1, 2, 3)
     pixels = x.permute(0, 3, 1, 2).float()
     grid = F.affine_grid(theta, list(pixels.shape), align_corners=False)
     turned = F.grid_sample(pixels, grid, mode="nearest", padding_mode="zeros", align_corners=False)

@@ -3,66 +3,33 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
 from fednb import ROOT
-from fednb.data.dataset import Augmentation, DataError
-
-OWN_FOLDER = "folder:"  # how the name of a set begins that is somebody's own images
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is published about a set, or was found out about one's own."""
-
-    name: str
-    title: str
-    shape: tuple[int, int, int]  # C, H, W
-    sizes: tuple[int, int] = (0, 0)  # training and test images
-    at_most: bool = False  # these are bounds; the true sizes are unknown
-    domains: Mapping[str, tuple[int, int] | None] = field(default_factory=dict)  # sizes of each; None: unknown
-    num_classes: int = 0
-    classes: tuple[str, ...] = ()  # where a tree must use the official names
-    mean: tuple[float, ...] = ()  # empty: to be measured
-    std: tuple[float, ...] = ()
-    augmentation: Augmentation = field(default_factory=Augmentation)
-    folders: tuple[str, ...] = ()  # one of which holds the official files
-    files: tuple[str, ...] = ()
-    also: tuple[str, ...] = ()  # other names that its folder, zip files and file of arrays may have
-    page: str = ""  # for people who download by hand
-    by_hand: str = ""  # what to get and where to put it, where no command can fetch it
-    torchvision: tuple[Mapping[str, Any], ...] = ()  # options with which torchvision fetches and reads it, in its parts
-    md5: str = ""  # of the archive that `page` is, where known
-    fingerprint: str = ""  # of the complete set, where known
-    test_split: str = "test"  # taken where a tree has both `test` and `val`
-    first_label: int = 0  # from which the official labels count
-    jpeg: bool = False  # so the images are published
-    resized: bool = False  # images of any size are accepted, and brought to `shape`
-    shorter_side: int | None = None  # of all published images, in pixels; None: it varies
-    stand_in: str = ""  # for what; goes into the note of the data set
-    remark: str = ""  # what has to be known of the complete set
-    own: bool = False  # somebody's own, of which nothing is published
-
-
-def _facts(name: str, told: dict[str, Any]) -> Facts:
-    classes = tuple(told.get("classes", "").split())
-    values = {"num_classes": len(classes)} | told | {"classes": classes}
-    values["augmentation"] = Augmentation(**told.get("augmentation", {}))
-    values["domains"] = {domain: sizes and tuple(sizes) for domain, sizes in told.get("domains", {}).items()}
-    return Facts(name, **{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
-
+from fednb.data.dataset import DataError
 
 _TOLD = yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
-FACTS = {name: _facts(name, told) for name, told in _TOLD.items()}  # `register` adds to them
+_DEFAULTS = _TOLD.pop("defaults")
+
+
+class Facts(SimpleNamespace):
+    """What is published about a set, or was found out about one's own: the fields that ``catalog.yaml`` begins with."""
+
+    def __init__(self, name: str, **told: Any) -> None:
+        super().__init__(**{"name": name} | _DEFAULTS | told)
+        self.num_classes = self.num_classes or len(self.classes)
+
+
+FACTS = {name: Facts(name, **told) for name, told in _TOLD.items()}  # `register` adds to them
 NAMES = tuple(FACTS)
 EMBEDDED = ("digits", "digits5_mini")  # made of what is installed
-DIGITS5 = ("mnist", "usps", "svhn", "synthdigits", "mnistm")  # the sets that make the domains of Digit-5, in their order
+OWN_FOLDER = "folder:"  # how the name of a set begins that is somebody's own images
 
 
 def data_folder(root: Path | str | None = None) -> Path:
@@ -92,3 +59,16 @@ def num_images(name: str) -> int:
     """Training images of a set, as published or of one's own, without loading it."""
     facts = facts_of(name)
     return sum(sizes[0] for sizes in facts.domains.values() if sizes) or facts.sizes[0]
+
+
+def recorded_name(name: str) -> str:
+    """How records call a set; one's own folder by the end of its path and by its fingerprint, wherever it lies."""
+    return _own_name(name, data_folder()) if str(name).startswith(OWN_FOLDER) else name
+
+
+@functools.cache
+def _own_name(name: str, root: Path) -> str:
+    from fednb.data.loading import load  # slow to import
+
+    found = load(name, root)
+    return f"{found.name}#{found.fingerprint[:8]}"

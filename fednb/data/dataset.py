@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +15,12 @@ if TYPE_CHECKING:
 
 class DataError(Exception):
     """What is wrong with the data and what to do about it, in one sentence for people."""
+
+
+def check(good: Any, message: str, error: type[Exception] = DataError) -> None:
+    """Raise the error with this message, unless all is good."""
+    if not good:
+        raise error(message)
 
 
 @dataclass(frozen=True)
@@ -56,26 +63,25 @@ class Dataset:
 
     def __repr__(self) -> str:
         """Say in one line what it holds."""
-        size = "x".join(str(n) for n in self.images.shape[1:])
+        size = "x".join(map(str, self.images.shape[1:]))
         more = "; ".join(filter(None, (self.note, self.remark)))
         images = f"{len(self.images):,} training and {len(self.test_images):,} test images"
         told = f"{images}, {size}, {self.num_classes} classes, fingerprint {self.fingerprint}, source: {self.source}"
         return f"{self.name}: {told}" + (f" ({more})" if more else "")
 
 
-class Content(NamedTuple):
-    """What readers return and the cache keeps: arrays as in `Dataset`, and what the files tell for its note and remark."""
+Content = dict[str, Any]
 
-    images: np.ndarray
-    labels: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
-    classes: tuple[str, ...]
-    train_groups: np.ndarray | None = None
-    test_groups: np.ndarray | None = None
-    notes: tuple[str, ...] = ()
-    remarks: tuple[str, ...] = ()
-    fingerprint: str = ""
+
+def content(train: Sequence, test: Sequence, classes: Sequence[str], notes: Any = (), remarks: Any = ()) -> Content:
+    """What readers return and the cache keeps: images, labels and groups of both splits as in `Dataset`, and what is told.
+
+    Groups may be left out where there is one domain; ``notes`` and ``remarks`` are what the files tell for those of the set.
+    """
+    arrays = [*train[:2], *test[:2]]
+    arrays += [split[2] if len(split) > 2 else np.zeros(len(split[1]), np.int64) for split in (train, test)]
+    names = ("images", "labels", "test_images", "test_labels", "train_groups", "test_groups")
+    return dict(zip(names, arrays, strict=True)) | {"classes": classes, "notes": notes, "remarks": remarks}
 
 
 def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray) -> str:
@@ -86,9 +92,7 @@ def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray,
     digests = []
     for split, x, y in ((b"train", images, labels), (b"test", test_images, test_labels)):
         for image, label in zip(np.ascontiguousarray(x), y.tolist(), strict=True):
-            digest = hashlib.blake2b(b"%s %d " % (split, label), digest_size=16)
-            digest.update(image)
-            digests.append(digest.digest())
+            digests.append(hashlib.blake2b(b"%s %d " % (split, label) + image.tobytes(), digest_size=16).digest())
     total = hashlib.blake2b(str(images.shape[1:]).encode(), digest_size=8)
     total.update(b"".join(sorted(digests)))
     return total.hexdigest()

@@ -7,10 +7,8 @@ import hashlib
 import os
 import re
 import sys
-import uuid
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +18,9 @@ from PIL import Image
 
 from fednb import ROOT, seeds
 from fednb.data import synthetic
-from fednb.data.catalog import DIGITS5, EMBEDDED, FACTS, NAMES, Facts, data_folder, facts_of
-from fednb.data.dataset import Augmentation, Content, DataError, Dataset, fingerprint
-from fednb.data.readers import Broken, Source, checked, find, reason
+from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, data_folder, facts_of
+from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content, fingerprint
+from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
 
 _registered: dict[str, Dataset] = {}
 
@@ -57,47 +55,43 @@ def register(
     Images are square, uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; labels are integers from 0,
     [N]. Of several domains, groups are positions in ``group_names``. A `DataError` says what does not fit.
     """
-    x, y, x_test, y_test = (np.asarray(values) for values in (images, labels, test_images, test_labels))
-    if not re.fullmatch(r"[\w.+-]+", name) or name in NAMES:
-        raise DataError(f"{name!r} cannot be the name: take letters, digits, dots and dashes, and no published set's name.")
-    classes = tuple(classes) or tuple(str(k) for k in range(1 + int(y.max(initial=0))))
+    arrays = x, y, *_, y_test = [np.asarray(values) for values in (images, labels, test_images, test_labels)]
+    good = re.fullmatch(r"[\w.+-]+", name) and name not in NAMES
+    check(good, f"{name!r} cannot be the name: take letters, digits, dots and dashes, and no published set's name.")
+    classes = list(classes) or [str(k) for k in range(1 + int(y.max(initial=0)))]
     channels = 1 if x.ndim == 3 else x.shape[-1 if x.shape[-1] in (1, 3) else 1] if x.ndim == 4 else 0
-    if channels not in (1, 3) or len(classes) < 2:
-        raise DataError(f"{name} must hold images with 1 or 3 channels, of two classes or more.")
-    facts = Facts(name, name, (channels, *x.shape[2:3] * 2), (len(y), len(y_test)), num_classes=len(classes), own=True)
-    facts = replace(facts, augmentation=augmentation)
-    try:
-        content = Content(*checked(facts, "images", x, y), *checked(facts, "test_images", x_test, y_test), classes)
-    except Broken as error:
-        raise DataError(f"{name}: what is given as {error.args[0]} {error.args[1]}.") from error
+    check(channels in (1, 3) and len(classes) > 1, f"{name} must hold images with 1 or 3 channels, of two classes or more.")
+    told = {"title": name, "shape": [channels, *x.shape[2:3] * 2], "sizes": [len(y), len(y_test)], "classes": classes}
+    facts = Facts(name, **told, augmentation=vars(augmentation), domains=dict.fromkeys(group_names), own=True)
+    made = from_arrays(facts, [f"{name}: what is given as {split}" for split in ("images", "test_images")], arrays)
     if group_names:
-        groups = [np.asarray(values, np.int64) for values in (train_groups, test_groups)]
-        counts = [np.bincount(values, minlength=len(group_names)).tolist() for values in groups]
-        if [len(g) for g in groups] != [len(y), len(y_test)] or any(len(c) > len(group_names) for c in counts):
-            raise DataError(f"{name} must have a group for each image, a position in group_names.")
-        facts = replace(facts, domains=dict(zip(group_names, zip(*counts, strict=True), strict=True)))
-        content = content._replace(train_groups=groups[0], test_groups=groups[1])
-    made = _dataset(facts, _marked(facts, content), "registered")
-    if name in _registered and _registered[name].fingerprint != made.fingerprint:
-        raise DataError(f"{name} was registered with other images already: take another name.")
-    FACTS[name], _registered[name] = facts, made
-    return made
+        groups = {"train_groups": np.asarray(train_groups, np.int64), "test_groups": np.asarray(test_groups, np.int64)}
+        good = all(set(values) == set(range(len(group_names))) for values in groups.values())
+        good = good and [len(values) for values in groups.values()] == facts.sizes
+        told = "a group for each image, a position in group_names, and images of each group in both splits"
+        check(good, f"{name} must have {told}.")
+        made |= groups
+    dataset = _dataset(facts, _marked(facts, made), "registered")
+    known = _registered.setdefault(name, dataset).fingerprint == dataset.fingerprint
+    check(known, f"{name} was registered with other images already: take another name.")
+    FACTS[name], _registered[name] = facts, dataset
+    return dataset
 
 
-def _dataset(facts: Facts, content: Content, source: str) -> Dataset:
-    arrays = {key: torch.from_numpy(value) for key, value in content._asdict().items() if isinstance(value, np.ndarray)}
-    channels = content.images.swapaxes(0, 1)
+def _dataset(facts: Facts, found: Content, source: str) -> Dataset:
+    tensors = {name: torch.from_numpy(value) for name, value in found.items() if isinstance(value, np.ndarray)}
+    channels = found["images"].swapaxes(0, 1)
     return Dataset(
         facts.name,
-        **arrays,
-        classes=content.classes,
-        mean=facts.mean or tuple(round(float(channel.mean()) / 255, 4) for channel in channels),
-        std=facts.std or tuple(max(round(float(channel.std()) / 255, 4), 1e-3) for channel in channels),
-        augmentation=facts.augmentation,
-        fingerprint=content.fingerprint,
+        **tensors if facts.domains else tensors | {"train_groups": None, "test_groups": None},
+        classes=tuple(found["classes"]),
+        mean=tuple(facts.mean or [round(float(channel.mean()) / 255, 4) for channel in channels]),
+        std=tuple(facts.std or [max(round(float(channel.std()) / 255, 4), 1e-3) for channel in channels]),
+        augmentation=Augmentation(**facts.augmentation),
+        fingerprint=found["fingerprint"],
         source=source,
-        note="; ".join(filter(None, [*_compared(facts, content), facts.stand_in])),
-        remark="; ".join(filter(None, [facts.remark, *content.remarks])),
+        note="; ".join(filter(None, [*_compared(facts, found), facts.stand_in])),
+        remark="; ".join(filter(None, [facts.remark, *found["remarks"]])),
         group_names=tuple(facts.domains),
     )
 
@@ -105,9 +99,10 @@ def _dataset(facts: Facts, content: Content, source: str) -> Dataset:
 def where(name: str, root: Path | str | None = None) -> str:
     """What kind of source a set has in `root` (see `load`), without reading it; "-" where it is missing or incomplete."""
     try:
-        facts = facts_of(name, root)
-        known = "embedded" if name in EMBEDDED else "registered" if name in _registered else ""
-        return known or _find(facts, data_folder(root))[0].kind
+        if name in _registered:
+            return "registered"
+        kind, files, _ = _source(facts_of(name, root), data_folder(root))
+        return kind if all(file.exists() for file in files) else "-"
     except DataError:
         return "-"
 
@@ -115,7 +110,7 @@ def where(name: str, root: Path | str | None = None) -> str:
 def download(name: str, root: Path | str | None = None) -> None:
     """Fetch the official files of a set into `root` (see `load`), unless the complete set is there; a `DataError` if not."""
     facts, folder = facts_of(name, root), data_folder(root)
-    for part in DIGITS5 if name == "digits5" else ():
+    for part in facts.parts:
         if not FACTS[part].by_hand:
             download(part, folder)
     try:
@@ -129,16 +124,15 @@ def download(name: str, root: Path | str | None = None) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             if facts.page.endswith(".zip"):
-                datasets.utils.download_and_extract_archive(
-                    facts.page, str(folder), md5=facts.md5 or None, remove_finished=True
-                )
+                datasets.utils.download_and_extract_archive(facts.page, str(folder), md5=facts.md5, remove_finished=True)
             for options in facts.torchvision:
                 place = folder / name if name in ("usps", "svhn") else folder  # of these, the files lie side by side
                 getattr(datasets, name.partition("_")[0].upper())(str(place), download=True, **options)
         except Exception as error:  # network, disk, archive: torchvision lets many kinds through
+            place = folder.joinpath(facts.folders[0], *list(facts.files)[:1])
             raise DataError(
                 f"{facts.title} could not be downloaded ({reason(error)}): try again later, or fetch it by "
-                f"hand from {facts.page} and unpack it so that {folder / facts.folders[0]} exists."
+                f"hand from {facts.page} and unpack it so that {place} exists."
             ) from error
     print(load(name, folder))  # or what to do by hand
 
@@ -147,9 +141,8 @@ def download(name: str, root: Path | str | None = None) -> None:
 def public_images(name: str, number: int, channels: int, side: int) -> torch.Tensor:
     """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
 
-    "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is the first of its training images
-    in a fixed order. Returns uint8 [number, channels, side, side], fewer where the data set has fewer; other shapes are
-    resized, and grey is repeated or colour averaged.
+    "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.
+    Returns uint8 [number, channels, side, side], or fewer, always the same: resized, grey repeated or colour averaged.
     """
     rng = seeds.generator(0, "public images")
     if name == "photographs":
@@ -162,94 +155,79 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
     return torch.from_numpy(images.copy())
 
 
-def _content(facts: Facts, root: Path) -> tuple[Content, str]:
-    """The content of a set and the kind of its source."""
+def _source(facts: Facts, root: Path) -> Source:
+    """Where a set is; a `DataError` if it is nowhere."""
     if facts.name in EMBEDDED:
-        return _marked(facts, synthetic.digits() if facts.name == "digits" else synthetic.embedded()), "embedded"
-    source, cache = _find(facts, root)
-    with _explained(facts, root):
-        return _cached(cache, lambda: _marked(facts, source.read())), source.kind
+        return "embedded", [], synthetic.digits if facts.name == "digits" else synthetic.embedded
+    if facts.parts:
+        parts = [_source(FACTS[part], root) for part in facts.parts]
+        kind = parts[0][0] if len({kind for kind, *_ in parts}) == 1 else "several"
+        return kind, [file for _, files, _ in parts for file in files], lambda: _digits5(facts, root)
+    source = find(facts, root)
+    if not source and facts.name == "synthdigits":
+        return "rendered", [Path(synthetic.__file__)], synthetic.synthdigits  # drawn anew when that file changes
+    missing = f"{facts.title} was not found in {root} (data/README.md says how it may lie there)"
+    fix = facts.by_hand or f"get it with `python -m fednb data {facts.name}`"
+    check(source, f"{missing}; {fix}, or set FEDNB_DATA to the folder that holds it.")
+    return source
 
 
-def _marked(facts: Facts, content: Content) -> Content:
-    """Add the fingerprint; with an image in another domain it is another set."""
-    _compared(facts, content)  # refuses what is no part of the set
-    x, y, x_test, y_test, _, groups, test_groups, *_ = content
-    if facts.domains:
-        y, y_test = y + facts.num_classes * groups, y_test + facts.num_classes * test_groups
-    return content._replace(fingerprint=fingerprint(x, y, x_test, y_test))
+def _content(facts: Facts, root: Path) -> tuple[Content, str]:
+    """What a set holds, from the cache if it is there, and the kind of its source.
 
-
-def _find(facts: Facts, root: Path) -> tuple[Source, Path]:
-    """Where a set is, and its file in the cache, whose name changes with the name, size or time of any source file."""
-    with _explained(facts, root):
-        if facts.name == "digits5":
-            parts = [_find(FACTS[part], root)[0] for part in DIGITS5]
-            kind = parts[0].kind if len({part.kind for part in parts}) == 1 else "several"
-            source = Source(kind, [file for part in parts for file in part.files], lambda: _digits5(root))
-        elif not (source := find(facts, root)) and facts.name == "synthdigits":
-            source = Source("rendered", [Path(synthetic.__file__)], synthetic.synthdigits)  # drawn anew when that changes
-        elif not source:
-            fix = facts.by_hand or f"get it with `python -m fednb data {facts.name}`"
-            raise DataError(
-                f"{facts.title} was not found in {root} (data/README.md says how it may lie there); {fix}, or set "
-                "FEDNB_DATA to the folder that holds it."
-            )
-        key = hashlib.blake2b(f"3 {source.kind} {facts.shape}".encode(), digest_size=8)  # raised when the content changes
-        for file in source.files:
-            stat = file.stat()
-            told = f"{str(file).removeprefix(str(root))} {stat.st_size} {stat.st_mtime_ns}\n"
-            key.update(told.encode(errors="surrogateescape"))
-    folder = Path(os.path.expanduser(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache"))
-    return source, folder / f"{re.sub(r'[^a-z0-9]+', '_', facts.name.lower())[-40:]}-{key.hexdigest()}.npz"
-
-
-@contextmanager
-def _explained(facts: Facts, root: Path) -> Iterator[None]:
-    """Make a sentence of what is wrong with a file: its name, the reason, and a way out, which helps for every layout."""
+    What is wrong with a file becomes a sentence: its name, the reason, and a way out, which helps for every layout.
+    """
     try:
-        yield
-    except (Broken, OSError) as error:  # of the latter: no permission, or a link that leads nowhere
-        path, why = error.args if isinstance(error, Broken) else (error.filename, f"cannot be read ({reason(error)})")
+        kind, files, read = _source(facts, root)
+        if not files:
+            return _marked(facts, read()), kind
+        told = f"4 {kind} {facts.shape}"  # the number is raised when the content changes
+        for file in files:
+            with reading(file):
+                told += f" {str(file).removeprefix(str(root))} {file.stat().st_size} {file.stat().st_mtime_ns}"
+        key = hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=8).hexdigest()
+        folder = Path(os.path.expanduser(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache"))
+        path = folder / f"{re.sub(r'[^a-z0-9]+', '_', facts.name.lower())[-40:]}-{key}.npz"
+        return _cached(path, lambda: _marked(facts, read())), kind
+    except Broken as error:
         fix = "" if facts.by_hand else f", or delete it and run `python -m fednb data {facts.name}`"
-        shown = str(path).removeprefix(f"{root}{os.sep}")
-        raise DataError(f"{facts.title}: {shown} {why}; put a good copy in its place{fix}.") from error
+        shown = str(error).removeprefix(f"{root}{os.sep}")
+        raise DataError(f"{facts.title}: {shown}; put a good copy in its place{fix}.") from error
+
+
+def _marked(facts: Facts, found: Content) -> Content:
+    """Add the fingerprint; with an image in another domain it is another set."""
+    labels = found["labels"] + facts.num_classes * found["train_groups"]
+    test_labels = found["test_labels"] + facts.num_classes * found["test_groups"]
+    return found | {"fingerprint": fingerprint(found["images"], labels, found["test_images"], test_labels)}
 
 
 def _cached(path: Path, make: Callable[[], Content]) -> Content:
     """What the cache holds; where there is none, or it is damaged in whatever way (zipfile checks the sums), it is made."""
-    words = ("classes", "notes", "remarks")
     try:
-        with np.load(path, allow_pickle=False) as file:
-            told = {name: tuple(file[name].tolist()) for name in words} | {"fingerprint": str(file["fingerprint"])}
-            return Content(**{name: told[name] if name in told else file[name] for name in file.files})
+        with np.load(path, allow_pickle=False) as file:  # images, labels and groups are numbers, all else is words
+            return {name: value if value.dtype.kind in "iu" else value.tolist() for name, value in file.items()}
     except Exception:
-        content = make()
-    values = {name: np.array(value, dtype=str if name in words else None) for name, value in content._asdict().items()}
-    part = path.with_name(f"{path.name}.{uuid.uuid4().hex}.part")  # so that nobody reads half a file
+        made = make()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with open(part, "wb") as file:
-                np.savez(file, **{name: value for name, value in values.items() if value.dtype != object})
-            os.replace(part, path)
-        finally:
-            part.unlink(missing_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:  # so that nobody reads half a file
+            np.savez(f"{folder}/{path.name}", **made)
+            os.replace(f"{folder}/{path.name}", path)
     except OSError as error:  # the next time it takes as long again
         print(f"fednb: no cache written in {path.parent} ({reason(error)})", file=sys.stderr)
-    return content
+    return made
 
 
-def _digits5(root: Path) -> Content:
+def _digits5(facts: Facts, root: Path) -> Content:
     """Five sets of digits, each image resized to 32x32 and grey repeated to three channels, as in RethinkFL."""
-    facts, arrays, groups = FACTS["digits5"], [], []
-    parts = [_content(FACTS[part], root)[0] for part in DIGITS5]
+    parts, splits = [_content(FACTS[part], root)[0] for part in facts.parts], []
     for images, labels in (("images", "labels"), ("test_images", "test_labels")):
-        arrays.append(np.concatenate([_as_rgb(getattr(part, images), facts.shape[1]) for part in parts]))
-        arrays.append(np.concatenate([getattr(part, labels) for part in parts]))
-        groups.append(np.repeat(np.arange(len(parts)), [len(getattr(part, labels)) for part in parts]))
-    notes = [f"{domain}: {note}" for domain, part in zip(facts.domains, parts, strict=True) for note in part.notes]
-    return Content(*arrays, facts.classes, *groups, notes=tuple(notes))
+        pixels = np.concatenate([_as_rgb(part[images], facts.shape[1]) for part in parts])
+        groups = np.repeat(np.arange(len(parts)), [len(part[labels]) for part in parts])
+        splits.append((pixels, np.concatenate([part[labels] for part in parts]), groups))
+    notes = [f"{name}: {note}" for name, part in zip(facts.domains, parts, strict=True) for note in part["notes"]]
+    return content(*splits, facts.classes, notes)
 
 
 def _as_rgb(images: np.ndarray, side: int) -> np.ndarray:
@@ -262,27 +240,23 @@ def _as_rgb(images: np.ndarray, side: int) -> np.ndarray:
     return np.broadcast_to(images, (len(images), 3, side, side))
 
 
-def _compared(facts: Facts, content: Content) -> list[str]:
+def _compared(facts: Facts, found: Content) -> list[str]:
     """Say what is not as published, and refuse more than that."""
-    if facts.own:
-        return []
-    groups = content.train_groups, content.test_groups
-    images, classes, most = [], [], "at most " if facts.at_most else ""
-    for g, (domain, sizes) in enumerate((facts.domains or {"": facts.sizes}).items()):
-        found = [int((x == g).sum()) for x in groups] if domain else [len(content.labels), len(content.test_labels)]
-        rows = list(zip(found, sizes or found, ("training", "test"), strict=True))
+    notes, num_classes, images = list(found["notes"]), len(found["classes"]), []
+    most, domains = "at most " if facts.at_most else "", {} if facts.own else facts.domains or {"": facts.sizes}
+    for g, (domain, sizes) in enumerate(domains.items()):
+        here = [int((found[groups] == g).sum()) for groups in ("train_groups", "test_groups")]
+        rows = list(zip(here, sizes or here, ("training", "test"), strict=True))
         for n, m, split in rows:
-            if n > m:
-                what = f"{split} images in {domain}" if domain else f"{split} images"
-                raise DataError(f"{facts.title} has {m:,} {what}, but {n:,} were found; remove the others.")
+            what = f"{split} images in {domain}" if domain else f"{split} images"
+            check(n <= m, f"{facts.title} has {m:,} {what}, but {n:,} were found; remove the others.")
         if not domain:
             images += [f"{n:,} of {most}{m:,} {split} images" for n, m, split in rows if n < m]
         elif any(n < m for n, m, _ in rows):
             images.append(f"{domain} {' and '.join(f'{n:,} of {m:,} {split}' for n, m, split in rows)} images")
-    if len(content.classes) != facts.num_classes:
-        classes.append(f"{len(content.classes)} of {facts.num_classes} classes")
-    subset = classes if most else images + classes
-    notes = [f"subset: {', '.join(subset)}"] if subset else []
-    if not subset and not content.notes and facts.fingerprint not in ("", content.fingerprint):
-        notes.append("images or labels differ from the published ones")
-    return [*notes, *content.notes, *([", ".join(images)] if most and images else [])]
+    subset = [] if most else images
+    subset += [f"{num_classes} of {facts.num_classes} classes"] if num_classes != facts.num_classes else []
+    if not subset and not notes and facts.fingerprint not in ("", found["fingerprint"]):
+        notes = ["images or labels differ from the published ones"]
+    subset = [f"subset: {', '.join(subset)}"] if subset else []
+    return [*subset, *notes, *([", ".join(images)] if most and images else [])]

@@ -9,7 +9,6 @@ not by a font engine, whose pixels differ from version to version. Image i depen
 from __future__ import annotations
 
 import functools
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -18,16 +17,14 @@ from tqdm import tqdm
 
 from fednb import seeds
 from fednb.data.catalog import FACTS
-from fednb.data.dataset import Content
+from fednb.data.dataset import Content, content
 
 _PER_CLASS = (40, 15)  # training and test images of each embedded domain
-_DEJAVU = [f"DejaVu{family}" for family in ("Sans", "SansMono", "Serif")]
-FONTS = (
-    *(f"{family}{style}" for family in _DEJAVU[:2] for style in ("", "-Bold", "-Oblique", "-BoldOblique")),
-    *(f"{_DEJAVU[2]}{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")),
-    *(f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")),
-    *("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"),
-)  # all files that hold upright arabic digits of full height
+# all of matplotlib's files that hold upright arabic digits of full height
+FONTS = [f"DejaVu{name}{style}" for name in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")]
+FONTS += [f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")]
+FONTS += [f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")]
+FONTS += ["cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"]
 _GREY = np.array([0.299, 0.587, 0.114])  # luminance of red, green, blue
 _UP = 4  # rows and columns of samples per pixel
 
@@ -43,17 +40,15 @@ def digits() -> Content:
     for k in range(10):
         members = rng.permutation(np.flatnonzero(labels == k))
         test[members[: round(len(members) / 5)]] = True
-    return Content(images[~test], labels[~test], images[test], labels[test], FACTS["digits"].classes)
+    return content((images[~test], labels[~test]), (images[test], labels[test]), FACTS["digits"].classes)
 
 
 def synthdigits() -> Content:
     """SynthDigits in its published size, drawn here."""
-    arrays = []
-    for train, number in zip((True, False), FACTS["synthdigits"].sizes, strict=True):
-        labels = np.arange(number) % 10
-        arrays += [draw(labels, 32, train, "colours"), labels]
-    notes = ("drawn in matplotlib's fonts, a stand-in for SynthDigits",)
-    return Content(*arrays, FACTS["synthdigits"].classes, notes=notes)
+    facts = FACTS["synthdigits"]
+    labels, test_labels = (np.arange(number) % 10 for number in facts.sizes)
+    train, test = (draw(labels, 32, True, "colours"), labels), (draw(test_labels, 32, False, "colours"), test_labels)
+    return content(train, test, facts.classes, ["drawn in matplotlib's fonts, a stand-in for SynthDigits"])
 
 
 def embedded() -> Content:
@@ -64,45 +59,41 @@ def embedded() -> Content:
     digit is in two images: they are divided among training and test images of all domains first.
     """
     facts = FACTS["digits5_mini"]
-    side, arrays, groups = facts.shape[1], [], []
-    grey, sources = _sources()
-    for split, per_class in enumerate(_PER_CLASS):
-        train = split == 0
+    side, splits = facts.shape[1], []
+    grey, *sources = _sources()
+    for train, per_class, written in zip((True, False), _PER_CLASS, sources, strict=True):
         labels = np.repeat(np.arange(10), per_class)
-        written = [grey[source] for source in sources[split]]
-        rngs = [seeds.generator(0, f"embedded {'train' if train else 'test'}", client=d) for d in range(3)]
-        plain = np.stack([_enlarged(digit, side) for digit in written[0]])
-        slanted = np.stack([_slanted(digit, side, rngs[1]) for digit in written[1]])
-        blended = [np.abs(patch(rngs[2], side, train) - _enlarged(digit, side)[..., None]) for digit in written[2]]
+        plain, thick, on_photographs = (grey[source] for source in written)
+        _, slants, patches = (seeds.generator(0, f"embedded {'train' if train else 'test'}", client=d) for d in range(3))
+        blended = [np.abs(patch(patches, side, train) - _enlarged(digit, side)[..., None]) for digit in on_photographs]
         parts = [
-            *(np.broadcast_to(to_bytes(x)[:, None], (len(x), 3, side, side)) for x in (plain, slanted)),
-            to_bytes(np.stack(blended)).transpose(0, 3, 1, 2),
+            np.repeat(to_bytes([_enlarged(digit, side) for digit in plain])[:, None], 3, axis=1),
+            np.repeat(to_bytes([_slanted(digit, side, slants) for digit in thick])[:, None], 3, axis=1),
+            to_bytes(blended).transpose(0, 3, 1, 2),
             draw(labels, side, train, "colours"),
             draw(labels, side, train, "scenes"),
         ]
-        arrays += [np.concatenate(parts), np.tile(labels, len(parts))]
-        groups.append(np.repeat(np.arange(len(parts)), len(labels)))
-    return Content(*arrays, facts.classes, *groups)
+        groups = np.repeat(np.arange(len(parts)), len(labels))
+        splits.append((np.concatenate(parts), np.tile(labels, len(parts)), groups))
+    return content(*splits, facts.classes)
 
 
-def _sources() -> tuple[np.ndarray, list[list[np.ndarray]]]:
-    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and their numbers per split and domain, ordered by class."""
+def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
+    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and which are in three domains, for training and for test."""
     from sklearn.datasets import load_digits
 
     bunch = load_digits()
     rng = seeds.generator(0, "embedded digits")
     orders = [rng.permutation(np.flatnonzero(bunch.target == k)) for k in range(10)]
-    sources, begin = [], 0
-    for per_class in _PER_CLASS:
-        ends = [begin + d * per_class for d in range(4)]
-        sources.append([np.concatenate([order[a:b] for order in orders]) for a, b in pairwise(ends)])
-        begin = ends[-1]
-    return bunch.images / 16, sources
+    sizes = np.repeat(_PER_CLASS, 3)
+    cuts = [np.split(order, sizes.cumsum()) for order in orders]
+    sources = [np.concatenate(parts) for parts in zip(*cuts, strict=True)]
+    return bunch.images / 16, sources[:3], sources[3:6]
 
 
-def to_bytes(x: np.ndarray) -> np.ndarray:
+def to_bytes(x: np.ndarray | list[np.ndarray]) -> np.ndarray:
     """Values of 0 to 1 as bytes."""
-    return np.rint(255 * x.clip(0, 1)).astype(np.uint8)
+    return np.rint(255 * np.clip(x, 0, 1)).astype(np.uint8)
 
 
 def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers
+from fednb import PACKAGE, data, papers
 from fednb.experiments import ledger
 
 if TYPE_CHECKING:
@@ -54,20 +54,46 @@ def reduced(notebook: str) -> NotebookNode:
 
 def run(notebook: str, parameters: Mapping[str, Any]) -> str | None:
     """Execute what a run needs of a notebook, and print what its cells print; in one line what went wrong, if anything."""
-    import papermill
-
     file = papers.path(notebook)
     if notebook.endswith(".ipynb"):  # it may have a namesake
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-    options = {"kernel_name": "python3", "language": "python", "cwd": file.parent, "shutdown_kernel": "immediate"}
-    options |= {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout}
-    options["extra_arguments"] = ["--Application.log_level=50"]  # without the kernel's own remarks
+    options = {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout, "shutdown_kernel": "immediate"}
     try:
-        papermill.execute_notebook(reduced(notebook), None, papers.arrange(notebook, parameters), **options)
+        _papermill(reduced(notebook), None, papers.arrange(notebook, parameters), file.parent, **options)
     except Exception as error:
         print(error)  # with its traceback, if it is a cell's
         return line_of(error)
     return None
+
+
+def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any]) -> list[str]:
+    """Execute whole notebooks one after the other, say how each ended, and go on after one that fails.
+
+    Executed copies go into ``out/notebooks``, records into ``out/runs``. Returns the names of those that failed.
+    """
+    copies, failed = out.absolute() / "notebooks", []
+    copies.mkdir(parents=True, exist_ok=True)
+    os.environ |= {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
+    bar = {"leave": False} if sys.stderr.isatty() else False
+    for number, notebook in enumerate(notebooks, 1):
+        begin, told = time.monotonic(), "done"
+        print(f"[{number}/{len(notebooks)}] {notebook.stem:<18}", end=" ", flush=True)
+        try:
+            _papermill(notebook, copies / notebook.name, parameters, notebook.parent, progress_bar=bar)
+        except Exception as error:  # a cell, a kernel that died, a full disk: the next notebook may fare better
+            failed.append(notebook.stem)
+            told = f"FAILED in {line_of(error)}"
+        print(f"{time.monotonic() - begin:4.0f} s  {told}", flush=True)
+    print(f"The executed notebooks are in {copies}")
+    return failed
+
+
+def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
+    import papermill  # slow to import
+
+    options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
+    quiet = ["--Application.log_level=50"]  # without the kernel's own remarks
+    papermill.execute_notebook(notebook, output, dict(parameters), extra_arguments=quiet, **options)
 
 
 def line_of(error: BaseException) -> str:
@@ -128,7 +154,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
-    env["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [env.get("PYTHONPATH")])])
+    env["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
     env["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
     if count := torch.cuda.device_count():
         gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [str(i) for i in range(count)]
@@ -231,7 +257,7 @@ def cluster(address: str) -> Iterator[Submit]:
 
 def what_is_here(dataset: str) -> dict[str, str]:
     """What must be the same where runs are made: the code of package and notebooks, and the data."""
-    files = [file for file in sorted((ROOT / "fednb").rglob("*")) if file.suffix in (".py", ".yaml")]
+    files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
     sources += [cell for file in papers.notebooks() for cell in papers.cells(file, "code")]
     return {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": data.load(dataset).fingerprint}

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import fastjsonschema
 import yaml
 
-from fednb import ROOT
+from fednb import CHECKOUT, ROOT, home
 from fednb.experiments.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def runs_folder() -> Path:
 
     A record does not say whose code made it: so with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
     """
-    own = os.environ.get("FEDNB_NOTEBOOKS") or (ROOT if (ROOT / "notebooks").exists() else Path.cwd())
+    own = os.environ.get("FEDNB_NOTEBOOKS") or home()
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
 
 
@@ -50,8 +50,9 @@ def key(recipe: Mapping[str, Any]) -> str:
 
 def path(settings: Settings, folder: Path | None = None) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
-    dataset = re.sub(r"[^\w.+-]+", "-", settings.dataset)[-40:]  # which may be a path
-    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(settings.flat())}.json"
+    recipe = settings.flat()
+    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[-40:]  # a folder's name may hold anything
+    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
     return (folder or runs_folder()) / name
 
 
@@ -141,6 +142,8 @@ def commit() -> str | None:
     def git(*arguments: str) -> str:
         return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
+    if not CHECKOUT:  # it may lie in a checkout of something else
+        return None
     try:
         changed = git("status", "--porcelain", "--", "fednb", "notebooks")
         return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")

@@ -89,8 +89,8 @@ class Settings:
     seed: Seed = _says("partition, initial weights, batches and augmentation follow from it")
 
     def flat(self) -> dict[str, Any]:
-        """All settings in one level; a hyperparameter is called by its own name."""
-        values = dict(vars(self))
+        """All settings in one level, as records have them: hyperparameters by their own names, a folder not by its path."""
+        values = vars(self) | {"dataset": data.recorded_name(self.dataset)}
         return values | values.pop("hyperparameters")
 
     def __repr__(self) -> str:

@@ -147,7 +147,8 @@ def read(path: Path | str) -> dict[str, Table]:
         try:
             content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
             ledger.check_form(content, "sweep")
-            notebook = _Notebook(content["notebook"])
+            beside = file.parent / content["notebook"]  # a notebook of one's own, next to its sweep file
+            notebook = _Notebook(str(beside) if beside.is_file() else content["notebook"])
             for name, entry in content["tables"].items():
                 where = f"{file.name}, table {short(name)}"
                 _check(str(name) not in tables, "there is a table of that name already.")
@@ -198,6 +199,8 @@ def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
         domains = data.domain_names(jobs[0].settings.dataset)
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
+    if isinstance(entry, dict) and entry.get("parameter") == "dataset":
+        entry = entry | {"labels": {data.recorded_name(name): label for name, label in entry.get("labels", {}).items()}}
     return Axis(entry) if isinstance(entry, str) else Axis(**entry)
 
 
@@ -235,6 +238,7 @@ def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     flat = [(job, job.settings.flat() | {"table": job.table, "tier": job.tier}) for job in jobs]
     wanted: dict[str, list[Any]] = {}
     for name, value in only:
+        value = data.recorded_name(value) if name == "dataset" else value
         _check_name(name, dict.fromkeys(itertools.chain(*(own for _, own in flat))), "the runs have")
         found = dict.fromkeys(own[name] for _, own in flat if name in own)
         _check(value in found, f"No run has {name} {short(value)}: {settings.known(value, map(str, found))}")

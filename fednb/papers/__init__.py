@@ -38,32 +38,31 @@ class NotebookError(ImportError):
 
 
 def folder() -> Path:
-    """Where the notebooks are; where one works, if the package is installed without them."""
-    project = ROOT / "notebooks"
-    return Path(os.environ.get("FEDNB_NOTEBOOKS") or (project if project.exists() else Path.cwd()))
+    """Where the notebooks are."""
+    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks")
 
 
-def notebooks() -> list[Path]:
-    """The numbered notebooks: those of the folder, and the project's that have no namesake there."""
-    return [file for file in _all() if file.stem[0].isdigit()]
+def notebooks(extras: bool = False) -> list[Path]:
+    """The numbered notebooks: the folder's, and the project's that have no namesake there; on request the ``extras`` too."""
+    known = _known().values()
+    more = [file for file in known if file.parent.name == "extras"] if extras else []
+    return [file for file in known if file.stem[0].isdigit()] + more
 
 
-def _all() -> list[Path]:
+def _known() -> dict[str, Path]:
+    """All notebooks that have a name here, by the names of their modules."""
     own = ROOT / "notebooks"
     found = [*own.glob("extras/*.ipynb"), *own.glob("*.ipynb"), *sorted(folder().glob("*.ipynb"), reverse=True)]
-    return sorted({_short(file): file for file in found}.values(), key=lambda file: file.stem)
-
-
-def _short(notebook: Path) -> str:
-    return re.sub(r"^\d+_", "", notebook.stem)
+    modules = {re.sub(r"^\d+_", "", file.stem): file for file in found}
+    return dict(sorted(modules.items(), key=lambda known: known[1].stem))
 
 
 def path(name: str) -> Path:
     """The notebook called ``name``: ``01_moon``, ``moon``, ``01``, or the path of any."""
-    given, stem = Path(name), name.removesuffix(".ipynb")
-    if given.suffix == ".ipynb" and given.is_file():
-        return given
-    found = [file for file in _all() if stem in (file.stem, _short(file), file.stem.partition("_")[0])]
+    if name.endswith(".ipynb") and Path(name).is_file():
+        return Path(name)
+    stem = name.removesuffix(".ipynb")
+    found = [file for module, file in _known().items() if stem in (file.stem, module, file.stem.partition("_")[0])]
     if len(found) != 1:
         known = ", ".join(file.stem for file in notebooks()) or "none"
         raise NotebookError(f"There is no notebook {name[:80]!r} in {folder()}; there are: {known}.")
@@ -73,15 +72,16 @@ def path(name: str) -> Path:
 def name(notebook: str) -> str:
     """What a notebook is called here: its name without ``.ipynb``, or the path of one that is elsewhere."""
     file = path(notebook).resolve()
-    return file.stem if file in map(Path.resolve, _all()) else str(file)
+    return file.stem if file in map(Path.resolve, _known().values()) else str(file)
 
 
 def load(notebook: str) -> ModuleType:
     """The module made of a notebook's ``export`` cells."""
-    module = _short(path(notebook))
-    if (file := Path(name(notebook))).suffix:  # it must not be taken for its namesake in the folder
-        module = re.sub(r"\W", "_", f"at{file}")
-        _ELSEWHERE[module] = file
+    called = name(notebook)
+    module = re.sub(r"^\d+_", "", called)
+    if called.endswith(".ipynb"):  # it must not be taken for its namesake in the folder
+        module = re.sub(r"\W", "_", f"at{called}")
+        _ELSEWHERE[module] = Path(called)
     return importlib.import_module(f"{__name__}.{module}")
 
 

@@ -6,10 +6,10 @@ A notebook finds what it needs here: ``from fednb import reporting as report``.
 from importlib import import_module
 from typing import Any
 
-_WHERE = {"anchor": "reported", "printed": "reported", "ReportError": "metrics", "lead": "claims", "paired": "claims"}
-_WHERE |= {"against": "plots", "curves": "plots", "trials": "tuning", "tuned": "tuning"}
-_WHERE |= dict.fromkeys(("Cell", "cells", "cells_of", "committed", "recorded", "table_of"), "tables")
-_WHERE |= dict.fromkeys(("overview", "read", "show", "text", "write_all"), "render")
+_WHERE = {"printed": "reported", "ReportError": "metrics", "lead": "comparisons"}
+_WHERE |= dict.fromkeys(("against", "curves", "glance"), "plots")
+_WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "table_of"), "tables")
+_WHERE |= dict.fromkeys(("claims", "compact", "pages", "show", "write_all"), "render")
 
 
 def __getattr__(name: str) -> Any:

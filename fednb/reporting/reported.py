@@ -16,24 +16,21 @@ from fednb.reporting.metrics import Measure, ReportError
 
 
 @functools.cache
-def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
-    """The lines of ``data/reported.csv`` about a paper (``"MOON"``) or of its table (``"MOON Table 1"``), by row and column.
-
-    ``("", "")`` is about all of it, ``("", column)`` about a column.
-    """
-    lines = _reported()
-    if name not in (names := dict.fromkeys(lines["name"])):
-        raise ReportError(f"There is no printed table {name!r}: {settings.known(name, names)}")
-    return {(line["row"], line["column"]): line for line in lines[lines["name"] == name].to_dict("records")}
-
-
-@functools.cache
 def _reported() -> pd.DataFrame:
     lines = pd.read_csv(ROOT / "data" / "reported.csv", dtype=str, keep_default_na=False)
     told: dict[str, Any] = {name: [float(x) if x else None for x in lines[name]] for name in ("value", "std")}
     told["settings"] = [yaml.safe_load(text) if text else {} for text in lines["settings"]]
     told["name"] = (lines["paper"] + " " + lines["table"]).str.strip()
     return lines.assign(**{name: pd.Series(values, dtype=object) for name, values in told.items()})
+
+
+@functools.cache
+def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The lines about a paper (``"MOON"``) or its table (``"MOON Table 1"``), by row and column; ``("", "")``: about all."""
+    lines = _reported()
+    if name not in (names := dict.fromkeys(lines["name"])):
+        raise ReportError(f"There is no printed table {name!r}: {settings.known(name, names)}")
+    return {(line["row"], line["column"]): line for line in lines[lines["name"] == name].to_dict("records")}
 
 
 def printed(name: str) -> dict[str, dict[str, float | None]]:
@@ -45,20 +42,14 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
     return found
 
 
-def anchor(source: str, method: str, round: int) -> float:
-    """Test accuracy in percent that a public re-run logged after a round."""
-    return printed(f"{source} log")[method][f"round {round}"]
-
-
 class Place(NamedTuple):
-    """What is printed in the place of a cell, in its measure's units; what the paper says of the settings there, of a tuned
-    one a list; and the settings of which the paper never says anything."""
+    """What is printed in the place of a cell, in its measure's units, and what the paper says of the settings there; of one
+    that it tuned a list, ``any`` of one of which it says nothing."""
 
     value: float | None = None
     std: float | None = None
     text: str = ""
     stated: Mapping[str, Any] = {}
-    open: Mapping[str, str] = {}
 
 
 def place(table: Table, label: str, column: str, measure: Measure, own: Mapping[str, Any]) -> Place:
@@ -75,16 +66,16 @@ def place(table: Table, label: str, column: str, measure: Measure, own: Mapping[
     fit = [row for row in rows if all(isinstance(v, list) or same(v, own[n]) for n, v in plain[row].items())]
     found = [row for row in (fit if about["partial"] else rows) if row == label]
     found = found or [row for row in fit if rows[row]["method"] == label]
-    stated = about["settings"] | of_column.get("settings", {}) | (plain[found[0]] if found else {})
+    stated = original(about["paper"])["", ""]["settings"] | about["settings"] | of_column.get("settings", {})
+    stated |= plain[found[0]] if found else {}
     line = lines.get((found[0], column)) if len(found) == 1 else None
-    if line is None and not about["partial"]:
+    if line is None:
+        if about["partial"]:
+            return Place(stated=stated)
         what, known = f"row {label!r} with its settings", f"its rows: {', '.join(rows)}"
         if found:
             what, known = f"column {column!r}", f"it has {', '.join(c for row, c in lines if row == found[0])}"
         raise ReportError(f"{table.name}: {table.printed} has no {what}; {known}.")
-    always_open = original(about["paper"])["", ""]["settings"]
-    if line is None:
-        return Place(stated=stated, open=always_open)
     value, std = line["value"], line["std"]
     if measure.printed:
         value, std = (std if measure.printed == "std" else lines[line["row"], measure.printed]["value"]), None
@@ -94,7 +85,7 @@ def place(table: Table, label: str, column: str, measure: Measure, own: Mapping[
         value, std = value / lines[table.baseline, column]["value"], None
     own_digits = value is not None and not (measure.judged or measure.relative or measure.signed)
     text = (f"{value:g}" if own_digits else measure.text(value)) + ("" if std is None else f" ± {std:.{measure.decimals}f}")
-    return Place(value, std, text or line["text"], stated, always_open)
+    return Place(value, std, text or line["text"], stated)
 
 
 def same(printed: Any, ours: Any) -> bool:

@@ -8,168 +8,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from fednb import ROOT, papers
 from fednb.experiments import settings, sweep
 from fednb.experiments.ledger import load, runs_folder, state
-from fednb.reporting import reported
+from fednb.reporting import reported, statistics
 from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
-from fednb.reporting.statistics import MIN_SEEDS, interval
 
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | sweep.Table  # a table, or its name in the sweep files
-WITHIN_POINTS = 1.0  # so far from the printed value is near enough
-
-
-class Choice(NamedTuple):
-    """A parameter of which the best value was chosen: of ``compared`` values, where the paper has ``of``."""
-
-    name: str
-    value: Any
-    compared: int
-    of: int
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table: the printed value and our runs.
-
-    ``values`` are of the finished runs; one that never got there is infinitely bad, and ``bounds`` tells how far it went.
-    ``statuses``, ``paths`` and ``records`` are of all recorded runs. A finished run whose measure lacks its baseline has the
-    status ``without baseline``, one whose record does not have the measure ``not measured``.
-    """
-
-    row: str  # its label in the table, and what else tells its runs apart from others in that place
-    column: str
-    printed: float | None = None
-    printed_std: float | None = None
-    printed_text: str = ""
-    values: tuple[float, ...] = ()
-    bounds: tuple[float, ...] = ()
-    statuses: tuple[str, ...] = ()
-    paths: tuple[Path, ...] = ()
-    records: tuple[Record, ...] = ()
-    expected: int = 0  # runs, recorded or not
-    stale: int = 0
-    deviations: tuple[str, ...] = ()  # from the paper's setting
-    not_stated: tuple[str, ...] = ()  # our choices where the paper does not say what it did
-    choice: Choice | None = None
-    measure: str = "accuracy"
-    table: str = ""
-    label: str = ""
-    told: tuple[tuple[str, Any], ...] = ()
-    job: sweep.Job | None = None  # one of the runs, for its settings
-
-    @property
-    def of(self) -> Measure:
-        """What it measures."""
-        return measure(self.measure)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Of all recorded runs."""
-        return tuple(record["settings"]["seed"] for record in self.records)
-
-    @property
-    def partitions(self) -> tuple[str, ...]:
-        """Of all recorded runs, the hash of how the images were divided."""
-        return tuple(record.get("partition", {}).get("hash") or "" for record in self.records)
-
-    @property
-    def by_seed(self) -> dict[int, tuple[float, str]]:
-        """Value and split of each finished run."""
-        runs = zip(self.seeds, self.partitions, self.statuses, strict=True)
-        good = [(seed, split) for seed, split, status in runs if status == "finished"]
-        return {seed: (value, split) for (seed, split), value in zip(good, self.values, strict=True)}
-
-    @property
-    def note(self) -> str:
-        """What is not the published data."""
-        return self._of_data("note")
-
-    @property
-    def remark(self) -> str:
-        """What else has to be known of the data."""
-        return self._of_data("remark")
-
-    def _of_data(self, name: str) -> str:
-        return "; ".join(dict.fromkeys(filter(None, (record["dataset"].get(name) for record in self.records))))
-
-    @property
-    def spread(self) -> list[float]:
-        """Over clients, of each finished run of personal models."""
-        finals = [r["final"] for r, status in zip(self.records, self.statuses, strict=True) if status == "finished"]
-        return [final["accuracy_std"] for final in finals if final.get("accuracy_std") is not None]
-
-    @property
-    def mean(self) -> float | None:
-        """Mean over the finished runs (for some measures the median), or None."""
-        return self.of.summary(self.values) if self.values else None
-
-    @property
-    def half(self) -> float | None:
-        """Half width of the interval of the mean, NaN for one run; None without a value, or for a median."""
-        return interval(self.values)[1] if self.values and not self.of.bound else None
-
-    @property
-    def sign(self) -> int:
-        """What makes a difference of values a lead: of rounds or a spread the smaller is the better."""
-        return -1 if self.of.lower else 1
-
-    @property
-    def std_over(self) -> str:
-        """What `std` is over: ``seeds``, or ``clients`` for a single run of personal models."""
-        if len(self.values) > 1:
-            return "" if self.of.bound else "seeds"
-        return "clients" if self.values and self.spread and self.measure == "accuracy" else ""
-
-    @property
-    def std(self) -> float | None:
-        """With ddof 0, as the papers' code."""
-        return float(np.std(self.values)) if self.std_over == "seeds" else self.spread[0] if self.std_over else None
-
-    @property
-    def difference(self) -> float | None:
-        """Our mean minus the printed value, or None."""
-        unknown = self.mean is None or self.printed is None or not self.of.reached(self.mean)
-        return None if unknown else self.mean - self.printed
-
-    @property
-    def verdict(self) -> str:
-        """What it says about the printed value, empty if there is nothing to judge: nothing printed, or no accuracy."""
-        if not self.values:
-            return next((kind for kind in ("diverged", "failed", *self.statuses) if kind in self.statuses), "not run")
-        if self.printed is None:
-            return ""
-        if self.deviations or self.note:
-            return "reduced"
-        if self.difference is None or not self.of.judged:
-            return ""
-        if len(self.values) < MIN_SEEDS:
-            return "indicative"
-        # with personal models the printed ± is over clients, and says nothing about the mean
-        allowed = self.half + (0.0 if self.spread else self.printed_std or 0.0)
-        close = abs(self.difference) <= max(allowed, WITHIN_POINTS) + 1e-9  # 67.3 - 66.3 is a little more than 1
-        return "reproduced" if close else f"off by {self.difference:+.1f}"
-
-
-# --- our runs ---------------------------------------------------------------------------------------------------------
+Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each run by the name of its file
 
 
 class Run(NamedTuple):
-    """A run in a cell that it is in; the last three are None if it is not recorded."""
+    """A run in a cell that it is in; path, record and state are None if it is not recorded."""
 
-    table: str
     label: str  # of its row
     column: str
     told: tuple[tuple[str, Any], ...]  # the settings that tell it apart from others there, but the seed and `best_of`
     choice: str  # the value of `best_of`
     job: sweep.Job
-    path: Path | None
-    record: Record | None
-    state: str | None
+    path: Path | None = None
+    record: Record | None = None
+    state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
+    value: float | None = None  # of finished runs
 
     @property
     def counts(self) -> bool:
@@ -177,40 +40,77 @@ class Run(NamedTuple):
         return self.state not in (None, "stale")
 
 
-def _found(ledger: Ledger) -> dict[str, tuple[Path, Record, str]]:
-    """Path, record and state of each run by the name of its file; an empty ledger has no columns."""
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a table: the printed value and our runs."""
+
+    table: str
+    label: str  # of its row
+    row: str  # the label, and what else tells its runs apart from others in that place
+    column: str
+    measure: str
+    told: tuple[tuple[str, Any], ...]
+    job: sweep.Job  # one of the runs, for its settings
+    runs: tuple[Run, ...]  # that are recorded; of these, in their order:
+    seeds: tuple[int, ...]
+    statuses: tuple[str, ...]
+    paths: tuple[Path, ...]
+    note: str  # what is not the published data
+    remark: str  # what else has to be known of them
+    expected: int  # runs, recorded or not
+    stale: int
+    values: tuple[float, ...]  # of the finished runs
+    mean: float | None  # for some measures the median
+    half: float | None  # width of the interval of the mean; NaN for one run
+    spread: float | None  # standard deviation over clients, mean over the finished runs; of personal models only
+    place: reported.Place  # what is printed there
+    deviations: tuple[str, ...]  # from the paper's setting
+    choice: str  # of ``best_of``
+    verdict: str  # on the printed value; empty if there is none, or the runs are others
+
+    @property
+    def of(self) -> Measure:
+        """What it measures."""
+        return measure(self.measure)
+
+    @property
+    def printed(self) -> float | None:
+        """The printed value."""
+        return self.place.value
+
+    @property
+    def by_pair(self) -> dict[tuple[int, str], float]:
+        """The values of the finished runs by seed and split."""
+        finished = [run for run in self.runs if run.value is not None]
+        return {(run.job.settings.seed, run.record.get("partition", {}).get("hash", "")): run.value for run in finished}
+
+
+def found_in(ledger: Ledger) -> Found:
+    """The runs of a ledger by the names of their files."""
     ledger = load() if ledger is None else ledger
-    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)
+    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
     return {path.name: (path, record, state(record)) for path, record in pairs}
 
 
-def tidy(tables: Iterable[sweep.Table], ledger: Ledger = None) -> list[Run]:
-    """Each run in each cell that it is in, row by row."""
-    found, lines = _found(ledger), []
-    for table in tables:
-        places: dict[str, dict[str, dict[str, sweep.Job]]] = {}
-        for job in table.jobs:
-            for column in table.columns.names(job):
-                places.setdefault(table.rows.name(job), {}).setdefault(column, {})[job.path.name] = job
-        for label, column, jobs in ((row, column, jobs) for row, of in places.items() for column, jobs in of.items()):
-            flat = {name: job.settings.flat() for name, job in jobs.items()}
-            first = next(iter(flat.values()))
-            differ = [
-                n for n in first if n not in ("seed", table.best_of) and len({str(o.get(n)) for o in flat.values()}) > 1
+def runs_of(table: sweep.Table, found: Found) -> list[Run]:
+    """Each run of a table in each cell that it is in, row by row."""
+    places: dict[str, dict[str, dict[str, sweep.Job]]] = {}
+    for job in table.jobs:
+        for column in table.columns.names(job):
+            places.setdefault(table.rows.name(job), {}).setdefault(column, {})[job.path.name] = job
+    made = []
+    for label, column, jobs in ((row, column, jobs) for row, of in places.items() for column, jobs in of.items()):
+        flat = {name: job.settings.flat() for name, job in jobs.items()}
+        first = next(iter(flat.values()))
+        same = {"seed", table.best_of} | {n for n in first if len({str(own.get(n)) for own in flat.values()}) == 1}
+        for name, own in flat.items():
+            # a switch is told where it differs from the first run's, which then needs no other name than the row's
+            told = [
+                n for n in first if n not in same and (own.get(n) != first[n] or not isinstance(own.get(n), bool | None))
             ]
-            for name, own in flat.items():
-                # a switch is told where it differs from the first run's, which then needs no other name than the row's
-                told = [n for n in differ if own.get(n) != first.get(n) or not isinstance(own.get(n), bool | None)]
-                place = table.name, label, column, tuple((n, own.get(n)) for n in told), str(own.get(table.best_of))
-                lines.append(Run(*place, jobs[name], *found.get(name, (None, None, None))))
-    return lines
-
-
-def recorded(table: sweep.Table, ledger: Ledger) -> tuple[int, int]:
-    """How many of a table's runs are recorded, and how many there are."""
-    done = {name for name, (_, _, state) in _found(ledger).items() if state in ("finished", "diverged")}
-    names = {job.path.name for job in table.jobs}
-    return len(names & done), len(names)
+            place = label, column, tuple((n, own.get(n)) for n in told), str(own.get(table.best_of))
+            made.append(Run(*place, jobs[name], *found.get(name, ())))
+    return made
 
 
 def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dict[str, list[Cell]]:
@@ -219,127 +119,125 @@ def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dic
     Where a table says ``best_of``, runs that differ in that parameter share a row, and those with the best mean make the
     cell. A `ReportError` if the printed table, row or column does not exist, or a measure is unknown or lacks its baseline.
     """
-    known = {table.name: table for table in tables}
-    for table in known.values():
-        check(table)
+    found = found_in(ledger)
+    return {table.name: _cells(table, runs_of(table, found)) for table in tables}
+
+
+def _cells(table: sweep.Table, runs: Sequence[Run]) -> list[Cell]:
+    check(table)
+    baselines: dict[tuple[str, int], Record | None] = {}
+    for run in (run for run in runs if run.label == table.baseline):
+        if (place := (run.column, run.job.settings.seed)) in baselines:
+            raise ReportError(f"{table.name}: the baseline {run.label!r} has several runs with seed {place[1]}.")
+        baselines[place] = run.record if run.state == "finished" else None
     places: dict[Any, dict[str, list[Run]]] = {}
-    baselines: dict[tuple[str, str, int], Record | None] = {}
-    for run in tidy(known.values(), ledger):
-        places.setdefault((run.table, run.label, run.told, run.column), {}).setdefault(run.choice, []).append(run)
-        if run.label == known[run.table].baseline:
-            if (place := (run.table, run.column, run.job.settings.seed)) in baselines:
-                raise ReportError(f"{run.table}: the baseline {run.label!r} has several runs with seed {place[-1]}.")
-            baselines[place] = run.record if run.state == "finished" else None
-    found: dict[str, list[Cell]] = {name: [] for name in known}
-    for (name, *_), choices in places.items():
-        candidates = [_cell(known[name], runs, baselines) for runs in choices.values()]
-        found[name].append(_beside_printed(known[name], candidates))
-    return found
+    for run in runs:
+        read = _read(table, run, baselines.get((run.column, run.job.settings.seed)))
+        places.setdefault((run.label, run.told, run.column), {}).setdefault(run.choice, []).append(read)
+    flat = [job.settings.flat() for job in table.jobs]
+    # what a table without an original varies is told by its rows and columns
+    seen = set() if table.printed else {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}
+    return [_cell(table, list(of.values()), seen) for of in places.values()]
 
 
-def _cell(table: sweep.Table, runs: Sequence[Run], baselines: Mapping[Any, Record | None]) -> Cell:
-    """A cell with nothing printed beside it."""
-    first, some = runs[0], [run for run in runs if run.counts]
-    name = table.measure_of(first.column)
-    read = [_read(table, name, run, baselines.get((run.table, run.column, run.job.settings.seed))) for run in some]
-    return Cell(
-        row=", ".join([first.label, *(f"{name.replace('_', ' ')} {value}" for name, value in first.told)]),
-        column=first.column,
-        values=tuple(value for _, value, _ in read if value is not None),
-        bounds=tuple(bound for _, _, bound in read if bound is not None),
-        statuses=tuple(status for status, _, _ in read),
-        paths=tuple(run.path for run in some),
-        records=tuple(run.record for run in some),
-        expected=len(runs),
-        stale=sum(run.state == "stale" for run in runs),
-        measure=name,
-        table=table.name,
-        label=first.label,
-        told=first.told,
-        job=first.job,
-    )
-
-
-def _read(table: sweep.Table, name: str, run: Run, baseline: Record | None) -> tuple[str, float | None, float | None]:
-    """A run's status in a cell, its value, and how far it went if it never got there."""
+def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
+    """The run with its value, if it has finished and has one."""
     if run.state != "finished":
-        return run.state, None, None
-    how = measure(name)
+        return run
+    how = measure(name := table.measure_of(run.column))
     beside = {"target": table.target, "baseline": baseline}.get(how.needs)
     value = how.read(run.record, beside) if beside is not None or not how.needs else None
     if value is not None:
-        return run.state, float(value), None if how.reached(value) else float(how.bound(run.record, beside))
+        return run._replace(value=float(value))
     if how.needs != "baseline" and not how.optional:
-        every = run.record["settings"].get("evaluate_every")
-        why = f": it was evaluated after every {every} rounds and the last" if every else ""
-        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}{why}.")
-    return "without baseline" if how.needs == "baseline" else "not measured", None, None
+        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}: it was not evaluated then.")
+    return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
-def _beside_printed(table: sweep.Table, candidates: Sequence[Cell]) -> Cell:
-    """The cell of a place with what is printed there; of several for values of ``best_of`` the best."""
-    finished = [cell for cell in candidates if cell.values]
-    best = (min if candidates[0].of.lower else max)(finished, key=lambda cell: cell.mean, default=None)
-    shown = best or next((cell for cell in candidates if cell.statuses), candidates[0])
-    asked = shown.job.settings
-    if shown.measure == "halfway":  # the run is read as one of half its length
+def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
+    """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
+    how = measure(name := table.measure_of(candidates[0][0].column))
+    finished = [runs for runs in candidates if _values(runs)]
+    some = finished or [runs for runs in candidates if any(run.counts for run in runs)] or candidates
+    chosen = (min if how.lower else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
+    (label, column, told, _, job, *_), runs = chosen[0], [run for run in chosen if run.counts]
+    place, deviations, choice = _beside(table, chosen[0], len(finished), len(candidates))
+    deviations = tuple(text for text in deviations if text.split(" ")[0] not in seen)
+    values, statuses = _values(runs), tuple(run.state for run in runs)
+    spreads = [run.record["final"].get("accuracy_std") for run in runs if run.value is not None]
+    of_data = {key: dict.fromkeys(run.record["dataset"].get(key) for run in runs) for key in ("note", "remark")}
+    of_data = {key: "; ".join(filter(None, texts)) for key, texts in of_data.items()}
+    judged = values and how.judged and place.value is not None and not deviations and not of_data["note"]
+    return Cell(
+        table=table.name,
+        label=label,
+        row=", ".join([label, *(f"{name.replace('_', ' ')} {value}" for name, value in told)]),
+        column=column,
+        measure=name,
+        told=told,
+        job=job,
+        runs=tuple(runs),
+        seeds=tuple(run.job.settings.seed for run in runs),
+        statuses=statuses,
+        paths=tuple(run.path for run in runs),
+        expected=len(chosen) if runs else sum(map(len, candidates)),
+        stale=sum(run.state == "stale" for runs in candidates for run in runs),
+        values=tuple(values),
+        mean=how.summary(values) if values else None,
+        half=statistics.interval(values)[1] if values and not how.median else None,
+        spread=statistics.interval(spreads)[0] if spreads and None not in spreads else None,
+        place=place,
+        deviations=deviations,
+        choice=choice,
+        verdict=statistics.beside(values, place.value) if judged else "",
+        **of_data,
+    )
+
+
+def _values(runs: Sequence[Run]) -> list[float]:
+    return [run.value for run in runs if run.value is not None]
+
+
+def _beside(table: sweep.Table, run: Run, finished: int, candidates: int) -> tuple[reported.Place, list[str], str]:
+    """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
+    asked, how = run.job.settings, measure(table.measure_of(run.column))
+    if table.measure_of(run.column) == "halfway":  # the run is read as one of half its length
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()
-    place = reported.place(table, shown.label, shown.column, shown.of, own)
+    place = reported.place(table, run.label, run.column, how, own)
     # neither what the paper varies in the table nor what it tuned is a deviation
     given = {axis.parameter: own.get(axis.parameter) for axis in (table.rows, table.columns) if table.printed} | place.stated
     tuned = {name: grid for name, grid in given.items() if isinstance(grid, list) and name in own}
     alike = {name for name, said in given.items() if said == "any" or reported.same(said, own.get(name))}
     told = settings.deviations(asked, given | {name: own[name] for name in (alike | tuned.keys()) & own.keys()})
-    for name, grid in tuned.items():
-        if own[name] not in grid:
-            told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, grid))}")
-        elif finished and len(finished) < len(grid):
-            told.append(f"{name} chosen from {len(finished)} instead of {len(grid)} values")
-    count = len(tuned.get(table.best_of, candidates))
+    for name, values in tuned.items():
+        if own[name] not in values:
+            told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, values))}")
+        elif 0 < finished < len(values):
+            told.append(f"{name} chosen from {finished} instead of {len(values)} values")
+    count = len(tuned[table.best_of]) if table.best_of in tuned else candidates
+    rest = f" (of {count})" if count > finished else ""
     chosen = table.best_of in own and count > 1 and finished
-    return replace(
-        shown,
-        expected=shown.expected if shown.statuses else sum(cell.expected for cell in candidates),
-        stale=sum(cell.stale for cell in candidates),
-        printed=place.value,
-        printed_std=place.std,
-        printed_text=place.text,
-        deviations=tuple(text for text in told if text.split(" ")[0] not in place.open),
-        not_stated=tuple(text.partition(" instead")[0] for text in told if text.split(" ")[0] in place.open),
-        choice=Choice(table.best_of, own[table.best_of], len(finished), count) if chosen else None,
-    )
+    return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 
-# --- by name, for notebooks -------------------------------------------------------------------------------------------
+@functools.cache  # to read the files means to check each run in them
+def _tables(folder: Path, runs: Path) -> dict[str, sweep.Table]:
+    return sweep.read(folder)
 
 
 def table_of(name: str) -> sweep.Table:
-    """Table ``name`` of the sweep files, of which those in which the name occurs are read first."""
-    tables: dict[str, sweep.Table] = {}
-    for file in sorted(
-        (papers.folder() / "sweeps").glob("*.yaml"), key=lambda file: f" {name}:" not in file.read_text("utf-8")
-    ):
-        tables |= _tables(file, file.stat().st_mtime_ns, runs_folder())
-        if name in tables:
-            return tables[name]
-    raise ReportError(f"There is no table {name!r}; the sweep files have {', '.join(tables) or 'none'}.")
+    """Table ``name`` of the sweep files."""
+    tables = _tables(papers.folder() / "sweeps", runs_folder())
+    if name not in tables:
+        raise ReportError(f"There is no table {name!r}: {settings.known(name, tables)}")
+    return tables[name]
 
 
-@functools.lru_cache(maxsize=8)  # a notebook shows many tables, and to read a file means to check each of its runs
-def _tables(file: Path, time_ns: int, runs: Path) -> dict[str, sweep.Table]:
-    return sweep.read(file)
-
-
+@functools.cache  # a notebook asks for each number
 def committed() -> pd.DataFrame:
     """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
-    folder = ROOT / "results" / "runs"
-    return _committed(folder, folder.stat().st_mtime_ns if folder.exists() else 0)
-
-
-@functools.lru_cache(maxsize=1)  # a notebook asks for each number
-def _committed(folder: Path, time_ns: int) -> pd.DataFrame:
-    return load(folder)
+    return load(ROOT / "results" / "runs")
 
 
 def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:

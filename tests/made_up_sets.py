@@ -1,0 +1,187 @@
+"""Made-up data sets, in all the layouts of data/README.md."""
+
+import bz2
+import gzip
+import io
+import pickle
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from PIL import Image
+from scipy.io import savemat
+from sklearn.datasets import dump_svmlight_file
+
+from fednb import data
+from fednb.data import catalog
+
+
+@pytest.fixture(autouse=True)
+def root(tmp_path, monkeypatch):
+    """Give each test its own data and cache folders."""
+    monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
+    monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "sets").mkdir()
+    return tmp_path / "sets"
+
+
+@pytest.fixture
+def change(monkeypatch):
+    """Change what is published about a set."""
+
+    def change(name, **given):
+        for field, value in given.items():
+            monkeypatch.setattr(catalog.FACTS[name], field, value)
+
+    return change
+
+
+def error(name="cifar10", root=None):
+    with pytest.raises(data.DataError) as caught:
+        data.load(name, root)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 600
+    return message
+
+
+def fake(num_train, num_test, shape, num_classes, seed=0):
+    """Random images, labels in a mixed order, every class in both splits."""
+    rng = np.random.default_rng(seed)
+    images = rng.integers(0, 256, (num_train + num_test, *shape), np.uint8)
+    labels = np.concatenate([rng.permutation(np.arange(n) % num_classes) for n in (num_train, num_test)])
+    return images[:num_train], labels[:num_train], images[num_train:], labels[num_train:]
+
+
+SMALL = {
+    "cifar10": fake(20, 10, (3, 32, 32), 10),
+    "mnist": fake(20, 10, (1, 28, 28), 10),
+    "emnist_letters": fake(52, 26, (1, 28, 28), 26),
+    "tiny_imagenet": fake(8, 12, (3, 64, 64), 4),
+    "usps": fake(20, 10, (1, 16, 16), 10),
+    "svhn": fake(20, 10, (3, 32, 32), 10, seed=1),
+    "mnistm": fake(20, 10, (3, 32, 32), 10, seed=2),
+}
+CIFAR10, LETTERS = catalog.FACTS["cifar10"].classes, catalog.FACTS["emnist_letters"].classes
+SYNSETS = ["n01", "n02", "n03", "n04"]
+
+
+def encode(image, suffix="png"):
+    """One uint8 [C, H, W] image as the bytes of a file."""
+    pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
+    options = {"lossless": True, "exact": True} if suffix == "webp" else {}
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, {"jpg": "jpeg"}.get(suffix, suffix), **options)
+    return file.getvalue()
+
+
+def members(arrays, classes=CIFAR10, suffix="png", test="test"):
+    """Pairs (SPLIT/CLASS/FILE, bytes) of an image tree."""
+    for split, images, labels in (("train", *arrays[:2]), (test, *arrays[2:])):
+        for i, (image, label) in enumerate(zip(images, labels, strict=True)):
+            yield f"{split}/{classes[label]}/{i:04}.{suffix}", encode(image, suffix)
+
+
+def write_tree(folder, files):
+    for name, content in files:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+
+
+def write_zip(path, files, method=zipfile.ZIP_STORED, prefix=""):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(path, "w", method) as archive:
+        for name, content in files:
+            archive.writestr(prefix + name, content)
+
+
+def write_images(path, arrays, method=zipfile.ZIP_STORED, prefix="", **named):
+    files = members(arrays, **named)
+    write_zip(path, files, method, prefix) if path.suffix == ".zip" else write_tree(path, files)
+
+
+def write_zips(folder, arrays):
+    """One of two zip files has what macOS adds, and there is that of another set."""
+    files = [*members(arrays, suffix="webp"), ("__MACOSX/train/cat/0.png", b"nothing"), ("train/cat/._0.png", b"nothing")]
+    write_zip(folder / "cifar10_train.zip", files[::2], prefix="some-folder/")
+    write_zip(folder / "cifar10" / "test.zip", files[1::2], zipfile.ZIP_DEFLATED)
+    write_zip(folder / "cifar100.zip", [("train/apple/0.png", b"nothing")])
+
+
+def write_npz(path, arrays, first=0, **more):
+    x, y, x_test, y_test = (a.squeeze(1) if a.ndim == 4 and a.shape[1] == 1 else a for a in arrays)
+    x, x_test = (a.transpose(0, 2, 3, 1) if a.ndim == 4 else a for a in (x, x_test))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(path, **{"x_train": x, "y_train": y + first, "x_test": x_test, "y_test": y_test + first} | more)
+
+
+def write_cifar10(folder, arrays):
+    x, y, x_test, y_test = arrays
+    batches = {f"data_batch_{i + 1}": (x[4 * i : 4 * i + 4], y[4 * i : 4 * i + 4]) for i in range(5)}
+    batches |= {"test_batch": (x_test, y_test)}
+    batches = {name: {"data": x.reshape(len(x), -1), "labels": y.tolist()} for name, (x, y) in batches.items()}
+    for name, batch in (batches | {"batches.meta": {"label_names": CIFAR10}}).items():
+        write_tree(folder / "cifar-10-batches-py", [(name, pickle.dumps(batch, protocol=2))])
+
+
+def write_idx(folder, arrays, pack=False, names=("train", "t10k")):
+    for split, images, labels in zip(names, arrays[::2], arrays[1::2], strict=True):
+        for kind, values in (("images-idx3", images[:, 0]), ("labels-idx1", labels.astype(np.uint8))):
+            content = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+            name = f"{split}-{kind}-ubyte"
+            write_tree(folder, [(f"{name}.gz", gzip.compress(content)) if pack else (name, content)])
+
+
+def write_emnist(folder, arrays, pack=True):
+    """Labels count from 1 and images lie on their side, as in the published files."""
+    x, y, x_test, y_test = arrays
+    names = ("emnist-letters-train", "emnist-letters-test")
+    write_idx(folder, (x.swapaxes(2, 3), y + 1, x_test.swapaxes(2, 3), y_test + 1), pack, names)
+
+
+def write_tiny(folder, arrays):
+    x, y, x_test, y_test = arrays
+    for i, (image, label) in enumerate(zip(x, y, strict=True)):
+        own = folder / "train" / SYNSETS[label]
+        write_tree(own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")])  # a PNG inside, so that nothing is lost
+    write_tree(folder, [(f"val/images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)])
+    lines = [f"val_{i}.JPEG\t{SYNSETS[label]}\t0\t0\t1\t1\n" for i, label in enumerate(y_test)]
+    write_tree(folder, [("test/images/test_0.JPEG", encode(x[0])), ("val/val_annotations.txt", "".join(lines).encode())])
+
+
+def write_tiny_tree(folder, arrays):
+    """It may hold the unlabelled test split as well; the validation images are the test set."""
+    write_images(folder, arrays, classes=SYNSETS, test="val")
+    write_tree(folder, [("test/images/test_0.png", encode(arrays[0][0]))])
+
+
+def write_mnistm(folder, arrays):
+    for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
+        lines = [f"{i:08}.png {label}\n" for i, label in enumerate(labels)]
+        write_tree(folder, [(f"mnist_m_{split}/{i:08}.png", encode(image)) for i, image in enumerate(images)])
+        write_tree(folder, [(f"mnist_m_{split}_labels.txt", "".join(lines).encode())])
+
+
+def write_usps(folder, arrays):
+    for file, images, labels in (("usps.bz2", *arrays[:2]), ("usps.t.bz2", *arrays[2:])):
+        values = (images.reshape(len(images), -1) + 0.01) / 255 * 2 - 1  # more, since torchvision cuts to whole numbers
+        dump_svmlight_file(values, labels + 1, lines := io.BytesIO(), zero_based=False)
+        write_tree(folder, [(file, bz2.compress(lines.getvalue()))])
+
+
+def write_svhn(folder, arrays):
+    folder.mkdir(parents=True, exist_ok=True)
+    for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
+        y = np.where(labels == 0, 10, labels)[:, None].astype(np.uint8)
+        savemat(folder / f"{split}_32x32.mat", {"X": images.transpose(2, 3, 1, 0), "y": y})
+
+
+def write_nist(folder, classes="0Aa", train=5, tests=3):
+    """The tree of NIST's special database 19 by class; return the images by (class, folder)."""
+    rng, images = np.random.default_rng(0), {}
+    for character in classes:
+        code = f"{ord(character):02x}"
+        for inner, number in ((f"train_{code}", train), ("hsf_0", tests), ("hsf_4", 2)):
+            images[character, inner[:5]] = pixels = rng.integers(0, 256, (number, 1, 128, 128), np.uint8)
+            write_tree(folder / code / inner, [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)])
+    return images

@@ -1,0 +1,59 @@
+"""What `pip install` gives: a wheel with everything in it that its commands need, which works from any folder."""
+
+import os
+import subprocess
+import sys
+import zipfile
+
+import pytest
+
+from fednb import ROOT
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """A folder into which the wheel is unpacked, as pip would."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
+    subprocess.run(command, check=True, capture_output=True)
+    (built,) = folder.glob("*.whl")
+    zipfile.ZipFile(built).extractall(folder / "site")
+    return folder / "site"
+
+
+@pytest.fixture
+def run(wheel, tmp_path):
+    """Runs Python in an empty folder, where the wheel is all that there is of the project."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FEDNB_")}
+    env = kept | {"PYTHONPATH": str(wheel), "FEDNB_PROGRESS": "off"}
+
+    def run(*arguments, status=0):
+        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == status, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    return run
+
+
+def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
+    said = run("-c", "import fednb; from fednb.papers.fedplcc import FedPLCC; print(fednb.__file__, FedPLCC.__module__)")
+    assert str(wheel) in said and "fednb.papers.fedplcc" in said
+    assert (wheel / "fednb" / "py.typed").exists()
+    assert "digits-moon" in run("-m", "fednb", "list")
+    assert not list(tmp_path.iterdir())  # to ask leaves nothing behind
+
+
+def test_a_new_method_is_run_swept_and_compared_where_one_works(run, tmp_path):
+    run("-m", "fednb", "new", "my_idea")
+    assert {path.name for path in tmp_path.iterdir()} == {"my_idea.ipynb", "my_idea.yaml"}
+    assert "There is a my_idea.ipynb already" in run("-m", "fednb", "new", "my_idea", status=2)
+    short = ["num_rounds=2", "local_epochs=1", "num_clients=3"]
+    run("-m", "fednb", "run", "my_idea.ipynb", *short)
+    (record,) = (tmp_path / "results" / "runs").glob("*.json")
+    assert record.name.startswith("MyIdea-digits-seed0-")
+    assert "to do" in run("-m", "fednb", "sweep", "my_idea.yaml", "--dry-run")
+    said = run("-m", "fednb", "compare", "FedAvg", "my_idea.ipynb", "--seeds", "2", *short)
+    assert "MyIdea" in said and "FedAvg" in said
+    assert len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4  # the run that was there is not made again
+    made = {path.suffix for path in (tmp_path / "results" / "compare").iterdir()}
+    assert made == {".md", ".svg"}

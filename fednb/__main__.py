@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-# what takes long to import is imported by the commands that need it: help and wrong usage are told at once
+from fednb import data, experiments, papers, reporting  # these import what takes long when a command needs it
 
 
 def _count(text: str) -> int:
@@ -35,7 +35,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fednb", description="The command line of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: Callable[..., int], says: str) -> Callable[..., argparse.Action]:
+    def command(name: str, function: Callable[..., int | None], says: str) -> Callable[..., argparse.Action]:
         found = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
         found.set_defaults(command=function)
         return found.add_argument
@@ -85,23 +85,19 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _notebooks(args: argparse.Namespace) -> int:
-    from fednb import papers
-    from fednb.experiments import execute
-
-    failed = execute.execute_all(papers.notebooks(extras=True), args.out, {} if args.seed is None else {"seed": args.seed})
-    if failed:
+    notebooks, given = papers.notebooks(extras=True), {} if args.seed is None else {"seed": args.seed}
+    if failed := experiments.execute.execute_all(notebooks, args.out, given):
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    from fednb.experiments import execute, ledger, sweep
-
+    sweep = experiments.sweep
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
-    only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
     tables = sweep.read(args.path)
+    only = [("table", name) for name in args.table] + [("tier", name) for name in args.tier] + args.only
     chosen = sweep.choose([job for table in tables.values() for job in table.jobs], only)
     recorded, todo = sweep.plan(chosen)
     print(f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.", flush=True)
@@ -118,63 +114,54 @@ def _sweep(args: argparse.Namespace) -> int:
     made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler) if todo else []
     failed = [(job, error) for job, error in made if error]
     for job, error in failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {execute.log_of(job.path)}")
+        print(f"failed: {job.path.stem}: {error}\n        log: {experiments.execute.log_of(job.path)}")
     if todo:
-        print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {ledger.runs_folder()}.")
+        print(
+            f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {experiments.ledger.runs_folder()}."
+        )
     return int(bool(failed))
 
 
 def _at_home(notebook: str) -> None:
     """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
-    from fednb import papers
-
     if (file := Path(papers.name(notebook))).suffix:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
 
 
 def _run(args: argparse.Namespace) -> int:
-    from fednb.experiments import execute, ledger, sweep
-
     _at_home(args.notebook)
-    job = sweep.job(args.notebook, dict(args.parameters))
+    job = experiments.sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
-    if job.status in ledger.RESULTS:
+    if job.status in experiments.ledger.RESULTS:
         print("This run is recorded already.")
     else:
-        sweep.prepare([job])
-        os.environ.update(execute.environment())
-        if error := execute.run(job.notebook, job.parameters):
+        experiments.sweep.prepare([job])
+        os.environ.update(experiments.execute.environment())
+        if error := experiments.execute.run(job.notebook, job.parameters):
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
-    record = ledger.read(job.path)
+    record = experiments.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
     print("no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %", f"({record['status']})")
     print(f"record: {job.path}")
     return 0
 
 
-def _list(args: argparse.Namespace) -> int:
-    from fednb import papers
-    from fednb.experiments import sweep
-
+def _list(args: argparse.Namespace) -> None:
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    sweeps = papers.folder() / "sweeps"
+    sweep, sweeps = experiments.sweep, papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
         count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
         print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
-    return 0
 
 
-def _report(args: argparse.Namespace) -> int:
+def _report(args: argparse.Namespace) -> None:
     import pandas as pd
 
-    from fednb import papers, reporting
-    from fednb.experiments import ledger
-
-    folder = (args.runs or ledger.runs_folder()).absolute()
+    folder = (args.runs or experiments.ledger.runs_folder()).absolute()
     if not folder.is_dir():
-        raise ledger.RunError(f"There is no folder of run records at {folder}.")
+        raise experiments.ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     written = reporting.write_all(papers.folder() / "sweeps", folder, out)
@@ -183,18 +170,16 @@ def _report(args: argparse.Namespace) -> int:
         print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
     print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
-    return 0
 
 
-def _new(args: argparse.Namespace) -> int:
+def _new(args: argparse.Namespace) -> None:
     from fednb.experiments.new import new
 
     notebook, sweep = new(args.name, Path.cwd())
     print(f"{notebook.name}, {sweep.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
-    return 0
 
 
-def _compare(args: argparse.Namespace) -> int:
+def _compare(args: argparse.Namespace) -> None:
     from fednb.reporting.compare import compare
 
     given = dict(_assignment(word) for word in args.methods if "=" in word)
@@ -203,27 +188,20 @@ def _compare(args: argparse.Namespace) -> int:
         _at_home(notebook)
     text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
     print(text, *paths, sep="\n")
-    return 0
 
 
-def _settings(args: argparse.Namespace) -> int:
-    from fednb.experiments import settings
-
-    print(settings.table(), end="")
-    return 0
+def _settings(args: argparse.Namespace) -> None:
+    print(experiments.settings.table(), end="")
 
 
-def _data(args: argparse.Namespace) -> int:
-    from fednb import data
-
-    if args.name is not None:
+def _data(args: argparse.Namespace) -> None:
+    if args.name is None:
+        print("data set         what is here of it", flush=True)
+        for name in data.NAMES:
+            print(f"{name:<16} {data.where(name)}", flush=True)
+    else:
         data.facts_of(args.name)  # a name that nobody knows is told at once
         data.download(args.name)
-        return 0
-    print("data set         what is here of it", flush=True)
-    for name in data.NAMES:
-        print(f"{name:<16} {data.where(name)}", flush=True)
-    return 0
 
 
 def _course(args: argparse.Namespace) -> int:
@@ -258,7 +236,7 @@ def main(arguments: list[str] | None = None) -> int:
     if more:  # argparse takes no positional words after an option
         args.methods += more
     try:
-        status = args.command(args)
+        status = args.command(args) or 0
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
@@ -76,9 +76,6 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-# --- here -------------------------------------------------------------------------------------------------------------
-
-
 class Swept(NamedTuple):
     folder: Path  # with results/runs, results/logs, and the marks that cells left
     code: int
@@ -126,12 +123,13 @@ def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FEDNB_RUNS", str(swept.folder / "results" / "runs"))
     before = {path: path.stat().st_mtime_ns for path in records()}
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
-    assert main(["sweep", str(swept.folder / "sweep.yaml"), "--only", "method=Pair", "--only", "method=Diverging"]) == 0
-    assert "2 runs: 2 recorded, 0 to do." in capsys.readouterr().out
-    assert main(["run", "tiny", "method=Pair", "seed=1"]) == 0
-    assert "recorded already" in capsys.readouterr().out
-    assert main(["sweep", str(swept.folder / "sweep.yaml"), "--dry-run"]) == 0
-    assert "mixed: 90_tiny method=Broken\n" in capsys.readouterr().out  # what failed is to be made again
+    file = str(swept.folder / "sweep.yaml")
+    for arguments, told in [
+        (["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"], "2 runs: 2 recorded, 0 to do."),
+        (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
+        (["sweep", file, "--dry-run"], "mixed: 90_tiny method=Broken\n"),  # what failed is to be made again
+    ]:
+        assert main(arguments) == 0 and told in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in records()} == before
 
 
@@ -213,9 +211,6 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert re.fullmatch(r"the disk of .*logs is full\.", execute.make([job]).error)
 
 
-# --- on a cluster -----------------------------------------------------------------------------------------------------
-
-
 class Dask:
     """Processes of dask, and of the runs that they start. Workers share a folder of results, and have a GPU each."""
 
@@ -224,7 +219,7 @@ class Dask:
         self.processes: list[subprocess.Popen] = []
         self.address = ""
 
-    def start(self, *arguments: str) -> subprocess.Popen:
+    def start(self, *arguments: str) -> None:
         number = str(len(self.processes))
         given = {"PYTHONPATH": str(ROOT), "FEDNB_RUNS": str(self.runs), "FEDNB_NOTEBOOKS": str(self.notebooks)}
         given["CUDA_VISIBLE_DEVICES"] = f"70{number}"
@@ -232,7 +227,6 @@ class Dask:
         with (self.folder / f"{number}.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=self.folder, env=os.environ | given, stdout=log, stderr=log)
         self.processes.append(process)
-        return process
 
     def scheduler(self) -> None:
         """Start anew."""
@@ -243,33 +237,27 @@ class Dask:
         wait_for(file.exists)
         self.address = json.loads(file.read_text())["address"]
 
-    def worker(self) -> subprocess.Popen:
+    def worker(self) -> None:
         """Start one with two threads, but a single GPU; without a nanny, which would start it again if killed."""
         options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60 --local-directory".split()
-        return self.start("worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}"))
+        self.start("worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}"))
 
     def workers(self, count: int) -> list[subprocess.Popen]:
         """Workers that are connected; those that lack are started."""
         if not self.address:
             self.scheduler()
-        while len(self.alive()) < count + 1:
+        while len(alive := [process for process in self.processes if process.poll() is None]) < count + 1:
             self.worker()
         wait_for(lambda: (self.folder / "0.log").read_text().count("Register worker") >= len(self.processes) - 1)
-        return self.alive()[1:]
-
-    def alive(self) -> list[subprocess.Popen]:
-        return [process for process in self.processes if process.poll() is None]
+        return alive[1:]
 
     def left(self) -> list[psutil.Process]:
         """The processes of runs and their kernels, whoever started them."""
         found = []
         for process in psutil.process_iter():
-            try:
-                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder)
-                if ours and process.status() != psutil.STATUS_ZOMBIE and "dask" not in process.cmdline():
-                    found.append(process)
-            except psutil.Error:
-                pass
+            with suppress(psutil.Error):
+                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder) and "dask" not in process.cmdline()
+                found += living([process]) if ours else []
         return found
 
     def marks(self) -> list[str]:

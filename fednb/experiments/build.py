@@ -18,7 +18,7 @@ from fednb import data, models, partition, rules, seeds
 from fednb.data import Dataset
 from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
-from fednb.federation import FedAvg, Federation, Train, train_eagerly
+from fednb.federation import FedAvg, Federation, Train, Training, train_eagerly
 
 Workers = Annotated[int, lambda v: 1 <= v <= 1024, "a whole number from 1 to 1024"]
 
@@ -104,8 +104,9 @@ def federation(
         rounds = {"participation": s.participation, "evaluate_every": s.evaluate_every or 1, "seed": s.seed}
         if s.heterogeneous:
             rounds["architectures"] = models.heterogeneous(s.model, s.num_clients)
+        training = Training(**{name: getattr(s, name) for name in Training.__dataclass_fields__})
         method = methods[s.method](**s.hyperparameters)
-        return Federation(method, dataset, build_model=build_model, training=s.training, **images, **rounds, **there)
+        return Federation(method, dataset, build_model=build_model, training=training, **images, **rounds, **there)
     except ValueError as error:  # an impossible partition, a network that does not fit the images
         raise SettingsError(str(error)) from error
 

@@ -18,7 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from subprocess import PIPE, STDOUT
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,8 +37,6 @@ TAGS = ("setup", "parameters", "export", "run")
 ATTEMPTS = 2  # at a run that fails
 CONNECT_SECONDS = 10
 _slots, _thread = itertools.count(), threading.local()  # each thread that makes runs has a number
-
-# --- papermill --------------------------------------------------------------------------------------------------------
 
 
 def reduced(notebook: str) -> NotebookNode:
@@ -104,9 +102,6 @@ def line_of(error: BaseException) -> str:
     return " ".join((cell or f"{type(error).__name__}: {error}").split())
 
 
-# --- processes --------------------------------------------------------------------------------------------------------
-
-
 class Made(NamedTuple):
     """What became of runs: the records that there are now; in one line why one is missing, if so; and the log."""
 
@@ -168,8 +163,6 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
         env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
     return env
 
-
-# --- many runs --------------------------------------------------------------------------------------------------------
 
 Submit = Callable[[Sequence["Job"]], "Future[Made]"]
 
@@ -267,10 +260,7 @@ def what_is_here(dataset: str) -> dict[str, str]:
     files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
     sources += [cell for file in papers.notebooks() for cell in papers.cells(file, "code")]
-    here = {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": ""}
-    with suppress(data.DataError):
-        here["data"] = data.load(dataset).fingerprint
-    return here
+    return {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": data.load(dataset).fingerprint}
 
 
 def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
@@ -279,10 +269,9 @@ def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
     from distributed import Reschedule, get_worker
 
     worker, here = get_worker(), what_is_here(group[0].settings.dataset)
+    key, where = worker.get_current_task(), f"the worker {worker.address} on {socket.gethostname()}"
     if differ := " and ".join(name for name in asked if here[name] != asked[name]):
-        where = f"the worker {worker.address} on {socket.gethostname()}"
         return Made(error=f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
-    key = worker.get_current_task()
 
     def stop() -> bool:
         # Nobody waits for the run any more (Ctrl-C, the sweep killed), or this worker is closing (so it does when the

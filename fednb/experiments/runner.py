@@ -75,10 +75,8 @@ def run(
             if state in ledger.RESULTS:
                 return record
             if state == "other data":
-                raise RunError(
-                    f"{path.name} is recorded on other data than are here: set FEDNB_RUNS to another folder to keep both, "
-                    "or run with again=True to replace it."
-                )
+                way_out = "set FEDNB_RUNS to another folder to keep both, or run with again=True to replace it"
+                raise RunError(f"{path.name} is recorded on other data than are here: {way_out}.")
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was
         try:
@@ -120,9 +118,9 @@ def _told(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
         way_out = "make it writable, or set FEDNB_RUNS to another folder"
-        way_out = "free some space, and the run goes on where it was" if full else way_out
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            way_out = "free some space, and the run goes on where it was"
         raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
 
 
@@ -176,10 +174,8 @@ def _restore(federation: Federation, path: Path) -> None:
         print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
 
 
-# --- what a record tells, see record.schema.yaml ----------------------------------------------------------------------
-
-
 def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
+    """What a record tells of the run, see ``record.schema.yaml``."""
     versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
     told = {name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")}
     return {
@@ -196,6 +192,7 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
 
 
 def _results(fed: Federation, status: str) -> dict[str, Any]:
+    """What a record tells of its end."""
     final: dict[str, Any] = {}
     if status == "finished":
         accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]

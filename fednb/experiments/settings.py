@@ -19,7 +19,7 @@ from fednb.data import catalog
 from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, one_of, short
 
 if TYPE_CHECKING:
-    from fednb.federation import FedAvg, Training
+    from fednb.federation import FedAvg
 
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
@@ -87,13 +87,6 @@ class Settings:
     local_steps: Count | None = _says("SGD steps of a client in a phase, at most", none="whole epochs")
     evaluate_every: Count | None = _says("rounds from one evaluation to the next", none="1", same=1)
     seed: Seed = _says("partition, initial weights, batches and augmentation follow from it")
-
-    @property
-    def training(self) -> Training:
-        """What every client is told."""
-        from fednb.federation import Training
-
-        return Training(**{f.name: getattr(self, f.name) for f in dataclasses.fields(Training)})
 
     def flat(self) -> dict[str, Any]:
         """All settings in one level, as records have them: hyperparameters by their own names, a folder not by its path."""

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
-from fednb import data, papers
+from fednb import data, experiments, papers
 from fednb.experiments import execute, ledger, settings
 from fednb.experiments.settings import Settings
 from fednb.papers import NotebookError
@@ -114,9 +114,6 @@ class Table:
         return sorted({job.tier for job in self.jobs}, key=TIERS.index)
 
 
-# --- sweep files ------------------------------------------------------------------------------------------------------
-
-
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """YAML in which 1e-05 is a number, and a key that is given twice an error."""
 
@@ -207,9 +204,6 @@ def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
     return Axis(entry) if isinstance(entry, str) else Axis(**entry)
 
 
-# --- runs -------------------------------------------------------------------------------------------------------------
-
-
 class _Notebook:
     """What the runs of a notebook have in common, looked up once."""
 
@@ -278,15 +272,13 @@ def took(jobs: Iterable[Job]) -> str:
 
 def prepare(todo: Sequence[Job], *, here: bool = True) -> None:
     """Check what runs need besides good settings, so that none starts in vain."""
-    from fednb.experiments import build
-
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
         _check(cells, f"The notebook {notebook} has no code cell tagged 'run'.")
     if here:
-        build.num_workers(build.find_device())
+        experiments.build.num_workers(experiments.build.find_device())
     for dataset in {job.settings.dataset for job in todo}:
-        build.load_dataset(dataset)
+        experiments.build.load_dataset(dataset)
     for job in todo[:1]:
         execute.log_of(job.path).parent.mkdir(parents=True, exist_ok=True)
 
@@ -298,10 +290,8 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
     run that fails is tried once more, and the others go on. With the address of a dask ``scheduler`` its workers make the
     runs, one per thread.
     """
-    from fednb.experiments import build
-
     prepare(todo, here=scheduler is None)
-    together, groups = scheduler is None and build.find_device() != "cpu", {}
+    together, groups = scheduler is None and experiments.build.find_device() != "cpu", {}
     for job in todo:
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path
         groups.setdefault((job.notebook, alike), []).append(job)

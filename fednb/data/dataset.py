@@ -78,10 +78,11 @@ def content(train: Sequence, test: Sequence, classes: Sequence[str], notes: Any 
 
     Groups may be left out where there is one domain; ``notes`` and ``remarks`` are what the files tell for those of the set.
     """
-    arrays = [*train[:2], *test[:2]]
-    arrays += [split[2] if len(split) > 2 else np.zeros(len(split[1]), np.int64) for split in (train, test)]
-    names = ("images", "labels", "test_images", "test_labels", "train_groups", "test_groups")
-    return dict(zip(names, arrays, strict=True)) | {"classes": classes, "notes": notes, "remarks": remarks}
+    (x, y, groups), (x_test, y_test, test_groups) = ((*split, 0 * split[1])[:3] for split in (train, test))
+    found = {"images": x, "labels": y, "test_images": x_test, "test_labels": y_test, "train_groups": groups}
+    found |= {"test_groups": test_groups, "classes": classes, "notes": notes, "remarks": remarks}
+    n = len(classes)  # with an image in another domain it is another set
+    return found | {"fingerprint": fingerprint(x, y + n * groups, x_test, y_test + n * test_groups)}
 
 
 def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray) -> str:

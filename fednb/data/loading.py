@@ -17,9 +17,8 @@ import torch
 from PIL import Image
 
 from fednb import ROOT, seeds
-from fednb.data import synthetic
 from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, data_folder, facts_of
-from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content, fingerprint
+from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
 
 _registered: dict[str, Dataset] = {}
@@ -63,15 +62,13 @@ def register(
     check(channels in (1, 3) and len(classes) > 1, f"{name} must hold images with 1 or 3 channels, of two classes or more.")
     told = {"title": name, "shape": [channels, *x.shape[2:3] * 2], "sizes": [len(y), len(y_test)], "classes": classes}
     facts = Facts(name, **told, augmentation=vars(augmentation), domains=dict.fromkeys(group_names), own=True)
-    made = from_arrays(facts, [f"{name}: what is given as {split}" for split in ("images", "test_images")], arrays)
-    if group_names:
-        groups = {"train_groups": np.asarray(train_groups, np.int64), "test_groups": np.asarray(test_groups, np.int64)}
-        good = all(set(values) == set(range(len(group_names))) for values in groups.values())
-        good = good and [len(values) for values in groups.values()] == facts.sizes
+    groups = [np.asarray(values, np.int64) for values in (train_groups, test_groups)] if group_names else []
+    for values, number in zip(groups, facts.sizes, strict=False):
+        good = len(values) == number and set(values) == set(range(len(group_names)))
         told = "a group for each image, a position in group_names, and images of each group in both splits"
         check(good, f"{name} must have {told}.")
-        made |= groups
-    dataset = _dataset(facts, _marked(facts, made), "registered")
+    files = [f"{name}: what is given as {split}" for split in ("images", "test_images")]
+    dataset = _dataset(facts, from_arrays(facts, files, arrays, groups), "registered")
     known = _registered.setdefault(name, dataset).fingerprint == dataset.fingerprint
     check(known, f"{name} was registered with other images already: take another name.")
     FACTS[name], _registered[name] = facts, dataset
@@ -144,6 +141,8 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
     "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.
     Returns uint8 [number, channels, side, side], or fewer, always the same: resized, grey repeated or colour averaged.
     """
+    from fednb.data import synthetic  # slow to import
+
     rng = seeds.generator(0, "public images")
     if name == "photographs":
         pieces = np.stack([synthetic.patch(rng, side, train=True) for _ in range(number)])
@@ -157,6 +156,8 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
 
 def _source(facts: Facts, root: Path) -> Source:
     """Where a set is; a `DataError` if it is nowhere."""
+    from fednb.data import synthetic  # slow to import
+
     if facts.name in EMBEDDED:
         return "embedded", [], synthetic.digits if facts.name == "digits" else synthetic.embedded
     if facts.parts:
@@ -180,7 +181,7 @@ def _content(facts: Facts, root: Path) -> tuple[Content, str]:
     try:
         kind, files, read = _source(facts, root)
         if not files:
-            return _marked(facts, read()), kind
+            return read(), kind
         told = f"4 {kind} {facts.shape}"  # the number is raised when the content changes
         for file in files:
             with reading(file):
@@ -188,18 +189,11 @@ def _content(facts: Facts, root: Path) -> tuple[Content, str]:
         key = hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=8).hexdigest()
         folder = Path(os.path.expanduser(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache"))
         path = folder / f"{re.sub(r'[^a-z0-9]+', '_', facts.name.lower())[-40:]}-{key}.npz"
-        return _cached(path, lambda: _marked(facts, read())), kind
+        return _cached(path, read), kind
     except Broken as error:
         fix = "" if facts.by_hand else f", or delete it and run `python -m fednb data {facts.name}`"
         shown = str(error).removeprefix(f"{root}{os.sep}")
         raise DataError(f"{facts.title}: {shown}; put a good copy in its place{fix}.") from error
-
-
-def _marked(facts: Facts, found: Content) -> Content:
-    """Add the fingerprint; with an image in another domain it is another set."""
-    labels = found["labels"] + facts.num_classes * found["train_groups"]
-    test_labels = found["test_labels"] + facts.num_classes * found["test_groups"]
-    return found | {"fingerprint": fingerprint(found["images"], labels, found["test_images"], test_labels)}
 
 
 def _cached(path: Path, make: Callable[[], Content]) -> Content:
@@ -233,10 +227,9 @@ def _digits5(facts: Facts, root: Path) -> Content:
 def _as_rgb(images: np.ndarray, side: int) -> np.ndarray:
     """Bring uint8 [N, C, H, W] to [N, 3, side, side], bilinearly as torchvision's Resize does."""
     if images.shape[-2:] != (side, side):
-        resized = np.empty((*images.shape[:2], side, side), np.uint8)
-        for i, channel in np.ndindex(*images.shape[:2]):
-            resized[i, channel] = Image.fromarray(images[i, channel]).resize((side, side), Image.Resampling.BILINEAR)
-        images = resized
+        channels = [Image.fromarray(channel) for image in images for channel in image]
+        resized = [np.asarray(channel.resize((side, side), Image.Resampling.BILINEAR)) for channel in channels]
+        images = np.stack(resized).reshape(len(images), -1, side, side)
     return np.broadcast_to(images, (len(images), 3, side, side))
 
 

@@ -283,7 +283,9 @@ def _pixels(facts: Facts, file: File) -> tuple[np.ndarray, tuple[int, int]]:
     return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1), image.size
 
 
-def from_arrays(facts: Facts, files: Sequence[Path | str], arrays: Sequence[np.ndarray], **told: Any) -> Content:
+def from_arrays(
+    facts: Facts, files: Sequence[Path | str], arrays: Sequence[np.ndarray], groups: Any = (), **told: Any
+) -> Content:
     """Bring images and labels of both splits to [N, C, H, W] and 0, 1, ..., or say what is wrong with them."""
     (channels, *size), parts = facts.shape, []
     known = np.arange(facts.num_classes) + facts.first_label
@@ -297,7 +299,7 @@ def from_arrays(facts: Facts, files: Sequence[Path | str], arrays: Sequence[np.n
         check(np.isin(labels, known).all(), f"{file} has labels outside of {known[0]}..{known[-1]}", Broken)
         parts += [np.array(images.reshape(-1, *facts.shape), order="C"), labels.astype(np.int64) - facts.first_label]
     classes = facts.classes or [str(k) for k in range(facts.num_classes)]
-    return content(parts[:2], parts[2:], **{"classes": classes} | told)
+    return content([*parts[:2], *groups[:1]], [*parts[2:], *groups[1:]], **{"classes": classes} | told)
 
 
 def _idx(facts: Facts, folder: Path, files: list[Path]) -> Content:

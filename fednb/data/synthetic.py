@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from scipy import ndimage
+from sklearn.datasets import load_digits, load_sample_images
 from tqdm import tqdm
 
 from fednb import seeds
@@ -31,8 +32,6 @@ _UP = 4  # rows and columns of samples per pixel
 
 def digits() -> Content:
     """scikit-learn's 8x8 digits (values 0..16, here 0..255), four fifths of each class for training."""
-    from sklearn.datasets import load_digits  # slow to import, and only needed here
-
     bunch = load_digits()
     images, labels = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None], bunch.target.astype(np.int64)
     rng = np.random.RandomState(0)  # its stream never changes, that of default_rng may
@@ -65,10 +64,12 @@ def embedded() -> Content:
         labels = np.repeat(np.arange(10), per_class)
         plain, thick, on_photographs = (grey[source] for source in written)
         _, slants, patches = (seeds.generator(0, f"embedded {'train' if train else 'test'}", client=d) for d in range(3))
+        slanted = [_enlarged(digit, side, slants.choice([-1, 1]) * slants.uniform(0.3, 0.5)) for digit in thick]
+        slanted = [ndimage.grey_dilation(digit, footprint=np.ones((2, 2))) for digit in slanted]
         blended = [np.abs(patch(patches, side, train) - _enlarged(digit, side)[..., None]) for digit in on_photographs]
         parts = [
             np.repeat(to_bytes([_enlarged(digit, side) for digit in plain])[:, None], 3, axis=1),
-            np.repeat(to_bytes([_slanted(digit, side, slants) for digit in thick])[:, None], 3, axis=1),
+            np.repeat(to_bytes(slanted)[:, None], 3, axis=1),
             to_bytes(blended).transpose(0, 3, 1, 2),
             draw(labels, side, train, "colours"),
             draw(labels, side, train, "scenes"),
@@ -80,10 +81,7 @@ def embedded() -> Content:
 
 def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
     """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and which are in three domains, for training and for test."""
-    from sklearn.datasets import load_digits
-
-    bunch = load_digits()
-    rng = seeds.generator(0, "embedded digits")
+    bunch, rng = load_digits(), seeds.generator(0, "embedded digits")
     orders = [rng.permutation(np.flatnonzero(bunch.target == k)) for k in range(10)]
     sizes = np.repeat(_PER_CLASS, 3)
     cuts = [np.split(order, sizes.cumsum()) for order in orders]
@@ -104,16 +102,9 @@ def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     return ndimage.affine_transform(digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1)
 
 
-def _slanted(digit: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
-    slant = rng.choice([-1, 1]) * rng.uniform(0.3, 0.5)
-    return ndimage.grey_dilation(_enlarged(digit, side, slant), footprint=np.ones((2, 2)))
-
-
 @functools.cache
 def photographs() -> tuple[np.ndarray, ...]:
     """scikit-learn's two sample photographs, uint8 [427, 640, 3] each."""
-    from sklearn.datasets import load_sample_images
-
     return tuple(load_sample_images().images)
 
 

@@ -78,9 +78,10 @@ def content(train: Sequence, test: Sequence, classes: Sequence[str], notes: Any 
 
     Groups may be left out where there is one domain; ``notes`` and ``remarks`` are what the files tell for those of the set.
     """
-    (x, y, groups), (x_test, y_test, test_groups) = ((*split, 0 * split[1])[:3] for split in (train, test))
-    found = {"images": x, "labels": y, "test_images": x_test, "test_labels": y_test, "train_groups": groups}
-    found |= {"test_groups": test_groups, "classes": classes, "notes": notes, "remarks": remarks}
+    x, y, groups = train if len(train) == 3 else (*train, 0 * train[1])
+    x_test, y_test, test_groups = test if len(test) == 3 else (*test, 0 * test[1])
+    found = {"images": x, "labels": y, "test_images": x_test, "test_labels": y_test, "classes": classes}
+    found |= {"train_groups": groups, "test_groups": test_groups, "notes": notes, "remarks": remarks}
     n = len(classes)  # with an image in another domain it is another set
     return found | {"fingerprint": fingerprint(x, y + n * groups, x_test, y_test + n * test_groups)}
 

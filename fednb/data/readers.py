@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
-from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -124,7 +123,7 @@ def _listing(*places: Path) -> list[tuple[tuple[str, ...], File]]:
     found = [(parts, file) for parts, file in found if file.suffix.lower() in (".png", ".jpg", ".jpeg", ".webp")]
     hidden = re.compile(r"\..*|__MACOSX")  # by what systems add
     found = [(parts, file) for parts, file in found if not any(map(hidden.fullmatch, parts))]
-    return sorted(found, key=itemgetter(0))
+    return sorted(found, key=lambda image: image[0])
 
 
 def _entries(facts: Facts, found: list[tuple[tuple[str, ...], File]], lists: Sequence[Path] = ()) -> list[Entry]:
@@ -152,7 +151,7 @@ def _entries(facts: Facts, found: list[tuple[tuple[str, ...], File]], lists: Seq
         entries[domain, label, name, split] = Entry(domain, label, file, split)
     listed = {line.split()[0]: file.stem.rpartition("_")[2] for file in lists for line in _lines(file) if line.strip()}
     divided = []
-    ordered = [entry for _, entry in sorted(entries.items(), key=itemgetter(0))]
+    ordered = [entries[key] for key in sorted(entries)]
     for _, group in groupby(ordered, lambda entry: (entry.domain, facts.own and entry.label)):
         for number, entry in enumerate(group):
             tested = number % 5 == 4 if facts.own else number % 10 in (8, 9)
@@ -174,7 +173,7 @@ def own_folder(name: str, root: Path) -> tuple[Facts, Source]:
     missing = f"{name}: there is no {place}; a PATH that is not absolute begins in the folder of the data sets."
     check(path and place.exists(), missing)
     check(8 <= side <= 1024, f"{name}: what follows the @ must be the side of the images in pixels, from 8 to 1024.")
-    good = place.is_dir() or zipfile.is_zipfile(place)
+    good = place.is_dir() or (place.is_file() and zipfile.is_zipfile(place))
     check(good, f"{name}: {place} is neither a folder nor a zip file that can be read.")
     found = _listing(place)
     while found and min(len(parts) for parts, _ in found) > 2 and len({parts[0] for parts, _ in found}) == 1:
@@ -283,9 +282,7 @@ def _pixels(facts: Facts, file: File) -> tuple[np.ndarray, tuple[int, int]]:
     return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1), image.size
 
 
-def from_arrays(
-    facts: Facts, files: Sequence[Path | str], arrays: Sequence[np.ndarray], groups: Any = (), **told: Any
-) -> Content:
+def from_arrays(facts: Facts, files: Sequence, arrays: Sequence[np.ndarray], groups: Any = (), **told: Any) -> Content:
     """Bring images and labels of both splits to [N, C, H, W] and 0, 1, ..., or say what is wrong with them."""
     (channels, *size), parts = facts.shape, []
     known = np.arange(facts.num_classes) + facts.first_label

@@ -149,12 +149,8 @@ def test_what_is_nearest_to_the_paper_counts(monkeypatch):
     assert judged(monkeypatch, full, digits).verdict == "the other way round"
     for one, accuracy in zip(full.jobs, (60.0, 59.9), strict=True):
         record(one, accuracy)
-    claim = judged(monkeypatch, short, full, digits)  # in the order of the file
     claim = judged(monkeypatch, full, short, digits)
-    assert (claim.verdict, claim.setting(claim.told[0])) == (
-        "indicative: right sign, a fifth of the printed lead",
-        "the paper's setting",
-    )
+    assert claim.verdict == "indicative: right sign, a fifth of the printed lead"
     text = render._fill("claims", claims=[claim], page=lambda name: f"tables/x.md#{name}")
     assert "| +0.6 | +0.1 | [the paper's setting](tables/x.md#full), 1 seed | **indicative: right sign" in text
     assert "+1.0 ([4 rounds](tables/x.md#t), 1 seed); -1.0 ± 0.0 ([digits](tables/x.md#digits), 3 seeds) |" in text
@@ -211,10 +207,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     assert said == {"FedProx": "ahead", "SCAFFOLD": "behind", "FedAvgM": "a run diverged"}
     assert {one.lead.among for one in found.values()} == {1, 3} and not found["t", "FedAvgM"].lead.among == 3
     text = render._templates().get_template("sides.j2").render(compared=found, side=side)
-    assert text.strip() == (
-        "Certain among 4 comparisons: ahead of FedAvg FedProx (1 of 1); behind SCAFFOLD (1 of 1). "
-        "1 are left out, since a run diverged."
-    )
+    assert "ahead is FedProx (1 of 1 splits), and behind SCAFFOLD (1 of 1 splits). In 1 more a run diverged." in text
 
 
 def test_claims_name_what_there_is():

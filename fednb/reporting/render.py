@@ -115,7 +115,8 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
             printed = {cell.column: cell.place.text for cell in cells}
             made += [{row: name, "": "printed"} | printed] * any(printed.values())
             rest = line.reindex(["over clients", "verdict", "seeds"]).to_dict()
-            made.append({row: name} | {cell.column: measured(cell) for cell in cells} | rest)
+            kind = {"": "measured" if table.printed else ""}
+            made.append({row: name} | kind | {cell.column: measured(cell) for cell in cells} | rest)
         told = pd.DataFrame(made)
     return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
@@ -138,8 +139,8 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     ``rows`` chooses some by their names.
     """
     table, found = table_of(name), cells_of(name)
-    for row in rows or ():
-        comparisons.cell_at(found, row, found[0].column)  # which says what there is
+    if unknown := set(rows or ()) - {cell.row for cell in found}:
+        raise ReportError(f"{name} has no row {unknown.pop()!r}; there are {', '.join({c.row: 0 for c in found})}.")
     some = [cell for cell in found if cell.runs and (rows is None or cell.row in rows)]
     told = lines(table, [cell for cell in found if cell.runs]).drop(columns="paper's ±") if some else pd.DataFrame()
     told = told if rows is None else told[told.iloc[:, 0].isin(rows)]

@@ -207,7 +207,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     assert said == {"FedProx": "ahead", "SCAFFOLD": "behind", "FedAvgM": "a run diverged"}
     assert {one.lead.among for one in found.values()} == {1, 3} and not found["t", "FedAvgM"].lead.among == 3
     text = render._templates().get_template("sides.j2").render(compared=found, side=side)
-    assert "ahead is FedProx (1 of 1 splits), and behind SCAFFOLD (1 of 1 splits). In 1 more a run diverged." in text
+    assert "ahead is FedProx (1 of 1 splits), and behind SCAFFOLD (1 of 1 splits). In 1 of them a run diverged." in text
 
 
 def test_claims_name_what_there_is():

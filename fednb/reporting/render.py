@@ -187,9 +187,9 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
     every = [cell for cells in found.values() for cell in cells]
-    cells = [vars(c) | {"printed": c.printed, "paths": [p.name for p in c.paths], "repeat": command(c)} for c in every]
+    cells = [vars(cell) | {"paths": [path.name for path in cell.paths], "repeat": command(cell)} for cell in every]
     cells = [{k: "; ".join(map(str, v)) if isinstance(v, tuple | list) else v for k, v in cell.items()} for cell in cells]
-    frame = pd.DataFrame(cells).drop(columns=["job", "runs", "told", "label", "place"])
+    frame = pd.DataFrame(cells).drop(columns=["job", "runs", "told", "label", "place", "of", "by_pair"])
     files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured

@@ -49,6 +49,7 @@ class Cell:
     row: str  # the label, and what else tells its runs apart from others in that place
     column: str
     measure: str
+    of: Measure
     told: tuple[tuple[str, Any], ...]
     job: sweep.Job  # one of the runs, for its settings
     runs: tuple[Run, ...]  # that are recorded; of these, in their order:
@@ -60,29 +61,15 @@ class Cell:
     expected: int  # runs, recorded or not
     stale: int
     values: tuple[float, ...]  # of the finished runs
+    by_pair: Mapping[tuple[int, str], float]  # the same by seed and split
     mean: float | None  # for some measures the median
     half: float | None  # width of the interval of the mean; NaN for one run
     spread: float | None  # standard deviation over clients, mean over the finished runs; of personal models only
     place: reported.Place  # what is printed there
+    printed: float | None
     deviations: tuple[str, ...]  # from the paper's setting
     choice: str  # of ``best_of``
     verdict: str  # on the printed value; empty if there is none, or the runs are others
-
-    @property
-    def of(self) -> Measure:
-        """What it measures."""
-        return measure(self.measure)
-
-    @property
-    def printed(self) -> float | None:
-        """The printed value."""
-        return self.place.value
-
-    @property
-    def by_pair(self) -> dict[tuple[int, str], float]:
-        """The values of the finished runs by seed and split."""
-        finished = [run for run in self.runs if run.value is not None]
-        return {(run.job.settings.seed, run.record.get("partition", {}).get("hash", "")): run.value for run in finished}
 
 
 def found_in(ledger: Ledger) -> Found:
@@ -163,8 +150,9 @@ def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str
     (label, column, told, _, job, *_), runs = chosen[0], [run for run in chosen if run.counts]
     place, deviations, choice = _beside(table, chosen[0], len(finished), len(candidates))
     deviations = tuple(text for text in deviations if text.split(" ")[0] not in seen)
-    values, statuses = _values(runs), tuple(run.state for run in runs)
-    spreads = [run.record["final"].get("accuracy_std") for run in runs if run.value is not None]
+    good, values = [run for run in runs if run.value is not None], _values(runs)
+    spreads = [run.record["final"].get("accuracy_std") for run in good]
+    splits = [run.record.get("partition", {}).get("hash", "") for run in good]
     of_data = {key: dict.fromkeys(run.record["dataset"].get(key) for run in runs) for key in ("note", "remark")}
     of_data = {key: "; ".join(filter(None, texts)) for key, texts in of_data.items()}
     judged = values and how.judged and place.value is not None and not deviations and not of_data["note"]
@@ -174,19 +162,22 @@ def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str
         row=", ".join([label, *(f"{name.replace('_', ' ')} {value}" for name, value in told)]),
         column=column,
         measure=name,
+        of=how,
         told=told,
         job=job,
         runs=tuple(runs),
         seeds=tuple(run.job.settings.seed for run in runs),
-        statuses=statuses,
+        statuses=tuple(run.state for run in runs),
         paths=tuple(run.path for run in runs),
         expected=len(chosen) if runs else sum(map(len, candidates)),
         stale=sum(run.state == "stale" for runs in candidates for run in runs),
         values=tuple(values),
+        by_pair={(run.job.settings.seed, split): run.value for run, split in zip(good, splits, strict=True)},
         mean=how.summary(values) if values else None,
         half=statistics.interval(values)[1] if values and not how.median else None,
         spread=statistics.interval(spreads)[0] if spreads and None not in spreads else None,
         place=place,
+        printed=place.value,
         deviations=deviations,
         choice=choice,
         verdict=statistics.beside(values, place.value) if judged else "",

@@ -193,8 +193,9 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
     files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured
-        known = {"lead": lambda table, *rows: comparisons.lead(tables[table], *rows, ledger=records)}
-        return _templates().from_string(text).render(known, cell=lambda table, *at: comparisons.cell_at(found[table], *at))
+        known = {"cell": lambda table, *at: comparisons.cell_at(found[table], *at)}
+        known["lead"] = lambda name, *at: comparisons.lead(tables[name], *at, ledger=records).partition(": ")[0]
+        return _templates().from_string(text).render(known)
 
     side = comparisons.side_by_side(found) if described[SIDE]["notebook"] in notebooks else {}
     about = {"tables": tables, "records": records, "claims_of": told, "described": described, "side": described[SIDE]}

@@ -451,7 +451,7 @@ def test_own_images_are_grey_if_all_are_and_renewed_when_they_change(root):
 @pytest.mark.parametrize(
     ("files", "sentence"),
     [
-        ([], "there is no .*pets; a PATH that is not absolute begins in"),
+        ([], "there is no pets where you are, nor in .*; give its whole path"),
         (["notes.txt"], "holds no images"),
         (["cat/0.png", "0.png"], "holds images at several depths"),
         (["cat/0.png", "cat/1.png"], "holds images of one class only, cat"),

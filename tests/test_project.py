@@ -142,11 +142,3 @@ def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():
         assert path.stem.endswith(record["key"])
         assert record["commit"], path.name
         assert not record["commit"].endswith("+changes"), path.name
-
-
-def test_code_in_the_readme_runs(monkeypatch, capsys):
-    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
-    resolve = settings.resolve
-    monkeypatch.setattr(settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1}))
-    exec(code, {"__name__": "readme"})
-    assert 0 <= float(capsys.readouterr().out) <= 100

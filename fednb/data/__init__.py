@@ -6,12 +6,12 @@
 from importlib import import_module
 from typing import Any
 
-from fednb.data.catalog import NAMES, domain_names, facts_of, num_images, recorded_name
+from fednb.data.catalog import NAMES, domain_names, facts_of, num_images, recorded_name, whole_name
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint
 
 _LOADING = ["download", "load", "public_images", "register", "where"]
 __all__ = ["NAMES", "Augmentation", "DataError", "Dataset", "domain_names", "facts_of", "fingerprint", "num_images"]
-__all__ += ["recorded_name", *_LOADING]
+__all__ += ["recorded_name", "whole_name", *_LOADING]
 
 
 def __getattr__(name: str) -> Any:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import difflib
 import functools
 import os
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import yaml
 
-from fednb import ROOT
+from fednb import home
 from fednb.data.dataset import DataError
 
 _TOLD = yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
@@ -33,8 +34,23 @@ OWN_FOLDER = "folder:"  # how the name of a set begins that is somebody's own im
 
 
 def data_folder(root: Path | str | None = None) -> Path:
-    """Where sets are looked for: ``root``, $FEDNB_DATA, or `data/` of the repository."""
-    return Path(os.path.abspath(os.path.expanduser(root or os.environ.get("FEDNB_DATA") or ROOT / "data")))
+    """Where sets are looked for: ``root``, $FEDNB_DATA, or `data/` of the repository or, without one, where one works."""
+    return Path(os.path.abspath(os.path.expanduser(root or os.environ.get("FEDNB_DATA") or home() / "data")))
+
+
+def own_place(name: str, root: Path | None = None) -> tuple[Path, str]:
+    """Where ``folder:PATH`` lies, seen from the folder of the sets or else from where one works; and what follows PATH."""
+    path, rest = re.fullmatch(r"folder:(.*?)((?:@[0-9]{1,4})?(?:#[0-9a-f]{8})?)", name, re.DOTALL).groups()
+    there, here = (folder / os.path.expanduser(path) for folder in (root or data_folder(), Path.cwd()))
+    return here if here.exists() and not there.exists() else there, rest
+
+
+def whole_name(name: str) -> str:
+    """A set's name as it is understood from any folder: the PATH of one's own images is absolute."""
+    if not str(name).startswith(OWN_FOLDER):
+        return name
+    place, rest = own_place(name)
+    return f"{OWN_FOLDER}{place}{rest}"
 
 
 def facts_of(name: str, root: Path | str | None = None) -> Facts:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from fednb import ROOT, seeds
+from fednb import home, seeds
 from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, data_folder, facts_of
 from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
@@ -27,8 +27,8 @@ _registered: dict[str, Dataset] = {}
 def load(name: str, root: Path | str | None = None) -> Dataset:
     """Load a data set: one of `NAMES`, a registered one, or images of one's own, ``folder:PATH``.
 
-    They are in the folder ``root``; if not given, $FEDNB_DATA or `data/` of the repository. A `DataError` says that a set is
-    unknown, missing, damaged, or larger than published.
+    They are in the folder ``root``; if not given, in `data_folder`. A `DataError` says that a set is unknown, missing,
+    damaged, or larger than published.
     """
     if name in _registered:
         return _registered[name]
@@ -187,7 +187,7 @@ def _content(facts: Facts, root: Path) -> tuple[Content, str]:
             with reading(file):
                 told += f" {str(file).removeprefix(str(root))} {file.stat().st_size} {file.stat().st_mtime_ns}"
         key = hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-        folder = Path(os.path.expanduser(os.environ.get("FEDNB_CACHE") or ROOT / "data" / "cache"))
+        folder = Path(os.path.expanduser(os.environ.get("FEDNB_CACHE") or home() / "data" / "cache"))
         path = folder / f"{re.sub(r'[^a-z0-9]+', '_', facts.name.lower())[-40:]}-{key}.npz"
         return _cached(path, read), kind
     except Broken as error:

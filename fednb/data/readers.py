@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 from tqdm import tqdm
 
-from fednb.data.catalog import OWN_FOLDER, Facts
+from fednb.data.catalog import OWN_FOLDER, Facts, own_place
 from fednb.data.dataset import Content, DataError, check, content
 
 _SPLITS = ("train", "test", "val")
@@ -165,13 +165,14 @@ def _entries(facts: Facts, found: list[tuple[tuple[str, ...], File]], lists: Seq
 def own_folder(name: str, root: Path) -> tuple[Facts, Source]:
     """Look into somebody's own images, ``folder:PATH`` or, of another size than 32x32, ``folder:PATH@64``.
 
-    PATH, from ``root`` on, is a folder or zip file of CLASS/FILE, SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE. The fingerprint
+    PATH, see `own_place`, is a folder or zip file of CLASS/FILE, SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE. The fingerprint
     that records add (`recorded_name`) is not looked at.
     """
-    path, size = re.fullmatch(r"(.*?)(?:@([0-9]{1,4}))?(?:#[0-9a-f]{8})?", name.removeprefix(OWN_FOLDER), re.DOTALL).groups()
-    place, side = root / os.path.expanduser(path), int(size or 32)
-    missing = f"{name}: there is no {place}; a PATH that is not absolute begins in the folder of the data sets."
-    check(path and place.exists(), missing)
+    place, rest = own_place(name, root)
+    size = rest.partition("#")[0]
+    side = int(size[1:] or 32)
+    missing = f"{name}: there is no {place.name} where you are, nor in {place.parent}; give its whole path."
+    check(place.exists() and place != root, missing)
     check(8 <= side <= 1024, f"{name}: what follows the @ must be the side of the images in pixels, from 8 to 1024.")
     good = place.is_dir() or (place.is_file() and zipfile.is_zipfile(place))
     check(good, f"{name}: {place} is neither a folder nor a zip file that can be read.")
@@ -186,11 +187,10 @@ def own_folder(name: str, root: Path) -> tuple[Facts, Source]:
     check(len(classes) > 1, f"{name} holds images of one class only, {classes[0]}; there must be at least two.")
     is_split = depths == {3} and "train" in tops
     domains = tops if depths == {3} and not is_split else []
-    shown = place.name if os.path.isabs(os.path.expanduser(path)) else path
     told = {"title": name, "shape": [3, side, side], "classes": classes, "domains": dict.fromkeys(domains), "own": True}
     told |= {"augmentation": {"pad": side // 8}, "resized": True, "jpeg": True, "by_hand": "put images there"}
     told |= {"stand_in": "" if is_split else "every fifth image of a class (by name) is a test image"}
-    facts = Facts(OWN_FOLDER + shown + (f"@{size}" if size else ""), **told)
+    facts = Facts(OWN_FOLDER + place.name + size, **told)
     entries = _entries(facts, found)
     for i, domain in enumerate(domains):
         tested = any(entry.domain == i and entry.split == "test" for entry in entries)

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
-from fednb import PACKAGE, data, papers
+from fednb import PACKAGE, data, home, papers
 from fednb.experiments import ledger
 
 if TYPE_CHECKING:
@@ -150,7 +150,8 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     import torch
 
-    env = os.environ | {"FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
+    env = {"FEDNB_DATA": str(home() / "data"), "FEDNB_CACHE": str(home() / "data" / "cache")} | os.environ
+    env |= {"FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
     for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())

@@ -208,7 +208,7 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
     """What a value of its own does not tell."""
     clients, split, model = values["num_clients"], values["partition"], values["model"]
     if split == "domain" and clients != (domains := len(data.domain_names(dataset))):
-        told = f"{dataset} has {domains} domains with one client each; leave it at None."
+        told = f"{dataset} has {domains} domains with one client each; leave it at None, or set partition to 'dirichlet'."
         raise SettingsError(f"num_clients is {clients}, but {told}")
     if not values["projection_head"] and "projection_dim" in given:
         raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")

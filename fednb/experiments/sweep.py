@@ -214,6 +214,8 @@ class _Notebook:
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
         parameters = {str(name): value for name, value in parameters.items()}
+        if "dataset" in parameters:  # the run's process works in another folder
+            parameters["dataset"] = data.whole_name(parameters["dataset"])
         if "more" not in self.own:
             papers.arrange(self.name, parameters)  # names that it does not have are told
         values = self.own | self.own.get("more", {}) | parameters

@@ -38,7 +38,10 @@ def methods_of(names: Iterable[str]) -> dict[str, str]:
 
 
 def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
-    """A row per method; a hyperparameter that only some of them have is theirs, one that none has is a `SweepError`."""
+    """A row per method, all with the first one's settings but for what is given.
+
+    A hyperparameter that only some of them have is theirs, one that none has is a `SweepError`.
+    """
     fields = {name: papers.outline(notebook)[name].__dataclass_fields__ for name, notebook in methods.items()}
     common = {*settings.FIELDS, "dataset", "sampled"}
     every = common.union(*fields.values())
@@ -46,10 +49,14 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
         if name not in every:
             raise SweepError(f"No method has a parameter {name!r}: {settings.known(name, sorted(every))}")
     jobs: list[Job] = []
+    shared: dict[str, Any] = {"dataset": "digits"}
     for method, notebook in methods.items():
-        own = {name: value for name, value in given.items() if name in common or name in fields[method]}
-        jobs += [sweep.job(notebook, {"dataset": "digits"} | own | {"method": method, "seed": s}) for s in range(seeds)]
-    title = " ".join(f"{name}={value}" for name, value in ({"dataset": "digits"} | dict(given)).items())
+        own = shared | {name: value for name, value in given.items() if name in common or name in fields[method]}
+        jobs += [sweep.job(notebook, own | {"method": method, "seed": seed}) for seed in range(seeds)]
+        told = jobs[0].settings
+        shared = {"dataset": told.dataset} | {name: getattr(told, name) for name in settings.FIELDS if name != "seed"}
+        shared = {name: value for name, value in shared.items() if not (name == "participation" and "sampled" in given)}
+    title = " ".join(f"{name}={value}" for name, value in (dict(given) | {"dataset": told.flat()["dataset"]}).items())
     rows, columns = Axis("method", {}), Axis("dataset", {})
     return Table("compare", jobs[0].notebook, title, None, rows, columns, "accuracy", tuple(jobs), Path("compare"))
 
@@ -68,9 +75,8 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
     leads = comparisons.family({cell.row: comparisons.compare(cell, first) for cell in others})
     rows = [_row(cell, leads.get(cell.row)) for cell in found]
     text = f"**{table.title}**\n\n{grid(pd.DataFrame(rows).rename(columns={'lead': f'lead over {first.row}'}))}\n"
-    folder = ledger.runs_folder().parent / "compare"
-    stem = folder / f"{'-'.join(cell.row for cell in found)} {table.title}".replace("/", "_").replace(" ", "-")[-120:]
-    paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".md", ".svg")]
+    name = f"{'-'.join(cell.row for cell in found)[:80]}-{ledger.key({'paths': [job.path.name for job in table.jobs]})}"
+    paths = [ledger.runs_folder().parent / "compare" / f"{name}{suffix}" for suffix in (".md", ".svg")]
     ledger.write_atomically(paths[0], text)
     _draw(first.row, leads, paths[1])
     return text, paths

@@ -67,7 +67,7 @@ class BatchNormNet(Net):
             encoder = nn.Sequential(
                 nn.Conv2d(1, width, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), nn.Linear(36 * width, 4)
             )
-            super().__init__(encoder, 4, num_classes, None)
+            super().__init__(encoder, nn.Identity(), nn.Linear(4, num_classes))
 
 
 @pytest.fixture

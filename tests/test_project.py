@@ -1,6 +1,5 @@
 """What a newcomer would trip over: dependency lists, notebooks, files that should not be committed."""
 
-import ast
 import io
 import re
 import subprocess
@@ -69,12 +68,6 @@ class TestNotebook:
         (cell,) = cells_with(nbformat.read(path, 4), "parameters")
         for line in cell.source.splitlines():
             assert re.fullmatch(r"\w+ = .+  # .+", line), line
-
-    def test_export_cells_are_plain_python(self, path):
-        exported = cells_with(nbformat.read(path, 4), "export")
-        assert exported
-        for cell in exported:
-            ast.parse(cell.source)
 
     def test_has_a_run_cell_and_ids_are_unique(self, path):
         nb = nbformat.read(path, 4)

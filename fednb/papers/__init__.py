@@ -43,9 +43,7 @@ def folder() -> Path:
 
 def notebooks(extras: bool = False) -> list[Path]:
     """The numbered notebooks: the folder's, and the project's that have no namesake there; on request the ``extras`` too."""
-    known = _known().values()
-    more = [file for file in known if file.parent.name == "extras"] if extras else []
-    return [file for file in known if file.stem[0].isdigit()] + more
+    return [file for file in _known().values() if file.stem[0].isdigit() or (extras and file.parent.name == "extras")]
 
 
 def _known() -> dict[str, Path]:

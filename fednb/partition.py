@@ -20,15 +20,8 @@ def _check(good: bool, told: str) -> None:
         raise ValueError(told)
 
 
-def _check_sizes(num_samples: int, num_clients: int, min_size: int) -> None:
-    needed = f"{num_clients} clients with at least {min_size} images each need {num_clients * min_size:,} images"
-    told = f"{needed}, but there are only {num_samples:,}: take fewer clients or a smaller min_size."
-    _check(num_clients * min_size <= num_samples, told)
-
-
 def iid(labels: np.ndarray, num_clients: int, rng: RandomState) -> Parts:
     """Cut one random permutation into ``num_clients`` parts of equal size (they differ by at most one)."""
-    _check_sizes(len(labels), num_clients, 1)
     return np.array_split(rng.permutation(len(labels)), num_clients)
 
 
@@ -58,7 +51,7 @@ def dirichlet(
             parts = [np.append(*pair) for pair in zip(parts, _cut(of_class, shares / shares.sum()), strict=True)]
         return parts
 
-    parts = _repeat(draw, len(labels), num_clients, beta, min_size)
+    parts = _repeat(draw, num_clients, beta, min_size)
     for part in parts:
         rng.shuffle(part)
     return parts
@@ -76,7 +69,7 @@ def quantity(labels: np.ndarray, num_clients: int, beta: float, rng: RandomState
         shares = rng.dirichlet(np.repeat(beta, num_clients))
         return _cut(order, shares) if shares.sum() > 0 else []  # tiny beta: every share underflowed
 
-    return _repeat(draw, len(labels), num_clients, beta, min_size)
+    return _repeat(draw, num_clients, beta, min_size)
 
 
 def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
@@ -84,9 +77,8 @@ def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
     return np.split(images, (np.cumsum(shares) * len(images)).astype(int)[:-1])
 
 
-def _repeat(draw: Callable[[], Parts], num_samples: int, num_clients: int, beta: float, min_size: int) -> Parts:
+def _repeat(draw: Callable[[], Parts], num_clients: int, beta: float, min_size: int) -> Parts:
     """Draw until each client has ``min_size`` images; a draw that is empty has failed."""
-    _check_sizes(num_samples, num_clients, min_size)
     for _ in range(MAX_DRAWS):
         if min(map(len, parts := draw()), default=-1) >= min_size:
             return parts

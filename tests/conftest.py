@@ -117,28 +117,6 @@ def rounds():
 
 
 @pytest.fixture
-def with_and_without_a_break(tmp_path):
-    """Run rounds of a federation in one go, and up to a checkpoint from which another one goes on; return how both end."""
-
-    def run(make, number, stop):
-        whole, first, second = (make() for _ in range(3))
-        for federation, rounds in ((whole, number), (first, stop)):
-            for _ in range(rounds):
-                federation.run_round()
-        torch.save(first.checkpoint(), tmp_path / "checkpoint")
-        second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
-        for _ in range(number - stop):
-            second.run_round()
-        return [
-            {n: v for n, v in federation.checkpoint().items() if n != "history"}
-            | {"accuracies": [entry["accuracy"] for entry in federation.history]}
-            for federation in (whole, second)
-        ]
-
-    return run
-
-
-@pytest.fixture
 def identical():
     """Are two nested structures of tensors and numbers equal bit for bit?"""
 

@@ -1,4 +1,4 @@
-"""Accuracy of global and personal models, and what is read off a curve of accuracies."""
+"""Accuracy of global and personal models."""
 
 from __future__ import annotations
 
@@ -112,19 +112,3 @@ def own_mix(federation: Federation, hits: Tensor, index: Tensor) -> list[float]:
     shares = shares * (images > 0)
     right = (shares * of_class / images.clamp(min=1)).sum(1) / shares.sum(1)
     return (100 * right).tolist()
-
-
-def best(accuracies: Sequence[float | None]) -> float:
-    """Best accuracy of any round (None: not evaluated). Chosen on the test set, so an upper bound rather than a result."""
-    return float(np.nanmax(np.asarray(accuracies, float)))
-
-
-def mean_of_last(accuracies: Sequence[float | None], n: int = 5) -> float:
-    """Mean of the last ``n`` rounds that were evaluated: less noise than the last one."""
-    return float(np.mean([accuracy for accuracy in accuracies if accuracy is not None][-n:]))
-
-
-def rounds_to(accuracies: Sequence[float | None], target: float) -> int | None:
-    """First round (from 1) that was evaluated and whose accuracy reaches ``target`` percent, or None."""
-    reached = np.flatnonzero(np.asarray(accuracies, float) >= target)
-    return int(reached[0]) + 1 if len(reached) else None

@@ -207,7 +207,8 @@ class Federation:
         t, begin = self.rounds_done, time.perf_counter()
         clients, self.traffic = self.sample(t), {}
         self.server = self.method.round(self, self.server, clients, t)
-        losses = _mean_losses(clients)
+        steps, terms = sum(client.steps for client in clients), dict.fromkeys(n for client in clients for n in client.losses)
+        losses = {n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1) for n in terms}
         tensors = [value for value in tree_leaves(self.server) if isinstance(value, Tensor)]
         finite = all(map(math.isfinite, losses.values())) and all(bool(value.isfinite().all()) for value in tensors)
         trained = time.perf_counter()
@@ -260,10 +261,3 @@ def take_steps(
         client.steps += 1
         for name, value in terms.items():  # sums stay on the device until the round ends
             losses[name] = losses[name] + value.detach() if name in losses else value.detach()
-
-
-def _mean_losses(clients: Sequence[Client]) -> dict[str, float]:
-    """Mean of each loss term over the SGD steps of a round."""
-    steps = sum(client.steps for client in clients)
-    names = dict.fromkeys(name for client in clients for name in client.losses)
-    return {n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1) for n in names}

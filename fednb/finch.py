@@ -109,9 +109,8 @@ def _checked(points: Tensor, metric: str) -> Tensor:
     if metric not in get_args(Metric):
         raise ValueError(f"Unknown metric {metric!r}; known: {', '.join(get_args(Metric))}.")
     if points.ndim != 2 or not points.shape[1] or not points.is_floating_point() or not points.isfinite().all():
-        raise ValueError(
-            f"points is {points.dtype} {list(points.shape)}; it must be floating point [n, D] with D >= 1, all finite."
-        )
+        told = "it must be floating point [n, D] with D >= 1, all finite"
+        raise ValueError(f"points is {points.dtype} {list(points.shape)}; {told}.")
     return points.detach().double()
 
 

@@ -1,7 +1,4 @@
-"""FedAvg, the base of all methods: the answers that a method gives, what it is given, and the average.
-
-A method is what differs from FedAvg: it overrides some of the answers, and the federation does the rest.
-"""
+"""FedAvg, the base of all methods: a method overrides some of its answers, and the federation does the rest."""
 
 from __future__ import annotations
 

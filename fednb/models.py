@@ -52,35 +52,24 @@ def seed_dropout(model: nn.Module, draw: Draw) -> None:
 
 
 # In which the layers of a network compute. Weights, buffers and what a network returns are float32 either way.
-PRECISIONS: dict[str, torch.dtype | None] = {"float32": None, "bf16": torch.bfloat16}
+Precision = torch.dtype | None
+PRECISIONS: dict[str, Precision] = {"float32": None, "bf16": torch.bfloat16}
 
 
 class Net(nn.Module):
-    """Encoder, optional projection head, output layer (MOON, section 3.3).
+    """Encoder, projection head, output layer (MOON, section 3.3).
 
-    The encoder maps images [B, C, H, W] to features h, [B, num_features]; the head, of widths (hidden, out), is
-    ``Linear, ReLU, Linear``, and without it z = h. ``dropout`` is the probability with which the output layer does not see
-    a value of z, and ``precision`` what `forward` computes in, a value of ``PRECISIONS`` (see `torch.autocast`).
+    The encoder maps images [B, C, H, W] to features, the head these to representations z [B, D], or it is the identity.
+    ``dropout`` is the probability with which the output layer does not see a value of z, and ``precision`` what `forward`
+    computes in, a value of ``PRECISIONS`` (see `torch.autocast`).
     """
 
     def __init__(
-        self,
-        encoder: nn.Module,
-        num_features: int,
-        num_classes: int,
-        head: tuple[int, int] | None,
-        dropout: float = 0.0,
-        precision: torch.dtype | None = None,
+        self, encoder: nn.Module, head: nn.Module, classifier: nn.Linear, dropout: float = 0.0, precision: Precision = None
     ) -> None:
         super().__init__()
-        self.precision, self.encoder = precision, encoder
-        self.head: nn.Module = nn.Identity()
-        if head is not None:
-            hidden, out = head
-            self.head = nn.Sequential(nn.Linear(num_features, hidden), nn.ReLU(), nn.Linear(hidden, out))
-            num_features = out
+        self.encoder, self.head, self.classifier, self.precision = encoder, head, classifier, precision
         self.dropout = Dropout(dropout) if dropout else nn.Identity()
-        self.classifier = nn.Linear(num_features, num_classes)
         # the same network without weights, in eval mode, up to its representation; in a tuple, so as to be no part of this
         shape = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         shape.dropout = shape.classifier = nn.Identity()
@@ -91,13 +80,10 @@ class Net(nn.Module):
         return self.classifier(self.dropout(z))
 
     def forward(self, x: Tensor) -> Output:
-        if self.precision is None:
-            z = self.head(self.encoder(x))
-            return Output(z, self.classify(z))
-        with torch.autocast(x.device.type, self.precision):
+        with torch.autocast(x.device.type, self.precision, enabled=self.precision is not None):
             z = self.head(self.encoder(x))
             logits = self.classify(z)
-        return Output(z.float(), logits.float())  # so that losses, their sums and prototypes keep their digits
+        return Output(z.to(x.dtype), logits.to(x.dtype))  # so that losses, their sums and prototypes keep their digits
 
     def state(self) -> dict[str, Tensor]:
         """A copy of the parameters and buffers by name."""
@@ -113,14 +99,13 @@ class Net(nn.Module):
         return torch.stack([torch.func.functional_call(shape, dict(state), (x,)).representation for state in states])
 
 
-Encoder = Callable[[int, int], tuple[nn.Module, int]]  # from channels and side of images to a network and its width
 Widths = Sequence[tuple[int, int]]  # of layers, each with the side of its kernel
 
 
 class Model(NamedTuple):
     """How a network is built."""
 
-    encoder: Encoder
+    encoder: Callable[[int, int], tuple[nn.Module, int]]  # from channels and side of images to a network and its width
     head: tuple[int, int] | None  # widths of the projection head; None: it never has one
     sides: Sequence[int]  # of the images that fit
     dropout: float = 0.0  # before the output layer
@@ -144,7 +129,7 @@ def _cnn(
     width = channels * side**2
     for i, out in enumerate(linear, 1):
         encoder.add_module(f"fc{i}", nn.Linear(width, out))
-        encoder.add_module(str(len(encoder)), nn.ReLU())
+        encoder.append(nn.ReLU())
         width = out
     return encoder, width
 
@@ -152,10 +137,9 @@ def _cnn(
 def _resnet(
     blocks: list[int], channels: int, side: int, *, width: int = 64, bottleneck: bool = False, strides: Sequence[int] = ()
 ) -> tuple[nn.Module, int]:
-    """torchvision's ResNet, with so many blocks in each of its four stages and average-pooled features, for any side.
+    """torchvision's ResNet for any side: ``blocks`` in each of four stages of ``width``, 2, 4 and 8 times as many channels.
 
-    The first stage has ``width`` channels, each other one twice as many as the one before. With ``strides`` of its stem's
-    7x7 convolution and max-pooling it has the form for ImageNet, otherwise that for CIFAR: a 3x3 convolution alone.
+    With ``strides`` of its 7x7 convolution and max-pooling its stem is that for ImageNet, else a 3x3 convolution alone.
     """
     from torchvision.models import resnet  # slow to import
 
@@ -209,11 +193,7 @@ OF_TWENTY_CLIENTS = {
 
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
-    """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients.
-
-    The variants of a CNN differ in the channels of their second convolution (18, 20 or 22), those of ResNet-18 in the
-    strides of convolution and max-pooling in the stem.
-    """
+    """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients."""
     if name not in OF_TWENTY_CLIENTS:
         known = ", ".join(OF_TWENTY_CLIENTS)
         raise ValueError(f"Model {name!r} has no variants for heterogeneous clients; these have: {known}.")
@@ -245,9 +225,12 @@ def build(
         sides = f"{min(model.sides)} to {max(model.sides)}"
         raise ValueError(f"Model {name!r} does not take images of {side}x{side} pixels; it takes sides of {sides}.")
     with seeds.torch_seed(seed, "initial weights"):
-        encoder, num_features = model.encoder(channels, side)
-        head = (model.head[0], projection_dim or model.head[1]) if projection_head and model.head else None
-        net = Net(encoder, num_features, num_classes, head, model.dropout, PRECISIONS[precision])
+        encoder, width = model.encoder(channels, side)
+        head: nn.Module = nn.Identity()
+        if projection_head and model.head:
+            hidden, out = model.head[0], projection_dim or model.head[1]
+            head, width = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out)), out
+        net = Net(encoder, head, nn.Linear(width, num_classes), model.dropout, PRECISIONS[precision])
     if pretrained:
         net.encoder.load_state_dict(_imagenet_weights(name), strict=False)
     return net

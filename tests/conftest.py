@@ -67,7 +67,7 @@ class BatchNormNet(Net):
             encoder = nn.Sequential(
                 nn.Conv2d(1, width, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), nn.Linear(36 * width, 4)
             )
-            super().__init__(encoder, 4, num_classes, None)
+            super().__init__(encoder, nn.Identity(), nn.Linear(4, num_classes))
 
 
 @pytest.fixture
@@ -112,28 +112,6 @@ def rounds():
         for _ in range(number):
             federation.run_round()
         return federation.server["model"]
-
-    return run
-
-
-@pytest.fixture
-def with_and_without_a_break(tmp_path):
-    """Run rounds of a federation in one go, and up to a checkpoint from which another one goes on; return how both end."""
-
-    def run(make, number, stop):
-        whole, first, second = (make() for _ in range(3))
-        for federation, rounds in ((whole, number), (first, stop)):
-            for _ in range(rounds):
-                federation.run_round()
-        torch.save(first.checkpoint(), tmp_path / "checkpoint")
-        second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
-        for _ in range(number - stop):
-            second.run_round()
-        return [
-            {n: v for n, v in federation.checkpoint().items() if n != "history"}
-            | {"accuracies": [entry["accuracy"] for entry in federation.history]}
-            for federation in (whole, second)
-        ]
 
     return run
 

@@ -11,18 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedplcc import (
-    FPL,
-    METHODS,
-    FedPLCC,
-    FedPLVM,
-    FedProtoAveraged,
-    cluster,
-    contrast,
-    correlation,
-    shares,
-    similarity,
-)
+from fednb.papers.fedplcc import FPL, METHODS, FedPLCC, FedPLVM, FedProtoAveraged, contrast, correlation, similarity
 from literal import agree, cosine, in_floats, prototypes_of, vectors
 
 from fednb import models
@@ -30,7 +19,7 @@ from fednb.data import loading, public_images
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
-from fednb.prototypes import join, padded, select
+from fednb.prototypes import padded, select
 
 FCCLPlus = METHODS["FCCL+"]
 fccl = inspect.getmodule(FCCLPlus)  # whichever notebook it is from
@@ -133,34 +122,6 @@ def test_as_many_prototypes_count_as_phi_times_their_number_rounded_up(phi, dtyp
         prototypes = {"labels": labels, "weights": torch.ones(len(labels), dtype=dtype)}
         counted = -correlation(torch.ones(2, len(labels), dtype=dtype), torch.tensor([0, 1]), prototypes, phi)
         assert counted.tolist() == [math.ceil(Fraction(str(phi)) * m) for m in (n, 3)], n
-
-
-def images_of(counts, dim=5, seed=0):
-    """Representations of so many images of each class, in no order."""
-    labels = torch.tensor([k for k, n in counts.items() for _ in range(n)], dtype=torch.long)
-    labels = labels[torch.from_numpy(np.random.default_rng(seed).permutation(len(labels)))]
-    return {"vectors": vectors(len(labels), dim, seed=seed).abs(), "labels": labels}
-
-
-@pytest.mark.parametrize("weighted_mean", [False, True])
-def test_clusters_keep_to_their_class_and_their_weights_to_the_number_of_images(weighted_mean):
-    counts = {0: 30, 2: 1, 3: 17, 7: 2}  # of the other classes there is none
-    local = [cluster(images_of(counts, seed=seed)) for seed in range(4)]
-    pool = join(local)
-    merged = cluster(pool, weighted_mean)
-    given = images_of(counts) | {"weights": torch.ones(50, dtype=torch.long)}
-    for found, of, factor in ((local[0], given, 1), (merged, pool, 4)):
-        assert found["labels"].unique().tolist() == [0, 2, 3, 7]
-        for k, n in counts.items():
-            own, members = select(found, found["labels"] == k), select(of, of["labels"] == k)
-            expected = finch_star(members["vectors"], members["weights"], weighted_mean=weighted_mean)
-            torch.testing.assert_close(own["vectors"], expected.centres)
-            assert torch.equal(own["weights"], expected.weights)
-            assert own["weights"].sum() == factor * n
-            share = select(shares(found), found["labels"] == k)
-            torch.testing.assert_close(share["weights"].double(), own["weights"] / (factor * n), check_dtype=False)
-            assert torch.equal(share["vectors"], own["vectors"])
-    assert len(merged["labels"]) < len(pool["labels"])
 
 
 @pytest.mark.parametrize("method", ["FPL", "FedPLVM", "FedPLCC", "FedProto+FedAvg", "FCCL+"])

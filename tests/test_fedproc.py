@@ -8,7 +8,7 @@ from fednb.papers.fedproc import FedProc, prototypical_contrastive
 from fednb.papers.moon import EPS
 from literal import agree, between_classes, in_floats, prototypes_of, vectors
 
-from fednb.prototypes import class_means, join, mean_by_class
+from fednb.prototypes import class_means
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [3, 1], [2], []])  # with missing classes, in any order, and none at all
@@ -45,24 +45,6 @@ def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_n
     assert list(terms) == ["cross_entropy", "contrastive"]
     assert terms["contrastive"].item() == pytest.approx(0.25 * np.mean(expected), rel=1e-5)  # two images count as zero
     assert terms["cross_entropy"].item() == pytest.approx(0.75 * F.cross_entropy(net(x).logits, y).item(), rel=1e-5)
-
-
-def test_a_sum_over_all_clients_will_do_for_the_mean_over_holders_but_not_for_a_weighted_one():
-    y_of = [torch.tensor(y) for y in ([0, 0, 0, 0, 1], [1, 1, 2, 2, 2], [2, 0])]
-    everything = join([class_means(vectors(len(y), 6, seed=i), y) for i, y in enumerate(y_of)])
-    # algorithm 1: 1/m times the sum over all m clients, one that has no image of the class with a zero vector
-    sums = torch.zeros(3, 6).double().index_add_(0, everything["labels"], everything["vectors"])
-    z, y = vectors(8, 6, seed=9), torch.tensor([0, 1, 2, 0, 1, 2, 0, 1])
-    summed, loss, weighted = (
-        prototypical_contrastive(z, y, prototypes)
-        for prototypes in (
-            {"vectors": sums / 3, "labels": torch.arange(3)},
-            mean_by_class(everything),
-            mean_by_class(everything, weighted=True),
-        )
-    )
-    torch.testing.assert_close(summed, loss)
-    assert ((weighted - loss).abs() > 1e-3).any()
 
 
 @pytest.mark.parametrize(

@@ -161,14 +161,6 @@ def test_neither_order_nor_copies_nor_scale_matter(metric):
         assert all(2 * len(coarse) <= len(fine) for fine, coarse in itertools.pairwise(sizes))
 
 
-@pytest.mark.parametrize("metric", METRICS)
-def test_midway_between_two_clusters_the_lowest_index_decides(metric):
-    degrees = torch.tensor([-3.0, -2, 0, 2, 3]).deg2rad().double()
-    points = torch.stack([degrees.cos(), degrees.sin()], 1)
-    assert partitions(points, metric).tolist() == [[0, 0, 0, 1, 1]]
-    assert partitions(points.flip(0), metric).tolist() == [[0, 0, 0, 1, 1]]  # the middle one has changed sides
-
-
 def test_rounding_does_not_break_ties():
     # the diagonal is as far from one axis as from the other; the lengths make the products round differently
     for length in np.random.default_rng(0).uniform(0.1, 10, 100):

@@ -11,7 +11,6 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
-import fednb
 from fednb import ROOT, papers
 from fednb.experiments import execute, ledger
 from fednb.experiments.settings import SettingsError
@@ -106,7 +105,7 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     assert ledger.runs_folder() == tmp_path / "results" / "runs"
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
+    monkeypatch.setattr(ledger, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
     assert execute.environment()["FEDNB_RUNS"] == str(ledger.runs_folder()) == str(tmp_path / "results" / "runs")
 

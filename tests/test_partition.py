@@ -13,7 +13,6 @@ from fednb.papers.foundations import METHODS
 
 from fednb import partition
 from fednb.experiments import build, settings
-from fednb.partition import PartitionError
 
 
 def labels_of(num_classes, per_class):
@@ -59,20 +58,10 @@ def test_every_image_has_one_client_by_the_seed_and_by_no_other_generator(draw):
 
 
 @pytest.mark.parametrize("draw", [dirichlet, quantity])
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"num_clients": 0}, "at least one client"),
-        ({"num_clients": 101}, "101 clients with at least 10 images each need 1,010 images, but there are only 1,000"),
-        ({"min_size": 101}, "need 1,010 images"),
-        ({"beta": 0.0}, "must be positive"),
-        ({"beta": float("nan")}, "must be positive"),
-        ({"beta": 1e-300}, "None of 5 Dirichlet draws .* take a larger beta"),
-    ],
-)
-def test_an_impossible_request_says_why(draw, change, reason, monkeypatch):
+@pytest.mark.parametrize("change", [{"num_clients": 101}, {"min_size": 101}, {"beta": 1e-300}])
+def test_draws_are_bounded_and_an_impossible_request_says_what_to_do(draw, change, monkeypatch):
     monkeypatch.setattr(partition, "MAX_DRAWS", 5)
-    with pytest.raises(PartitionError, match=reason):
+    with pytest.raises(ValueError, match=r"of 5 Dirichlet .*: take a larger beta, fewer clients, or a smaller min_size"):
         draw(labels_of(10, 100), **change)
 
 
@@ -90,22 +79,6 @@ def test_draws_are_repeated_until_every_client_has_min_size():
     parts = dirichlet(labels, beta=0.3, min_size=120)
     assert min(map(len, parts)) >= 120
     assert sorted(np.concatenate(parts)) == list(range(2000))
-
-
-def test_draws_are_bounded(monkeypatch):
-    monkeypatch.setattr(partition, "MAX_DRAWS", 7)
-
-    class Counting(np.random.RandomState):
-        draws = 0
-
-        def dirichlet(self, *args):
-            self.draws += 1
-            return super().dirichlet(*args)
-
-    rng = Counting(0)
-    with pytest.raises(PartitionError, match=r"None of 7 Dirichlet draws with beta 0.1 .* at least 100 images"):
-        partition.dirichlet(labels_of(2, 500), 10, 0.1, rng, min_size=100)
-    assert rng.draws == 7 * 2
 
 
 def test_class_counts_and_digest_by_hand():
@@ -143,7 +116,7 @@ def are_disjoint(parts):
 
 
 def test_seed_1234_draws_the_clients_of_fedprotos_code_also_by_settings_alone():
-    parts, test_parts = n_way(mnist=True)
+    parts, test_parts = n_way(mnist=True, test_shots=40)
     classes = [np.unique(MNIST[0][part]).tolist() for part in parts]
     assert [len(c) for c in classes] == WAYS
     assert classes[:6] == [[0, 1, 4, 7, 9], [0, 1, 2, 6, 8], [0, 3, 6, 8], [0, 5, 7], [7, 9], [1, 2]]
@@ -161,7 +134,7 @@ def test_seed_1234_draws_the_clients_of_fedprotos_code_also_by_settings_alone():
 
 @pytest.mark.parametrize(("n", "images", "mean"), [(3, 7053, 3.55), (4, 7772, 3.90), (5, 9764, 4.90)])
 def test_on_mnist_fedprotos_clients_have_as_many_images_as_with_its_code(n, images, mean):
-    parts, test_parts = n_way(n=n, mnist=True)
+    parts, test_parts = n_way(n=n, mnist=True, test_shots=40)
     assert sum(map(len, parts)) == images
     counts = partition.class_counts(parts, MNIST[0], 10)
     assert (counts > 0).sum(1).mean() == pytest.approx(mean)
@@ -197,7 +170,6 @@ def test_other_sets_draw_k_from_the_longer_range_and_test_on_15_images():
         shots = np.concatenate([partition.class_counts(parts, MNIST[0], 10).max(1) for parts in draws])
         assert (shots.min(), shots.max()) == (least, most)
     assert set(partition.class_counts(n_way()[1], MNIST[1], 10).ravel()) == {0, 15}
-    assert set(partition.class_counts(n_way(mnist=True, test_shots=7)[1], MNIST[1], 10).ravel()) == {0, 7}
 
 
 def test_the_standard_deviation_read_literally():
@@ -226,16 +198,12 @@ def test_emnist_letters_suffice_because_blocks_are_counted_among_the_holders(n, 
 
 
 def test_a_letter_with_ten_holders_has_too_few_images_for_k_100():
-    told = r"1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
-    with pytest.raises(PartitionError, match=told):
+    with pytest.raises(ValueError, match=r"1,000 training images, but the 10 clients .* or smaller k and train_shots_max"):
         n_way(LETTERS, n=4, stdev=2)
 
 
 def test_only_the_classes_that_are_too_small_are_renumbered():
-    labels, large = (
-        (np.repeat(np.arange(10), [2500] * 9 + [700]), labels_of(10, 400)),
-        (labels_of(10, 2500), labels_of(10, 400)),
-    )
+    labels, large = ((np.repeat(np.arange(10), [2500] * 9 + [n]), labels_of(10, 400)) for n in (700, 2500))
     small_parts, large_parts = n_way(labels)[0], n_way(large)[0]
     holders = [i for i, part in enumerate(large_parts) if 9 in large[0][part]]
     assert len(holders) > 1 and holders[-1] > 6
@@ -268,21 +236,15 @@ def test_quantity_shift_is_no_label_shift():
         ({"n": 11}, "n is 11, but there are only 10 classes: take n of at most 10"),
         ({"mnist": True, "stdev": 1}, r"draws k from 100 to 99, which is empty: take another stdev \(MNIST: at least 2\)"),
         ({"n": 10, "stdev": 0}, "draws n from 10 to 9, which is empty"),
-        ({"stdev": -1}, "must not be negative"),
-        ({"num_clients": 0}, "num_clients is 0; it must be at least 1"),
-        ({"k": 0}, "k is 0"),
-        ({"test_shots": 0}, "test_shots is 0"),
         ({"k": 120}, "asks for 119 to 12. images .* must be 1 to 110: change k or stdev, or raise train_shots_max"),
         ({"k": 120, "draw": "normal"}, "asks for .* raise train_shots_max"),
         ({"k": 700, "train_shots_max": 800}, r"Class \d has \d,\d+ training images, but the \d+ clients .* smaller k and"),
         ({"test_shots": 200}, r"Class \d has \d+ test images, but the \d+ clients .* smaller test_shots"),
-        ({"draw": "gauss"}, "must be 'uniform'"),
     ],
 )
 def test_an_impossible_sampler_says_why_and_what_to_do(change, reason):
-    with pytest.raises(PartitionError, match=reason) as caught:
+    with pytest.raises(ValueError, match=reason):
         n_way(**change)
-    assert "\n" not in str(caught.value)
 
 
 def test_a_client_has_one_domain_and_equal_classes():
@@ -302,6 +264,5 @@ def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classe
     drawn = [partition.by_domain(labels, 0 * labels, 60, np.random.default_rng(0), balanced=b)[0] for b in (True, False)]
     assert np.bincount(labels[drawn[0]])[1] == 5 > np.bincount(labels[drawn[1]])[1]
     assert len(partition.by_domain(labels, 0 * labels, 300, np.random.default_rng(0))[0]) == 205  # it has no more
-    for groups, per_domain, message in (([0, 0], 0, "must be at least 1"), ([0, 2], 1, "Domain 1 has no training images")):
-        with pytest.raises(PartitionError, match=message):
-            partition.by_domain(np.array([0, 0]), np.array(groups), per_domain, np.random.default_rng(0))
+    with pytest.raises(ValueError, match="Domain 1 has no training images"):
+        partition.by_domain(np.array([0, 0]), np.array([0, 2]), 1, np.random.default_rng(0))

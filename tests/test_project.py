@@ -1,6 +1,5 @@
 """What a newcomer would trip over: dependency lists, notebooks, files that should not be committed."""
 
-import ast
 import io
 import re
 import subprocess
@@ -17,10 +16,6 @@ from fednb.reporting import plots, render
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-
-
-def cells_with(nb, tag):
-    return [c for c in nb.cells if tag in c.metadata.get("tags", [])]
 
 
 def test_conda_and_pip_users_get_the_same_dependencies():
@@ -52,74 +47,49 @@ def test_committed_files_hold_no_machine_path():
             assert not found, f"{name}: {found[0]}"
 
 
+@pytest.fixture
+def cells(path):
+    return nbformat.read(path, 4).cells
+
+
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 class TestNotebook:
-    def test_is_small_executed_and_free_of_errors_and_warnings(self, path):
-        assert path.stat().st_size < 1_000_000
-        nb = nbformat.read(path, 4)
-        for cell in nb.cells:
-            if cell.cell_type == "code":
-                assert cell.execution_count is not None, f"not executed: {cell.source[:60]}"
-                assert cell.source.count("\n") <= 45, f"too long: {cell.source[:60]}"
-                kinds = [(o.output_type, o.get("name")) for o in cell.outputs]
-                assert ("error", None) not in kinds
-                assert ("stream", "stderr") not in kinds, cell.outputs
-
-    def test_has_one_parameters_cell_and_every_default_has_a_comment(self, path):
-        (cell,) = cells_with(nbformat.read(path, 4), "parameters")
-        for line in cell.source.splitlines():
-            assert re.fullmatch(r"\w+ = .+  # .+", line), line
-
-    def test_export_cells_are_plain_python(self, path):
-        exported = cells_with(nbformat.read(path, 4), "export")
-        assert exported
-        for cell in exported:
-            ast.parse(cell.source)
-
-    def test_has_a_run_cell_and_ids_are_unique(self, path):
-        nb = nbformat.read(path, 4)
-        assert cells_with(nb, "run")
-        assert len({c.id for c in nb.cells}) == len(nb.cells)
-
-    def test_outputs_rendered_from_the_ledger_are_compared(self, path):
-        for cell in nbformat.read(path, 4).cells:
-            if cell.cell_type == "code" and re.search(r"report\.(show|compact|claims|lead|overview|tuned)", cell.source):
+    def test_is_executed_without_errors_and_warnings_and_what_records_render_is_compared(self, cells):
+        for cell in (cell for cell in cells if cell.cell_type == "code"):
+            assert cell.execution_count is not None, f"not executed: {cell.source[:60]}"
+            assert cell.source.count("\n") <= 45, f"too long: {cell.source[:60]}"
+            kinds = [(o.output_type, o.get("name")) for o in cell.outputs]
+            assert not {("error", None), ("stream", "stderr")} & set(kinds), cell.outputs
+            if re.search(r"report\.(show|compact|claims|lead|overview|tuned)", cell.source):
                 assert "nbval-check-output" in cell.metadata.get("tags", []), cell.source[:60]
 
-    def test_is_read_in_a_sitting(self, path):
+    def test_is_read_in_a_sitting(self, path, cells):
         """At most 45 cells, 3,000 words, and 350 lines of code before the exercises; the first equation within ten cells."""
-        cells = nbformat.read(path, 4).cells
         exercises = next(i for i, cell in enumerate(cells) if "**Exercise 1**" in cell.source)
         words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
         lines = [line for cell in cells[:exercises] if cell.cell_type == "code" for line in cell.source.splitlines()]
         assert len(cells) <= 45 and words <= 3000 and sum(map(bool, map(str.strip, lines))) <= 350
         assert any("$$" in cell.source for cell in cells[:10])
+        assert len({cell.id for cell in cells}) == len(cells) and path.stat().st_size < 1_000_000
 
-    def test_sections_come_in_order(self, path):
-        text = "\n".join(c.source for c in nbformat.read(path, 4).cells if c.cell_type == "markdown")
+    def test_sections_come_in_order(self, cells):
+        text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
         titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)
         order = [titles.index(t) for t in ("Reproduction", "Exercises", "Summary", "References") if t in titles]
         assert order == sorted(order) and {"Exercises", "Summary", "References"} <= set(titles)
         numbers = [int(n) for n in re.findall(r"(?m)^## (\d+) ·", text)]
         assert numbers and numbers == sorted(set(numbers))
 
-    def test_every_parameter_reaches_the_settings(self, path):
+    def test_its_parameters_have_comments_and_reach_the_settings_of_a_run_on_embedded_data(self, path):
         """Set-up is one line, which reads all of them; any other setting goes into ``more``."""
-        source = "\n".join(c.source for c in cells_with(nbformat.read(path, 4), "setup"))
-        assert f'settings = papers.settings("{path.stem}", globals())' in source
+        (told,), setup, run = (papers.cells(path, "code", tag) for tag in ("parameters", "setup", "run"))
+        assert all(re.fullmatch(r"\w+ = .+  # .+", line) for line in told.splitlines()), told
+        assert f'settings = papers.settings("{path.stem}", globals())' in "\n".join(setup) and run
         assert list(papers.parameters(path.stem))[:3] == ["method", "dataset", "seed"]
         assert papers.parameters(path.stem)["more"] == {}
-
-    def test_defaults_resolve_on_embedded_data(self, path):
         resolved = sweep.job(path.stem, {}).settings
         assert data.load(resolved.dataset).source == "embedded"
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
-
-
-def test_sweep_files_expand():
-    tables = sweep.read(ROOT / "notebooks" / "sweeps")
-    assert tables
-    assert all(table.jobs for table in tables.values())
 
 
 def test_committed_pages_are_those_that_the_records_make(monkeypatch):

@@ -42,7 +42,7 @@ def literal_means(z, y, weights=None):
 
 
 def assert_same(found, expected, **tolerance):
-    found = by_class(found) if "labels" in found else found
+    found, expected = (by_class(one) if "labels" in one else one for one in (found, expected))
     assert found.keys() == expected.keys()
     for label, vector in expected.items():
         np.testing.assert_allclose(found[label], vector, **{"rtol": 1e-12} | tolerance)
@@ -113,18 +113,7 @@ def by_hand(fed, state, client, unit=False, training=False):
     net.load_state_dict(state)
     x = (fed.dataset.images[client.indices].float() / 255 - 0.5) / 0.25
     z = net.train(training)(x).representation.detach().double()
-    return literal_means(z / z.norm(dim=1, keepdim=True) if unit else z, client.labels)
-
-
-def over_holders(sets, sizes=None):
-    """The mean of each class over the clients that have it, number by number."""
-    rows = [(label, vector, i) for i, one in enumerate(sets) for label, vector in one.items()]
-    z, y = torch.tensor(np.stack([vector for _, vector, _ in rows])), torch.tensor([label for label, _, _ in rows])
-    return literal_means(z, y, None if sizes is None else [sizes[i][label] for label, _, i in rows])
-
-
-def counts_of(client):
-    return Counter(sorted(client.labels.tolist()))
+    return class_means(z / z.norm(dim=1, keepdim=True) if unit else z, client.labels)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -139,8 +128,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
     fed = ragged(FedProc(weighted_prototypes=weighted))
     assert len(fed.server["prototypes"]["labels"]) == 0
     fed.run_round()
-    sizes = [counts_of(client) for client in fed.clients] if weighted else None
-    expected = over_holders([by_hand(fed, fed.initial(), client) for client in fed.clients], sizes)
+    expected = mean_by_class(join([by_hand(fed, fed.initial(), client) for client in fed.clients]), weighted)
     assert received[0].keys() == {0, 1, 2, 3}
     for message in received[0].values():
         assert_same(message, expected, rtol=1e-5, atol=1e-6)
@@ -157,7 +145,7 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
         assert upload["prototypes"]["labels"].tolist() == CLASSES_OF[client.id]
         assert_same(upload["prototypes"], by_hand(fed, end, client, unit), rtol=1e-4, atol=1e-6)
         for other in (by_hand(fed, end, client, unit, training=True), by_hand(fed, begin, client, unit)):
-            assert not np.allclose(by_class(upload["prototypes"])[CLASSES_OF[client.id][0]], other[CLASSES_OF[client.id][0]])
+            assert not np.allclose(upload["prototypes"]["vectors"][0], other["vectors"][0])
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -166,15 +154,13 @@ def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, meth
     fed = ragged(method(weighted_prototypes=weighted))
     fed.run_round()
     uploads = fed.exchange(fed.server, fed.clients, 1)
-    sizes = [counts_of(client) for client in fed.clients]
-    sets = [by_class(upload["prototypes"]) for upload in uploads]
+    sets = [upload["prototypes"] for upload in uploads]
+    for sent, client in zip(sets, fed.clients, strict=True):
+        counts = client.labels.bincount()[sent["labels"]]
+        assert torch.equal(sent.setdefault("counts", counts), counts)
     merged = fed.method.aggregate(fed.server, uploads, 1)["prototypes"]
-    assert set(merged) == {"vectors", "labels"}
-    assert_same(merged, over_holders(sets, sizes if weighted else None), rtol=1e-5)
-    other = over_holders(sets, None if weighted else sizes)
-    assert not np.allclose(by_class(merged)[0], other[0], rtol=1e-3)
-    if weighted:
-        assert [upload["prototypes"]["counts"].tolist() for upload in uploads] == [list(s.values()) for s in sizes]
+    assert_same(merged, mean_by_class(join(sets), weighted), rtol=1e-5)
+    assert not np.allclose(merged["vectors"][0], mean_by_class(join(sets), not weighted)["vectors"][0], rtol=1e-3)
 
 
 def test_prototypes_do_not_move_what_a_client_sends_of_its_model(ragged, identical, rounds):

@@ -18,6 +18,7 @@ from typing import Any
 from unittest import mock
 
 import nbformat
+import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
@@ -190,8 +191,6 @@ def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[st
 
 def grade(name: str, handed_in: Path) -> Path:
     """Grade what is new in a folder of submissions: feedback pages, and a table of all, whose path is returned."""
-    import pandas as pd
-
     assignment, folder = papers.path(name).stem, FOLDER.absolute()
     found = submissions(handed_in, f"{assignment}.ipynb")
     if not (folder / "gradebook.db").exists() or not place("release", assignment).exists():

@@ -43,9 +43,7 @@ def folder() -> Path:
 
 def notebooks(extras: bool = False) -> list[Path]:
     """The numbered notebooks: the folder's, and the project's that have no namesake there; on request the ``extras`` too."""
-    known = _known().values()
-    more = [file for file in known if file.parent.name == "extras"] if extras else []
-    return [file for file in known if file.stem[0].isdigit()] + more
+    return [file for file in _known().values() if file.stem[0].isdigit() or (extras and file.parent.name == "extras")]
 
 
 def _known() -> dict[str, Path]:
@@ -136,16 +134,11 @@ def _outline(source: str) -> dict[str, Any]:
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
     """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given."""
     try:
-        found = _cells(notebook, notebook.stat().st_mtime_ns)
+        found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
+        told = [(cell["cell_type"], cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in found]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotebookError(f"{notebook} cannot be read as a notebook: {error}") from error
-    return [source for of_kind, tags, source in found if of_kind == kind and (tag is None or tag in tags)]
-
-
-@functools.lru_cache(maxsize=32)  # a sweep asks once per run
-def _cells(notebook: Path, time_ns: int) -> list[tuple[str, list[str], str]]:
-    found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
-    return [(cell["cell_type"], cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in found]
+    return [source for of_kind, tags, source in told if of_kind == kind and (tag is None or tag in tags)]
 
 
 def _exported(notebook: Path) -> str:

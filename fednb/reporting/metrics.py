@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import yaml
 
-from fednb import evaluation
 from fednb.experiments.sweep import Table
 
 Record = Mapping[str, Any]
@@ -85,7 +84,8 @@ def _counted_on(run: Record) -> float | None:
 
 
 def _rounds(run: Record, target: float) -> float:
-    return evaluation.rounds_to(run["metrics"]["accuracy"], target) or math.inf
+    reached = np.flatnonzero(np.asarray(run["metrics"]["accuracy"], float) >= target)  # a round without evaluation is NaN
+    return int(reached[0]) + 1 if len(reached) else math.inf
 
 
 def _to_baseline(run: Record, baseline: Record) -> float:

@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import pandas as pd
 
 from fednb import papers, plots
 from fednb.experiments import execute, ledger, settings, sweep
 from fednb.experiments.sweep import Axis, Job, SweepError, Table
-from fednb.reporting import comparisons, statistics
-from fednb.reporting.render import grid, measured
-from fednb.reporting.tables import Cell, cells_of
+from fednb.reporting.comparisons import gaps
+from fednb.reporting.render import markdown
+from fednb.reporting.tables import cells_of
 
 
 def methods_of(names: Iterable[str]) -> dict[str, str]:
@@ -48,10 +47,10 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     jobs: list[Job] = []
     for method, notebook in methods.items():
         own = {name: value for name, value in given.items() if name in common or name in fields[method]}
-        jobs += [sweep.job(notebook, {"dataset": "digits"} | own | {"method": method, "seed": s}) for s in range(seeds)]
-    title = " ".join(f"{name}={value}" for name, value in ({"dataset": "digits"} | dict(given)).items())
-    rows, columns = Axis("method", {}), Axis("dataset", {})
-    return Table("compare", jobs[0].notebook, title, None, rows, columns, "accuracy", tuple(jobs), Path("compare"))
+        jobs += [sweep.job(notebook, own | {"method": method, "seed": seed}) for seed in range(seeds)]
+    title, baseline = " ".join(f"{name}={value}" for name, value in given.items()), next(iter(methods))
+    axes = Axis("method"), Axis("dataset")
+    return Table("compare", jobs[0].notebook, title, None, *axes, "accuracy", tuple(jobs), Path("compare"), baseline)
 
 
 def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, jobs: int = 1) -> tuple[str, list[Path]]:
@@ -60,37 +59,21 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
     The first method is what the others are compared with, in pairs of runs with one seed.
     """
     table = table_of(methods_of(names), given, seeds)
-    if todo := sweep.plan(table.jobs)[1]:
-        for job, error in sweep.run(todo, jobs=jobs):
-            if error:
-                raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")
-    first, *others = found = cells_of(table, ledger.load())
-    leads = comparisons.family({cell.row: comparisons.compare(cell, first) for cell in others})
-    rows = [_row(cell, leads.get(cell.row)) for cell in found]
-    text = f"**{table.title}**\n\n{grid(pd.DataFrame(rows).rename(columns={'lead': f'lead over {first.row}'}))}\n"
-    folder = ledger.runs_folder().parent / "compare"
-    stem = folder / f"{'-'.join(cell.row for cell in found)} {table.title}".replace("/", "_").replace(" ", "-")[-120:]
-    paths = [stem.with_name(f"{stem.name}{suffix}") for suffix in (".md", ".svg")]
-    ledger.write_atomically(paths[0], text)
-    _draw(first.row, leads, paths[1])
-    return text, paths
-
-
-def _row(cell: Cell, pair: comparisons.Finding | None) -> dict[str, Any]:
-    row = {"method": cell.row, "accuracy (%)": measured(cell), "seeds": str(len(cell.values))}
-    return row | ({"lead": statistics.told(pair.lead), "verdict": pair.verdict()} if pair else {"lead": "", "verdict": ""})
-
-
-def _draw(baseline: str, leads: Mapping[str, comparisons.Finding], path: Path) -> None:
-    figure = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(leads)), layout="constrained")
-    ax = figure.subplots()
+    todo = sweep.plan(table.jobs)[1]
+    for job, error in sweep.run(todo, jobs=jobs) if todo else ():
+        if error:
+            raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")
+    text = markdown(table, found := cells_of(table, ledger.load()))
+    baseline, leads = gaps(table, found)
+    ax = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(leads)), layout="constrained").subplots()
     ax.axvline(0, color=plots.colour(baseline))
-    for place, (name, pair) in enumerate(leads.items()):
-        if pair.lead.mean is not None:
-            half = pair.lead.half if pair.lead.seeds > 1 else None
-            ax.errorbar(pair.lead.mean, place, xerr=half, fmt="o", color=plots.colour(name), capsize=3)
-    ax.set_yticks(range(len(leads)), list(leads))
+    for place, ((row, _), pair) in enumerate(leads.items()):
+        ax.errorbar(pair.lead.mean, place, xerr=pair.lead.half, fmt="o", color=plots.colour(row), capsize=3)
+    ax.set_yticks(range(len(leads)), [row for row, _ in leads])
     ax.set(xlabel=f"lead over {baseline} (points of accuracy)", ylim=(len(leads) - 0.5, -0.5))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)
+    name = f"{'-'.join(cell.row for cell in found)} {table.title}".replace("/", "_").replace(" ", "-")[-120:]
+    paths = [ledger.runs_folder().parent / "compare" / f"{name}{suffix}" for suffix in (".md", ".svg")]
+    ledger.write_atomically(paths[0], text)  # which makes the folder
+    ax.figure.savefig(paths[1])
+    plt.close(ax.figure)
+    return text, paths

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,25 +25,12 @@ class ReportError(ValueError):
     """A table that cannot be made as it is described; the message says what is missing and what there is."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """How a measure is read, and how its values are told: ``templates/measures.yaml`` says what the fields are."""
+MEASURES = yaml.safe_load((Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8"))
+_DEFAULTS = MEASURES.pop("defaults")
 
-    words: str
-    read: Read  # the value; None if the record does not have it, or if the two records cannot be compared
-    rule: str = ""
-    curve: str = "accuracy"
-    judged: bool = False
-    needs: str = ""
-    optional: bool = False
-    lower: bool = False
-    decimals: int = 1
-    unit: str = "points"
-    signed: bool = False
-    relative: bool = False
-    printed: str = ""
-    axis: str = "test accuracy (%)"
-    median: bool = False
+
+class Measure(SimpleNamespace):
+    """How a measure is read, and how its values are told: the fields that ``measures.yaml`` begins with, and ``read``."""
 
     @property
     def sign(self) -> int:
@@ -74,14 +61,12 @@ def _of_clients(run: Record, summary: Callable[[Sequence[float]], float]) -> flo
 
 
 def _counted_on(run: Record) -> float | None:
-    """What FedProto's published evaluation takes for the mean over clients."""
+    """What FedProto's published evaluation takes for the mean over clients, after two passes over the images of each."""
     final, images = run["final"], run.get("partition", {}).get("test_sizes")
     if images is None or "clients/prototype" not in final:
         return None
-    each = np.stack([final["clients"], final["clients/prototype"]], 1)  # [clients, 2]: the code makes two passes
-    seen = np.cumsum(np.repeat(images, 2)).reshape(each.shape)
-    running = np.cumsum(each * np.asarray(images)[:, None]).reshape(each.shape) / seen
-    return float(running[:, 1].mean())
+    hits = np.cumsum(np.add(final["clients"], final["clients/prototype"]) * images)
+    return float(np.mean(hits / (2 * np.cumsum(images))))
 
 
 def _rounds(run: Record, target: float) -> float:
@@ -120,9 +105,6 @@ _READ: dict[str, Read] = {  # of other measures what is recorded under their nam
     "median_seconds": lambda run, _: _seconds(run),
     "seconds_ratio": _seconds,
 }
-MEASURES: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8")
-)
 
 
 @functools.cache
@@ -136,7 +118,7 @@ def measure(name: str) -> Measure:
     def final(run: Record, _: Any) -> float | None:
         return run["final"].get("groups", {}).get(domain) if domain else run["final"].get(name)
 
-    return Measure(**told, read=_READ.get(name, final))
+    return Measure(**_DEFAULTS | told, read=_READ.get(name, final))
 
 
 def check(table: Table) -> None:

@@ -16,21 +16,21 @@ from fednb.reporting.metrics import Measure, ReportError
 
 
 @functools.cache
-def _reported() -> pd.DataFrame:
+def _reported() -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
     lines = pd.read_csv(ROOT / "data" / "reported.csv", dtype=str, keep_default_na=False)
-    told: dict[str, Any] = {name: [float(x) if x else None for x in lines[name]] for name in ("value", "std")}
-    told["settings"] = [yaml.safe_load(text) if text else {} for text in lines["settings"]]
-    told["name"] = (lines["paper"] + " " + lines["table"]).str.strip()
-    return lines.assign(**{name: pd.Series(values, dtype=object) for name, values in told.items()})
+    for line in lines.to_dict("records"):
+        line |= {name: float(line[name]) if line[name] else None for name in ("value", "std")}
+        line["settings"] = yaml.safe_load(line["settings"]) or {}
+        found.setdefault(f"{line['paper']} {line['table']}".strip(), {})[line["row"], line["column"]] = line
+    return found
 
 
-@functools.cache
 def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The lines about a paper (``"MOON"``) or its table (``"MOON Table 1"``), by row and column; ``("", "")``: about all."""
-    lines = _reported()
-    if name not in (names := dict.fromkeys(lines["name"])):
-        raise ReportError(f"There is no printed table {name!r}: {settings.known(name, names)}")
-    return {(line["row"], line["column"]): line for line in lines[lines["name"] == name].to_dict("records")}
+    if name not in (known := _reported()):
+        raise ReportError(f"There is no printed table {name!r}: {settings.known(name, known)}")
+    return known[name]
 
 
 def printed(name: str) -> dict[str, dict[str, float | None]]:
@@ -72,10 +72,10 @@ def place(table: Table, label: str, column: str, measure: Measure, own: Mapping[
     if line is None:
         if about["partial"]:
             return Place(stated=stated)
-        what, known = f"row {label!r} with its settings", f"its rows: {', '.join(rows)}"
+        what = f"row {label!r} with its settings; its rows: {', '.join(rows)}"
         if found:
-            what, known = f"column {column!r}", f"it has {', '.join(c for row, c in lines if row == found[0])}"
-        raise ReportError(f"{table.name}: {table.printed} has no {what}; {known}.")
+            what = f"column {column!r}; it has {', '.join(c for row, c in lines if row == found[0])}"
+        raise ReportError(f"{table.name}: {table.printed} has no {what}.")
     value, std = line["value"], line["std"]
     if measure.printed:
         value, std = (std if measure.printed == "std" else lines[line["row"], measure.printed]["value"]), None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -14,11 +15,10 @@ from fednb import ROOT, papers
 from fednb.experiments import settings, sweep
 from fednb.experiments.ledger import load, runs_folder, state
 from fednb.reporting import reported, statistics
-from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
+from fednb.reporting.metrics import Record, ReportError, check, measure
 
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | sweep.Table  # a table, or its name in the sweep files
-Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each run by the name of its file
 
 
 class Run(NamedTuple):
@@ -40,61 +40,25 @@ class Run(NamedTuple):
         return self.state not in (None, "stale")
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table: the printed value and our runs."""
-
-    table: str
-    label: str  # of its row
-    row: str  # the label, and what else tells its runs apart from others in that place
-    column: str
-    measure: str
-    of: Measure
-    told: tuple[tuple[str, Any], ...]
-    job: sweep.Job  # one of the runs, for its settings
-    runs: tuple[Run, ...]  # that are recorded; of these, in their order:
-    seeds: tuple[int, ...]
-    statuses: tuple[str, ...]
-    paths: tuple[Path, ...]
-    note: str  # what is not the published data
-    remark: str  # what else has to be known of them
-    expected: int  # runs, recorded or not
-    stale: int
-    values: tuple[float, ...]  # of the finished runs
-    by_pair: Mapping[tuple[int, str], float]  # the same by seed and split
-    mean: float | None  # for some measures the median
-    half: float | None  # width of the interval of the mean; NaN for one run
-    spread: float | None  # standard deviation over clients, mean over the finished runs; of personal models only
-    place: reported.Place  # what is printed there
-    printed: float | None
-    deviations: tuple[str, ...]  # from the paper's setting
-    choice: str  # of ``best_of``
-    verdict: str  # on the printed value; empty if there is none, or the runs are others
+class Cell(SimpleNamespace):
+    """One cell of a table: the printed value and our runs; `_cell` says what it holds."""
 
 
-def found_in(ledger: Ledger) -> Found:
-    """The runs of a ledger by the names of their files."""
-    ledger = load() if ledger is None else ledger
-    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
-    return {path.name: (path, record, state(record)) for path, record in pairs}
-
-
-def runs_of(table: sweep.Table, found: Found) -> list[Run]:
-    """Each run of a table in each cell that it is in, row by row."""
-    places: dict[str, dict[str, dict[str, sweep.Job]]] = {}
+def runs_of(table: sweep.Table, found: Mapping[str, tuple[Path, Record, str]]) -> list[Run]:
+    """Each run of a table in each cell that it is in, row by row; what is recorded is found by the name of its file."""
+    places: dict[tuple[str, str], dict[str, sweep.Job]] = {}
     for job in table.jobs:
         for column in table.columns.names(job):
-            places.setdefault(table.rows.name(job), {}).setdefault(column, {})[job.path.name] = job
-    made = []
-    for label, column, jobs in ((row, column, jobs) for row, of in places.items() for column, jobs in of.items()):
+            places.setdefault((table.rows.name(job), column), {})[job.path.name] = job
+    rows, made = list(dict.fromkeys(row for row, _ in places)), []
+    for (label, column), jobs in sorted(places.items(), key=lambda place: rows.index(place[0][0])):
         flat = {name: job.settings.flat() for name, job in jobs.items()}
         first = next(iter(flat.values()))
         same = {"seed", table.best_of} | {n for n in first if len({str(own.get(n)) for own in flat.values()}) == 1}
         for name, own in flat.items():
             # a switch is told where it differs from the first run's, which then needs no other name than the row's
-            told = [
-                n for n in first if n not in same and (own.get(n) != first[n] or not isinstance(own.get(n), bool | None))
-            ]
+            others = [n for n in first if n not in same]
+            told = [n for n in others if own.get(n) != first[n] or not isinstance(own.get(n), bool | None)]
             place = label, column, tuple((n, own.get(n)) for n in told), str(own.get(table.best_of))
             made.append(Run(*place, jobs[name], *found.get(name, ())))
     return made
@@ -106,7 +70,9 @@ def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dic
     Where a table says ``best_of``, runs that differ in that parameter share a row, and those with the best mean make the
     cell. A `ReportError` if the printed table, row or column does not exist, or a measure is unknown or lacks its baseline.
     """
-    found = found_in(ledger)
+    ledger = load() if ledger is None else ledger
+    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
+    found = {path.name: (path, record, state(record)) for path, record in pairs}
     return {table.name: _cells(table, runs_of(table, found)) for table in tables}
 
 
@@ -158,30 +124,33 @@ def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str
     judged = values and how.judged and place.value is not None and not deviations and not of_data["note"]
     return Cell(
         table=table.name,
-        label=label,
+        label=label,  # of its row
+        # the label, and what else tells its runs apart from others in that place
         row=", ".join([label, *(f"{name.replace('_', ' ')} {value}" for name, value in told)]),
         column=column,
         measure=name,
         of=how,
         told=told,
-        job=job,
-        runs=tuple(runs),
+        job=job,  # one of the runs, for its settings
+        runs=tuple(runs),  # that are recorded; of these, in their order:
         seeds=tuple(run.job.settings.seed for run in runs),
         statuses=tuple(run.state for run in runs),
         paths=tuple(run.path for run in runs),
-        expected=len(chosen) if runs else sum(map(len, candidates)),
+        **of_data,  # note: what is not the published data; remark: what else has to be known of them
+        expected=len(chosen) if runs else sum(map(len, candidates)),  # runs, recorded or not
         stale=sum(run.state == "stale" for runs in candidates for run in runs),
-        values=tuple(values),
+        values=tuple(values),  # of the finished runs
         by_pair={(run.job.settings.seed, split): run.value for run, split in zip(good, splits, strict=True)},
-        mean=how.summary(values) if values else None,
-        half=statistics.interval(values)[1] if values and not how.median else None,
+        mean=how.summary(values) if values else None,  # for some measures the median
+        half=statistics.interval(values)[1] if values and not how.median else None,  # of the interval; NaN for one run
+        # standard deviation over clients, mean over the finished runs; of personal models only
         spread=statistics.interval(spreads)[0] if spreads and None not in spreads else None,
-        place=place,
+        place=place,  # what is printed there
         printed=place.value,
-        deviations=deviations,
-        choice=choice,
+        deviations=deviations,  # from the paper's setting
+        choice=choice,  # of ``best_of``
+        # on the printed value; empty if there is none, or the runs are others
         verdict=statistics.beside(values, place.value) if judged else "",
-        **of_data,
     )
 
 

@@ -9,7 +9,7 @@ from made_up import project, record
 from fednb import models, reporting
 from fednb.experiments import build, ledger, runner, settings
 from fednb.reporting.metrics import measure
-from fednb.reporting.reported import original
+from fednb.reporting.tables import original
 
 SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 

@@ -52,6 +52,12 @@ class Finding(NamedTuple):
         both = dict.fromkeys(self.ahead.deviations + self.behind.deviations)
         return [text for text in both if text.split(" ")[0] in common]
 
+    @property
+    def printed(self) -> float | None:
+        """The lead that is printed, if both are."""
+        both = self.ahead.printed, self.behind.printed
+        return None if None in both else self.ahead.of.sign * (both[0] - both[1])
+
     def verdict(self, printed: float | None = None) -> str:
         """Size and certainty, beside a printed lead if there is one."""
         return "a run diverged" if self.diverged else statistics.verdict(self.lead, printed)
@@ -115,8 +121,7 @@ class Claim(NamedTuple):
     @property
     def printed(self) -> float | None:
         """The printed lead, in the direction of the claim."""
-        both = ((a.printed, b.printed, a.of.sign) for a, b, _ in self.findings)
-        return next((sign * (a - b) for a, b, sign in both if None not in (a, b)), None)
+        return next((finding.printed for finding in self.findings if finding.printed is not None), None)
 
     @property
     def told(self) -> list[Finding]:

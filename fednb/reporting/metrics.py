@@ -32,19 +32,9 @@ _DEFAULTS = MEASURES.pop("defaults")
 class Measure(SimpleNamespace):
     """How a measure is read, and how its values are told: the fields that ``measures.yaml`` begins with, and ``read``."""
 
-    @property
-    def sign(self) -> int:
-        """What makes a difference of values a lead: of rounds or a spread the smaller is the better."""
-        return -1 if self.lower else 1
-
-    @property
-    def compared(self) -> bool:
-        """Whether rows are compared in it: in accuracies, not in what is a difference or a cost itself."""
-        return self.unit == "points" and not (self.lower or self.signed or self.relative or self.median)
-
     def summary(self, values: Sequence[float]) -> float:
         """The mean over seeds; or the median, of an even number of runs the worse of the two in the middle."""
-        return sorted(values, reverse=not self.lower)[len(values) // 2] if self.median else float(np.mean(values))
+        return sorted(values, reverse=self.sign > 0)[len(values) // 2] if self.median else float(np.mean(values))
 
     def text(self, value: float | None) -> str:
         """A value as it is printed."""

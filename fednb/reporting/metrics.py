@@ -17,8 +17,6 @@ from fednb import evaluation
 from fednb.experiments.sweep import Table
 
 Record = Mapping[str, Any]
-# Of a record, and of what the measure needs beside it: the baseline's record or the table's target
-Read = Callable[[Record, Any], float | None]
 
 
 class ReportError(ValueError):
@@ -59,12 +57,10 @@ def _counted_on(run: Record) -> float | None:
     return float(np.mean(hits / (2 * np.cumsum(images))))
 
 
-def _rounds(run: Record, target: float) -> float:
-    return evaluation.rounds_to(run["metrics"]["accuracy"], target) or math.inf
-
-
-def _to_baseline(run: Record, baseline: Record) -> float:
-    return _rounds(run, baseline["metrics"]["accuracy"][-1])
+def _rounds(run: Record, target: float | Record) -> float:
+    """When the target is reached: so many percent, or what the baseline has after its last round."""
+    percent = target["metrics"]["accuracy"][-1] if isinstance(target, Mapping) else target
+    return evaluation.rounds_to(run["metrics"]["accuracy"], percent) or math.inf
 
 
 def _megabytes(run: Record, rounds: float) -> float:
@@ -79,7 +75,9 @@ def _seconds(run: Record, baseline: Record | None = None) -> float | None:
     return median(run["metrics"]["seconds"]) / (_seconds(baseline) if baseline else 1.0) if alike else None
 
 
-_READ: dict[str, Read] = {  # of other measures what is recorded under their names after the last round
+# Of a record, and of the baseline's record or the table's target if the measure needs it; of other measures there is what is
+# recorded under their names after the last round.
+_READ: dict[str, Callable[[Record, Any], float | None]] = {
     "halfway": lambda run, _: (curve := run["metrics"]["accuracy"])[max(len(curve) // 2, 1) - 1],
     "accuracy/counted on": lambda run, _: _counted_on(run),
     "lead": lambda run, baseline: run["final"]["accuracy"] - baseline["final"]["accuracy"],
@@ -87,9 +85,9 @@ _READ: dict[str, Read] = {  # of other measures what is recorded under their nam
     "worst client": lambda run, _: _of_clients(run, min),
     "worst domain": lambda run, _: min(run["final"].get("groups", {}).values(), default=None),
     "rounds_to_target": _rounds,
-    "rounds_to_baseline": _to_baseline,
+    "rounds_to_baseline": _rounds,
     "bytes_to_target": lambda run, target: _megabytes(run, _rounds(run, target)),
-    "speedup": lambda run, baseline: len(baseline["metrics"]["accuracy"]) / _to_baseline(run, baseline),
+    "speedup": lambda run, baseline: len(baseline["metrics"]["accuracy"]) / _rounds(run, baseline),
     "up_numbers": lambda run, _: run["metrics"]["up_numbers"][-1] / 1e3,
     "client_memory": lambda run, _: held[-1] / 1e3 if (held := run["metrics"].get("held_bytes")) else None,
     "median_seconds": lambda run, _: _seconds(run),

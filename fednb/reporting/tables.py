@@ -20,6 +20,7 @@ from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
 
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | sweep.Table  # a table, or its name in the sweep files
+_DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
 
 
 @functools.cache
@@ -57,11 +58,6 @@ class Run(NamedTuple):
     record: Record | None = None
     state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
     value: float | None = None  # of finished runs
-
-    @property
-    def counts(self) -> bool:
-        """Whether it is recorded, and the record of these times."""
-        return self.state not in (None, "stale")
 
 
 class Cell(SimpleNamespace):
@@ -132,9 +128,9 @@ def _cell(
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
     how = measure(name := table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
-    some = finished or [runs for runs in candidates if any(run.counts for run in runs)] or candidates
+    some = finished or [runs for runs in candidates if any(run.state not in _DO_NOT_COUNT for run in runs)] or candidates
     chosen = (min if how.sign < 0 else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
-    job, runs = chosen[0].job, [run for run in chosen if run.counts]
+    job, runs = chosen[0].job, [run for run in chosen if run.state not in _DO_NOT_COUNT]
     place, deviations, choice = _beside(table, label, column, job, len(finished), len(candidates))
     deviations = tuple(text for text in deviations if text.split(" ")[0] not in seen)
     good, values = [run for run in runs if run.value is not None], _values(runs)

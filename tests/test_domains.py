@@ -69,7 +69,7 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
     assert (mini.test_images[7].numpy() == plain).all()
     used, enlarged = [], synthetic._enlarged
     monkeypatch.setattr(synthetic, "_enlarged", lambda digit, *more: used.append(digit.tobytes()) or enlarged(digit, *more))
-    synthetic.embedded()
+    synthetic.digits5_mini()
     assert len(used) == len(set(used)) == 3 * (400 + 150)
 
 

@@ -131,10 +131,8 @@ def download(name: str, root: Path | str | None = None) -> None:
                 getattr(datasets, name.partition("_")[0].upper())(str(place), download=True, **options)
         except Exception as error:  # network, disk, archive: torchvision lets many kinds through
             place = folder.joinpath(facts.folders[0], *list(facts.files)[:1])
-            raise DataError(
-                f"{facts.title} could not be downloaded ({reason(error)}): try again later, or fetch it by "
-                f"hand from {facts.page} and unpack it so that {place} exists."
-            ) from error
+            way_out = f"try again later, or fetch it by hand from {facts.page} and unpack it so that {place} exists"
+            raise DataError(f"{facts.title} could not be downloaded ({reason(error)}): {way_out}.") from error
     print(load(name, folder))  # or what to do by hand
 
 
@@ -166,7 +164,7 @@ def _source(facts: Facts, root: Path) -> Source:
     from fednb.data import synthetic  # slow to import
 
     if facts.name in EMBEDDED:
-        return "embedded", [], synthetic.digits if facts.name == "digits" else synthetic.embedded
+        return "embedded", [], getattr(synthetic, facts.name)
     if facts.parts:
         parts = [_source(FACTS[part], root) for part in facts.parts]
         kind = parts[0][0] if len({kind for kind, *_ in parts}) == 1 else "several"

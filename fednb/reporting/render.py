@@ -180,10 +180,10 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         some = [table for table in own if any(cell.runs for cell in found[table.name])]
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
-    every = [cell for cells in found.values() for cell in cells]
-    cells = [vars(cell) | {"paths": [path.name for path in cell.paths], "repeat": command(cell)} for cell in every]
-    cells = [{k: "; ".join(map(str, v)) if isinstance(v, tuple | list) else v for k, v in cell.items()} for cell in cells]
-    frame = pd.DataFrame(cells).drop(columns=["job", "runs", "told", "label", "place", "of", "by_pair"])
+    every = [vars(cell) | {"repeat": command(cell)} for cells in found.values() for cell in cells]
+    frame = pd.DataFrame(every).drop(columns=["job", "runs", "told", "label", "place", "of", "by_pair"])
+    frame["paths"] = [[path.name for path in paths] for paths in frame["paths"]]
+    frame = frame.map(lambda value: "; ".join(map(str, value)) if isinstance(value, tuple | list) else value)
     files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured
@@ -216,7 +216,5 @@ def _readme(text: str, about: dict[str, Any]) -> str:
         claims[path.stem] = " ".join(re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2]) if claim else ""
     marks = re.compile(r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL)
     if not marks.search(text):
-        raise ReportError(
-            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end -->, between which they are listed."
-        )
+        raise ReportError("README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list of notebooks.")
     return marks.sub(lambda found: f"{found[1]}\n{_fill('readme', claims=claims, **about)}\n{found[2]}", text)

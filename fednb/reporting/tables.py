@@ -89,21 +89,19 @@ def _cells(table: sweep.Table, found: Mapping[str, tuple[Path, Record, str]]) ->
             if (place := (column, run.job.settings.seed)) in baselines:
                 raise ReportError(f"{table.name}: the baseline {table.baseline!r} has several runs with seed {place[1]}.")
             baselines[place] = run.record if run.state == "finished" else None
-    all_flat = [job.settings.flat() for job in table.jobs]
+    flat = [] if table.printed else [job.settings.flat() for job in table.jobs]
     # what a table without an original varies is told by its rows and columns
-    seen = {n for own in all_flat for n in own if len({str(o[n]) for o in all_flat if n in o}) > 1 and not table.printed}
-    made = []
+    seen, made = {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}, []
     for label, column, runs in ((label, *of) for label, columns in places.items() for of in columns.items()):
         flat = [run.job.settings.flat() for run in runs.values()]
         same = {"seed", table.best_of} | {n for n in flat[0] if len({str(own.get(n)) for own in flat}) == 1}
         alike: dict[Any, dict[Any, list[Run]]] = {}  # by the settings that tell runs apart, and by the value of ``best_of``
         for run, own in zip(runs.values(), flat, strict=True):
             # a switch is told where it differs from the first run's, which then needs no other name than the row's
-            others = [n for n in flat[0] if n not in same]
-            told = [n for n in others if own.get(n) != flat[0][n] or not isinstance(own.get(n), bool | None)]
+            others = [(n, own.get(n)) for n in flat[0] if n not in same]
+            told = tuple((n, value) for n, value in others if value != flat[0][n] or not isinstance(value, bool | None))
             read = _read(table, column, run, baselines.get((column, run.job.settings.seed)))
-            place = tuple((n, own.get(n)) for n in told)
-            alike.setdefault(place, {}).setdefault(str(own.get(table.best_of)), []).append(read)
+            alike.setdefault(told, {}).setdefault(str(own.get(table.best_of)), []).append(read)
         made += [_cell(table, label, column, told, list(of.values()), seen) for told, of in alike.items()]
     return made
 

@@ -18,9 +18,7 @@ from fednb.reporting.tables import cells_of
 
 def methods_of(names: Iterable[str]) -> dict[str, str]:
     """The notebook of each method: of a method's name the first that has it; the path of a notebook stands for its own."""
-    known: dict[str, str] = {}
-    for path in papers.notebooks():
-        known |= {name: path.stem for name in papers.outline(path.stem) if name not in known}
+    known = {method: path.stem for path in papers.notebooks()[::-1] for method in papers.outline(path.stem)}
     found: dict[str, str] = {}
     for name in names:
         if name.endswith(".ipynb"):

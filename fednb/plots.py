@@ -17,13 +17,8 @@ from fednb.federation import Federation
 COLOURS = {"FedAvg": "0.35", "SOLO": "0.7", "Local": "0.7", "SCAFFOLD": "#56b4e9", "FedProx": "#ca9161"}
 COLOURS |= {"MOON": "#0173b2", "FedProc": "#de8f05", "FedSSC": "#029e73", "FedProto": "#d55e00", "FedPLCC": "#cc78bc"}
 COLOURS |= {"FPL": "#7f5539", "FedPLVM": "#b5a400", "FCCL+": "#3d5a80", "FedPrior": "#000000", "FeSEM": "#8f2d56"}
-COLOURS |= {
-    "FedAvgM": "#6b4c9a",
-    "FedPer": "#5b8e7d",
-    "FedRep": "#a6a15e",
-    "MOON+FedAvgM": "#4c9ed9",
-    "FedProto+FedAvg": "#f4a582",
-}
+COLOURS |= {"FedAvgM": "#6b4c9a", "FedPer": "#5b8e7d", "FedRep": "#a6a15e"}
+COLOURS |= {"MOON+FedAvgM": "#4c9ed9", "FedProto+FedAvg": "#f4a582"}
 
 
 def colour(name: str) -> str:

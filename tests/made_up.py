@@ -45,12 +45,8 @@ def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Ta
     rows = rows if isinstance(rows, sweep.Axis) else sweep.Axis(rows, {})
     columns = sweep.Axis("", {}, measures=columns) if isinstance(columns, dict) else sweep.Axis(columns, labels)
     fields = {"name": "moon-1", "notebook": "00_foundations", "title": "MOON, Table 1: CIFAR-10", "printed": printed}
-    fields |= {
-        "rows": rows,
-        "columns": columns,
-        "measure": "accuracy",
-        "file": ROOT / "notebooks" / "sweeps" / "00_foundations.yaml",
-    }
+    fields |= {"rows": rows, "columns": columns, "measure": "accuracy"}
+    fields |= {"file": ROOT / "notebooks" / "sweeps" / "00_foundations.yaml"}
     return sweep.Table(**fields | {"jobs": jobs} | more)
 
 

@@ -16,17 +16,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fednb import __main__, data, partition, plots
-from fednb import evaluation as evaluate
 from fednb.data import catalog, synthetic
 from fednb.experiments import build, runner, settings
-from fednb.experiments.settings import SettingsError
-
-OFFICE = {  # images per domain and class, in the order of the classes
-    "amazon": (92, 82, 94, 99, 100, 100, 99, 100, 94, 98),
-    "caltech": (151, 110, 100, 138, 85, 128, 133, 94, 87, 97),
-    "dslr": (12, 21, 12, 13, 10, 24, 22, 12, 8, 23),
-    "webcam": (29, 21, 31, 27, 27, 30, 43, 30, 27, 30),
-}
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
 INGREDIENTS = [2377051267, 2867565543, 3467488234]  # checksums of the two photographs, decoded, and of the fonts' outlines
@@ -78,7 +69,7 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
     assert (mini.test_images[7].numpy() == plain).all()
     used, enlarged = [], synthetic._enlarged
     monkeypatch.setattr(synthetic, "_enlarged", lambda digit, *more: used.append(digit.tobytes()) or enlarged(digit, *more))
-    synthetic.embedded()
+    synthetic.digits5_mini()
     assert len(used) == len(set(used)) == 3 * (400 + 150)
 
 
@@ -166,22 +157,16 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
     assert "USPS was not found" in error("digits5") and "`python -m fednb data usps`" in error("digits5")
 
 
-def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch, capsys):
+def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
     calls = []
     for name in ("MNIST", "USPS", "SVHN"):
         fetch = lambda folder, name=name, **options: calls.append((name, folder, *options.values()))  # noqa: E731
         monkeypatch.setattr(torchvision.datasets, name, fetch)
     (root / "mnistm.npz").unlink()
-    for name, told in (
-        ("digits5", "MNIST-M was not found .* put the release of its authors"),
-        ("office10", "Office-10 was not found .* get the images of Office-Caltech-10"),
-    ):
-        with pytest.raises(data.DataError, match=told):
-            data.download(name)
+    with pytest.raises(data.DataError, match=r"MNIST-M was not found .* put the release of its authors"):
+        data.download("digits5")
     usps, svhn = ("USPS", str(root / "usps"), True), ("SVHN", str(root / "svhn"), True)
     assert calls == [("MNIST", str(root), True), (*usps, True), (*usps, False), (*svhn, "train"), (*svhn, "test")]
-    data.download("synthdigits")
-    assert "source: rendered" in capsys.readouterr().out and len(calls) == 5
 
 
 # --- trees DOMAIN/CLASS/FILE
@@ -197,17 +182,11 @@ def tree(name, per_class, side=32, more=(), spelled=str):
                 yield f"{spelled(domain)}/{spelled(label)}/{i:03}.png", encode(image)
 
 
-def test_office10_has_the_published_sizes(root):
+def test_office10_has_the_published_sizes():
     """Those that follow from FedPLCC's rounding, and as many training images as there can be."""
-    blank, classes = encode(np.zeros((3, 4, 5), np.uint8)), catalog.FACTS["office10"].classes
-    named = [(d, c, n) for d, counts in OFFICE.items() for c, n in zip(classes, counts, strict=True)]
-    write_zip(root / "office_caltech10.zip", [(f"{d}/{c}/{i:04}.png", blank) for d, c, n in named for i in range(n)])
-    found = data.load("office10")
-    assert found.group_names == ("Caltech", "Amazon", "Webcam", "DSLR")
-    assert found.test_groups.bincount().tolist() == [224, 190, 58, 30]
-    assert found.train_groups.bincount().tolist() == [899, 768, 237, 127]
-    assert found.note == "images reduced to 4 pixels on the shorter side"
-    assert found.remark.endswith("; 502 test images are training images as well")  # all are blank
+    for domain, number in {"Caltech": 1123, "Amazon": 958, "Webcam": 295, "DSLR": 157}.items():
+        tested = sum(i % 10 in (8, 9) for i in range(number))
+        assert catalog.FACTS["office10"].domains[domain] == [number - tested, tested]
 
 
 def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
@@ -285,16 +264,6 @@ def resolve(method="FedAvg", dataset="digits5_mini", **given):
     return settings.resolve(METHODS, method=method, dataset=dataset, **given)
 
 
-def test_what_does_not_fit_a_split_by_domain_is_refused():
-    for given, message in (
-        ({"num_clients": 3}, "num_clients is 3, but digits5_mini has 5 domains with one client each; leave it at None"),
-        ({"partition": "dirichlet"}, "no settings for digits5_mini with partition 'dirichlet'; there are for digits,"),
-        ({"dataset": "digits", "per_domain": 10}, "per_domain belongs to partition 'domain'"),
-    ):
-        with pytest.raises(SettingsError, match=message):
-            resolve(**given)
-
-
 def test_divide_by_domain(mini):
     parts, *others = build.divide(resolve(per_domain=100), mini)
     assert others == [None, []] and [set(mini.train_groups[part].tolist()) for part in parts] == [{d} for d in range(5)]
@@ -309,9 +278,8 @@ def test_divide_by_domain(mini):
 
 def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     index = build.test_index(resolve(test_per_domain=40), mini)
-    assert (
-        index.dtype == np.int64 and (np.diff(index) > 0).all() and np.bincount(mini.test_groups[index]).tolist() == [40] * 5
-    )
+    assert index.dtype == np.int64 and (np.diff(index) > 0).all()
+    assert np.bincount(mini.test_groups[index]).tolist() == [40] * 5
     own = (mini.test_groups == 3).nonzero().flatten().numpy()
     assert not np.array_equal(index[mini.test_groups[index] == 3], own[:40])  # drawn, not the first
     assert np.array_equal(index, build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini))
@@ -331,12 +299,6 @@ def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method
     assert record["partition"]["test_images"] == 200
     monkeypatch.setattr(build, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise))
     assert runner.run(s, METHODS, workers=2, again=True)["metrics"]["groups"] == record["metrics"]["groups"]
-    fed = build.federation(s, METHODS, workers=1)
-    fed.run_round()
-    hits = [evaluate.correct(fed, c, torch.arange(750))["classifier"] for c in fed.clients[: 5 if method == "SOLO" else 1]]
-    chosen = [index[mini.test_groups[index] == d] for d in range(5)]
-    by_hand = [100 * np.mean([h[own].float().mean().item() for h in hits]) for own in chosen]
-    assert list(record["final"]["groups"].values()) == pytest.approx(by_hand, rel=1e-6)
 
 
 def test_picture_of_all_domains(mini):

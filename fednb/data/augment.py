@@ -19,9 +19,8 @@ from fednb.data.dataset import Augmentation
 def store(images: Tensor, augmentation: Augmentation) -> Tensor:
     """Pad once and put channels last: uint8 [N, C, H, W] to [N, H + 2p, W + 2p, C]."""
     pixels = images.permute(0, 2, 3, 1).cpu().numpy()
-    p = augmentation.pad
-    if p:
-        pixels = np.pad(pixels, ((0, 0), (p, p), (p, p), (0, 0)), mode=augmentation.pad_mode)  # type: ignore[call-overload]
+    sides = (augmentation.pad, augmentation.pad)
+    pixels = np.pad(pixels, ((0, 0), sides, sides, (0, 0)), mode=augmentation.pad_mode)  # type: ignore[call-overload]
     return torch.from_numpy(np.ascontiguousarray(pixels))
 
 

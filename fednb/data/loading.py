@@ -10,16 +10,18 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from PIL import Image
 
-from fednb import home, seeds
+from fednb import home
 from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, data_folder, facts_of
 from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
+
+if TYPE_CHECKING:
+    import torch
 
 _registered: dict[str, Dataset] = {}
 
@@ -76,6 +78,8 @@ def register(
 
 
 def _dataset(facts: Facts, found: Content, source: str) -> Dataset:
+    import torch  # slow, and not every command needs it
+
     tensors = {name: torch.from_numpy(value) for name, value in found.items() if isinstance(value, np.ndarray)}
     channels = found["images"].swapaxes(0, 1)
     return Dataset(
@@ -127,10 +131,8 @@ def download(name: str, root: Path | str | None = None) -> None:
                 getattr(datasets, name.partition("_")[0].upper())(str(place), download=True, **options)
         except Exception as error:  # network, disk, archive: torchvision lets many kinds through
             place = folder.joinpath(facts.folders[0], *list(facts.files)[:1])
-            raise DataError(
-                f"{facts.title} could not be downloaded ({reason(error)}): try again later, or fetch it by "
-                f"hand from {facts.page} and unpack it so that {place} exists."
-            ) from error
+            way_out = f"try again later, or fetch it by hand from {facts.page} and unpack it so that {place} exists"
+            raise DataError(f"{facts.title} could not be downloaded ({reason(error)}): {way_out}.") from error
     print(load(name, folder))  # or what to do by hand
 
 
@@ -141,7 +143,10 @@ def public_images(name: str, number: int, channels: int, side: int) -> torch.Ten
     "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.
     Returns uint8 [number, channels, side, side], or fewer, always the same: resized, grey repeated or colour averaged.
     """
-    from fednb.data import synthetic  # slow to import
+    import torch  # slow to import, as the others are
+
+    from fednb import seeds
+    from fednb.data import synthetic
 
     rng = seeds.generator(0, "public images")
     if name == "photographs":
@@ -159,7 +164,7 @@ def _source(facts: Facts, root: Path) -> Source:
     from fednb.data import synthetic  # slow to import
 
     if facts.name in EMBEDDED:
-        return "embedded", [], synthetic.digits if facts.name == "digits" else synthetic.embedded
+        return "embedded", [], getattr(synthetic, facts.name)
     if facts.parts:
         parts = [_source(FACTS[part], root) for part in facts.parts]
         kind = parts[0][0] if len({kind for kind, *_ in parts}) == 1 else "several"

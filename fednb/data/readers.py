@@ -130,8 +130,7 @@ def _entries(facts: Facts, found: list[tuple[tuple[str, ...], File]], lists: Seq
     """The images of a set among those found, sorted by domain, class and name, and divided where they are not.
 
     They lie in SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE, below at most one folder; one's own also in CLASS/FILE. Domains are
-    divided by the official lists or as RethinkFL divides Office-10: it numbers their images, and tests on those whose number
-    ends in 8 or 9. Of one's own, every fifth image of a class is tested on.
+    divided by the official lists, or by the numbers of their images; of one's own, every fifth of a class is tested on.
     """
 
     def plain(name: str) -> str:  # without what spellings of the official names differ in

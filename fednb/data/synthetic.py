@@ -1,9 +1,8 @@
 """Data that need no download: scikit-learn's digits, domains made of them, and digits drawn in matplotlib's fonts.
 
-SynthDigits was made of digits in fonts "by varying the text itself (that includes different one-, two-, and three-digit
-numbers), positioning, orientation, background and stroke colors, and the amount of blur" (Y. Ganin and V. Lempitsky, ICML
-2015). Its generator was not published; what is drawn here follows that description. Outlines are filled in double precision,
-not by a font engine, whose pixels differ from version to version. Image i depends on (purpose, i) alone.
+SynthDigits was made "by varying the text itself (that includes different one-, two-, and three-digit numbers), positioning,
+orientation, background and stroke colors, and the amount of blur" (Y. Ganin and V. Lempitsky, ICML 2015); the generator was
+not published. Outlines are filled in double precision: a font engine's pixels differ from version to version.
 """
 
 from __future__ import annotations
@@ -50,12 +49,10 @@ def synthdigits() -> Content:
     return content(train, test, facts.classes, ["drawn in matplotlib's fonts, a stand-in for SynthDigits"])
 
 
-def embedded() -> Content:
-    """Five domains of digits, 16x16 RGB, from what is installed: a domain shift without any download.
+def digits5_mini() -> Content:
+    """Five domains of digits, 16x16 RGB, from what is installed (data/README.md describes them).
 
-    scikit-learn's digits as they are; thick and slanted; as the absolute difference with a patch of a photograph, as MNIST-M
-    was made; matplotlib's fonts in colours, in place of SynthDigits; these on photographs, in place of SVHN. No handwritten
-    digit is in two images: they are divided among training and test images of all domains first.
+    No handwritten digit is in two images: they are divided among training and test images of all domains first.
     """
     facts = FACTS["digits5_mini"]
     side, splits = facts.shape[1], []
@@ -120,9 +117,10 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 
 
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
-    """Draw the digits ``labels`` in fonts, with neighbours, as house numbers have them: uint8 [N, 3, size, size].
+    """Draw digits in fonts, with neighbours, as house numbers have them; image i depends on its number alone.
 
     ``kind`` is "colours", on coloured grounds with clutter, as in SynthDigits, or "scenes", on patches of photographs.
+    Returns uint8 [N, 3, size, size].
     """
     images = np.empty((len(labels), 3, size, size), np.uint8)
     for i, label in enumerate(tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)):

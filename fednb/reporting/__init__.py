@@ -6,9 +6,9 @@ A notebook finds what it needs here: ``from fednb import reporting as report``.
 from importlib import import_module
 from typing import Any
 
-_WHERE = {"printed": "reported", "ReportError": "metrics", "lead": "comparisons"}
+_WHERE = {"ReportError": "metrics", "lead": "comparisons"}
 _WHERE |= dict.fromkeys(("against", "curves", "glance"), "plots")
-_WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "table_of"), "tables")
+_WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "printed", "table_of"), "tables")
 _WHERE |= dict.fromkeys(("claims", "compact", "pages", "show", "write_all"), "render")
 
 

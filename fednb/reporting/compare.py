@@ -7,21 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import pandas as pd
 
 from fednb import papers, plots
 from fednb.experiments import execute, ledger, settings, sweep
 from fednb.experiments.sweep import Axis, Job, SweepError, Table
-from fednb.reporting import comparisons, statistics
-from fednb.reporting.render import grid, measured
-from fednb.reporting.tables import Cell, cells_of
+from fednb.reporting.comparisons import gaps
+from fednb.reporting.render import markdown
+from fednb.reporting.tables import cells_of
 
 
 def methods_of(names: Iterable[str]) -> dict[str, str]:
     """The notebook of each method: of a method's name the first that has it; the path of a notebook stands for its own."""
-    known: dict[str, str] = {}
-    for path in papers.notebooks():
-        known |= {name: path.stem for name in papers.outline(path.stem) if name not in known}
+    known = {method: path.stem for path in papers.notebooks()[::-1] for method in papers.outline(path.stem)}
     found: dict[str, str] = {}
     for name in names:
         if name.endswith(".ipynb"):
@@ -57,8 +54,8 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
         shared = {"dataset": told.dataset} | {name: getattr(told, name) for name in settings.FIELDS if name != "seed"}
         shared = {name: value for name, value in shared.items() if not (name == "participation" and "sampled" in given)}
     title = " ".join(f"{name}={value}" for name, value in (dict(given) | {"dataset": told.flat()["dataset"]}).items())
-    rows, columns = Axis("method", {}), Axis("dataset", {})
-    return Table("compare", jobs[0].notebook, title, None, rows, columns, "accuracy", tuple(jobs), Path("compare"))
+    axes, baseline = (Axis("method"), Axis("dataset")), next(iter(methods))
+    return Table("compare", jobs[0].notebook, title, None, *axes, "accuracy", tuple(jobs), Path("compare"), baseline)
 
 
 def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, jobs: int = 1) -> tuple[str, list[Path]]:
@@ -67,36 +64,21 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
     The first method is what the others are compared with, in pairs of runs with one seed.
     """
     table = table_of(methods_of(names), given, seeds)
-    if todo := sweep.plan(table.jobs)[1]:
-        for job, error in sweep.run(todo, jobs=jobs):
-            if error:
-                raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")
-    first, *others = found = cells_of(table, ledger.load())
-    leads = comparisons.family({cell.row: comparisons.compare(cell, first) for cell in others})
-    rows = [_row(cell, leads.get(cell.row)) for cell in found]
-    text = f"**{table.title}**\n\n{grid(pd.DataFrame(rows).rename(columns={'lead': f'lead over {first.row}'}))}\n"
+    todo = sweep.plan(table.jobs)[1]
+    for job, error in sweep.run(todo, jobs=jobs) if todo else ():
+        if error:
+            raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")
+    text = markdown(table, found := cells_of(table, ledger.load()))
+    baseline, leads = gaps(table, found)
+    ax = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(leads)), layout="constrained").subplots()
+    ax.axvline(0, color=plots.colour(baseline))
+    for place, ((row, _), pair) in enumerate(leads.items()):
+        ax.errorbar(pair.lead.mean, place, xerr=pair.lead.half, fmt="o", color=plots.colour(row), capsize=3)
+    ax.set_yticks(range(len(leads)), [row for row, _ in leads])
+    ax.set(xlabel=f"lead over {baseline} (points of accuracy)", ylim=(len(leads) - 0.5, -0.5))
     name = f"{'-'.join(cell.row for cell in found)[:80]}-{ledger.key({'paths': [job.path.name for job in table.jobs]})}"
     paths = [ledger.runs_folder().parent / "compare" / f"{name}{suffix}" for suffix in (".md", ".svg")]
-    ledger.write_atomically(paths[0], text)
-    _draw(first.row, leads, paths[1])
+    ledger.write_atomically(paths[0], text)  # which makes the folder
+    ax.figure.savefig(paths[1])
+    plt.close(ax.figure)
     return text, paths
-
-
-def _row(cell: Cell, pair: comparisons.Finding | None) -> dict[str, Any]:
-    row = {"method": cell.row, "accuracy (%)": measured(cell), "seeds": str(len(cell.values))}
-    return row | ({"lead": statistics.told(pair.lead), "verdict": pair.verdict()} if pair else {"lead": "", "verdict": ""})
-
-
-def _draw(baseline: str, leads: Mapping[str, comparisons.Finding], path: Path) -> None:
-    figure = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(leads)), layout="constrained")
-    ax = figure.subplots()
-    ax.axvline(0, color=plots.colour(baseline))
-    for place, (name, pair) in enumerate(leads.items()):
-        if pair.lead.mean is not None:
-            half = pair.lead.half if pair.lead.seeds > 1 else None
-            ax.errorbar(pair.lead.mean, place, xerr=half, fmt="o", color=plots.colour(name), capsize=3)
-    ax.set_yticks(range(len(leads)), list(leads))
-    ax.set(xlabel=f"lead over {baseline} (points of accuracy)", ylim=(len(leads) - 0.5, -0.5))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path)
-    plt.close(figure)

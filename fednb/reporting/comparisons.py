@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -17,7 +16,6 @@ from fednb.reporting.metrics import ReportError
 from fednb.reporting.statistics import Lead
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of
 
-CLAIMS = ROOT / "data" / "claims.yaml"
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _WORDS = {"num_rounds": "{} rounds", "local_epochs": "{} local epochs", "num_clients": "{} clients", "model": "{}"}
@@ -47,10 +45,15 @@ class Finding(NamedTuple):
     @property
     def deviations(self) -> list[str]:
         """What is not the paper's setting; what only one of the methods has is the claim itself."""
-        names = [{text.split(" ")[0] for text in cell.deviations} for cell in (self.ahead, self.behind)]
-        common = vars(self.ahead.job.settings).keys() | (names[0] & names[1])
-        both = dict.fromkeys(self.ahead.deviations + self.behind.deviations)
-        return [text for text in both if text.split(" ")[0] in common]
+        ahead, behind = ({text: text.split(" ")[0] for text in cell.deviations} for cell in (self.ahead, self.behind))
+        common = {*vars(self.ahead.job.settings)} | ({*ahead.values()} & {*behind.values()})
+        return [text for text, name in (ahead | behind).items() if name in common]
+
+    @property
+    def printed(self) -> float | None:
+        """The lead that is printed, if both are."""
+        both = self.ahead.printed, self.behind.printed
+        return None if None in both else self.ahead.of.sign * (both[0] - both[1])
 
     def verdict(self, printed: float | None = None) -> str:
         """Size and certainty, beside a printed lead if there is one."""
@@ -115,8 +118,7 @@ class Claim(NamedTuple):
     @property
     def printed(self) -> float | None:
         """The printed lead, in the direction of the claim."""
-        both = ((a.printed, b.printed, a.of.sign) for a, b, _ in self.findings)
-        return next((sign * (a - b) for a, b, sign in both if None not in (a, b)), None)
+        return next((finding.printed for finding in self.findings if finding.printed is not None), None)
 
     @property
     def told(self) -> list[Finding]:
@@ -144,9 +146,9 @@ class Claim(NamedTuple):
 
 
 @functools.cache
-def described(file: Path = CLAIMS) -> dict[str, dict[str, Any]]:
+def described() -> dict[str, dict[str, Any]]:
     """``data/claims.yaml``: of each paper its claims, and the tables of ``side by side``."""
-    return yaml.safe_load(file.read_text(encoding="utf-8"))
+    return yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
 
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,47 +16,22 @@ import yaml
 from fednb.experiments.sweep import Table
 
 Record = Mapping[str, Any]
-# Of a record, and of what the measure needs beside it: the baseline's record or the table's target
-Read = Callable[[Record, Any], float | None]
 
 
 class ReportError(ValueError):
     """A table that cannot be made as it is described; the message says what is missing and what there is."""
 
 
-@dataclass(frozen=True)
-class Measure:
-    """How a measure is read, and how its values are told: ``templates/measures.yaml`` says what the fields are."""
+MEASURES = yaml.safe_load((Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8"))
+_DEFAULTS = MEASURES.pop("defaults")
 
-    words: str
-    read: Read  # the value; None if the record does not have it, or if the two records cannot be compared
-    rule: str = ""
-    curve: str = "accuracy"
-    judged: bool = False
-    needs: str = ""
-    optional: bool = False
-    lower: bool = False
-    decimals: int = 1
-    unit: str = "points"
-    signed: bool = False
-    relative: bool = False
-    printed: str = ""
-    axis: str = "test accuracy (%)"
-    median: bool = False
 
-    @property
-    def sign(self) -> int:
-        """What makes a difference of values a lead: of rounds or a spread the smaller is the better."""
-        return -1 if self.lower else 1
-
-    @property
-    def compared(self) -> bool:
-        """Whether rows are compared in it: in accuracies, not in what is a difference or a cost itself."""
-        return self.unit == "points" and not (self.lower or self.signed or self.relative or self.median)
+class Measure(SimpleNamespace):
+    """How a measure is read, and how its values are told: the fields that ``measures.yaml`` begins with, and ``read``."""
 
     def summary(self, values: Sequence[float]) -> float:
         """The mean over seeds; or the median, of an even number of runs the worse of the two in the middle."""
-        return sorted(values, reverse=not self.lower)[len(values) // 2] if self.median else float(np.mean(values))
+        return sorted(values, reverse=self.sign > 0)[len(values) // 2] if self.median else float(np.mean(values))
 
     def text(self, value: float | None) -> str:
         """A value as it is printed."""
@@ -73,23 +48,18 @@ def _of_clients(run: Record, summary: Callable[[Sequence[float]], float]) -> flo
 
 
 def _counted_on(run: Record) -> float | None:
-    """What FedProto's published evaluation takes for the mean over clients."""
+    """What FedProto's published evaluation takes for the mean over clients, after two passes over the images of each."""
     final, images = run["final"], run.get("partition", {}).get("test_sizes")
     if images is None or "clients/prototype" not in final:
         return None
-    each = np.stack([final["clients"], final["clients/prototype"]], 1)  # [clients, 2]: the code makes two passes
-    seen = np.cumsum(np.repeat(images, 2)).reshape(each.shape)
-    running = np.cumsum(each * np.asarray(images)[:, None]).reshape(each.shape) / seen
-    return float(running[:, 1].mean())
+    hits = np.cumsum(np.add(final["clients"], final["clients/prototype"]) * images)
+    return float(np.mean(hits / (2 * np.cumsum(images))))
 
 
-def _rounds(run: Record, target: float) -> float:
-    reached = np.flatnonzero(np.asarray(run["metrics"]["accuracy"], float) >= target)  # a round without evaluation is NaN
-    return int(reached[0]) + 1 if len(reached) else math.inf
-
-
-def _to_baseline(run: Record, baseline: Record) -> float:
-    return _rounds(run, baseline["metrics"]["accuracy"][-1])
+def _rounds(run: Record, target: float | Record) -> float:
+    """When the target is reached: so many percent, or what the baseline has after its last round."""
+    percent = target["metrics"]["accuracy"][-1] if isinstance(target, Mapping) else target
+    return evaluation.rounds_to(run["metrics"]["accuracy"], percent) or math.inf
 
 
 def _megabytes(run: Record, rounds: float) -> float:
@@ -104,7 +74,9 @@ def _seconds(run: Record, baseline: Record | None = None) -> float | None:
     return median(run["metrics"]["seconds"]) / (_seconds(baseline) if baseline else 1.0) if alike else None
 
 
-_READ: dict[str, Read] = {  # of other measures what is recorded under their names after the last round
+# Of a record, and of the baseline's record or the table's target if the measure needs it; of other measures there is what is
+# recorded under their names after the last round.
+_READ: dict[str, Callable[[Record, Any], float | None]] = {
     "halfway": lambda run, _: (curve := run["metrics"]["accuracy"])[max(len(curve) // 2, 1) - 1],
     "accuracy/counted on": lambda run, _: _counted_on(run),
     "lead": lambda run, baseline: run["final"]["accuracy"] - baseline["final"]["accuracy"],
@@ -112,17 +84,14 @@ _READ: dict[str, Read] = {  # of other measures what is recorded under their nam
     "worst client": lambda run, _: _of_clients(run, min),
     "worst domain": lambda run, _: min(run["final"].get("groups", {}).values(), default=None),
     "rounds_to_target": _rounds,
-    "rounds_to_baseline": _to_baseline,
+    "rounds_to_baseline": _rounds,
     "bytes_to_target": lambda run, target: _megabytes(run, _rounds(run, target)),
-    "speedup": lambda run, baseline: len(baseline["metrics"]["accuracy"]) / _to_baseline(run, baseline),
+    "speedup": lambda run, baseline: len(baseline["metrics"]["accuracy"]) / _rounds(run, baseline),
     "up_numbers": lambda run, _: run["metrics"]["up_numbers"][-1] / 1e3,
     "client_memory": lambda run, _: held[-1] / 1e3 if (held := run["metrics"].get("held_bytes")) else None,
     "median_seconds": lambda run, _: _seconds(run),
     "seconds_ratio": _seconds,
 }
-MEASURES: dict[str, dict[str, Any]] = yaml.safe_load(
-    (Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8")
-)
 
 
 @functools.cache
@@ -136,7 +105,7 @@ def measure(name: str) -> Measure:
     def final(run: Record, _: Any) -> float | None:
         return run["final"].get("groups", {}).get(domain) if domain else run["final"].get(name)
 
-    return Measure(**told, read=_READ.get(name, final))
+    return Measure(**_DEFAULTS | told, read=_READ.get(name, final))
 
 
 def check(table: Table) -> None:

@@ -22,8 +22,7 @@ from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import ReportError, measure
-from fednb.reporting.reported import original
-from fednb.reporting.tables import Cell, cells_of, cells_of_tables, table_of
+from fednb.reporting.tables import Cell, cells_of, cells_of_tables, original, table_of
 
 
 def measured(cell: Cell) -> str:
@@ -43,12 +42,11 @@ def command(cell: Cell) -> str:
 
 def by_rows(found: Sequence[Cell], name: str) -> str:
     """What holds for the cells of a table (their ``deviations``, say), each once, and of which rows unless it is all."""
-    told: dict[str, list[Cell]] = {}
+    size, told, alike = Counter(cell.row for cell in found), {}, {}
     for cell in found:
         texts = map(in_words, cell.deviations) if name == "deviations" else [getattr(cell, name).replace("_", " ")]
         for text in filter(None, texts):
             told.setdefault(text, []).append(cell)
-    size, alike = Counter(cell.row for cell in found), {}
     for text, cells in told.items():
         count = Counter(cell.row for cell in cells)
         names = (cell.row if count[cell.row] == size[cell.row] else f"{cell.row} | {cell.column}" for cell in cells)
@@ -74,37 +72,32 @@ def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataF
     Of runs that are read in several ways there is the accuracy alone. Seeds lead to the records if these are at ``link``.
     """
     if table.columns.measures:
-        columns = list(dict.fromkeys(cell.column for cell in found))
-        chosen = next((column for column in columns if table.measure_of(column) == "accuracy"), columns[0])
+        chosen = next((cell for cell in found if cell.measure == "accuracy"), found[0]).column
         found = [cell for cell in found if cell.column == chosen]
     (base, compared), made = comparisons.gaps(table, found), []
     for cell in found:
-        finding, gap = compared.get((cell.row, cell.column)), None
-        if finding and None not in (cell.printed, finding.behind.printed):
-            gap = cell.printed - finding.behind.printed
-        on_value, on_gap = cell.verdict if cell.values else "", finding.verdict(gap) if finding else ""
-        both = on_value and on_gap and not on_value.startswith("indicative")
-        marks = {run.job.settings.seed: "" if run.state == "finished" else f" ({run.state})" for run in cell.runs}
-        seeds = [(f"{seed}{mark}", path.name) for (seed, mark), path in zip(marks.items(), cell.paths, strict=True)]
-        line = {
-            "row": cell.row,
-            "column": cell.column,
-            "printed": cell.place.text.partition(" ± ")[0],
-            "paper's ±": cell.place.text.partition(" ± ")[2],
-            "measured": measured(cell),
-            "over clients": f"{cell.spread:.1f}" if cell.of.judged and cell.spread is not None else "",
-            "seeds": " ".join(f"[{seed}]({link}/{name})" if link else seed for seed, name in seeds),
-            f"gap to {base}, printed": "" if gap is None else f"{gap:+z.1f}",
-            f"gap to {base}, measured": statistics.told(finding.lead) if finding else "",
-            "verdict": f"{on_value}; gap: {on_gap}" if both else on_gap or on_value,
-        }
+        finding, seeds = compared.get((cell.row, cell.column)), []
+        for seed, status, path in zip(cell.seeds, cell.statuses, cell.paths, strict=True):
+            text = f"{seed}" if status == "finished" else f"{seed} ({status})"
+            seeds.append(f"[{text}]({link}/{path.name})" if link else text)
+        gap = finding.printed if finding else None
+        on_gap = finding.verdict(gap) if finding else ""
+        both = cell.verdict and on_gap and not cell.verdict.startswith("indicative")
+        value, _, paper_half = cell.place.text.partition(" ± ")
+        line = {"row": cell.row, "column": cell.column, "printed": value, "paper's ±": paper_half}
+        line["measured"] = measured(cell)
+        line["over clients"] = f"{cell.spread:.1f}" if cell.of.judged and cell.spread is not None else ""
+        line["seeds"] = " ".join(seeds)
+        line[f"gap to {base}, printed"] = "" if gap is None else f"{gap:+z.1f}"
+        line[f"gap to {base}, measured"] = statistics.told(finding.lead) if finding else ""
+        line["verdict"] = f"{cell.verdict}; gap: {on_gap}" if both else on_gap or cell.verdict
         made.append(line)
     frame = pd.DataFrame(made)
     names = {"row": table.rows.parameter.replace("_", " "), "column": table.columns.parameter.replace("_", " ")}
     return (frame if frame["column"].nunique() > 1 else frame.drop(columns="column")).rename(columns=names)
 
 
-def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool = False) -> str:
+def markdown(table: sweep.Table, found: Sequence[Cell], link: str = "", *, page: bool = False) -> str:
     """The table in full, its records at ``link``; on a ``page`` with a heading and the commands that make its runs again."""
     some = [cell for cell in found if cell.runs] or list(found)
     told = lines(table, some, link)
@@ -112,11 +105,10 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str, *, page: bool
         row, made = told.columns[0], []
         for name, line in told.set_index(row).iterrows():
             cells = [cell for cell in some if cell.row == name]
-            printed = {cell.column: cell.place.text for cell in cells}
-            made += [{row: name, "": "printed"} | printed] * any(printed.values())
-            rest = line.reindex(["over clients", "verdict", "seeds"]).to_dict()
-            kind = {"": "measured" if table.printed else ""}
-            made.append({row: name} | kind | {cell.column: measured(cell) for cell in cells} | rest)
+            if any(cell.place.text for cell in cells):
+                made.append({row: name, "": "printed"} | {cell.column: cell.place.text for cell in cells})
+            own = {row: name, "": "measured" if table.printed else ""} | {cell.column: measured(cell) for cell in cells}
+            made.append(own | line.reindex(["over clients", "verdict", "seeds"]).to_dict())
         told = pd.DataFrame(made)
     return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
@@ -139,13 +131,15 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     ``rows`` chooses some by their names.
     """
     table, found = table_of(name), cells_of(name)
-    if unknown := set(rows or ()) - {cell.row for cell in found}:
-        raise ReportError(f"{name} has no row {unknown.pop()!r}; there are {', '.join({c.row: 0 for c in found})}.")
-    some = [cell for cell in found if cell.runs and (rows is None or cell.row in rows)]
-    told = lines(table, [cell for cell in found if cell.runs]).drop(columns="paper's ±") if some else pd.DataFrame()
-    told = told if rows is None else told[told.iloc[:, 0].isin(rows)]
-    alike = len(told) and told["seeds"].nunique() == 1
-    values = {"grid": grid(told.drop(columns="seeds") if alike else told), "seeds": told["seeds"].iloc[0] if alike else ""}
+    known, some = dict.fromkeys(cell.row for cell in found), [cell for cell in found if cell.runs]
+    for row in set(rows or ()) - known.keys():
+        raise ReportError(f"{name} has no row {row!r}; there are {', '.join(known)}.")
+    told = lines(table, some).drop(columns="paper's ±") if some else pd.DataFrame({"seeds": []})
+    if rows is not None:
+        told, some = told[told.iloc[:, 0].isin(rows)], [cell for cell in some if cell.row in rows]
+    seeds = set(told["seeds"])
+    values = {"grid": grid(told.drop(columns="seeds") if len(seeds) == 1 else told)} if some else {"grid": ""}
+    values["seeds"] = seeds.pop() if len(seeds) == 1 else ""
     return Markdown(_fill("compact", table=table, some=some, page=_page(name), **values))
 
 
@@ -186,10 +180,10 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         some = [table for table in own if any(cell.runs for cell in found[table.name])]
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
-    every = [cell for cells in found.values() for cell in cells]
-    cells = [vars(cell) | {"paths": [path.name for path in cell.paths], "repeat": command(cell)} for cell in every]
-    cells = [{k: "; ".join(map(str, v)) if isinstance(v, tuple | list) else v for k, v in cell.items()} for cell in cells]
-    frame = pd.DataFrame(cells).drop(columns=["job", "runs", "told", "label", "place", "of", "by_pair"])
+    every = [vars(cell) | {"repeat": command(cell)} for cells in found.values() for cell in cells]
+    frame = pd.DataFrame(every).drop(columns=["job", "runs", "told", "label", "place", "of", "by_pair"])
+    frame["paths"] = [[path.name for path in paths] for paths in frame["paths"]]
+    frame = frame.map(lambda value: "; ".join(map(str, value)) if isinstance(value, tuple | list) else value)
     files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")
 
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured
@@ -222,7 +216,5 @@ def _readme(text: str, about: dict[str, Any]) -> str:
         claims[path.stem] = " ".join(re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2]) if claim else ""
     marks = re.compile(r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL)
     if not marks.search(text):
-        raise ReportError(
-            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end -->, between which they are listed."
-        )
+        raise ReportError("README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list of notebooks.")
     return marks.sub(lambda found: f"{found[1]}\n{_fill('readme', claims=claims, **about)}\n{found[2]}", text)

@@ -99,9 +99,8 @@ def verdict(lead: Lead, printed: float | None = None) -> str:
 
 def word(verdict: str) -> str:
     """A verdict in one word, for a figure."""
-    return next(
-        (short for part, short in _WORDS.items() if part in verdict), verdict.removeprefix("indicative: ").partition(";")[0]
-    )
+    other = verdict.removeprefix("indicative: ").partition(";")[0]
+    return next((short for part, short in _WORDS.items() if part in verdict), other)
 
 
 def beside(values: Sequence[float], printed: float) -> str:

@@ -1,103 +1,67 @@
-"""The cells of a table: what the paper prints, and beside it our runs, from the ledger."""
+"""The cells of a table: what the paper prints, from ``data/reported.csv``, and beside it our runs, from the ledger."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pandas as pd
+import yaml
 
 from fednb import ROOT, papers
 from fednb.experiments import settings, sweep
 from fednb.experiments.ledger import load, runs_folder, state
-from fednb.reporting import reported, statistics
+from fednb.reporting import statistics
 from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
 
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | sweep.Table  # a table, or its name in the sweep files
-Found = Mapping[str, tuple[Path, Record, str]]  # path, record and state of each run by the name of its file
+_DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
+
+
+@functools.cache
+def _reported() -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
+    found: dict[str, dict[tuple[str, str], dict[str, Any]]] = {}
+    lines = pd.read_csv(ROOT / "data" / "reported.csv", dtype=str, keep_default_na=False)
+    for line in lines.to_dict("records"):
+        line |= {name: float(line[name]) if line[name] else None for name in ("value", "std")}
+        line["settings"] = yaml.safe_load(line["settings"]) or {}
+        found.setdefault(f"{line['paper']} {line['table']}".strip(), {})[line["row"], line["column"]] = line
+    return found
+
+
+def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """The lines about a paper (``"MOON"``) or its table (``"MOON Table 1"``), by row and column; ``("", "")``: about all."""
+    if name not in (known := _reported()):
+        raise ReportError(f"There is no printed table {name!r}: {settings.known(name, known)}")
+    return known[name]
+
+
+def printed(name: str) -> dict[str, dict[str, float | None]]:
+    """The printed numbers of ``"MOON Table 6"``, say: row, column, value."""
+    found: dict[str, dict[str, float | None]] = {}
+    for (row, column), line in original(name).items():
+        if row:
+            found.setdefault(row, {})[column] = line["value"]
+    return found
 
 
 class Run(NamedTuple):
     """A run in a cell that it is in; path, record and state are None if it is not recorded."""
 
-    label: str  # of its row
-    column: str
-    told: tuple[tuple[str, Any], ...]  # the settings that tell it apart from others there, but the seed and `best_of`
-    choice: str  # the value of `best_of`
     job: sweep.Job
     path: Path | None = None
     record: Record | None = None
     state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
     value: float | None = None  # of finished runs
 
-    @property
-    def counts(self) -> bool:
-        """Whether it is recorded, and the record of these times."""
-        return self.state not in (None, "stale")
 
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell of a table: the printed value and our runs."""
-
-    table: str
-    label: str  # of its row
-    row: str  # the label, and what else tells its runs apart from others in that place
-    column: str
-    measure: str
-    of: Measure
-    told: tuple[tuple[str, Any], ...]
-    job: sweep.Job  # one of the runs, for its settings
-    runs: tuple[Run, ...]  # that are recorded; of these, in their order:
-    seeds: tuple[int, ...]
-    statuses: tuple[str, ...]
-    paths: tuple[Path, ...]
-    note: str  # what is not the published data
-    remark: str  # what else has to be known of them
-    expected: int  # runs, recorded or not
-    stale: int
-    values: tuple[float, ...]  # of the finished runs
-    by_pair: Mapping[tuple[int, str], float]  # the same by seed and split
-    mean: float | None  # for some measures the median
-    half: float | None  # width of the interval of the mean; NaN for one run
-    spread: float | None  # standard deviation over clients, mean over the finished runs; of personal models only
-    place: reported.Place  # what is printed there
-    printed: float | None
-    deviations: tuple[str, ...]  # from the paper's setting
-    choice: str  # of ``best_of``
-    verdict: str  # on the printed value; empty if there is none, or the runs are others
-
-
-def found_in(ledger: Ledger) -> Found:
-    """The runs of a ledger by the names of their files."""
-    ledger = load() if ledger is None else ledger
-    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
-    return {path.name: (path, record, state(record)) for path, record in pairs}
-
-
-def runs_of(table: sweep.Table, found: Found) -> list[Run]:
-    """Each run of a table in each cell that it is in, row by row."""
-    places: dict[str, dict[str, dict[str, sweep.Job]]] = {}
-    for job in table.jobs:
-        for column in table.columns.names(job):
-            places.setdefault(table.rows.name(job), {}).setdefault(column, {})[job.path.name] = job
-    made = []
-    for label, column, jobs in ((row, column, jobs) for row, of in places.items() for column, jobs in of.items()):
-        flat = {name: job.settings.flat() for name, job in jobs.items()}
-        first = next(iter(flat.values()))
-        same = {"seed", table.best_of} | {n for n in first if len({str(own.get(n)) for own in flat.values()}) == 1}
-        for name, own in flat.items():
-            # a switch is told where it differs from the first run's, which then needs no other name than the row's
-            told = [
-                n for n in first if n not in same and (own.get(n) != first[n] or not isinstance(own.get(n), bool | None))
-            ]
-            place = label, column, tuple((n, own.get(n)) for n in told), str(own.get(table.best_of))
-            made.append(Run(*place, jobs[name], *found.get(name, ())))
-    return made
+class Cell(SimpleNamespace):
+    """One cell of a table: the printed value and our runs; `_cell` says what it holds."""
 
 
 def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dict[str, list[Cell]]:
@@ -106,32 +70,47 @@ def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dic
     Where a table says ``best_of``, runs that differ in that parameter share a row, and those with the best mean make the
     cell. A `ReportError` if the printed table, row or column does not exist, or a measure is unknown or lacks its baseline.
     """
-    found = found_in(ledger)
-    return {table.name: _cells(table, runs_of(table, found)) for table in tables}
+    ledger = load() if ledger is None else ledger
+    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
+    found = {path.name: (path, record, state(record)) for path, record in pairs}
+    return {table.name: _cells(table, found) for table in tables}
 
 
-def _cells(table: sweep.Table, runs: Sequence[Run]) -> list[Cell]:
+def _cells(table: sweep.Table, found: Mapping[str, tuple[Path, Record, str]]) -> list[Cell]:
     check(table)
+    places: dict[str, dict[str, dict[str, Run]]] = {}  # by row and column
+    for job in table.jobs:
+        for column in table.columns.names(job):
+            run = Run(job, *found.get(job.path.name, ()))
+            places.setdefault(table.rows.name(job), {}).setdefault(column, {})[job.path.name] = run
     baselines: dict[tuple[str, int], Record | None] = {}
-    for run in (run for run in runs if run.label == table.baseline):
-        if (place := (run.column, run.job.settings.seed)) in baselines:
-            raise ReportError(f"{table.name}: the baseline {run.label!r} has several runs with seed {place[1]}.")
-        baselines[place] = run.record if run.state == "finished" else None
-    places: dict[Any, dict[str, list[Run]]] = {}
-    for run in runs:
-        read = _read(table, run, baselines.get((run.column, run.job.settings.seed)))
-        places.setdefault((run.label, run.told, run.column), {}).setdefault(run.choice, []).append(read)
-    flat = [job.settings.flat() for job in table.jobs]
+    for column, runs in places.get(table.baseline, {}).items():
+        for run in runs.values():
+            if (place := (column, run.job.settings.seed)) in baselines:
+                raise ReportError(f"{table.name}: the baseline {table.baseline!r} has several runs with seed {place[1]}.")
+            baselines[place] = run.record if run.state == "finished" else None
+    flat = [] if table.printed else [job.settings.flat() for job in table.jobs]
     # what a table without an original varies is told by its rows and columns
-    seen = set() if table.printed else {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}
-    return [_cell(table, list(of.values()), seen) for of in places.values()]
+    seen, made = {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}, []
+    for label, column, runs in ((label, *of) for label, columns in places.items() for of in columns.items()):
+        flat = [run.job.settings.flat() for run in runs.values()]
+        same = {"seed", table.best_of} | {n for n in flat[0] if len({str(own.get(n)) for own in flat}) == 1}
+        alike: dict[Any, dict[Any, list[Run]]] = {}  # by the settings that tell runs apart, and by the value of ``best_of``
+        for run, own in zip(runs.values(), flat, strict=True):
+            # a switch is told where it differs from the first run's, which then needs no other name than the row's
+            others = [(n, own.get(n)) for n in flat[0] if n not in same]
+            told = tuple((n, value) for n, value in others if value != flat[0][n] or not isinstance(value, bool | None))
+            read = _read(table, column, run, baselines.get((column, run.job.settings.seed)))
+            alike.setdefault(told, {}).setdefault(str(own.get(table.best_of)), []).append(read)
+        made += [_cell(table, label, column, told, list(of.values()), seen) for told, of in alike.items()]
+    return made
 
 
-def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
+def _read(table: sweep.Table, column: str, run: Run, baseline: Record | None) -> Run:
     """The run with its value, if it has finished and has one."""
     if run.state != "finished":
         return run
-    how = measure(name := table.measure_of(run.column))
+    how = measure(name := table.measure_of(column))
     beside = {"target": table.target, "baseline": baseline}.get(how.needs)
     value = how.read(run.record, beside) if beside is not None or not how.needs else None
     if value is not None:
@@ -141,14 +120,16 @@ def _read(table: sweep.Table, run: Run, baseline: Record | None) -> Run:
     return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
-def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
+def _cell(
+    table: sweep.Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]
+) -> Cell:
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
-    how = measure(name := table.measure_of(candidates[0][0].column))
+    how = measure(name := table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
-    some = finished or [runs for runs in candidates if any(run.counts for run in runs)] or candidates
-    chosen = (min if how.lower else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
-    (label, column, told, _, job, *_), runs = chosen[0], [run for run in chosen if run.counts]
-    place, deviations, choice = _beside(table, chosen[0], len(finished), len(candidates))
+    some = finished or [runs for runs in candidates if any(run.state not in _DO_NOT_COUNT for run in runs)] or candidates
+    chosen = (min if how.sign < 0 else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
+    job, runs = chosen[0].job, [run for run in chosen if run.state not in _DO_NOT_COUNT]
+    place, deviations, choice = _beside(table, label, column, job, len(finished), len(candidates))
     deviations = tuple(text for text in deviations if text.split(" ")[0] not in seen)
     good, values = [run for run in runs if run.value is not None], _values(runs)
     spreads = [run.record["final"].get("accuracy_std") for run in good]
@@ -158,30 +139,33 @@ def _cell(table: sweep.Table, candidates: Sequence[Sequence[Run]], seen: set[str
     judged = values and how.judged and place.value is not None and not deviations and not of_data["note"]
     return Cell(
         table=table.name,
-        label=label,
+        label=label,  # of its row
+        # the label, and what else tells its runs apart from others in that place
         row=", ".join([label, *(f"{name.replace('_', ' ')} {value}" for name, value in told)]),
         column=column,
         measure=name,
         of=how,
         told=told,
-        job=job,
-        runs=tuple(runs),
+        job=job,  # one of the runs, for its settings
+        runs=tuple(runs),  # that are recorded; of these, in their order:
         seeds=tuple(run.job.settings.seed for run in runs),
         statuses=tuple(run.state for run in runs),
         paths=tuple(run.path for run in runs),
-        expected=len(chosen) if runs else sum(map(len, candidates)),
+        **of_data,  # note: what is not the published data; remark: what else has to be known of them
+        expected=len(chosen) if runs else sum(map(len, candidates)),  # runs, recorded or not
         stale=sum(run.state == "stale" for runs in candidates for run in runs),
-        values=tuple(values),
+        values=tuple(values),  # of the finished runs
         by_pair={(run.job.settings.seed, split): run.value for run, split in zip(good, splits, strict=True)},
-        mean=how.summary(values) if values else None,
-        half=statistics.interval(values)[1] if values and not how.median else None,
+        mean=how.summary(values) if values else None,  # for some measures the median
+        half=statistics.interval(values)[1] if values and not how.median else None,  # of the interval; NaN for one run
+        # standard deviation over clients, mean over the finished runs; of personal models only
         spread=statistics.interval(spreads)[0] if spreads and None not in spreads else None,
-        place=place,
+        place=place,  # what is printed there
         printed=place.value,
-        deviations=deviations,
-        choice=choice,
+        deviations=deviations,  # from the paper's setting
+        choice=choice,  # of ``best_of``
+        # on the printed value; empty if there is none, or the runs are others
         verdict=statistics.beside(values, place.value) if judged else "",
-        **of_data,
     )
 
 
@@ -189,17 +173,19 @@ def _values(runs: Sequence[Run]) -> list[float]:
     return [run.value for run in runs if run.value is not None]
 
 
-def _beside(table: sweep.Table, run: Run, finished: int, candidates: int) -> tuple[reported.Place, list[str], str]:
+def _beside(
+    table: sweep.Table, label: str, column: str, job: sweep.Job, finished: int, candidates: int
+) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
-    asked, how = run.job.settings, measure(table.measure_of(run.column))
-    if table.measure_of(run.column) == "halfway":  # the run is read as one of half its length
+    asked, name = job.settings, table.measure_of(column)
+    if name == "halfway":  # the run is read as one of half its length
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()
-    place = reported.place(table, run.label, run.column, how, own)
+    place = _place(table, label, column, measure(name), own)
     # neither what the paper varies in the table nor what it tuned is a deviation
     given = {axis.parameter: own.get(axis.parameter) for axis in (table.rows, table.columns) if table.printed} | place.stated
     tuned = {name: grid for name, grid in given.items() if isinstance(grid, list) and name in own}
-    alike = {name for name, said in given.items() if said == "any" or reported.same(said, own.get(name))}
+    alike = {name for name, said in given.items() if said == "any" or _same(said, own.get(name))}
     told = settings.deviations(asked, given | {name: own[name] for name in (alike | tuned.keys()) & own.keys()})
     for name, values in tuned.items():
         if own[name] not in values:
@@ -212,9 +198,61 @@ def _beside(table: sweep.Table, run: Run, finished: int, candidates: int) -> tup
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 
-@functools.cache  # to read the files means to check each run in them
-def _tables(folder: Path, runs: Path) -> dict[str, sweep.Table]:
-    return sweep.read(folder)
+class Place(NamedTuple):
+    """What is printed in the place of a cell, in its measure's units, and what the paper says of the settings there; of one
+    that it tuned a list, ``any`` of one of which it says nothing."""
+
+    value: float | None = None
+    std: float | None = None
+    text: str = ""
+    stated: Mapping[str, Any] = {}
+
+
+def _place(table: sweep.Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
+    """What stands beside runs with these settings: in the row that is called as theirs, or has their method and settings.
+
+    A `ReportError` if there is no such row or column, unless only a part of the original is printed.
+    """
+    if table.printed is None:
+        return Place()
+    lines = original(table.printed)
+    about, of_column = lines["", ""], lines.get(("", column), {})
+    rows = {row: line for (row, _), line in lines.items() if row}
+    plain = {row: {n: v for n, v in line["settings"].items() if n in own} for row, line in rows.items()}
+    fit = [row for row in rows if all(isinstance(v, list) or _same(v, own[n]) for n, v in plain[row].items())]
+    found = [row for row in (fit if about["partial"] else rows) if row == label]
+    found = found or [row for row in fit if rows[row]["method"] == label]
+    stated = original(about["paper"])["", ""]["settings"] | about["settings"] | of_column.get("settings", {})
+    stated |= plain[found[0]] if found else {}
+    line = lines.get((found[0], column)) if len(found) == 1 else None
+    if line is None:
+        if about["partial"]:
+            return Place(stated=stated)
+        what = f"row {label!r} with its settings; its rows: {', '.join(rows)}"
+        if found:
+            what = f"column {column!r}; it has {', '.join(c for row, c in lines if row == found[0])}"
+        raise ReportError(f"{table.name}: {table.printed} has no {what}.")
+    value, std = line["value"], line["std"]
+    if how.printed:
+        value, std = (std if how.printed == "std" else lines[line["row"], how.printed]["value"]), None
+    if "fraction" in (about["unit"], of_column.get("unit")):
+        value, std = (None if x is None else 100 * x for x in (value, std))
+    if how.relative and value is not None:
+        value, std = value / lines[table.baseline, column]["value"], None
+    own_digits = value is not None and not (how.judged or how.relative or how.signed)
+    text = (f"{value:g}" if own_digits else how.text(value)) + ("" if std is None else f" ± {std:.{how.decimals}f}")
+    return Place(value, std, text or line["text"], stated)
+
+
+def _same(printed: Any, ours: Any) -> bool:
+    """Whether a printed name means our value: ``Tiny-Imagenet`` is ``tiny_imagenet``, ``with`` is True."""
+    if isinstance(ours, bool):
+        return printed is ours or printed == ("with" if ours else "without")
+    plain = ["".join(c for c in str(x).lower() if c.isalnum()) for x in (printed, ours)]
+    return (ours is not None and printed == ours) or (isinstance(ours, str) and plain[0] == plain[1])
+
+
+_tables = functools.cache(lambda folder, runs: sweep.read(folder))  # to read the files means to check each run in them
 
 
 def table_of(name: str) -> sweep.Table:

@@ -24,9 +24,8 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
-    words = {"true": True, "false": False, "null": None, "none": None}
     try:
-        return name, words[value.lower()] if value.lower() in words else ast.literal_eval(value[:1000])
+        return name, ast.literal_eval(value.title() if value.lower() in ("true", "false", "none") else value[:1000])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return name, value
 
@@ -35,8 +34,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fednb", description="The command line of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: Callable[..., int | None], says: str) -> Callable[..., argparse.Action]:
-        found = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
+    def command(name: str, function: Callable[..., int | None], says: str, of: Any = commands) -> Callable[..., Any]:
+        found = of.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
         found.set_defaults(command=function)
         return found.add_argument
 
@@ -67,18 +66,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
     add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     add("--dataset", default="digits", metavar="NAME", help="default: digits")
-    command("settings", _settings, "write all settings as a table in Markdown")
+    command("settings", lambda _: print(experiments.settings.table(), end=""), "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
 
-    course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
-    course.set_defaults(command=_course)
-    steps = course.add_subparsers(required=True, metavar="STEP", dest="step")
-    add = steps.add_parser("release", help="write the students' version of a notebook into course/release").add_argument
+    says = "hand out the notebooks without solutions, check and grade what comes back"
+    steps = commands.add_parser("course", help=says).add_subparsers(required=True, metavar="STEP", dest="step")
+    add = command("release", _course, "write the students' version of a notebook into course/release", steps)
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
-    add = steps.add_parser("check", help="for students: run the visible checks of a notebook").add_argument
+    add = command("check", _course, "for students: run the visible checks of a notebook", steps)
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
-    add = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages").add_argument
+    add = command("grade", _course, "grade a folder of submissions: scores as CSV, and feedback pages", steps)
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     add("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
     return parser
@@ -110,15 +108,14 @@ def _sweep(args: argparse.Namespace) -> int:
     if args.dry_run:
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
+    if args.dry_run or not todo:
         return 0
-    made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler) if todo else []
+    made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler)
     failed = [(job, error) for job, error in made if error]
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {experiments.execute.log_of(job.path)}")
-    if todo:
-        print(
-            f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {experiments.ledger.runs_folder()}."
-        )
+    where = experiments.ledger.runs_folder()
+    print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {where}.")
     return int(bool(failed))
 
 
@@ -153,7 +150,8 @@ def _list(args: argparse.Namespace) -> None:
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
         count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
-        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
+        tiers = ", ".join(tier for tier in sweep.TIERS if tier in {job.tier for job in table.jobs})
+        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {table.title}{took}")
 
 
 def _report(args: argparse.Namespace) -> None:
@@ -188,10 +186,6 @@ def _compare(args: argparse.Namespace) -> None:
         _at_home(notebook)
     text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
     print(text, *paths, sep="\n")
-
-
-def _settings(args: argparse.Namespace) -> None:
-    print(experiments.settings.table(), end="")
 
 
 def _data(args: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from fednb import models, papers, partition
 from fednb.data import Augmentation, Dataset
 from fednb.experiments import batched, build
-from fednb.federation import Federation, Training
+from fednb.federation import Federation, Training, train_eagerly
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
 CLIENTS, TEST_IMAGES = 10, 2000
@@ -101,7 +101,8 @@ def prepare(case, cls, device, *, workers=None, train=None, seed=0):
     options = {"test_parts": np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None, "device": device}
     # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
     training = Training(1, epochs, batch_size, 0.001, 0.9, 1e-5)
-    options |= {"workers": workers, "train": train or build.trainer(device), "seed": seed}
+    train = train or (train_eagerly if device == "cpu" else batched.Batched())
+    options |= {"workers": workers, "train": train, "seed": seed}
     return Federation(cls(), dataset, parts, make, training, **options)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -33,10 +32,9 @@ if TYPE_CHECKING:
 
     from fednb.experiments.sweep import Job
 
-TAGS = ("setup", "parameters", "export", "run")
+TAGS = {"setup", "parameters", "export", "run"}
 ATTEMPTS = 2  # at a run that fails
 CONNECT_SECONDS = 10
-_slots, _thread = itertools.count(), threading.local()  # each thread that makes runs has a number
 
 
 def reduced(notebook: str) -> NotebookNode:
@@ -44,7 +42,7 @@ def reduced(notebook: str) -> NotebookNode:
     import nbformat
 
     nb = nbformat.read(papers.path(notebook), as_version=4)
-    nb.cells = [cell for cell in nb.cells if cell.cell_type == "code" and set(TAGS) & set(cell.metadata.get("tags", []))]
+    nb.cells = [cell for cell in nb.cells if cell.cell_type == "code" and TAGS & set(cell.metadata.get("tags", []))]
     for cell in nb.cells:
         cell.outputs, cell.execution_count = [], None
         # of a course's hand-out too: there a tag leaves out what its checks do not need, the run among it
@@ -103,10 +101,10 @@ def line_of(error: BaseException) -> str:
 
 
 class Made(NamedTuple):
-    """What became of runs: the records that there are now; in one line why one is missing, if so; and the log."""
+    """What became of runs: in one line why a record is missing, if so; the records that there are now; and the log."""
 
-    records: Sequence[Mapping[str, Any] | None] = ()
     error: str = "it was stopped."
+    records: Sequence[Mapping[str, Any] | None] = ()
     log: str = ""
 
 
@@ -116,10 +114,9 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
     The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
     ended when it says yes.
     """
-    paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
-    if not hasattr(_thread, "slot"):
-        _thread.slot = next(_slots)
-    log, env = log_of(paths[0]), environment(_thread.slot, jobs, cores)
+    paths, (error, _, text) = [ledger.runs_folder() / job.path.name for job in group], Made()
+    slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
+    log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)
     log.parent.mkdir(parents=True, exist_ok=True)
     for mode in ["wb", *["ab"] * (ATTEMPTS - 1)]:
         todo = [job for job, path in zip(group, paths, strict=True) if not ledger.recorded(path)]
@@ -138,7 +135,7 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
             error = f"the disk of {log.parent} is full."
         elif process.returncode > 0 and text.strip():
             error = text.strip().splitlines()[-1]
-    return Made([ledger.recorded(path) for path in paths], error, text)
+    return Made(error, [ledger.recorded(path) for path in paths], text)
 
 
 def log_of(record: Path) -> Path:
@@ -191,12 +188,9 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
 
 def _collect(group: Sequence[Job], future: Future[Made]) -> str:
     """What went wrong, if anything; what was made in another folder is written here."""
-    try:
-        made = future.result()
-    except CancelledError:  # the scheduler is gone
-        raise
-    except Exception as error:
-        return line_of(error)
+    if wrong := future.exception():  # it raises a CancelledError if the scheduler is gone
+        return line_of(wrong)
+    made = future.result()
     for job, record in zip(group, made.records, strict=False):  # none if a worker refuses
         if record and not ledger.recorded(job.path):
             ledger.write(job.path, record)
@@ -208,12 +202,12 @@ def _collect(group: Sequence[Job], future: Future[Made]) -> str:
 @contextmanager
 def threads(jobs: int) -> Iterator[Submit]:
     """So many processes at once here; leaving it, by Ctrl-C too, ends them."""
-    pool, ended = ThreadPoolExecutor(jobs), threading.Event()
-    try:
-        yield lambda group: pool.submit(make, group, jobs=jobs, stop=ended.is_set)
-    finally:
-        ended.set()
-        pool.shutdown(cancel_futures=True)
+    ended = threading.Event()
+    with ThreadPoolExecutor(jobs) as pool:
+        try:
+            yield lambda group: pool.submit(make, group, jobs=jobs, stop=ended.is_set)
+        finally:
+            ended.set()
 
 
 @contextmanager
@@ -227,9 +221,7 @@ def cluster(address: str) -> Iterator[Submit]:
         from distributed.core import CommClosedError, connect
     except ImportError as error:
         raise ConnectionError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
-    for name in logging.root.manager.loggerDict:  # a lost connection is told in a sentence
-        if name.startswith(("distributed", "asyncio", "tornado")):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.disable()  # a lost connection is told in a sentence
 
     async def ask() -> None:
         (await asyncio.wait_for(connect(address, timeout=CONNECT_SECONDS), CONNECT_SECONDS)).abort()
@@ -271,7 +263,7 @@ def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
     worker, here = get_worker(), what_is_here(group[0].settings.dataset)
     key, where = worker.get_current_task(), f"the worker {worker.address} on {socket.gethostname()}"
     if differ := " and ".join(name for name in asked if here[name] != asked[name]):
-        return Made(error=f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
+        return Made(f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
 
     def stop() -> bool:
         # Nobody waits for the run any more (Ctrl-C, the sweep killed), or this worker is closing (so it does when the

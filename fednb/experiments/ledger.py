@@ -48,12 +48,11 @@ def key(recipe: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def path(settings: Settings, folder: Path | None = None) -> Path:
+def path(settings: Settings) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
     recipe = settings.flat()
     dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[-40:]  # a folder's name may hold anything
-    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
-    return (folder or runs_folder()) / name
+    return runs_folder() / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
 
 
 def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
@@ -135,17 +134,14 @@ def load(folder: Path | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def commit() -> str | None:
     """The commit of the code, with ``+changes`` if code differs from it; None outside a git checkout."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
     if not CHECKOUT:  # it may lie in a checkout of something else
         return None
+    orders = ["git rev-parse --short=10 HEAD", "git status --porcelain -- fednb notebooks"]
     try:
-        changed = git("status", "--porcelain", "--", "fednb", "notebooks")
-        return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+        found, changed = (subprocess.check_output(o.split(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True) for o in orders)
     except (OSError, subprocess.CalledProcessError):
         return None
+    return found.strip() + ("+changes" if changed else "")

@@ -47,17 +47,9 @@ class Job:
     priority: int = DEFAULT_PRIORITY  # from 1, which is made first
 
     @functools.cached_property
-    def told(self) -> tuple[str | None, float, str]:
-        """Status (None if there is no record), seconds and device by the record that there is when it is first asked for."""
-        if not self.path.exists():
-            return None, 0.0, ""
-        record = ledger.read(self.path)
-        return ledger.state(record), record.get("wall_seconds", 0.0), record.get("device", "")
-
-    @property
     def status(self) -> str | None:
-        """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record."""
-        return self.told[0]
+        """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record when it is first asked for."""
+        return ledger.state(ledger.read(self.path)) if self.path.exists() else None
 
 
 @dataclass(frozen=True)
@@ -108,11 +100,6 @@ class Table:
         """What its cells hold, each once."""
         return list(dict.fromkeys(self.columns.measures.values())) or [self.measure]
 
-    @property
-    def tiers(self) -> list[str]:
-        """The tiers of its runs, the quickest first."""
-        return sorted({job.tier for job in self.jobs}, key=TIERS.index)
-
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
     """YAML in which 1e-05 is a number, and a key that is given twice an error."""
@@ -131,10 +118,6 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.01234
 def _check(good: Any, message: str) -> None:
     if not good:
         raise SweepError(message)
-
-
-def _check_name(name: Any, known: Iterable[str], owner: str, what: str = "parameter") -> None:
-    _check(name in known, f"{owner} no {what} {short(name)}: {settings.known(name, known)}")
 
 
 def read(path: Path | str) -> dict[str, Table]:
@@ -162,19 +145,19 @@ def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) ->
     jobs = _jobs(name, notebook, entry)
     rows, columns = (_axis(entry[what], jobs, "baseline" in entry) for what in ("rows", "columns"))
     known = dict.fromkeys(itertools.chain(*(job.settings.flat() for job in jobs)))
-    for axis in (rows,) if columns.measures else (rows, columns):
-        for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
-            _check_name(parameter, known, "its runs have")
-        names = dict.fromkeys(map(axis.name, jobs))
-        for label in (*axis.labels.values(), *axis.named):
-            _check_name(label, names, "its runs make", "row or column")
     if "best_of" in entry:
-        _check_name(entry["best_of"], known, "its runs have")
+        settings.look_up("its runs have no parameter", entry["best_of"], known)
+    for axis in (rows,) if columns.measures else (rows, columns):
+        names = dict.fromkeys(map(axis.name, jobs))
+        for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
+            settings.look_up("its runs have no parameter", parameter, known)
+        for label in (*axis.labels.values(), *axis.named):
+            settings.look_up("its runs make no row or column", label, names)
     if "baseline" in entry:
-        _check_name(entry["baseline"], dict.fromkeys(map(rows.name, jobs)), "its runs make", "row")
-    told = {key: entry.get(key) for key in ("printed", "baseline", "best_of", "target")}
-    told |= {"title": entry["title"], "measure": entry.get("measure", "accuracy")}
-    return Table(name=name, notebook=notebook.name, rows=rows, columns=columns, jobs=jobs, file=file, **told)
+        settings.look_up("its runs make no row", entry["baseline"], dict.fromkeys(map(rows.name, jobs)))
+    told = {key: entry.get(key) for key in ("title", "printed", "baseline", "best_of", "target")}
+    told |= {"measure": entry.get("measure", "accuracy"), "rows": rows, "columns": columns}
+    return Table(name=name, notebook=notebook.name, jobs=jobs, file=file, **told)
 
 
 def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
@@ -233,15 +216,14 @@ def job(notebook: str, parameters: Mapping[str, Any]) -> Job:
 def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     """The runs that have these settings; ``table`` and ``tier`` may be said like one.
 
-    Of several values for one name any will do. A name or a value that no run has is a `SweepError`.
+    Of several values for one name any will do. A name or a value that no run has is a `SettingsError`.
     """
     flat = [(job, job.settings.flat() | {"table": job.table, "tier": job.tier}) for job in jobs]
     wanted: dict[str, list[Any]] = {}
     for name, value in only:
         value = data.recorded_name(value) if name == "dataset" else value
-        _check_name(name, dict.fromkeys(itertools.chain(*(own for _, own in flat))), "the runs have")
-        found = dict.fromkeys(own[name] for _, own in flat if name in own)
-        _check(value in found, f"No run has {name} {short(value)}: {settings.known(value, map(str, found))}")
+        settings.look_up("the runs have no parameter", name, dict.fromkeys(itertools.chain(*(own for _, own in flat))))
+        settings.look_up(f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own))
         wanted.setdefault(name, []).append(value)
     return [job for job, own in flat if all(name in own and own[name] in values for name, values in wanted.items())]
 
@@ -264,9 +246,8 @@ def plan(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
 def took(jobs: Iterable[Job]) -> str:
     """How long a run took by the records, the median, and on which device; empty if there are none."""
     known: dict[str, list[float]] = {}
-    for status, seconds, device in (job.told for job in jobs):
-        if status == "finished":
-            known.setdefault(device, []).append(seconds)
+    for record in (ledger.read(job.path) for job in jobs if job.status == "finished"):
+        known.setdefault(record["device"], []).append(record["wall_seconds"])
     return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 

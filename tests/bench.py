@@ -111,19 +111,16 @@ def measure(name, case, cls, device, alternations, workers):
     federation = prepare(case, cls, device, workers=workers)
     batch_size, make, dataset = federation.training.batch_size, federation.build_model, federation.dataset
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
-    loss = plain_losses(make().to(device).eval()).get(name)
-    bare = partial(bare_loop, loss, make().to(device), x, y, batch_size)
-    federated(federation)
-    _, steps = federated(federation)  # warm up, and learn the number of steps
-    loops, rounds = [bare(steps)] if loss else [], []
-    for _ in range(alternations):
-        loops += [bare(steps)] if loss else []
-        rounds.append(federated(federation)[0])
-    middle = median(rounds)
+    loss, model = plain_losses(make().to(device).eval()).get(name), make().to(device)
+    loops, rounds = [], []
+    for _ in range(alternations + 2):
+        rounds.append(federated(federation))
+        loops += [bare_loop(loss, model, x, y, batch_size, rounds[-1][1])] if loss else []
+    middle, steps = median(seconds for seconds, _ in rounds[2:]), rounds[-1][1]  # the first two warm up
     told = f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
     if loss:
-        ratio = middle / median(loops[1:])
-        told += f"{1e3 * median(loops[1:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
+        ratio = middle / median(loops[2:])
+        told += f"{1e3 * median(loops[2:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
     return told
 
 

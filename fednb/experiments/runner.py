@@ -33,8 +33,6 @@ from fednb.experiments.ledger import RunError
 from fednb.experiments.settings import Settings, SettingsError, deviations
 from fednb.federation import FedAvg, Federation, Train
 
-Progress = rules.one_of(("bar", "log", "off"))  # of rounds: a bar, a line each, nothing
-
 
 def run(
     settings: Settings,
@@ -120,7 +118,8 @@ def _told(folder: Path) -> Iterator[None]:
 
 def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float) -> str:
     """Run the rounds that are left; the status in which the run ends."""
-    progress = rules.rule(Progress).fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
+    shown_as = rules.rule(rules.one_of(("bar", "log", "off")))  # of rounds a bar, a line each, nothing
+    progress = shown_as.fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
     _restore(fed, checkpoint)
     if fed.device != "cpu":
         torch.cuda.reset_peak_memory_stats(fed.device)

@@ -251,13 +251,12 @@ def took(jobs: Iterable[Job]) -> str:
     return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 
-def prepare(todo: Sequence[Job], *, here: bool = True) -> None:
+def prepare(todo: Sequence[Job]) -> None:
     """Check what runs need besides good settings, so that none starts in vain."""
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
         _check(cells, f"The notebook {notebook} has no code cell tagged 'run'.")
-    if here:
-        experiments.build.num_workers(experiments.build.find_device())
+    experiments.build.num_workers(experiments.build.find_device())
     for dataset in {job.settings.dataset for job in todo}:
         experiments.build.load_dataset(dataset)
     for job in todo[:1]:
@@ -271,7 +270,7 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
     run that fails is tried once more, and the others go on. With the address of a dask ``scheduler`` its workers make the
     runs, one per thread.
     """
-    prepare(todo, here=scheduler is None)
+    prepare(todo)
     together, groups = scheduler is None and experiments.build.find_device() != "cpu", {}
     for job in todo:
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -12,11 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import psutil
 import pytest
@@ -76,54 +75,32 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-class Swept(NamedTuple):
-    folder: Path  # with results/runs, results/logs, and the marks that cells left
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def swept(notebooks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
-    """A sweep of good and bad runs, two at once."""
-    folder = tmp_path_factory.mktemp("swept")
+def test_a_sweep_of_good_and_bad_runs_two_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     runs = [{"method": "Pair", "seed": 1}, {"method": "Diverging"}, {"method": "Broken"}]
     runs.append({"method": "Flaky", "weight_decay": 2e-05})
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        patch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
-        patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
-        patch.setenv("FEDNB_TEST_MARKS", str(folder))
-        code = main(["sweep", str(write(folder, {"mixed": TABLE | {"runs": runs}})), "--jobs", "2"])
-    return Swept(folder, code, out.getvalue(), err.getvalue())
-
-
-def test_a_failing_run_is_reported_and_the_others_are_recorded(swept: Swept) -> None:
-    assert swept.code == 1
-    found = {path.name.split("-")[0]: ledger.read(path) for path in records(swept.folder / "results" / "runs")}
+    file = str(write(tmp_path, {"mixed": TABLE | {"runs": runs}}))
+    assert main(["sweep", file, "--jobs", "2"]) == 1
+    found = {path.name.split("-")[0]: ledger.read(path) for path in records()}
     status = {name: record["status"] for name, record in found.items()}
     assert status == {"Pair": "finished", "Flaky": "finished", "Broken": "failed", "Diverging": "diverged"}
     assert found["Flaky"]["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
-    assert "4 runs: 0 recorded, 4 to do." in swept.out and "3 runs made, 1 failed" in swept.out
-    log = re.search(r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)", swept.out)[1]
+    out, err = capsys.readouterr()
+    assert "4 runs: 0 recorded, 4 to do." in out and "3 runs made, 1 failed" in out
+    log = re.search(r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)", out)[1]
     assert "RuntimeError" in Path(log).read_text()
-    lines = swept.err.splitlines()  # no terminal: a line per run
+    lines = err.splitlines()  # no terminal: a line per run
     assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert all("; about " in line for line in lines)
     assert sum("  diverged" in line for line in lines) == sum("  failed: " in line for line in lines) == 1
-
-
-def test_two_run_at_once_and_a_failed_run_is_tried_twice(swept: Swept) -> None:
-    marks = [path.name.split("-")[0] for path in swept.folder.glob("*-*[0-9]")]
-    assert {name: marks.count(name) for name in set(marks)} == {"pair": 2, "flaky": 2, "broken": 2}  # and no untagged cell
-    (flaky,) = (swept.folder / "results" / "logs").glob("Flaky*.log")
+    marks = Counter(path.name.split("-")[0] for path in tmp_path.glob("*-*[0-9]"))
+    assert marks == {"pair": 2, "flaky": 2, "broken": 2}  # what fails is tried twice; and no untagged cell
+    (flaky,) = (log for log in logs() if log.name.startswith("Flaky"))
     assert "the first time" in flaky.read_text() and rounds(flaky) == ["1/1"]
 
-
-def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setenv("FEDNB_RUNS", str(swept.folder / "results" / "runs"))
     before = {path: path.stat().st_mtime_ns for path in records()}
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
-    file = str(swept.folder / "sweep.yaml")
     for arguments, told in [
         (["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"], "2 runs: 2 recorded, 0 to do."),
         (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
@@ -173,8 +150,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     assert got == [runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs]
 
 
-def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path) -> None:
     group = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs
     made = execute.make(group)
     assert [record["settings"]["seed"] for record in made.records] == [3, 4]
@@ -202,8 +178,7 @@ def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (job,) = sweep.read(write(tmp_path, {"one": TABLE | {"runs": [{"method": "Broken"}]}}))["one"].jobs
-    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+    (job,) = sweep.read(write(tmp_path, {"one": TABLE | {"runs": [{}]}}))["one"].jobs
     monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     assert re.fullmatch(r"the disk of .*logs is full\.", execute.make([job]).error)
 

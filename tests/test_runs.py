@@ -124,16 +124,11 @@ def test_two_processes_that_ask_for_the_same_run_train_it_once(tmp_path):
     assert len(records()) == 1
 
 
-def test_a_run_is_recorded_once_and_not_trained_again(trained):
-    first, second = (runner.run(quick(), METHODS) for _ in range(2))
-    assert trained == [1, 2, 3, 4]
-    assert first == second == json.loads(records()[0].read_text())
-    assert [path.name for path in records()] == [f"SCAFFOLD-digits-seed0-{first['key']}.json"]
-
-
-def test_a_record_says_what_was_run_and_what_came_out():
+def test_a_record_says_what_was_run_and_what_came_out_and_is_not_made_again(trained):
     s = quick(num_rounds=2)
-    record = runner.run(s, METHODS, workers=1)
+    record, again = (runner.run(s, METHODS, workers=1) for _ in range(2))
+    assert trained == [1, 2] and record == again == json.loads(records()[0].read_text())
+    assert [path.name for path in records()] == [f"SCAFFOLD-digits-seed0-{record['key']}.json"]
     assert (record["status"], record["settings"], record["model_parameters"]) == ("finished", s.flat(), 22_026)
     assert "num_rounds 2 instead of 10" in record["deviations"]
     assert (record["dataset"]["fingerprint"], record["dataset"]["training_images"]) == (FINGERPRINT, 1438)
@@ -173,9 +168,8 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
         ({"status": "splendid"}, "it.status must be one of"),
         ({"settings": {"lr": 1.0}}, "its key is not that of its settings"),
         ("", "Expecting value"),
-        ("{", "Expecting property name"),
         ("null", "it must be object"),
-        ('{"key": "x", "status": "finished"}', "it must contain"),
+        ("{}", "it must contain"),
         ("[" * 20_000, "recursion"),
     ],
     ids=lambda value: str(value)[:30],
@@ -204,7 +198,6 @@ def without(take):
 
 
 DAMAGES = {
-    "half": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "another file": lambda path: path.write_bytes(b"no checkpoint"),
     "one bit": lambda path: path.write_bytes((c := path.read_bytes())[:-9000] + bytes([c[-9000] ^ 1]) + c[-8999:]),
     "no server": without(lambda checkpoint: checkpoint.pop("server")),
@@ -356,15 +349,8 @@ def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(meth
 def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_network(monkeypatch, make_dataset):
     noise = make_dataset(images=400, tests=100, shape=(1, 28, 28), num_classes=10)
     monkeypatch.setattr(build, "load_dataset", lambda name: noise)
-    small = {
-        "dataset": "mnist",
-        "partition": "n-way-k-shot",
-        "num_clients": 3,
-        "shots": 10,
-        "test_shots": 2,
-        "num_rounds": 1,
-    }
-    chosen = (settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **small) for flag in (True, None))
+    few = {"dataset": "mnist", "partition": "n-way-k-shot", "num_clients": 3, "num_rounds": 1, "shots": 10, "test_shots": 2}
+    chosen = (settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **few) for flag in (True, None))
     mixed, same = (runner.run(one, METHODS) for one in chosen)
     sizes = mixed["partition"]["test_sizes"]
     assert len(sizes) == 3 and all(size in (4, 6, 8, 10) for size in sizes)

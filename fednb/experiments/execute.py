@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,7 +33,6 @@ if TYPE_CHECKING:
     from fednb.experiments.sweep import Job
 
 TAGS = {"setup", "parameters", "export", "run"}
-ATTEMPTS = 2  # at a run that fails
 CONNECT_SECONDS = 10
 
 
@@ -90,8 +89,8 @@ def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any]
     import papermill  # slow to import
 
     options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
-    quiet = ["--Application.log_level=50"]  # without the kernel's own remarks
-    papermill.execute_notebook(notebook, output, dict(parameters), extra_arguments=quiet, **options)
+    options["extra_arguments"] = ["--Application.log_level=50"]  # without the kernel's own remarks
+    papermill.execute_notebook(notebook, output, dict(parameters), **options)
 
 
 def line_of(error: BaseException) -> str:
@@ -118,7 +117,7 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
     slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
     log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)
     log.parent.mkdir(parents=True, exist_ok=True)
-    for mode in ["wb", *["ab"] * (ATTEMPTS - 1)]:
+    for mode in ("wb", "ab"):  # a run that fails is tried twice
         todo = [job for job, path in zip(group, paths, strict=True) if not ledger.recorded(path)]
         if not todo or stop():
             break
@@ -164,7 +163,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
 Submit = Callable[[Sequence["Job"]], "Future[Made]"]
 
 
-def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, str | None]]:
+def follow(groups: Collection[Sequence[Job]], submit: Submit) -> list[tuple[Job, str | None]]:
     """Make runs and say what went wrong with each, if anything: a line per run, and in a terminal a bar."""
     pending, made, begin, total = {submit(group): group for group in groups}, [], time.monotonic(), sum(map(len, groups))
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
@@ -173,8 +172,14 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
             done = wait(pending, timeout=1, return_when=FIRST_COMPLETED).done
             while done:
                 group = pending.pop(future := done.pop())
-                error = _collect(group, future)
+                wrong = future.exception()  # a CancelledError is raised if the scheduler is gone
+                error, records, log = Made(line_of(wrong)) if wrong else future.result()
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
+                for job, record in zip(group, records, strict=False):  # made in another folder perhaps; none by who refuses
+                    if record and not ledger.recorded(job.path):
+                        ledger.write(job.path, record)
+                if log:
+                    ledger.write_atomically(log_of(group[0].path), log)
                 for job in group:
                     record = ledger.recorded(job.path)
                     made.append((job, None if record else error))
@@ -184,19 +189,6 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
                 bar.update(len(group))
             bar.refresh()
     return made
-
-
-def _collect(group: Sequence[Job], future: Future[Made]) -> str:
-    """What went wrong, if anything; what was made in another folder is written here."""
-    if wrong := future.exception():  # it raises a CancelledError if the scheduler is gone
-        return line_of(wrong)
-    made = future.result()
-    for job, record in zip(group, made.records, strict=False):  # none if a worker refuses
-        if record and not ledger.recorded(job.path):
-            ledger.write(job.path, record)
-    if made.log:
-        ledger.write_atomically(log_of(group[0].path), made.log)
-    return made.error
 
 
 @contextmanager

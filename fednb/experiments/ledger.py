@@ -85,6 +85,11 @@ def recorded(path: Path) -> dict[str, Any] | None:
     return record if record and state(record) in RESULTS else None
 
 
+@functools.cache
+def _schema(name: str) -> Callable[[Any], Any]:
+    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
+
+
 def check_form(content: Any, schema: str) -> None:
     """Compare with ``SCHEMA.schema.yaml``; a ``ValueError`` says what is wrong."""
     try:
@@ -93,11 +98,6 @@ def check_form(content: Any, schema: str) -> None:
         allowed = error.definition["properties"] if error.rule == "additionalProperties" else ()
         told = error.message[:300].replace("data", "it", 1) + f"; known are {', '.join(allowed)}" * bool(allowed)
         raise ValueError(told) from error
-
-
-@functools.cache
-def _schema(name: str) -> Callable[[Any], Any]:
-    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
 
 
 def write_atomically(path: Path, content: str) -> None:

@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
+from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
 from fednb import evaluation, models, partition, rules
@@ -220,8 +221,4 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if not isinstance(value, float) else float(f"{value:.7g}") if math.isfinite(value) else None
+    return tree_map_only(float, lambda number: float(f"{number:.7g}") if math.isfinite(number) else None, value)

@@ -160,28 +160,22 @@ def resolve(
         most = values["num_clients"]
         one_of_them = Annotated[int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"]
         values["participation"] = rules.rule(one_of_them).fit("sampled", sampled) / most
-    for name in FIELDS:
-        values[name] = _settle(name, values[name], split, name in given, usual.get(name))
+    for name, told in FIELDS.items():
+        if told["of"] and split not in told["of"]:
+            if name in given:
+                owners = " or ".join(map(repr, told["of"]))
+                raise SettingsError(f"{name} belongs to partition {owners}; with {split!r} leave it at None.")
+            values[name] = None
+        elif values[name] is not None or not told["none"]:
+            values[name] = _RULES[name].fit(name, values[name])
+            if told["same"] is not None and values[name] == told["same"] and usual.get(name) is None:
+                values[name] = None
     _check_together(dataset, values, given)
     try:
         made = methods[method](**{name: values[name] for name in own if name in values})  # it checks and fits its own
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{method}: {error}") from error
     return Settings(method, {name: getattr(made, name) for name in own}, dataset, **{name: values[name] for name in FIELDS})
-
-
-def _settle(name: str, value: Any, split: str, given: bool, usual: Any) -> Any:
-    """The value as a run has it: None where the setting does not apply, or where it says the same as None."""
-    told = FIELDS[name]
-    if told["of"] and split not in told["of"]:
-        if given:
-            owners = " or ".join(map(repr, told["of"]))
-            raise SettingsError(f"{name} belongs to partition {owners}; with {split!r} leave it at None.")
-        return None
-    if value is None and told["none"]:
-        return None
-    value = _RULES[name].fit(name, value)
-    return None if told["same"] is not None and value == told["same"] and usual is None else value
 
 
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -276,4 +276,4 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path
         groups.setdefault((job.notebook, alike), []).append(job)
     with execute.cluster(scheduler) if scheduler else execute.threads(jobs) as submit:
-        return execute.follow(list(groups.values()), submit)
+        return execute.follow(groups.values(), submit)

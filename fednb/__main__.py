@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fednb import data, experiments, papers, reporting  # these import what takes long when a command needs it
+from fednb import data, papers, reporting  # these import what takes long when a command needs it
+from fednb.experiments import execute, ledger, settings, sweep
 
 
 def _count(text: str) -> int:
@@ -66,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
     add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     add("--dataset", default="digits", metavar="NAME", help="default: digits")
-    command("settings", lambda _: print(experiments.settings.table(), end=""), "write all settings as a table in Markdown")
+    command("settings", lambda _: print(settings.table(), end=""), "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
 
@@ -84,13 +85,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _notebooks(args: argparse.Namespace) -> int:
     notebooks, given = papers.notebooks(extras=True), {} if args.seed is None else {"seed": args.seed}
-    if failed := experiments.execute.execute_all(notebooks, args.out, given):
+    if failed := execute.execute_all(notebooks, args.out, given):
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    sweep = experiments.sweep
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
@@ -113,9 +113,8 @@ def _sweep(args: argparse.Namespace) -> int:
     made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler)
     failed = [(job, error) for job, error in made if error]
     for job, error in failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {experiments.execute.log_of(job.path)}")
-    where = experiments.ledger.runs_folder()
-    print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {where}.")
+        print(f"failed: {job.path.stem}: {error}\n        log: {execute.log_of(job.path)}")
+    print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {ledger.runs_folder()}.")
     return int(bool(failed))
 
 
@@ -125,41 +124,39 @@ def _at_home(notebook: str) -> None:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int | None:
     _at_home(args.notebook)
-    job = experiments.sweep.job(args.notebook, dict(args.parameters))
+    job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
-    if job.status in experiments.ledger.RESULTS:
+    if job.status in ledger.RESULTS:
         print("This run is recorded already.")
     else:
-        experiments.sweep.prepare([job])
-        os.environ.update(experiments.execute.environment())
-        if error := experiments.execute.run(job.notebook, job.parameters):
+        sweep.prepare([job])
+        os.environ.update(execute.environment())
+        if error := execute.run(job.notebook, job.parameters):
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
-    record = experiments.read(job.path)
+    record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
     print("no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %", f"({record['status']})")
     print(f"record: {job.path}")
-    return 0
 
 
 def _list(args: argparse.Namespace) -> None:
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    sweep, sweeps = experiments.sweep, papers.folder() / "sweeps"
+    sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
         count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
-        tiers = ", ".join(tier for tier in sweep.TIERS if tier in {job.tier for job in table.jobs})
-        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {table.title}{took}")
+        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {', '.join(table.tiers):<22}  {table.title}{took}")
 
 
 def _report(args: argparse.Namespace) -> None:
     import pandas as pd
 
-    folder = (args.runs or experiments.ledger.runs_folder()).absolute()
+    folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
-        raise experiments.ledger.RunError(f"There is no folder of run records at {folder}.")
+        raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     written = reporting.write_all(papers.folder() / "sweeps", folder, out)
@@ -173,8 +170,8 @@ def _report(args: argparse.Namespace) -> None:
 def _new(args: argparse.Namespace) -> None:
     from fednb.experiments.new import new
 
-    notebook, sweep = new(args.name, Path.cwd())
-    print(f"{notebook.name}, {sweep.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
+    notebook, sweeps = new(args.name, Path.cwd())
+    print(f"{notebook.name}, {sweeps.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -198,27 +195,26 @@ def _data(args: argparse.Namespace) -> None:
         data.download(args.name)
 
 
-def _course(args: argparse.Namespace) -> int:
+def _course(args: argparse.Namespace) -> int | None:
     from fednb import course
 
     if args.step == "release":
         print(f"Hand out what is in {course.release(args.notebook).parent}")
-        return 0
-    if args.step == "check":
+    elif args.step == "check":
         told = course.check(args.path)
         for name, wrong in told.items():
             print(f"{name}: {wrong or ('answered; a person grades it' if 'answer' in name else 'passed')}")
         return int(any(told.values()))
-    import pandas as pd
+    else:
+        import pandas as pd
 
-    from fednb.course import grading
+        from fednb.course import grading
 
-    path = grading.grade(args.notebook, args.path)
-    rows = pd.read_csv(path)
-    print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
-    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
-    print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
-    return 0
+        path = grading.grade(args.notebook, args.path)
+        rows = pd.read_csv(path)
+        print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
+        print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
+        print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -194,12 +194,12 @@ def follow(groups: Collection[Sequence[Job]], submit: Submit) -> list[tuple[Job,
 @contextmanager
 def threads(jobs: int) -> Iterator[Submit]:
     """So many processes at once here; leaving it, by Ctrl-C too, ends them."""
-    ended = threading.Event()
-    with ThreadPoolExecutor(jobs) as pool:
-        try:
-            yield lambda group: pool.submit(make, group, jobs=jobs, stop=ended.is_set)
-        finally:
-            ended.set()
+    pool, ended = ThreadPoolExecutor(jobs), threading.Event()
+    try:
+        yield lambda group: pool.submit(make, group, jobs=jobs, stop=ended.is_set)
+    finally:
+        ended.set()
+        pool.shutdown(cancel_futures=True)
 
 
 @contextmanager

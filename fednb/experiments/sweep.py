@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
-from fednb import data, experiments, papers
+from fednb import data, papers
 from fednb.experiments import execute, ledger, settings
 from fednb.experiments.settings import Settings
 from fednb.papers import NotebookError
@@ -99,6 +99,11 @@ class Table:
     def measures(self) -> list[str]:
         """What its cells hold, each once."""
         return list(dict.fromkeys(self.columns.measures.values())) or [self.measure]
+
+    @property
+    def tiers(self) -> list[str]:
+        """The tiers of its runs, the quickest first."""
+        return sorted({job.tier for job in self.jobs}, key=TIERS.index)
 
 
 class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -251,16 +256,19 @@ def took(jobs: Iterable[Job]) -> str:
     return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 
-def prepare(todo: Sequence[Job]) -> None:
-    """Check what runs need besides good settings, so that none starts in vain."""
+def prepare(todo: Sequence[Job]) -> str:
+    """Check what runs need besides good settings, so that none starts in vain; returns the device that there is for them."""
+    from fednb.experiments import build  # slow to import: PyTorch
+
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
         _check(cells, f"The notebook {notebook} has no code cell tagged 'run'.")
-    experiments.build.num_workers(experiments.build.find_device())
+    device = build.find_device()
+    build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
-        experiments.build.load_dataset(dataset)
-    for job in todo[:1]:
-        execute.log_of(job.path).parent.mkdir(parents=True, exist_ok=True)
+        build.load_dataset(dataset)
+    execute.log_of(todo[0].path).parent.mkdir(parents=True, exist_ok=True)
+    return device
 
 
 def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> list[tuple[Job, str | None]]:
@@ -270,8 +278,7 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
     run that fails is tried once more, and the others go on. With the address of a dask ``scheduler`` its workers make the
     runs, one per thread.
     """
-    prepare(todo)
-    together, groups = scheduler is None and experiments.build.find_device() != "cpu", {}
+    together, groups = prepare(todo) != "cpu" and scheduler is None, {}
     for job in todo:
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path
         groups.setdefault((job.notebook, alike), []).append(job)

@@ -279,24 +279,19 @@ def test_keys_differ_by_settings_and_not_by_what_is_none():
     assert len({key, ledger.key(given | {"added_later": 1}), ledger.key(given | {"seed": 1})}) == 3
 
 
-def test_data_and_version_are_a_records_state_and_not_its_name(trained, monkeypatch):
-    first = runner.run(quick(num_rounds=1), METHODS)
-    assert ledger.state(first) == ledger.state(first, FINGERPRINT) == "finished"
-    assert ledger.state(first, "f" * 16) == "other data"
-    monkeypatch.setattr(ledger, "RESULTS_VERSION", ledger.RESULTS_VERSION + 1)
-    assert ledger.state(first, FINGERPRINT) == "stale" and ledger.load().state.tolist() == ["stale"]
-    again = runner.run(quick(num_rounds=1), METHODS)
-    assert trained == [1, 1] and again["results_version"] == first["results_version"] + 1 and len(records()) == 1
-
-
-def test_a_record_on_other_data_is_kept_unless_it_shall_be_replaced(monkeypatch, make_dataset):
+def test_an_older_version_and_other_data_are_a_records_state_and_not_its_name(trained, monkeypatch, make_dataset):
     s = quick("FedAvg", num_rounds=1)
-    before = runner.run(s, METHODS)
+    first = runner.run(s, METHODS)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "RESULTS_VERSION", first["results_version"] + 1)
+        assert ledger.load().state.tolist() == ["stale"]
+        again = runner.run(s, METHODS)
+        assert trained == [1, 1] and again["results_version"] == first["results_version"] + 1 and len(records()) == 1
     noise = make_dataset(images=400, tests=100, num_classes=10, name="digits")
     monkeypatch.setattr(build, "load_dataset", lambda name: noise)
     with pytest.raises(RunError, match=r"is recorded on other data than are here: set FEDNB_RUNS .* or run with again=True"):
         runner.run(s, METHODS)
-    assert ledger.read(ledger.path(s)) == before
+    assert ledger.read(ledger.path(s)) == again
     assert runner.run(s, METHODS, again=True)["dataset"]["fingerprint"] == noise.fingerprint
 
 

@@ -1,6 +1,6 @@
 """The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``.
 
-The data's fingerprint and the results version are fields of a record: they say whether it still counts (`state`).
+The data's fingerprint and the results version are fields of a record: they say whether it still counts.
 """
 
 from __future__ import annotations
@@ -55,16 +55,9 @@ def path(settings: Settings) -> Path:
     return runs_folder() / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
 
 
-def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
-    """Whether a record counts: its status, or ``stale`` if an older results version made it.
-
-    ``other data`` if the fingerprint of the data here is known and not its own.
-    """
-    if record["results_version"] < RESULTS_VERSION:
-        return "stale"
-    if fingerprint is not None and record["dataset"].get("fingerprint") != fingerprint:
-        return "other data"
-    return record["status"]
+def state(record: Mapping[str, Any]) -> str:
+    """Whether a record counts: its status, or ``stale`` if an older results version made it."""
+    return "stale" if record["results_version"] < RESULTS_VERSION else record["status"]
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -63,14 +63,11 @@ def run(
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
     with FileLock(checkpoint.with_suffix(".lock")):  # it goes away with the process, however that ends
-        if path.exists() and not again:
-            record = ledger.read(path)
-            state = ledger.state(record, dataset.fingerprint)
-            if state in ledger.RESULTS:
-                return record
-            if state == "other data":
+        if not again and (record := ledger.recorded(path)):
+            if record["dataset"].get("fingerprint") != dataset.fingerprint:
                 way_out = "set FEDNB_RUNS to another folder to keep both, or run with again=True to replace it"
                 raise RunError(f"{path.name} is recorded on other data than are here: {way_out}.")
+            return record
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was
         try:

@@ -47,9 +47,15 @@ class Job:
     priority: int = DEFAULT_PRIORITY  # from 1, which is made first
 
     @functools.cached_property
+    def told(self) -> tuple[str | None, float, str]:
+        """Status, seconds and device by the record that there is when it is first asked for; no status if there is none."""
+        record = ledger.read(self.path) if self.path.exists() else {}
+        return ledger.state(record) if record else None, record.get("wall_seconds", 0.0), record.get("device", "")
+
+    @property
     def status(self) -> str | None:
-        """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record when it is first asked for."""
-        return ledger.state(ledger.read(self.path)) if self.path.exists() else None
+        """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record."""
+        return self.told[0]
 
 
 @dataclass(frozen=True)
@@ -251,8 +257,9 @@ def plan(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
 def took(jobs: Iterable[Job]) -> str:
     """How long a run took by the records, the median, and on which device; empty if there are none."""
     known: dict[str, list[float]] = {}
-    for record in (ledger.read(job.path) for job in jobs if job.status == "finished"):
-        known.setdefault(record["device"], []).append(record["wall_seconds"])
+    for status, seconds, device in (job.told for job in jobs):
+        if status == "finished":
+            known.setdefault(device, []).append(seconds)
     return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 

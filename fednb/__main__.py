@@ -11,7 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fednb import data, experiments, papers, reporting  # these import what takes long when a command needs it
+from fednb import data, papers, reporting  # these import what takes long when a command needs it
+from fednb.experiments import execute, ledger, settings, sweep
 
 
 def _count(text: str) -> int:
@@ -24,9 +25,8 @@ def _assignment(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
-    words = {"true": True, "false": False, "null": None, "none": None}
     try:
-        return name, words[value.lower()] if value.lower() in words else ast.literal_eval(value[:1000])
+        return name, ast.literal_eval(value.title() if value.lower() in ("true", "false", "none") else value[:1000])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return name, value
 
@@ -35,8 +35,8 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m fednb", description="The command line of FedNB.")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
-    def command(name: str, function: Callable[..., int | None], says: str) -> Callable[..., argparse.Action]:
-        found = commands.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
+    def command(name: str, function: Callable[..., int | None], says: str, of: Any = commands) -> Callable[..., Any]:
+        found = of.add_parser(name, help=says, description=f"{says[0].upper()}{says[1:]}.")
         found.set_defaults(command=function)
         return found.add_argument
 
@@ -67,18 +67,17 @@ def _parser() -> argparse.ArgumentParser:
     add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
     add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     add("--dataset", default="digits", metavar="NAME", help="default: digits")
-    command("settings", _settings, "write all settings as a table in Markdown")
+    command("settings", lambda _: print(settings.table(), end=""), "write all settings as a table in Markdown")
     add = command("data", _data, "list the data sets, or download one")
     add("name", nargs="?", metavar="NAME", help="for instance cifar10; without it, all are listed")
 
-    course = commands.add_parser("course", help="hand out the notebooks without solutions, check and grade what comes back")
-    course.set_defaults(command=_course)
-    steps = course.add_subparsers(required=True, metavar="STEP", dest="step")
-    add = steps.add_parser("release", help="write the students' version of a notebook into course/release").add_argument
+    says = "hand out the notebooks without solutions, check and grade what comes back"
+    steps = commands.add_parser("course", help=says).add_subparsers(required=True, metavar="STEP", dest="step")
+    add = command("release", _course, "write the students' version of a notebook into course/release", steps)
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
-    add = steps.add_parser("check", help="for students: run the visible checks of a notebook").add_argument
+    add = command("check", _course, "for students: run the visible checks of a notebook", steps)
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
-    add = steps.add_parser("grade", help="grade a folder of submissions: scores as CSV, and feedback pages").add_argument
+    add = command("grade", _course, "grade a folder of submissions: scores as CSV, and feedback pages", steps)
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     add("path", type=Path, metavar="FOLDER", help="NAME.ipynb, or a folder for each NAME, as nbgrader has it")
     return parser
@@ -86,13 +85,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _notebooks(args: argparse.Namespace) -> int:
     notebooks, given = papers.notebooks(extras=True), {} if args.seed is None else {"seed": args.seed}
-    if failed := experiments.execute.execute_all(notebooks, args.out, given):
+    if failed := execute.execute_all(notebooks, args.out, given):
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
 
 
 def _sweep(args: argparse.Namespace) -> int:
-    sweep = experiments.sweep
     if args.jobs and args.scheduler:
         raise sweep.SweepError("A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler.")
     print(f"Reading {args.path}", flush=True)
@@ -110,15 +108,13 @@ def _sweep(args: argparse.Namespace) -> int:
     if args.dry_run:
         for job in todo:
             print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
+    if args.dry_run or not todo:
         return 0
-    made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler) if todo else []
+    made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler)
     failed = [(job, error) for job, error in made if error]
     for job, error in failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {experiments.execute.log_of(job.path)}")
-    if todo:
-        print(
-            f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {experiments.ledger.runs_folder()}."
-        )
+        print(f"failed: {job.path.stem}: {error}\n        log: {execute.log_of(job.path)}")
+    print(f"{len(made) - len(failed)} runs made, {len(failed)} failed; records are in {ledger.runs_folder()}.")
     return int(bool(failed))
 
 
@@ -128,28 +124,27 @@ def _at_home(notebook: str) -> None:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(args: argparse.Namespace) -> int | None:
     _at_home(args.notebook)
-    job = experiments.sweep.job(args.notebook, dict(args.parameters))
+    job = sweep.job(args.notebook, dict(args.parameters))
     print(job.settings, flush=True)
-    if job.status in experiments.ledger.RESULTS:
+    if job.status in ledger.RESULTS:
         print("This run is recorded already.")
     else:
-        experiments.sweep.prepare([job])
-        os.environ.update(experiments.execute.environment())
-        if error := experiments.execute.run(job.notebook, job.parameters):
+        sweep.prepare([job])
+        os.environ.update(execute.environment())
+        if error := execute.run(job.notebook, job.parameters):
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
-    record = experiments.read(job.path)
+    record = ledger.read(job.path)
     accuracy = record.get("final", {}).get("accuracy")
     print("no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %", f"({record['status']})")
     print(f"record: {job.path}")
-    return 0
 
 
 def _list(args: argparse.Namespace) -> None:
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    sweep, sweeps = experiments.sweep, papers.folder() / "sweeps"
+    sweeps = papers.folder() / "sweeps"
     for table in sweep.read(sweeps).values() if any(sweeps.glob("*.yaml")) else ():
         (recorded, todo), took = sweep.plan(table.jobs), sweep.took(table.jobs)
         count, took = f"{len(recorded)}/{len(recorded) + len(todo)}", f" ({took} a run)" if took else ""
@@ -159,9 +154,9 @@ def _list(args: argparse.Namespace) -> None:
 def _report(args: argparse.Namespace) -> None:
     import pandas as pd
 
-    folder = (args.runs or experiments.ledger.runs_folder()).absolute()
+    folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
-        raise experiments.ledger.RunError(f"There is no folder of run records at {folder}.")
+        raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     written = reporting.write_all(papers.folder() / "sweeps", folder, out)
@@ -175,8 +170,8 @@ def _report(args: argparse.Namespace) -> None:
 def _new(args: argparse.Namespace) -> None:
     from fednb.experiments.new import new
 
-    notebook, sweep = new(args.name, Path.cwd())
-    print(f"{notebook.name}, {sweep.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
+    notebook, sweeps = new(args.name, Path.cwd())
+    print(f"{notebook.name}, {sweeps.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
 
 
 def _compare(args: argparse.Namespace) -> None:
@@ -190,10 +185,6 @@ def _compare(args: argparse.Namespace) -> None:
     print(text, *paths, sep="\n")
 
 
-def _settings(args: argparse.Namespace) -> None:
-    print(experiments.settings.table(), end="")
-
-
 def _data(args: argparse.Namespace) -> None:
     if args.name is None:
         print("data set         what is here of it", flush=True)
@@ -204,27 +195,26 @@ def _data(args: argparse.Namespace) -> None:
         data.download(args.name)
 
 
-def _course(args: argparse.Namespace) -> int:
+def _course(args: argparse.Namespace) -> int | None:
     from fednb import course
 
     if args.step == "release":
         print(f"Hand out what is in {course.release(args.notebook).parent}")
-        return 0
-    if args.step == "check":
+    elif args.step == "check":
         told = course.check(args.path)
         for name, wrong in told.items():
             print(f"{name}: {wrong or ('answered; a person grades it' if 'answer' in name else 'passed')}")
         return int(any(told.values()))
-    import pandas as pd
+    else:
+        import pandas as pd
 
-    from fednb.course import grading
+        from fednb.course import grading
 
-    path = grading.grade(args.notebook, args.path)
-    rows = pd.read_csv(path)
-    print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
-    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
-    print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
-    return 0
+        path = grading.grade(args.notebook, args.path)
+        rows = pd.read_csv(path)
+        print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
+        print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
+        print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -64,9 +64,9 @@ def of(cls: type) -> dict[str, Rule]:
 
 
 def check(self: Any) -> None:
-    """Check the fields of a dataclass by their types; a `SettingsError` says what is allowed."""
+    """Check and fit the fields of a dataclass by their types; a `SettingsError` says what is allowed."""
     for name, own in of(type(self)).items():
-        own.fit(name, getattr(self, name))
+        setattr(self, name, own.fit(name, getattr(self, name)))
 
 
 def short(value: Any) -> str:

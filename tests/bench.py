@@ -18,19 +18,19 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fednb import models, papers, partition
-from fednb.data import Augmentation, Dataset
-from fednb.experiments import batched, build
-from fednb.federation import Federation, Training
+from fednb import data, models, papers
+from fednb.data import Augmentation
+from fednb.experiments import batched, build, settings
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
 CLIENTS, TEST_IMAGES = 10, 2000
 
-# model, channels, side, images, batch size, local epochs, augmentation
+METHODS = papers.methods()
+# network, shape and number of images, batch size, augmentation
 CASES = {
-    "simple CNN, batch 64": ("simple-cnn", 3, 32, 10_000, 64, 1, Augmentation(pad=4, pad_mode="reflect", flip=True)),
-    "small net, batch 8": ("digits-cnn", 1, 8, 4_000, 8, 1, Augmentation()),
-    "MNIST network, batch 8": ("mnist-cnn", 1, 28, 4_000, 8, 1, Augmentation()),
+    "simple CNN, batch 64": ("simple-cnn", (3, 32, 32), 10_000, 64, Augmentation(pad=4, pad_mode="reflect", flip=True)),
+    "small net, batch 8": ("digits-cnn", (1, 8, 8), 4_000, 8, Augmentation()),
+    "MNIST network, batch 8": ("mnist-cnn", (1, 28, 28), 4_000, 8, Augmentation()),
 }
 
 
@@ -48,17 +48,6 @@ def plain_losses(start):
         return F.cross_entropy(logits, y) + F.cross_entropy(s, torch.zeros_like(y))
 
     return {"FedAvg": fedavg, "MOON": moon}
-
-
-def noise(channels, side, images, augmentation):
-    """Random images of ten classes: the time of a step does not depend on what they show."""
-    rng = np.random.default_rng(0)
-    pixels = torch.from_numpy(rng.integers(0, 256, (images + TEST_IMAGES, channels, side, side), dtype=np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, images + TEST_IMAGES))
-    halves = {"images": pixels[:images], "labels": labels[:images]}
-    halves |= {"test_images": pixels[images:], "test_labels": labels[images:]}
-    told = {"mean": (0.5,) * channels, "std": (0.25,) * channels, "fingerprint": "", "source": "made up"}
-    return Dataset(name="noise", classes=tuple("0123456789"), augmentation=augmentation, **halves, **told)
 
 
 def now(x):
@@ -91,47 +80,49 @@ def federated(*federations):
     return (now(federations[0].labels) - begin) / steps, steps
 
 
-def prepare(case, cls, device, *, workers=None, train=None, seed=0):
-    """A federation of a case."""
-    model, channels, side, images, batch_size, epochs, augmentation = CASES[case]
-    dataset, head = noise(channels, side, images, augmentation), models.MODELS[model].head is not None
-    make = partial(models.build, model, 10, channels=channels, side=side, projection_head=head)
-    parts = partition.dirichlet(dataset.labels.numpy(), CLIENTS, 0.5, np.random.RandomState(0))
-    # clients with models of their own have test images of their own
-    options = {"test_parts": np.array_split(np.arange(TEST_IMAGES), CLIENTS) if cls.personal else None, "device": device}
+def prepare(case, name, device, *, workers=None, train=None, seed=0):
+    """A federation of a case, on random images of ten classes: the time of a step does not depend on what they show."""
+    model, shape, images, batch_size, augmentation = CASES[case]
+    rng, dataset = np.random.default_rng(0), f"noise-{model}"
+    pixels = rng.integers(0, 256, (images + TEST_IMAGES, *shape), dtype=np.uint8)
+    labels = rng.integers(0, 10, images + TEST_IMAGES)
+    halves = (half[part] for part in (slice(images), slice(images, None)) for half in (pixels, labels))
+    data.register(dataset, *halves, augmentation=augmentation)
     # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
-    training = Training(1, epochs, batch_size, 0.001, 0.9, 1e-5)
-    options |= {"workers": workers, "train": train or build.trainer(device), "seed": seed}
-    return Federation(cls(), dataset, parts, make, training, **options)
+    given = {"model": model, "batch_size": batch_size, "num_rounds": 1, "local_epochs": 1, "lr": 0.001, "seed": seed}
+    given["projection_head"] = models.MODELS[model].head is not None
+    chosen = settings.resolve(METHODS, method=name, dataset=dataset, **given)
+    federation = build.federation(chosen, METHODS, device=device, workers=workers)
+    federation.train = train or federation.train
+    if METHODS[name].personal:  # clients with models of their own have test images of their own
+        federation.test_parts = np.array_split(np.arange(TEST_IMAGES), CLIENTS)
+    return federation
 
 
-def measure(name, case, cls, device, alternations, workers):
+def measure(name, case, device, alternations, workers):
     """A line of the table: time a method in a case."""
-    federation = prepare(case, cls, device, workers=workers)
+    federation = prepare(case, name, device, workers=workers)
     batch_size, make, dataset = federation.training.batch_size, federation.build_model, federation.dataset
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
-    loss = plain_losses(make().to(device).eval()).get(name)
-    bare = partial(bare_loop, loss, make().to(device), x, y, batch_size)
-    federated(federation)
-    _, steps = federated(federation)  # warm up, and learn the number of steps
-    loops, rounds = [bare(steps)] if loss else [], []
-    for _ in range(alternations):
-        loops += [bare(steps)] if loss else []
-        rounds.append(federated(federation)[0])
-    middle = median(rounds)
+    loss, model = plain_losses(make().to(device).eval()).get(name), make().to(device)
+    loops, rounds = [], []
+    for _ in range(alternations + 2):
+        rounds.append(federated(federation))
+        loops += [bare_loop(loss, model, x, y, batch_size, rounds[-1][1])] if loss else []
+    middle, steps = median(seconds for seconds, _ in rounds[2:]), rounds[-1][1]  # the first two warm up
     told = f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
     if loss:
-        ratio = middle / median(loops[1:])
-        told += f"{1e3 * median(loops[1:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
+        ratio = middle / median(loops[2:])
+        told += f"{1e3 * median(loops[2:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
     return told
 
 
-def measure_together(name, case, cls, device, alternations):
+def measure_together(name, case, device, alternations):
     """A line of the other table: milliseconds of a client's step where it is made alone, with all, and with three seeds."""
     told, limit = f"{name:<16}{case:<24}", batched.LARGE
     for seeds, alone in ((1, True), (1, False), (3, False)):
         train, batched.LARGE = batched.Together(seeds), 0 if alone else limit
-        federations = [prepare(case, cls, device, train=train, seed=seed) for seed in range(seeds)]
+        federations = [prepare(case, name, device, train=train, seed=seed) for seed in range(seeds)]
         times = [federated(*federations)[0] for _ in range(alternations + 2)]  # the first two warm up
         told += f"{1e3 * median(times[2:]):12.2f}"
     batched.LARGE = limit
@@ -139,24 +130,24 @@ def measure_together(name, case, cls, device, alternations):
 
 
 if __name__ == "__main__":
-    parser, known = argparse.ArgumentParser(), papers.methods()
-    parser.add_argument("--method", action="append", choices=known, metavar="NAME")
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--method", action="append", choices=METHODS, metavar="NAME")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--workers", type=int)
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--together", action="store_true")
     given = parser.parse_args()
     print(f"{build.device_name(given.device)}; torch {torch.__version__}, {torch.get_num_threads()} threads")
-    print(f"A round is {CLIENTS} clients with an epoch each unless said; medians of {given.alternations}.\n")
+    print(f"A round is {CLIENTS} clients with an epoch each; medians of {given.alternations}.\n")
     columns = f"{'ms/step':>9}{'s/round':>9}{'images/s':>12}{'bare ms':>9}{'ratio':>8}"
     if given.together:
         columns = f"{'alone':>12}{'all clients':>12}{'three seeds':>12}  (ms/step)"
     print(f"{'method':<16}{'network':<24}{columns}")
-    for name in given.method or known:
+    for name in given.method or METHODS:
         cnn, small, mnist = CASES
-        cases = [mnist] if known[name].personal else [cnn, small] if name in ("FedAvg", "MOON") else [cnn]
+        cases = [mnist] if METHODS[name].personal else [cnn, small] if name in ("FedAvg", "MOON") else [cnn]
         if given.together and given.device == "cpu":  # where a stacked step of larger networks is nothing but slow
-            cases = [mnist if known[name].personal else small]
+            cases = [mnist if METHODS[name].personal else small]
         for case in cases:
-            told = (name, case, known[name], given.device, given.alternations)
+            told = (name, case, given.device, given.alternations)
             print(measure_together(*told) if given.together else measure(*told, given.workers), flush=True)

@@ -23,12 +23,8 @@ from typing import NamedTuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("fednb", "notebooks", "tests", "data/reported.csv", "pyproject.toml")
+COPIED = ("fednb", "notebooks", "tests")
 SECONDS = 1800  # a fault that makes its tests hang must end; the machine may be busy
-
-
-class MutantError(ValueError):
-    """A fault that cannot be put in; the message names it and says why."""
 
 
 class Mutant(NamedTuple):
@@ -41,23 +37,18 @@ class Mutant(NamedTuple):
     tests: list[str]
 
     def faulty(self, root: Path) -> str:
-        """The file with the fault; a `MutantError` unless the text occurs once, and the result compiles and is another."""
+        """The file with the fault; an error unless the text occurs once and the result compiles."""
         text = (root / self.file).read_text(encoding="utf-8")
         notebook = json.loads(text) if self.file.endswith(".ipynb") else None
         cells = [{"source": text}]
         if notebook:
             cells = [cell for cell in notebook["cells"] if "export" in cell["metadata"].get("tags", [])]
         times = sum("".join(cell["source"]).count(self.find) for cell in cells)
-        if times != 1 or self.find == self.replace:
-            raise MutantError(f"{self.name}: the text to be replaced by another occurs {times} times in {self.file}.")
+        assert times == 1, f"{self.name}: the text to be replaced occurs {times} times in {self.file}"
         for cell in cells:
             cell["source"] = "".join(cell["source"]).replace(self.find, self.replace)
-        changed = "\n\n".join(cell["source"] for cell in cells)
-        try:
-            compile(changed, self.file, "exec", dont_inherit=True)
-        except SyntaxError as error:
-            raise MutantError(f"{self.name}: {self.file} does not compile with it: {error}") from error
-        return json.dumps(notebook) if notebook else changed
+        compile("\n\n".join(cell["source"] for cell in cells), self.file, "exec", dont_inherit=True)
+        return json.dumps(notebook) if notebook else cells[0]["source"]
 
 
 def read() -> list[Mutant]:
@@ -71,11 +62,10 @@ def tested(tests: Sequence[str], mutant: Mutant | None) -> tuple[int | None, str
     with tempfile.TemporaryDirectory(prefix="fednb-mutants-") as folder:
         root = Path(folder)
         for name in COPIED:
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
-            else:
-                shutil.copy(ROOT / name, root / name)
+            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+        for name in ("data/reported.csv", "pyproject.toml"):
+            (root / name).parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / name, root / name)
         if mutant:
             (root / mutant.file).write_text(mutant.faulty(root), encoding="utf-8")
         command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=short"]
@@ -99,30 +89,22 @@ def verdict(status: int | None, output: str) -> str:
 
 
 def main() -> int:
+    known = {mutant.name: mutant for mutant in read()}
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these faults")
     parser.add_argument("--jobs", type=int, default=2, metavar="N", help="faults at once (default: 2)")
     given = parser.parse_args()
-    known = {mutant.name: mutant for mutant in read()}
-    if unknown := [name for name in given.names if name not in known]:
-        parser.error(f"there is no fault {unknown[0]!r} in mutants.yaml")
     chosen = [known[name] for name in given.names or known]
-    for mutant in chosen:
-        mutant.faulty(ROOT)
-    every = sorted({test for mutant in chosen for test in mutant.tests})
-    survivors = []
+    every, survivors = sorted({test for mutant in chosen for test in mutant.tests}), []
     with ThreadPoolExecutor(given.jobs) as pool:
         for status, output in pool.map(lambda i: tested(every[i :: given.jobs], None), range(min(given.jobs, len(every)))):
             if status != 0:
                 print(f"Without any fault the tests are not green (status {status}):\n{output}")
                 return 1
-        results = pool.map(lambda mutant: tested(mutant.tests, mutant), chosen)
-        for mutant, (status, output) in zip(chosen, results, strict=True):
-            found = verdict(status, output)
-            print(f"{mutant.name:<44}{mutant.file:<32}{found}", flush=True)
-            if found != "caught":
-                survivors.append(mutant.name)
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} caught" + "".join(f"\nnot caught: {name}" for name in survivors))
+        for mutant, result in zip(chosen, pool.map(lambda mutant: tested(mutant.tests, mutant), chosen), strict=True):
+            print(f"{mutant.name:<44}{mutant.file:<32}{verdict(*result)}", flush=True)
+            survivors += [mutant.name] if verdict(*result) != "caught" else []
+    print(f"{len(chosen) - len(survivors)} of {len(chosen)} caught", *survivors, sep="\nnot caught: ")
     return int(bool(survivors))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import re
@@ -12,11 +11,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
-from typing import NamedTuple
 
 import psutil
 import pytest
@@ -41,12 +40,12 @@ def places(notebooks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
 
 
-def records(folder: Path | None = None) -> list[Path]:
-    return sorted((folder or ledger.runs_folder()).glob("*.json"))
+def records(folder: Path | None = None, kind: str = "runs/*.json") -> list[Path]:
+    return sorted((folder or ledger.runs_folder()).parent.glob(kind))
 
 
 def logs() -> list[Path]:
-    return sorted(execute.log_of(ledger.runs_folder() / "x").parent.glob("*.log"))
+    return records(kind="logs/*.log")
 
 
 def rounds(log: Path) -> list[str]:
@@ -76,54 +75,32 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-class Swept(NamedTuple):
-    folder: Path  # with results/runs, results/logs, and the marks that cells left
-    code: int
-    out: str
-    err: str
-
-
-@pytest.fixture(scope="module")
-def swept(notebooks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Swept]:
-    """A sweep of good and bad runs, two at once."""
-    folder = tmp_path_factory.mktemp("swept")
+def test_a_sweep_of_good_and_bad_runs_two_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
     runs = [{"method": "Pair", "seed": 1}, {"method": "Diverging"}, {"method": "Broken"}]
     runs.append({"method": "Flaky", "weight_decay": 2e-05})
-    with pytest.MonkeyPatch.context() as patch, redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        patch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
-        patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
-        patch.setenv("FEDNB_TEST_MARKS", str(folder))
-        code = main(["sweep", str(write(folder, {"mixed": TABLE | {"runs": runs}})), "--jobs", "2"])
-    return Swept(folder, code, out.getvalue(), err.getvalue())
-
-
-def test_a_failing_run_is_reported_and_the_others_are_recorded(swept: Swept) -> None:
-    assert swept.code == 1
-    found = {path.name.split("-")[0]: ledger.read(path) for path in records(swept.folder / "results" / "runs")}
+    file = str(write(tmp_path, {"mixed": TABLE | {"runs": runs}}))
+    assert main(["sweep", file, "--jobs", "2"]) == 1
+    found = {path.name.split("-")[0]: ledger.read(path) for path in records()}
     status = {name: record["status"] for name, record in found.items()}
     assert status == {"Pair": "finished", "Flaky": "finished", "Broken": "failed", "Diverging": "diverged"}
     assert found["Flaky"]["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
-    assert "4 runs: 0 recorded, 4 to do." in swept.out and "3 runs made, 1 failed" in swept.out
-    log = re.search(r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)", swept.out)[1]
+    out, err = capsys.readouterr()
+    assert "4 runs: 0 recorded, 4 to do." in out and "3 runs made, 1 failed" in out
+    log = re.search(r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)", out)[1]
     assert "RuntimeError" in Path(log).read_text()
-    lines = swept.err.splitlines()  # no terminal: a line per run
+    lines = err.splitlines()  # no terminal: a line per run
     assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert all("; about " in line for line in lines)
     assert sum("  diverged" in line for line in lines) == sum("  failed: " in line for line in lines) == 1
-
-
-def test_two_run_at_once_and_a_failed_run_is_tried_twice(swept: Swept) -> None:
-    marks = [path.name.split("-")[0] for path in swept.folder.glob("*-*[0-9]")]
-    assert {name: marks.count(name) for name in set(marks)} == {"pair": 2, "flaky": 2, "broken": 2}  # and no untagged cell
-    (flaky,) = (swept.folder / "results" / "logs").glob("Flaky*.log")
+    marks = Counter(path.name.split("-")[0] for path in tmp_path.glob("*-*[0-9]"))
+    assert marks == {"pair": 2, "flaky": 2, "broken": 2}  # what fails is tried twice; and no untagged cell
+    (flaky,) = (log for log in logs() if log.name.startswith("Flaky"))
     assert "the first time" in flaky.read_text() and rounds(flaky) == ["1/1"]
 
-
-def test_what_is_recorded_is_skipped(swept: Swept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    monkeypatch.setenv("FEDNB_RUNS", str(swept.folder / "results" / "runs"))
     before = {path: path.stat().st_mtime_ns for path in records()}
     monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
-    file = str(swept.folder / "sweep.yaml")
     for arguments, told in [
         (["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"], "2 runs: 2 recorded, 0 to do."),
         (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
@@ -173,8 +150,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     assert got == [runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs]
 
 
-def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path) -> None:
     group = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs
     made = execute.make(group)
     assert [record["settings"]["seed"] for record in made.records] == [3, 4]
@@ -182,31 +158,27 @@ def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: py
 
 
 def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    def devices(jobs: int) -> list[str]:
-        return [execute.environment(slot, jobs)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
+    def of(name: str, jobs: int, gpus: int, **given: str) -> list[str | None]:
+        with monkeypatch.context() as patch:
+            patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+            patch.setattr(torch.cuda, "device_count", lambda: gpus)
+            for variable, value in given.items():
+                patch.setenv(variable, value)
+            return [execute.environment(slot, jobs).get(name) for slot in range(jobs)]
 
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert [execute.environment(0, jobs)["FEDNB_WORKERS"] for jobs in (3, 20)] == ["2", "1"]
-    assert devices(1) == [""]
-    monkeypatch.setenv("FEDNB_WORKERS", "3")  # what is said counts
-    assert execute.environment(0, 4)["FEDNB_WORKERS"] == "3"
-    monkeypatch.delenv("FEDNB_WORKERS")
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert "FEDNB_WORKERS" not in execute.environment(0, 4)  # one stream, not one for each core
-    assert devices(4) == ["0", "1", "0", "1"]
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "5, 3")
-    assert devices(3) == ["5", "3", "5"]
+    assert of("FEDNB_WORKERS", 3, 0) == ["2"] * 3 and of("FEDNB_WORKERS", 20, 0)[0] == "1"
+    assert of("FEDNB_WORKERS", 1, 0, FEDNB_WORKERS="3") == ["3"]  # what is said counts
+    assert of("FEDNB_WORKERS", 1, 2) == [None]  # one stream, not one for each core
+    assert of("CUDA_VISIBLE_DEVICES", 1, 0, CUDA_VISIBLE_DEVICES="") == [""]
+    assert of("CUDA_VISIBLE_DEVICES", 4, 2) == ["0", "1", "0", "1"]
+    assert of("CUDA_VISIBLE_DEVICES", 3, 2, CUDA_VISIBLE_DEVICES="5, 3") == ["5", "3", "5"]
     monkeypatch.chdir("/")
-    monkeypatch.setenv("FEDNB_RUNS", "elsewhere/runs")
-    assert execute.environment()["FEDNB_RUNS"] == "/elsewhere/runs"
+    assert of("FEDNB_RUNS", 1, 0, FEDNB_RUNS="elsewhere/runs") == ["/elsewhere/runs"]
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (job,) = sweep.read(write(tmp_path, {"one": TABLE | {"runs": [{"method": "Broken"}]}}))["one"].jobs
-    monkeypatch.setattr(execute, "ATTEMPTS", 1)
+    (job,) = sweep.read(write(tmp_path, {"one": TABLE | {"runs": [{}]}}))["one"].jobs
     monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
     assert re.fullmatch(r"the disk of .*logs is full\.", execute.make([job]).error)
 
@@ -216,7 +188,7 @@ class Dask:
 
     def __init__(self, folder: Path, notebooks: Path) -> None:
         self.folder, self.runs, self.notebooks = folder, folder / "shared" / "runs", notebooks
-        self.processes: list[subprocess.Popen] = []
+        self.processes: list[subprocess.Popen] = []  # a scheduler, then its workers
         self.address = ""
 
     def start(self, *arguments: str) -> None:
@@ -229,10 +201,7 @@ class Dask:
         self.processes.append(process)
 
     def scheduler(self) -> None:
-        """Start anew."""
-        self.end()
         file = self.folder / "scheduler.json"
-        file.unlink(missing_ok=True)
         self.start("scheduler", "--port", "0", "--scheduler-file", str(file), "--idle-timeout", "10 minutes")
         wait_for(file.exists)
         self.address = json.loads(file.read_text())["address"]
@@ -244,8 +213,6 @@ class Dask:
 
     def workers(self, count: int) -> list[subprocess.Popen]:
         """Workers that are connected; those that lack are started."""
-        if not self.address:
-            self.scheduler()
         while len(alive := [process for process in self.processes if process.poll() is None]) < count + 1:
             self.worker()
         wait_for(lambda: (self.folder / "0.log").read_text().count("Register worker") >= len(self.processes) - 1)
@@ -264,28 +231,24 @@ class Dask:
         """The GPU of each round that was begun."""
         return [path.name.split("-")[0] for path in self.folder.glob("gpu 70*-*")]
 
-    def end(self) -> None:
-        for process in [*self.processes, *self.left()]:
-            process.kill()
-            process.wait()
-        self.processes, self.address = [], ""
-
 
 @pytest.fixture(scope="module")
 def processes(tmp_path_factory: pytest.TempPathFactory, notebooks: Path) -> Iterator[Dask]:
     dask = Dask(tmp_path_factory.mktemp("cluster"), notebooks)
-    (dask.folder / "empty").mkdir()
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDNB_DATA", str(dask.folder))
+        patch.setenv("FEDNB_TEST_MARKS", str(dask.folder))
+        patch.setenv("DASK_DISTRIBUTED__DIAGNOSTICS__NVML", "False")
+        dask.scheduler()
         yield dask
-    finally:
-        dask.end()
+    for process in [*dask.processes, *dask.left()]:
+        process.kill()
+        process.wait()
 
 
 @pytest.fixture
 def dask(processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
-    monkeypatch.setenv("FEDNB_DATA", str(processes.folder / "empty"))
-    monkeypatch.setenv("FEDNB_TEST_MARKS", str(processes.folder))
-    monkeypatch.setenv("DASK_DISTRIBUTED__DIAGNOSTICS__NVML", "False")
+    monkeypatch.setenv("FEDNB_TEST_MARKS", str(processes.folder))  # and not what `places` says
     return processes
 
 
@@ -296,7 +259,6 @@ def runs_of(folder: Path, *runs: dict[str, object]) -> str:
 def test_a_worker_with_other_code_or_data_refuses(
     dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dask.scheduler()
     thread = beside(lambda: time.sleep(1) or dask.worker())
     file, here = runs_of(tmp_path, {}), execute.what_is_here("digits")
     for changed, told in [({"code": "other"}, "code"), ({"data": "another"}, "data")]:
@@ -377,7 +339,6 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
     assert process.returncode == 2
     assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost") and err.count("\n") == 1
     wait_for(lambda: not dask.left(), 20)
-    dask.end()
 
 
 def test_without_a_scheduler_or_dask_there_is_one_sentence(

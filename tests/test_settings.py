@@ -7,7 +7,7 @@ import pytest
 from fednb.papers.foundations import METHODS
 
 from fednb import ROOT, models, rules
-from fednb.experiments import build, ledger, settings
+from fednb.experiments import build, settings
 from fednb.experiments.settings import SettingsError, deviations
 
 
@@ -20,16 +20,12 @@ def refused(message, **given):
         resolve(**given)
 
 
-def test_cifar10_has_the_papers_values():
-    expected = {"method": "FedAvg", "dataset": "cifar10", "partition": "dirichlet", "beta": 0.5, "num_clients": 10}
-    expected |= {"participation": 1.0, "num_rounds": 100, "local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9}
-    expected |= {"weight_decay": 1e-5, "model": "simple-cnn", "projection_head": True, "seed": 0}
-    assert {name: value for name, value in resolve(dataset="cifar10").flat().items() if value is not None} == expected
-
-
 def test_what_is_given_wins_and_none_means_the_papers_value():
-    s = resolve(dataset="cifar10", num_rounds=3, lr=None, mu=None)
-    assert (s.num_rounds, s.lr) == (3, 0.01)
+    expected = {"method": "FedAvg", "dataset": "cifar10", "partition": "dirichlet", "beta": 0.5, "num_clients": 10}
+    expected |= {"participation": 1.0, "num_rounds": 3, "local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9}
+    expected |= {"weight_decay": 1e-5, "model": "simple-cnn", "projection_head": True, "seed": 0}
+    own = resolve(dataset="cifar10", num_rounds=3, lr=None, mu=None).flat()
+    assert {name: value for name, value in own.items() if value is not None} == expected
 
 
 @pytest.mark.parametrize(
@@ -38,7 +34,6 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
         # an unknown name, with the closest one
         ({"num_round": 3}, "Unknown parameter 'num_round': .*did you mean 'num_rounds'"),
         ({"method": "FedAgv"}, "Unknown method 'FedAgv': known are FedAvg, SOLO.*did you mean 'FedAvg'"),
-        ({"dataset": "cifar"}, "Unknown dataset 'cifar': .*did you mean 'cifar10'"),
         ({"xyzzy": 3}, r"Unknown parameter 'xyzzy': known are partition, .*\.$"),
         ({"method": "SCAFFOLD", "niidbench": True}, "did you mean 'niid_bench'"),
         ({"hyperparameters": {}}, "Unknown parameter 'hyperparameters'"),
@@ -112,12 +107,7 @@ def test_of_another_split_a_method_keeps_its_hyperparameters_but_not_its_length(
 def test_whole_numbers_become_floats_where_a_float_is_meant():
     given = {"beta": 1, "participation": 1, "lr": 1, "momentum": 0, "weight_decay": 0, "mu": 1}
     values = resolve("FedProx", **given).flat()
-    assert all(type(values[name]) is float for name in given)
-    assert resolve("FedProx", **{n: float(v) for n, v in given.items()}) == resolve("FedProx", **given)
-    assert type(values["num_clients"]) is int
-
-
-def test_participation_may_be_said_as_a_number_of_clients():
+    assert [type(values[name]) for name in [*given, "num_clients"]] == [float] * 6 + [int]
     assert resolve(num_clients=20, sampled=5) == resolve(num_clients=20, participation=0.25)
 
 
@@ -144,7 +134,6 @@ def test_what_says_the_same_as_none_makes_the_same_recipe():
     off = {"keep_last": False, "evaluate_every": 1, "heterogeneous": False, "pretrained": False, "precision": "float32"}
     for name, value in off.items():
         assert resolve(dataset="mnist", **{name: value}) == plain
-        assert ledger.key(resolve(dataset="mnist", **{name: value}).flat()) == ledger.key(plain.flat())
     kept, dropped = (resolve(dataset="digits5", keep_last=value) for value in (None, False))  # where the paper has it
     assert (kept.keep_last, dropped.keep_last) == (True, False)
     assert resolve(dataset="cifar10", partition="n-way-k-shot", pretrained=False).pretrained is False

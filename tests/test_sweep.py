@@ -75,12 +75,10 @@ def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: P
         sweep.read(tmp_path)
 
 
-def test_numbers_as_people_write_them(tmp_path: Path) -> None:
-    for text in ("1e-05", "1E-5", "1.0e-5", ".00001"):
-        lines = f"{{title: t, rows: method, columns: dataset, tier: minutes-cpu, runs: [{{weight_decay: {text}}}]}}"
-        (tmp_path / "s.yaml").write_text(f"notebook: tiny\ntables:\n  one: {lines}\n")
-        assert repr(sweep.read(tmp_path / "s.yaml")["one"].jobs[0].parameters["weight_decay"]) == "1e-05"
-    assert yaml.load("[e5, 1e, 12ab, 1-5, 7, yes]", sweep._Loader) == ["e5", "1e", "12ab", "1-5", 7, True]
+def test_numbers_as_people_write_them() -> None:
+    numbers = yaml.load("[1e-05, 1E-5, 1.0e-5, .00001, 7]", sweep._Loader)
+    assert list(map(repr, numbers)) == ["1e-05"] * 4 + ["7"]
+    assert yaml.load("[e5, 1e, 12ab, 1-5, yes]", sweep._Loader) == ["e5", "1e", "12ab", "1-5", True]
 
 
 BOMB = "x0: &x0 [1, 1]\n" + "".join(f"x{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(1, 60))
@@ -159,19 +157,17 @@ def test_choosing_runs(tmp_path: Path) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu", "cifar10": "minutes-gpu"}
     grid = {"dataset": ["mnist", "digits"], "method": ["FedAvg", "Slow"], "seed": [0, 1]}
     file = write(tmp_path, {"both": TABLE | {"tier": tiers, "grid": grid}, "one": TABLE | {"runs": [{"seed": 5}]}})
-    tables = sweep.read(file)
-    assert (tables["both"].tiers, tables["one"].tiers) == (["minutes-cpu", "hours-gpu"], ["minutes-cpu"])
+    jobs = [job for table in sweep.read(file).values() for job in table.jobs]
     for only, counts in [
         ([], {"both": 8, "one": 1}),
         ([("table", "one")], {"one": 1}),
         ([("tier", "hours-gpu")], {"both": 4}),
         ([("tier", "hours-gpu"), ("tier", "minutes-cpu")], {"both": 8, "one": 1}),
         ([("dataset", "mnist"), ("seed", 1)], {"both": 2}),
-        ([("seed", 5), ("seed", 1)], {"both": 4, "one": 1}),
         ([("tier", "minutes-cpu"), ("pause", 0.0)], {"both": 2}),  # only Slow has it
         ([("table", "one"), ("seed", 1)], {}),
     ]:
-        assert Counter(job.table for job in sweep.choose([*tables["both"].jobs, *tables["one"].jobs], only)) == counts
+        assert Counter(job.table for job in sweep.choose(jobs, only)) == counts
 
 
 def test_what_records_tell(tmp_path: Path) -> None:

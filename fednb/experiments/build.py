@@ -9,7 +9,6 @@ import random
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
@@ -18,10 +17,7 @@ from fednb import data, models, partition, rules, seeds
 from fednb.data import Dataset
 from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
-from fednb.federation import FedAvg, Federation, Train, Training, train_eagerly
-
-Workers = Annotated[int, lambda v: 1 <= v <= 1024, "a whole number from 1 to 1024"]
-
+from fednb.federation import FedAvg, Federation, Training, train_eagerly
 
 _load = functools.lru_cache(maxsize=2)(data.load)
 
@@ -89,7 +85,8 @@ def federation(
 ) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
     s, device = settings, find_device(device)
-    there = {"device": device, "workers": workers or num_workers(device), "train": trainer(device)}
+    there = {"device": device, "workers": workers or num_workers(device)}
+    there["train"] = train_eagerly if device == "cpu" else Batched()  # on a GPU by replays of a recorded step
     dataset = load_dataset(s.dataset)
     _, channels, side, _ = dataset.images.shape
     network = {"channels": channels, "side": side, "precision": s.precision or "float32", "pretrained": bool(s.pretrained)}
@@ -111,11 +108,6 @@ def federation(
         raise SettingsError(str(error)) from error
 
 
-def trainer(device: str) -> Train:
-    """How clients train there: step by step on a CPU, by replays of a recorded step on a GPU."""
-    return train_eagerly if device == "cpu" else Batched()
-
-
 def find_device(asked: str | None = None) -> str:
     """``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one; "cpu", "cuda" or "cuda:1"."""
     count = torch.cuda.device_count()
@@ -127,7 +119,7 @@ def find_device(asked: str | None = None) -> str:
 def num_workers(device: str = "cpu") -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
     text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    return rules.rule(Workers).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
+    return rules.rule(rules.Count).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
 
 
 def device_name(device: str) -> str:

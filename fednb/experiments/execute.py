@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import functools
 import hashlib
-import itertools
 import json
 import logging
 import os
@@ -16,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,10 +32,8 @@ if TYPE_CHECKING:
 
     from fednb.experiments.sweep import Job
 
-TAGS = ("setup", "parameters", "export", "run")
-ATTEMPTS = 2  # at a run that fails
+TAGS = {"setup", "parameters", "export", "run"}
 CONNECT_SECONDS = 10
-_slots, _thread = itertools.count(), threading.local()  # each thread that makes runs has a number
 
 
 def reduced(notebook: str) -> NotebookNode:
@@ -44,7 +41,7 @@ def reduced(notebook: str) -> NotebookNode:
     import nbformat
 
     nb = nbformat.read(papers.path(notebook), as_version=4)
-    nb.cells = [cell for cell in nb.cells if cell.cell_type == "code" and set(TAGS) & set(cell.metadata.get("tags", []))]
+    nb.cells = [cell for cell in nb.cells if cell.cell_type == "code" and TAGS & set(cell.metadata.get("tags", []))]
     for cell in nb.cells:
         cell.outputs, cell.execution_count = [], None
         # of a course's hand-out too: there a tag leaves out what its checks do not need, the run among it
@@ -92,8 +89,8 @@ def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any]
     import papermill  # slow to import
 
     options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
-    quiet = ["--Application.log_level=50"]  # without the kernel's own remarks
-    papermill.execute_notebook(notebook, output, dict(parameters), extra_arguments=quiet, **options)
+    options["extra_arguments"] = ["--Application.log_level=50"]  # without the kernel's own remarks
+    papermill.execute_notebook(notebook, output, dict(parameters), **options)
 
 
 def line_of(error: BaseException) -> str:
@@ -103,10 +100,10 @@ def line_of(error: BaseException) -> str:
 
 
 class Made(NamedTuple):
-    """What became of runs: the records that there are now; in one line why one is missing, if so; and the log."""
+    """What became of runs: in one line why a record is missing, if so; the records that there are now; and the log."""
 
-    records: Sequence[Mapping[str, Any] | None] = ()
     error: str = "it was stopped."
+    records: Sequence[Mapping[str, Any] | None] = ()
     log: str = ""
 
 
@@ -116,12 +113,11 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
     The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
     ended when it says yes.
     """
-    paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
-    if not hasattr(_thread, "slot"):
-        _thread.slot = next(_slots)
-    log, env = log_of(paths[0]), environment(_thread.slot, jobs, cores)
+    paths, (error, _, text) = [ledger.runs_folder() / job.path.name for job in group], Made()
+    slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
+    log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)
     log.parent.mkdir(parents=True, exist_ok=True)
-    for mode in ["wb", *["ab"] * (ATTEMPTS - 1)]:
+    for mode in ("wb", "ab"):  # a run that fails is tried twice
         todo = [job for job, path in zip(group, paths, strict=True) if not ledger.recorded(path)]
         if not todo or stop():
             break
@@ -138,7 +134,7 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
             error = f"the disk of {log.parent} is full."
         elif process.returncode > 0 and text.strip():
             error = text.strip().splitlines()[-1]
-    return Made([ledger.recorded(path) for path in paths], error, text)
+    return Made(error, [ledger.recorded(path) for path in paths], text)
 
 
 def log_of(record: Path) -> Path:
@@ -168,7 +164,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
 Submit = Callable[[Sequence["Job"]], "Future[Made]"]
 
 
-def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, str | None]]:
+def follow(groups: Collection[Sequence[Job]], submit: Submit) -> list[tuple[Job, str | None]]:
     """Make runs and say what went wrong with each, if anything: a line per run, and in a terminal a bar."""
     pending, made, begin, total = {submit(group): group for group in groups}, [], time.monotonic(), sum(map(len, groups))
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
@@ -177,8 +173,14 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
             done = wait(pending, timeout=1, return_when=FIRST_COMPLETED).done
             while done:
                 group = pending.pop(future := done.pop())
-                error = _collect(group, future)
+                wrong = future.exception()  # a CancelledError is raised if the scheduler is gone
+                error, records, log = Made(line_of(wrong)) if wrong else future.result()
                 del future  # whoever still holds a dask future wants its run made again if that worker dies
+                for job, record in zip(group, records, strict=False):  # made in another folder perhaps; none by who refuses
+                    if record and not ledger.recorded(job.path):
+                        ledger.write(job.path, record)
+                if log:
+                    ledger.write_atomically(log_of(group[0].path), log)
                 for job in group:
                     record = ledger.recorded(job.path)
                     made.append((job, None if record else error))
@@ -188,22 +190,6 @@ def follow(groups: Sequence[Sequence[Job]], submit: Submit) -> list[tuple[Job, s
                 bar.update(len(group))
             bar.refresh()
     return made
-
-
-def _collect(group: Sequence[Job], future: Future[Made]) -> str:
-    """What went wrong, if anything; what was made in another folder is written here."""
-    try:
-        made = future.result()
-    except CancelledError:  # the scheduler is gone
-        raise
-    except Exception as error:
-        return line_of(error)
-    for job, record in zip(group, made.records, strict=False):  # none if a worker refuses
-        if record and not ledger.recorded(job.path):
-            ledger.write(job.path, record)
-    if made.log:
-        ledger.write_atomically(log_of(group[0].path), made.log)
-    return made.error
 
 
 @contextmanager
@@ -228,9 +214,7 @@ def cluster(address: str) -> Iterator[Submit]:
         from distributed.core import CommClosedError, connect
     except ImportError as error:
         raise ConnectionError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
-    for name in logging.root.manager.loggerDict:  # a lost connection is told in a sentence
-        if name.startswith(("distributed", "asyncio", "tornado")):
-            logging.getLogger(name).setLevel(logging.CRITICAL)
+    logging.disable()  # a lost connection is told in a sentence
 
     async def ask() -> None:
         (await asyncio.wait_for(connect(address, timeout=CONNECT_SECONDS), CONNECT_SECONDS)).abort()
@@ -272,7 +256,7 @@ def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
     worker, here = get_worker(), what_is_here(group[0].settings.dataset)
     key, where = worker.get_current_task(), f"the worker {worker.address} on {socket.gethostname()}"
     if differ := " and ".join(name for name in asked if here[name] != asked[name]):
-        return Made(error=f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
+        return Made(f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
 
     def stop() -> bool:
         # Nobody waits for the run any more (Ctrl-C, the sweep killed), or this worker is closing (so it does when the

@@ -1,6 +1,6 @@
 """The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``.
 
-The data's fingerprint and the results version are fields of a record: they say whether it still counts (`state`).
+The data's fingerprint and the results version are fields of a record: they say whether it still counts.
 """
 
 from __future__ import annotations
@@ -48,24 +48,16 @@ def key(recipe: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def path(settings: Settings, folder: Path | None = None) -> Path:
+def path(settings: Settings) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
     recipe = settings.flat()
     dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[-40:]  # a folder's name may hold anything
-    name = f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
-    return (folder or runs_folder()) / name
+    return runs_folder() / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
 
 
-def state(record: Mapping[str, Any], fingerprint: str | None = None) -> str:
-    """Whether a record counts: its status, or ``stale`` if an older results version made it.
-
-    ``other data`` if the fingerprint of the data here is known and not its own.
-    """
-    if record["results_version"] < RESULTS_VERSION:
-        return "stale"
-    if fingerprint is not None and record["dataset"].get("fingerprint") != fingerprint:
-        return "other data"
-    return record["status"]
+def state(record: Mapping[str, Any]) -> str:
+    """Whether a record counts: its status, or ``stale`` if an older results version made it."""
+    return "stale" if record["results_version"] < RESULTS_VERSION else record["status"]
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -86,6 +78,11 @@ def recorded(path: Path) -> dict[str, Any] | None:
     return record if record and state(record) in RESULTS else None
 
 
+@functools.cache
+def _schema(name: str) -> Callable[[Any], Any]:
+    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
+
+
 def check_form(content: Any, schema: str) -> None:
     """Compare with ``SCHEMA.schema.yaml``; a ``ValueError`` says what is wrong."""
     try:
@@ -94,11 +91,6 @@ def check_form(content: Any, schema: str) -> None:
         allowed = error.definition["properties"] if error.rule == "additionalProperties" else ()
         told = error.message[:300].replace("data", "it", 1) + f"; known are {', '.join(allowed)}" * bool(allowed)
         raise ValueError(told) from error
-
-
-@functools.cache
-def _schema(name: str) -> Callable[[Any], Any]:
-    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
 
 
 def write_atomically(path: Path, content: str) -> None:
@@ -135,17 +127,14 @@ def load(folder: Path | None = None) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-@functools.lru_cache(maxsize=1)
+@functools.cache
 def commit() -> str | None:
     """The commit of the code, with ``+changes`` if code differs from it; None outside a git checkout."""
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
-
     if not CHECKOUT:  # it may lie in a checkout of something else
         return None
+    orders = ["git rev-parse --short=10 HEAD", "git status --porcelain -- fednb notebooks"]
     try:
-        changed = git("status", "--porcelain", "--", "fednb", "notebooks")
-        return git("rev-parse", "--short=10", "HEAD") + ("+changes" if changed else "")
+        found, changed = (subprocess.check_output(o.split(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True) for o in orders)
     except (OSError, subprocess.CalledProcessError):
         return None
+    return found.strip() + ("+changes" if changed else "")

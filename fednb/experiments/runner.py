@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 from filelock import FileLock
+from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
 from fednb import models, partition, rules
@@ -33,14 +34,11 @@ from fednb.experiments.ledger import RunError
 from fednb.experiments.settings import Settings, SettingsError, deviations
 from fednb.federation import FedAvg, Federation, Train
 
-Progress = rules.one_of(("bar", "log", "off"))  # of rounds: a bar, a line each, nothing
-
 
 def run(
     settings: Settings,
     methods: Mapping[str, type[FedAvg]],
     *,
-    device: str | None = None,
     workers: int | None = None,
     again: bool = False,
     checkpoint_seconds: float = 20.0,
@@ -53,37 +51,29 @@ def run(
     Of two processes that ask for the same run, the second waits for the first. In the record ``status`` is ``finished``, or
     ``diverged`` if a loss or weight became NaN or Inf. A `RunError` tells of results that cannot be written.
     """
-    device = build.find_device(device)  # what is wrong is told before images are read
-    workers = workers or build.num_workers(device)
-    progress = rules.rule(Progress).fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
     beside = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]  # a sweep makes them together
     if train is None and settings.seed in beside:
-        given = {"device": device, "workers": workers, "again": again, "checkpoint_seconds": checkpoint_seconds}
+        given = {"workers": workers, "again": again, "checkpoint_seconds": checkpoint_seconds}
         return run_seeds(settings, methods, beside, **given)[beside.index(settings.seed)]
     ledger.commit()  # now: the code on disk may change while the run goes on
-    dataset = build.load_dataset(settings.dataset)
-    path = ledger.path(settings)
+    dataset, path = build.load_dataset(settings.dataset), ledger.path(settings)
     checkpoint = path.parent.parent / "checkpoints" / f"{path.stem}.pt"
     with _told(path.parent):  # now, and not after the training
         for folder in (path.parent, checkpoint.parent):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
     with FileLock(checkpoint.with_suffix(".lock")):  # it goes away with the process, however that ends
-        if path.exists() and not again:
-            record = ledger.read(path)
-            state = ledger.state(record, dataset.fingerprint)
-            if state in ledger.RESULTS:
-                return record
-            if state == "other data":
+        if not again and (record := ledger.recorded(path)):
+            if record["dataset"].get("fingerprint") != dataset.fingerprint:
                 way_out = "set FEDNB_RUNS to another folder to keep both, or run with again=True to replace it"
                 raise RunError(f"{path.name} is recorded on other data than are here: {way_out}.")
+            return record
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was
         try:
-            fed = build.federation(settings, methods, device=device, workers=workers)
+            fed = build.federation(settings, methods, workers=workers)
             fed.train = train or fed.train
-            status = _train(fed, settings, checkpoint, checkpoint_seconds, progress)
-            record = _head(settings, dataset) | _results(fed, status)
+            record = _head(settings, dataset) | _results(fed, _train(fed, settings, checkpoint, checkpoint_seconds))
         except (SettingsError, RunError):
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
@@ -124,8 +114,10 @@ def _told(folder: Path) -> Iterator[None]:
         raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
 
 
-def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float, progress: str) -> str:
+def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float) -> str:
     """Run the rounds that are left; the status in which the run ends."""
+    shown_as = rules.rule(rules.one_of(("bar", "log", "off")))  # of rounds a bar, a line each, nothing
+    progress = shown_as.fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
     _restore(fed, checkpoint)
     if fed.device != "cpu":
         torch.cuda.reset_peak_memory_stats(fed.device)
@@ -226,8 +218,4 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, list):
-        return [_plain(one) for one in value]
-    return value if not isinstance(value, float) else float(f"{value:.7g}") if math.isfinite(value) else None
+    return tree_map_only(float, lambda number: float(f"{number:.7g}") if math.isfinite(number) else None, value)

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import yaml
 
 from fednb import data, rules
-from fednb.data import catalog
 from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, one_of, short
 
 if TYPE_CHECKING:
@@ -112,15 +111,9 @@ def table() -> str:
     return "\n".join(lines) + "\n"
 
 
-def usual_split(dataset: str) -> str:
-    """Label shift, or between domains where a data set has several."""
-    return "domain" if data.domain_names(dataset) else "dirichlet"
-
-
-def defaults(method: str, dataset: str, partition: str | None = None) -> dict[str, Any]:
-    """The paper's settings of a method on a data set, under a kind of split, None for the usual one; if it has such."""
-    split, domains = partition or usual_split(dataset), data.domain_names(dataset)
-    known = SPLITS[split].get(dataset)
+def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
+    """The paper's settings of a method on a data set under a kind of split; a `SettingsError` if it has none."""
+    domains, known = data.domain_names(dataset), SPLITS[split].get(dataset)
     if dataset not in data.NAMES and (domains or split != "domain"):  # one's own images
         side = data.facts_of(dataset).shape[1]
         known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
@@ -140,13 +133,7 @@ def defaults(method: str, dataset: str, partition: str | None = None) -> dict[st
 
 
 def resolve(
-    methods: Mapping[str, type[FedAvg]],
-    *,
-    method: str,
-    dataset: str,
-    seed: int = 0,
-    sampled: int | None = None,
-    **given: Any,
+    methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, sampled: int | None = None, **given: Any
 ) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
@@ -154,54 +141,41 @@ def resolve(
     settings, and hyperparameters of any of the methods. One that this run would not read must be None: else it is a
     `SettingsError`, as are an unknown name and a bad value.
     """
-    _known("method", method, methods)
-    if not str(dataset).startswith(catalog.OWN_FOLDER):
-        _known("dataset", dataset, catalog.FACTS)
+    look_up("Unknown method", method, methods)
+    usual_split = "domain" if data.domain_names(dataset) else "dirichlet"
     given = {name: value for name, value in given.items() if value is not None}
-    own = _hyperparameters(methods[method])
+    hyperparameters = {name: [field.name for field in dataclasses.fields(cls)] for name, cls in methods.items()}
+    own = hyperparameters[method]
     for name in (name for name in given if name not in FIELDS and name not in own):
-        if owners := [other for other, cls in methods.items() if name in _hyperparameters(cls)]:
+        if owners := [other for other, names in hyperparameters.items() if name in names]:
             told = f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; leave it at None."
             raise SettingsError(told)
-        _known("parameter", name, [*FIELDS, "method", "dataset", "sampled", *own])
-    split = _RULES["partition"].fit("partition", given.get("partition", usual_split(dataset)))
+        look_up("Unknown parameter", name, [*FIELDS, "method", "dataset", "sampled", *own])
+    split = _RULES["partition"].fit("partition", given.get("partition", usual_split))
     usual = defaults(method, dataset, split)
-    values = usual | given | {"seed": seed}
+    values = {"seed": 0} | usual | given
     if sampled is not None:
         if "participation" in given:
             raise SettingsError("sampled says participation as a number of clients: give one of the two.")
         most = values["num_clients"]
         one_of_them = Annotated[int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"]
         values["participation"] = rules.rule(one_of_them).fit("sampled", sampled) / most
-    for name in FIELDS:
-        values[name] = _settle(name, values[name], split, name in given, usual.get(name))
+    for name, told in FIELDS.items():
+        if told["of"] and split not in told["of"]:
+            if name in given:
+                owners = " or ".join(map(repr, told["of"]))
+                raise SettingsError(f"{name} belongs to partition {owners}; with {split!r} leave it at None.")
+            values[name] = None
+        elif values[name] is not None or not told["none"]:
+            values[name] = _RULES[name].fit(name, values[name])
+            if told["same"] is not None and values[name] == told["same"] and usual.get(name) is None:
+                values[name] = None
     _check_together(dataset, values, given)
     try:
-        fitting, hyperparameters = rules.of(methods[method]), {n: values.get(n, default) for n, default in own.items()}
-        hyperparameters |= {name: fitting[name].fit(name, hyperparameters[name]) for name in own if name in fitting}
-        methods[method](**hyperparameters)  # a method checks its own
+        made = methods[method](**{name: values[name] for name in own if name in values})  # it checks and fits its own
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{method}: {error}") from error
-    settings = {name: values[name] for name in FIELDS}
-    return Settings(method=method, hyperparameters=hyperparameters, dataset=dataset, **settings)
-
-
-def _hyperparameters(method: type[FedAvg]) -> dict[str, Any]:
-    return {f.name: f.default for f in dataclasses.fields(method)}
-
-
-def _settle(name: str, value: Any, split: str, given: bool, usual: Any) -> Any:
-    """The value as a run has it: None where the setting does not apply, or where it says the same as None."""
-    told = FIELDS[name]
-    if told["of"] and split not in told["of"]:
-        if given:
-            owners = " or ".join(map(repr, told["of"]))
-            raise SettingsError(f"{name} belongs to partition {owners}; with {split!r} leave it at None.")
-        return None
-    if value is None and told["none"]:
-        return None
-    value = _RULES[name].fit(name, value)
-    return None if told["same"] is not None and value == told["same"] and usual is None else value
+    return Settings(method, {name: getattr(made, name) for name in own}, dataset, **{name: values[name] for name in FIELDS})
 
 
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -247,6 +221,7 @@ def known(name: Any, names: Iterable[str]) -> str:
     return f"known are {', '.join(names)}" + (f"; did you mean {close[0]!r}?" if close else ".")
 
 
-def _known(what: str, name: Any, names: Iterable[str]) -> None:
+def look_up(told: str, name: Any, names: Iterable[Any]) -> None:
+    """A `SettingsError` that begins with ``told`` unless the name is one of them."""
     if name not in names:
-        raise SettingsError(f"Unknown {what} {short(name)}: {known(name, names)}")
+        raise SettingsError(f"{told} {short(name)}: {known(name, map(str, names))}")

@@ -19,7 +19,7 @@ from typing import Any
 import yaml
 from tqdm import tqdm
 
-from fednb import data, experiments, papers
+from fednb import data, papers
 from fednb.experiments import execute, ledger, settings
 from fednb.experiments.settings import Settings
 from fednb.papers import NotebookError
@@ -48,11 +48,9 @@ class Job:
 
     @functools.cached_property
     def told(self) -> tuple[str | None, float, str]:
-        """Status (None if there is no record), seconds and device by the record that there is when it is first asked for."""
-        if not self.path.exists():
-            return None, 0.0, ""
-        record = ledger.read(self.path)
-        return ledger.state(record), record.get("wall_seconds", 0.0), record.get("device", "")
+        """Status, seconds and device by the record that there is when it is first asked for; no status if there is none."""
+        record = ledger.read(self.path) if self.path.exists() else {}
+        return ledger.state(record) if record else None, record.get("wall_seconds", 0.0), record.get("device", "")
 
     @property
     def status(self) -> str | None:
@@ -133,10 +131,6 @@ def _check(good: Any, message: str) -> None:
         raise SweepError(message)
 
 
-def _check_name(name: Any, known: Iterable[str], owner: str, what: str = "parameter") -> None:
-    _check(name in known, f"{owner} no {what} {short(name)}: {settings.known(name, known)}")
-
-
 def read(path: Path | str) -> dict[str, Table]:
     """The tables of a sweep file, or of all in a folder; a `SweepError` names the file and the table that is wrong."""
     path, tables = Path(path), {}
@@ -162,19 +156,19 @@ def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) ->
     jobs = _jobs(name, notebook, entry)
     rows, columns = (_axis(entry[what], jobs, "baseline" in entry) for what in ("rows", "columns"))
     known = dict.fromkeys(itertools.chain(*(job.settings.flat() for job in jobs)))
-    for axis in (rows,) if columns.measures else (rows, columns):
-        for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
-            _check_name(parameter, known, "its runs have")
-        names = dict.fromkeys(map(axis.name, jobs))
-        for label in (*axis.labels.values(), *axis.named):
-            _check_name(label, names, "its runs make", "row or column")
     if "best_of" in entry:
-        _check_name(entry["best_of"], known, "its runs have")
+        settings.look_up("its runs have no parameter", entry["best_of"], known)
+    for axis in (rows,) if columns.measures else (rows, columns):
+        names = dict.fromkeys(map(axis.name, jobs))
+        for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
+            settings.look_up("its runs have no parameter", parameter, known)
+        for label in (*axis.labels.values(), *axis.named):
+            settings.look_up("its runs make no row or column", label, names)
     if "baseline" in entry:
-        _check_name(entry["baseline"], dict.fromkeys(map(rows.name, jobs)), "its runs make", "row")
-    told = {key: entry.get(key) for key in ("printed", "baseline", "best_of", "target")}
-    told |= {"title": entry["title"], "measure": entry.get("measure", "accuracy")}
-    return Table(name=name, notebook=notebook.name, rows=rows, columns=columns, jobs=jobs, file=file, **told)
+        settings.look_up("its runs make no row", entry["baseline"], dict.fromkeys(map(rows.name, jobs)))
+    told = {key: entry.get(key) for key in ("title", "printed", "baseline", "best_of", "target")}
+    told |= {"measure": entry.get("measure", "accuracy"), "rows": rows, "columns": columns}
+    return Table(name=name, notebook=notebook.name, jobs=jobs, file=file, **told)
 
 
 def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
@@ -235,15 +229,14 @@ def job(notebook: str, parameters: Mapping[str, Any]) -> Job:
 def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     """The runs that have these settings; ``table`` and ``tier`` may be said like one.
 
-    Of several values for one name any will do. A name or a value that no run has is a `SweepError`.
+    Of several values for one name any will do. A name or a value that no run has is a `SettingsError`.
     """
     flat = [(job, job.settings.flat() | {"table": job.table, "tier": job.tier}) for job in jobs]
     wanted: dict[str, list[Any]] = {}
     for name, value in only:
         value = data.recorded_name(value) if name == "dataset" else value
-        _check_name(name, dict.fromkeys(itertools.chain(*(own for _, own in flat))), "the runs have")
-        found = dict.fromkeys(own[name] for _, own in flat if name in own)
-        _check(value in found, f"No run has {name} {short(value)}: {settings.known(value, map(str, found))}")
+        settings.look_up("the runs have no parameter", name, dict.fromkeys(itertools.chain(*(own for _, own in flat))))
+        settings.look_up(f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own))
         wanted.setdefault(name, []).append(value)
     return [job for job, own in flat if all(name in own and own[name] in values for name, values in wanted.items())]
 
@@ -272,17 +265,19 @@ def took(jobs: Iterable[Job]) -> str:
     return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
 
 
-def prepare(todo: Sequence[Job], *, here: bool = True) -> None:
-    """Check what runs need besides good settings, so that none starts in vain."""
+def prepare(todo: Sequence[Job]) -> str:
+    """Check what runs need besides good settings, so that none starts in vain; returns the device that there is for them."""
+    from fednb.experiments import build  # slow to import: PyTorch
+
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
         _check(cells, f"The notebook {notebook} has no code cell tagged 'run'.")
-    if here:
-        experiments.build.num_workers(experiments.build.find_device())
+    device = build.find_device()
+    build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
-        experiments.build.load_dataset(dataset)
-    for job in todo[:1]:
-        execute.log_of(job.path).parent.mkdir(parents=True, exist_ok=True)
+        build.load_dataset(dataset)
+    execute.log_of(todo[0].path).parent.mkdir(parents=True, exist_ok=True)
+    return device
 
 
 def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> list[tuple[Job, str | None]]:
@@ -292,10 +287,9 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
     run that fails is tried once more, and the others go on. With the address of a dask ``scheduler`` its workers make the
     runs, one per thread.
     """
-    prepare(todo, here=scheduler is None)
-    together, groups = scheduler is None and experiments.build.find_device() != "cpu", {}
+    together, groups = prepare(todo) != "cpu" and scheduler is None, {}
     for job in todo:
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path
         groups.setdefault((job.notebook, alike), []).append(job)
     with execute.cluster(scheduler) if scheduler else execute.threads(jobs) as submit:
-        return execute.follow(list(groups.values()), submit)
+        return execute.follow(groups.values(), submit)

@@ -104,13 +104,14 @@ def draw(claims: Sequence[tuple[str, Claim]], ax: Axes | None = None) -> Axes:
     ax = ax or plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     hollow, pale = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}, {"ms": 4, "alpha": 0.45}
-    ends = [0.0]
+    ends, behind = [0.0], False
     for y, (paper, claim) in enumerate(claims):
         best, *others = claim.told
         shown = [best, *(one for one in others if claim.on_its_data(one))]
         for i, lead in enumerate(one.lead for one in shown if one.lead.mean is not None):
             width, look = [[lead.half]] * 2 if lead.seeds > 1 else None, pale if i else {"ms": 8}
             ax.errorbar(lead.mean, y + 0.22 * i, xerr=width, fmt="o", color=plots.colour(paper), capsize=3, **look)
+            behind |= i > 0
             ends += [lead.mean] if i or not width else [lead.mean - lead.half, lead.mean + lead.half]
         if claim.printed is not None:
             ax.plot(claim.printed, y, "o", zorder=3, **hollow)
@@ -126,7 +127,8 @@ def draw(claims: Sequence[tuple[str, Claim]], ax: Axes | None = None) -> Axes:
     ax.grid(axis="x", alpha=0.3)
     ax.plot([], [], "o", label="printed", **hollow)
     ax.errorbar([], [], xerr=[], fmt="o", color="0.4", ms=8, capsize=3, label="measured, 95 % interval over seeds")
-    ax.plot([], [], "o", color="0.4", label="shorter runs", **pale)
+    if behind:
+        ax.plot([], [], "o", color="0.4", label="shorter runs", **pale)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small", handletextpad=0.4)
     return ax
 

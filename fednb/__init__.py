@@ -7,3 +7,8 @@ __version__ = "0.1.0"
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = (PACKAGE.parent / "notebooks" / "00_foundations.ipynb").exists()  # or a wheel, which has a copy of what is below
 ROOT = PACKAGE.parent if CHECKOUT else PACKAGE / "project"  # notebooks, sweeps, the papers' printed numbers
+
+
+def home() -> Path:
+    """Where data and results land: the checkout, or the folder where one works if the package was installed by itself."""
+    return ROOT if CHECKOUT else Path.cwd()

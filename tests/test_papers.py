@@ -11,7 +11,9 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
+import fednb
 from fednb import ROOT, papers
+from fednb.data import catalog
 from fednb.experiments import execute, ledger
 from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
@@ -105,9 +107,11 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     assert ledger.runs_folder() == tmp_path / "results" / "runs"
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    monkeypatch.setattr(ledger, "CHECKOUT", False)  # a wheel
+    monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
     assert execute.environment()["FEDNB_RUNS"] == str(ledger.runs_folder()) == str(tmp_path / "results" / "runs")
+    monkeypatch.delenv("FEDNB_DATA", raising=False)
+    assert execute.environment()["FEDNB_DATA"] == str(catalog.data_folder()) == str(tmp_path / "data")
 
 
 def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path, monkeypatch):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import fastjsonschema
 import yaml
 
-from fednb import CHECKOUT, ROOT
+from fednb import CHECKOUT, ROOT, home
 from fednb.experiments.settings import Settings
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def runs_folder() -> Path:
 
     A record does not say whose code made it: so with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
     """
-    own = os.environ.get("FEDNB_NOTEBOOKS") or (ROOT if CHECKOUT else Path.cwd())
+    own = os.environ.get("FEDNB_NOTEBOOKS") or home()
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
 
 

@@ -59,7 +59,8 @@ def _counted_on(run: Record) -> float | None:
 def _rounds(run: Record, target: float | Record) -> float:
     """When the target is reached: so many percent, or what the baseline has after its last round."""
     percent = target["metrics"]["accuracy"][-1] if isinstance(target, Mapping) else target
-    return evaluation.rounds_to(run["metrics"]["accuracy"], percent) or math.inf
+    reached = np.flatnonzero(np.asarray(run["metrics"]["accuracy"], float) >= percent)  # a round without evaluation is NaN
+    return int(reached[0]) + 1 if len(reached) else math.inf
 
 
 def _megabytes(run: Record, rounds: float) -> float:

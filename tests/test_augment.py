@@ -43,6 +43,7 @@ def test_crop_and_flip_equal_torchvision_exactly(images, rng, augmentation):
     index, draws = torch.from_numpy(rng.permutation(50)), augment.draw(50, augmentation, rng)
     result = batched(images, index, draws, augmentation)
     assert torch.equal(result, one_by_one(images, index, draws, augmentation)) and not torch.equal(result, images[index])
+    assert torch.equal(batched(images, index, None, augmentation), images[index])
 
 
 def test_rotation_equals_torchvision_up_to_ties_of_the_nearest_pixel(images, rng):
@@ -59,12 +60,6 @@ def test_normalisation_equals_torchvision(images):
     x = augment.normalise(images.permute(0, 2, 3, 1), *augment.constants(mean, std))
     assert x.dtype == torch.float32
     torch.testing.assert_close(x, TF.normalize(images.float() / 255, mean, std), rtol=1e-5, atol=1e-6)
-
-
-def test_no_draws_leave_the_images_alone(images):
-    index = torch.tensor([3, 0, 3])
-    for augmentation in (CIFAR10, CIFAR100, Augmentation()):
-        assert torch.equal(batched(images, index, None, augmentation), images[index])
 
 
 def test_crops_flips_and_angles_are_drawn_equally_often_and_nothing_is_drawn_for_nothing(rng):

@@ -313,11 +313,8 @@ def shown(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere"))
     monkeypatch.setattr(tables, "ROOT", tmp_path / "repository")
     monkeypatch.setattr(sweep, "read", lambda path: {"moon-1": table(*jobs)})
-    for cached in (tables.committed, tables._tables):
-        cached.cache_clear()
-    yield
-    for cached in (tables.committed, tables._tables):
-        cached.cache_clear()
+    for name in ("committed", "_tables"):  # without what other tests have read
+        monkeypatch.setattr(tables, name, getattr(tables, name).__wrapped__)
 
 
 def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monkeypatch):

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from subprocess import Popen
 from types import SimpleNamespace
 
 import psutil
@@ -150,10 +151,11 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     assert got == [runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs]
 
 
-def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path) -> None:
-    group = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs
+def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    group, started = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs, []
+    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: started.append(args) or Popen(*args, **options))
     made = execute.make(group)
-    assert [record["settings"]["seed"] for record in made.records] == [3, 4]
+    assert [record["settings"]["seed"] for record in made.records] == [3, 4] and len(started) == 1
     assert len(logs()) == 1 and rounds(logs()[0]) == ["1/1", "1/1"]
 
 

@@ -56,7 +56,7 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
         with mock.patch.dict(os.environ):  # a command sets some for its own process
             assert main([*words, *["num_rounds=1", "local_epochs=1"][: 2 * (words[0] != "new")]]) == 0
     shown = capsys.readouterr().out
-    assert "MyMethod" in shown and "lead over FedAvg" in shown and "folder:photos#" in shown
+    assert "MyMethod" in shown and "gap to FedAvg" in shown and "folder:photos#" in shown
 
 
 def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):

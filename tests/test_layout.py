@@ -15,6 +15,7 @@ ALLOWED = {
 }
 # `papers.settings` is what notebooks call; it passes on to where settings are declared, when it is called.
 EXCEPTIONS = {("papers/__init__.py", "experiments")}
+PLACES = {"PACKAGE", "CHECKOUT", "ROOT", "home"}  # which the package itself tells
 TOOLS = {"__main__.py"}  # on top of everything
 
 
@@ -22,7 +23,7 @@ def imports(path):
     """The names below the package that a file imports, wherever in it: ``data.readers``."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "fednb":
-            yield from (alias.name for alias in node.names if alias.name != "ROOT")
+            yield from (alias.name for alias in node.names if alias.name not in PLACES)
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fednb."):
             yield node.module.removeprefix("fednb.")
         elif isinstance(node, ast.Import):

@@ -113,7 +113,7 @@ def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop:
     The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
     ended when it says yes.
     """
-    paths, (error, _, text) = [ledger.runs_folder() / job.path.name for job in group], Made()
+    paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
     slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
     log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)
     log.parent.mkdir(parents=True, exist_ok=True)

@@ -220,7 +220,7 @@ def _course(args: argparse.Namespace) -> int | None:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status: 0, 1 if a run failed, 2 for a wrong request, 130 after Ctrl-C."""
     parser = _parser()
-    args, more = parser.parse_known_args(arguments or sys.argv[1:] or ["--help"])
+    args, more = parser.parse_known_args((sys.argv[1:] if arguments is None else arguments) or ["--help"])
     if more and not (args.command is _compare and all("=" in word for word in more)):
         parser.error(f"unrecognized arguments: {' '.join(more)}")
     if more:  # argparse takes no positional words after an option

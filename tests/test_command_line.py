@@ -126,11 +126,17 @@ def test_results_that_cannot_be_written_are_one_sentence(tmp_path: Path, capsys:
     assert re.fullmatch(r"fednb: .*logs: File exists\.\n", capsys.readouterr().err)
 
 
-@pytest.mark.parametrize("arguments", [[], ["sweep"], ["sweep", "x", "--jobs", "0"], ["run", "x", "lr"], ["fly"]])
+@pytest.mark.parametrize("arguments", [["sweep"], ["sweep", "x", "--jobs", "0"], ["run", "x", "lr"], ["fly"]])
 def test_wrong_usage_ends_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert "usage: python -m fednb" in capsys.readouterr().err
+
+
+def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        main([])
+    assert "methods against the first one" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

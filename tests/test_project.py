@@ -70,6 +70,9 @@ class TestNotebook:
         lines = [line for cell in cells[:exercises] if cell.cell_type == "code" for line in cell.source.splitlines()]
         assert len(cells) <= 45 and words <= 3000 and sum(map(bool, map(str.strip, lines))) <= 350
         assert any("$$" in cell.source for cell in cells[:10])
+        title, first = cells[:2]  # the first screen: the claim, the picture, and the result at a glance
+        pictures = [output for output in first.outputs if "image/png" in output.get("data", {})]
+        assert "**Claim.** " in title.source and len(first.source.splitlines()) <= 14 and len(pictures) == 2
         assert len({cell.id for cell in cells}) == len(cells) and path.stat().st_size < 1_000_000
 
     def test_sections_come_in_order(self, cells):

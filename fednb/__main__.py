@@ -1,7 +1,5 @@
 """The command line: ``python -m fednb notebooks | sweep | run | list | report | settings | data | course``."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os

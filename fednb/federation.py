@@ -1,7 +1,5 @@
 """The federation that runs a method: sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -24,6 +22,8 @@ from fednb.models import Net
 from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
 KEPT = "rounds_done", "server", "history", "traffic"  # in a checkpoint, beside the clients' memories
+Work = Callable[[Client, Message, int], Message]
+Train = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
 
 
 @dataclass
@@ -236,10 +236,6 @@ class Federation:
         vars(self).update(kept)
         for client, memory in memories:
             client.memory = memory
-
-
-Work = Callable[[Client, Message, int], Message]
-Train = Callable[[Federation, Sequence[Client], Sequence[Message], int], list[Message]]
 
 
 def train_eagerly(federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:

@@ -1,7 +1,5 @@
 """Who owns which training image: labels and a generator in, one index array per client out."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Pictures that several notebooks draw: who owns which images, and who sends what."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import matplotlib.pyplot as plt

@@ -1,7 +1,5 @@
 """Rules of hyperparameters and settings, declared by types: a test, and its words. Known without PyTorch, slow to import."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Iterable

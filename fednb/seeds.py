@@ -1,7 +1,5 @@
 """Random draws that depend on four keys and on nothing else."""
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 Where Linux has namespaces, each has processes, a network and a file system of its own; elsewhere only the limits hold.
 """
 
-from __future__ import annotations
-
 import ctypes
 import functools
 import json

@@ -1,7 +1,5 @@
 """Grading by nbgrader: whatever is handed in is executed in the fence, gets points and a reason, and changes no other's."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import json

@@ -4,8 +4,6 @@ The random numbers come from NumPy generators on the host, one small array per c
 handful of tensor operations, which is cheap on a CPU and can be captured in a CUDA graph.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What is published about each data set (``catalog.yaml``), and where sets are looked for."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import os

@@ -1,7 +1,5 @@
 """Loading: find a set, decode it once, and say what is not as published; sets of one's own; downloads."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os
@@ -137,7 +135,7 @@ def download(name: str, root: Path | str | None = None) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def public_images(name: str, number: int, channels: int, side: int) -> torch.Tensor:
+def public_images(name: str, number: int, channels: int, side: int) -> "torch.Tensor":
     """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
 
     "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.

@@ -5,8 +5,6 @@ orientation, background and stroke colors, and the amount of blur" (Y. Ganin and
 not published. Outlines are filled in double precision: a font engine's pixels differ from version to version.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 

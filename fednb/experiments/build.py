@@ -1,7 +1,5 @@
 """From settings to a federation that is ready for its first round: data, split, networks, device, trainer."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform

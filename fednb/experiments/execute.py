@@ -1,7 +1,5 @@
 """Making runs: papermill on the cells that a run needs, in processes of their own, here or on a dask cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import hashlib
@@ -36,7 +34,7 @@ TAGS = {"setup", "parameters", "export", "run"}
 CONNECT_SECONDS = 10
 
 
-def reduced(notebook: str) -> NotebookNode:
+def reduced(notebook: str) -> "NotebookNode":
     """What a run executes of a notebook: its code cells tagged setup, parameters, export or run, without outputs."""
     import nbformat
 
@@ -107,7 +105,11 @@ class Made(NamedTuple):
     log: str = ""
 
 
-def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
+Group = Sequence["Job"]
+Submit = Callable[[Group], Future[Made]]
+
+
+def make(group: Group, *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
     """Make runs that differ in nothing but the seed, together in one process, as far as they are not recorded here.
 
     The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
@@ -161,10 +163,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     return env
 
 
-Submit = Callable[[Sequence["Job"]], "Future[Made]"]
-
-
-def follow(groups: Collection[Sequence[Job]], submit: Submit) -> list[tuple[Job, str | None]]:
+def follow(groups: Collection[Group], submit: Submit) -> list[tuple["Job", str | None]]:
     """Make runs and say what went wrong with each, if anything: a line per run, and in a terminal a bar."""
     pending, made, begin, total = {submit(group): group for group in groups}, [], time.monotonic(), sum(map(len, groups))
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
@@ -248,7 +247,7 @@ def what_is_here(dataset: str) -> dict[str, str]:
     return {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": data.load(dataset).fingerprint}
 
 
-def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
+def make_there(group: Group, asked: Mapping[str, str]) -> Made:
     """`make` on this worker, if code and data are the sweep's own."""
     from dask.system import CPU_COUNT
     from distributed import Reschedule, get_worker

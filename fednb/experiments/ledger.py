@@ -3,8 +3,6 @@
 The data's fingerprint and the results version are fields of a record: they say whether it still counts.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import json
@@ -115,7 +113,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def load(folder: Path | None = None) -> pd.DataFrame:
+def load(folder: Path | None = None) -> "pd.DataFrame":
     """The ledger: one row per record, with its settings, what it ends with, its `state`, its path, and itself."""
     import pandas as pd  # only here: its import takes half a second
 

@@ -1,7 +1,5 @@
 """A notebook with a method to change, and a sweep file of it: what one begins with."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

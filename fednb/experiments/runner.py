@@ -1,7 +1,5 @@
 """One run: made once, recorded by renaming a finished file, resumed from its last checkpoint if it was killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib

@@ -2,8 +2,6 @@
 
 # ruff: noqa: RUF009 (`_says` makes fields)
 
-from __future__ import annotations
-
 import dataclasses
 import difflib
 import sys
@@ -133,7 +131,7 @@ def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
 
 
 def resolve(
-    methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, sampled: int | None = None, **given: Any
+    methods: Mapping[str, type["FedAvg"]], *, method: str, dataset: str, sampled: int | None = None, **given: Any
 ) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 

@@ -3,8 +3,6 @@
 What a sweep file holds stands in ``sweep.schema.yaml``. Runs are made by `fednb.experiments.execute`, here or on a cluster.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 import itertools
@@ -131,6 +129,29 @@ def _check(good: Any, message: str) -> None:
         raise SweepError(message)
 
 
+class _Notebook:
+    """What the runs of a notebook have in common, looked up once."""
+
+    def __init__(self, notebook: str) -> None:
+        self.name, self.own, self.methods = papers.name(notebook), papers.parameters(notebook), papers.outline(notebook)
+        told = f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
+        _check({"method", "dataset"} <= self.own.keys(), told)
+
+    def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
+        parameters = {str(name): value for name, value in parameters.items()}
+        if "dataset" in parameters:  # the run's process works in another folder
+            parameters["dataset"] = data.whole_name(parameters["dataset"])
+        if "more" not in self.own:
+            papers.arrange(self.name, parameters)  # names that it does not have are told
+        values = self.own | self.own.get("more", {}) | parameters
+        values.pop("more", None)
+        try:
+            chosen = settings.resolve(self.methods, **values)
+        except (AttributeError, NameError):  # a method's own checks need more than its outline has
+            chosen = settings.resolve(papers.methods(self.name), **values)
+        return Job(self.name, table, parameters, chosen, ledger.path(chosen))
+
+
 def read(path: Path | str) -> dict[str, Table]:
     """The tables of a sweep file, or of all in a folder; a `SweepError` names the file and the table that is wrong."""
     path, tables = Path(path), {}
@@ -196,29 +217,6 @@ def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
     if isinstance(entry, dict) and entry.get("parameter") == "dataset":
         entry = entry | {"labels": {data.recorded_name(name): label for name, label in entry.get("labels", {}).items()}}
     return Axis(entry) if isinstance(entry, str) else Axis(**entry)
-
-
-class _Notebook:
-    """What the runs of a notebook have in common, looked up once."""
-
-    def __init__(self, notebook: str) -> None:
-        self.name, self.own, self.methods = papers.name(notebook), papers.parameters(notebook), papers.outline(notebook)
-        told = f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
-        _check({"method", "dataset"} <= self.own.keys(), told)
-
-    def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
-        parameters = {str(name): value for name, value in parameters.items()}
-        if "dataset" in parameters:  # the run's process works in another folder
-            parameters["dataset"] = data.whole_name(parameters["dataset"])
-        if "more" not in self.own:
-            papers.arrange(self.name, parameters)  # names that it does not have are told
-        values = self.own | self.own.get("more", {}) | parameters
-        values.pop("more", None)
-        try:
-            chosen = settings.resolve(self.methods, **values)
-        except (AttributeError, NameError):  # a method's own checks need more than its outline has
-            chosen = settings.resolve(papers.methods(self.name), **values)
-        return Job(self.name, table, parameters, chosen, ledger.path(chosen))
 
 
 def job(notebook: str, parameters: Mapping[str, Any]) -> Job:

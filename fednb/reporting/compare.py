@@ -1,7 +1,5 @@
 """Methods against one another in one setting: the runs that are missing are made, then tabled in pairs and drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Which row is ahead of which: in pairs of runs, in a table, in the papers' claims, with all methods side by side."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a table may measure: read off one run's record, and, for some, that of the baseline's run beside it."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Figures of tables: accuracy per round, a measure against a parameter, a paper's claims at a glance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any

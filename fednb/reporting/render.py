@@ -3,8 +3,6 @@
 What is told is gathered here; how it is worded and laid out stands in ``templates/``.
 """
 
-from __future__ import annotations
-
 import functools
 import os
 import re

@@ -3,8 +3,6 @@
 ± is everywhere the half width of Student's 95 % interval for a mean over seeds (ddof 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The cells of a table: what the paper prints, from ``data/reported.csv``, and beside it our runs, from the ledger."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -173,6 +171,16 @@ def _values(runs: Sequence[Run]) -> list[float]:
     return [run.value for run in runs if run.value is not None]
 
 
+class Place(NamedTuple):
+    """What is printed in the place of a cell, in its measure's units, and what the paper says of the settings there; of one
+    that it tuned a list, ``any`` of one of which it says nothing."""
+
+    value: float | None = None
+    std: float | None = None
+    text: str = ""
+    stated: Mapping[str, Any] = {}
+
+
 def _beside(
     table: sweep.Table, label: str, column: str, job: sweep.Job, finished: int, candidates: int
 ) -> tuple[Place, list[str], str]:
@@ -196,16 +204,6 @@ def _beside(
     rest = f" (of {count})" if count > finished else ""
     chosen = table.best_of in own and count > 1 and finished
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
-
-
-class Place(NamedTuple):
-    """What is printed in the place of a cell, in its measure's units, and what the paper says of the settings there; of one
-    that it tuned a list, ``any`` of one of which it says nothing."""
-
-    value: float | None = None
-    std: float | None = None
-    text: str = ""
-    stated: Mapping[str, Any] = {}
 
 
 def _place(table: sweep.Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:

@@ -1,7 +1,4 @@
-"""Data sets as tensors in memory: uint8 images and int64 labels, prepared as the papers' code prepares them.
-
-`load` finds any known set in the layouts that `data/README.md` describes, `register` adds one's own. Two need no download.
-"""
+"""Data sets as uint8 images and int64 labels in memory: `load` finds them (data/README.md), `register` adds one's own."""
 
 from fednb.data.catalog import NAMES, domain_names, facts_of, num_images, recorded_name, whole_name
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint

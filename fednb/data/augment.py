@@ -32,10 +32,7 @@ def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tens
 
 
 def gather(stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation) -> Tensor:
-    """Gather images, cropped, flipped and rotated as drawn: uint8 [B, H, W, C].
-
-    ``stored`` is from `store`, ``index`` says which images, int64 [B], and ``draws`` is from `draw`; None changes nothing.
-    """
+    """Images ``index`` [B] of what `store` made, changed as `draw` says, or as they are (None): uint8 [B, H, W, C]."""
     n, height, width, channels = stored.shape
     p = augmentation.pad
     rows, columns = height - 2 * p, width - 2 * p

@@ -177,10 +177,7 @@ def _source(facts: Facts, root: Path) -> Source:
 
 
 def _content(facts: Facts, root: Path) -> tuple[Content, str]:
-    """What a set holds, from the cache if it is there, and the kind of its source.
-
-    What is wrong with a file becomes a sentence: its name, the reason, and a way out, which helps for every layout.
-    """
+    """What a set holds, from the cache if it is there, and the kind of its source; a bad file is told in a sentence."""
     try:
         kind, files, read = _source(facts, root)
         if not files:

@@ -48,10 +48,7 @@ def synthdigits() -> Content:
 
 
 def digits5_mini() -> Content:
-    """Five domains of digits, 16x16 RGB, from what is installed (data/README.md describes them).
-
-    No handwritten digit is in two images: they are divided among training and test images of all domains first.
-    """
+    """Five domains of digits, 16x16 RGB (see data/README.md); no handwritten digit is in two images, nor in both splits."""
     facts = FACTS["digits5_mini"]
     side, splits = facts.shape[1], []
     grey, *sources = _sources()

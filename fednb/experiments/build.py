@@ -65,10 +65,7 @@ def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.nda
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
-    """The test images that are evaluated, sorted, int64 [n]; None: all of them.
-
-    Whatever the seed they are the same, so that runs stay comparable; with a larger ``test_per_domain`` come others on top.
-    """
+    """The test images that are evaluated, sorted, int64 [n], None for all: the same of any seed, more on top."""
     if settings.test_per_domain is None:
         return None
     groups, chosen = dataset.test_groups.numpy(), []

@@ -62,10 +62,7 @@ def run(notebook: str, parameters: Mapping[str, Any]) -> str | None:
 
 
 def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any]) -> list[str]:
-    """Execute whole notebooks one after the other, say how each ended, and go on after one that fails.
-
-    Executed copies go into ``out/notebooks``, records into ``out/runs``. Returns the names of those that failed.
-    """
+    """Execute notebooks into ``out/notebooks``, with records in ``out/runs``; the names of those that failed."""
     copies, failed = out.absolute() / "notebooks", []
     copies.mkdir(parents=True, exist_ok=True)
     os.environ |= {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
@@ -110,11 +107,7 @@ Submit = Callable[[Group], Future[Made]]
 
 
 def make(group: Group, *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
-    """Make runs that differ in nothing but the seed, together in one process, as far as they are not recorded here.
-
-    The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
-    ended when it says yes.
-    """
+    """Make what is not recorded of a group in one process, of ``jobs`` on the ``cores``, until ``stop`` says yes."""
     paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
     slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
     log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)

@@ -1,7 +1,4 @@
-"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``.
-
-The data's fingerprint and the results version are fields of a record: they say whether it still counts.
-"""
+"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``."""
 
 import functools
 import hashlib

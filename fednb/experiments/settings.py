@@ -3,9 +3,8 @@
 # ruff: noqa: RUF009 (`_says` makes fields)
 
 import dataclasses
-import difflib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import yaml
 
 from fednb import data, rules
-from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, one_of, short
+from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, look_up, one_of
 
 if TYPE_CHECKING:
     from fednb.federation import FedAvg
@@ -198,10 +197,7 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run deviates from the paper's, or in a certain table from those that are ``given``.
-
-    ``["num_rounds 20 instead of 100", ...]``; neither the seed counts nor how often accuracy is looked at.
-    """
+    """Deviations from the paper's settings, or from those ``given``; neither seed nor evaluation counts."""
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
     no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}
@@ -210,16 +206,3 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
         for name, value in settings.flat().items()
         if name != "evaluate_every" and name in paper and value != paper[name]
     ]
-
-
-def known(name: Any, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known ones, and the closest if one is close."""
-    names = list(names)
-    close = difflib.get_close_matches(str(name), names, 1)
-    return f"known are {', '.join(names)}" + (f"; did you mean {close[0]!r}?" if close else ".")
-
-
-def look_up(told: str, name: Any, names: Iterable[Any]) -> None:
-    """A `SettingsError` that begins with ``told`` unless the name is one of them."""
-    if name not in names:
-        raise SettingsError(f"{told} {short(name)}: {known(name, map(str, names))}")

@@ -64,10 +64,7 @@ def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Ax
 
 
 def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """The table's measure against the parameter that makes its rows or columns: a line for each of the others.
-
-    It is over the seeds that all its points have; printed values are hollow.
-    """
+    """The table's measure against a parameter of it, over the seeds that all points have; printed values are hollow."""
     found = cells_of(table, ledger)  # of a table's name from the committed records
     table = table if isinstance(table, Table) else table_of(table)
     if parameter not in (table.rows.parameter, table.columns.parameter):
@@ -90,10 +87,7 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
 
 
 def glance(paper: str, ax: Axes | None = None) -> Axes:
-    """A paper's claims at a glance, from the committed records: leads as printed (hollow) and as measured (filled).
-
-    What counts has the 95 % interval over seeds and a word at the right; short runs stand below it, paler.
-    """
+    """A paper's claims: leads printed (hollow) and measured (filled, with interval and a word), short runs below, paler."""
     return draw([(paper, claim) for claim in comparisons.claims_of(paper) if "short" in claim.entry], ax)
 
 

@@ -124,7 +124,7 @@ def _at_home(notebook: str) -> None:
 
 def _run(args: argparse.Namespace) -> int | None:
     _at_home(args.notebook)
-    job = sweep.job(args.notebook, dict(args.parameters))
+    job = sweep.Notebook(args.notebook).job(dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in ledger.RESULTS:
         print("This run is recorded already.")

@@ -102,8 +102,11 @@ class Federation:
         order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
         received = [self.method.broadcast(server, client.id) for client in order]
         uploads = self.train(self, order, received, t) if work is None else self.each(order, received, t, work)
-        self._count("down", received)
-        self._count("up", uploads)
+        for direction, messages in (("down", received), ("up", uploads)):
+            sums = self.traffic.setdefault(direction, {})
+            for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
+                before = sums.get(name, (0, 0))
+                sums[name] = before[0] + numbers, before[1] + nbytes
         # whom the server hears it knows without being told
         told = [up | {"client": client.id} for client, up in zip(order, uploads, strict=True)]
         return sorted(told, key=lambda upload: upload["client"])
@@ -156,12 +159,6 @@ class Federation:
                 return list(pool.map(function, *items))
         finally:
             torch.set_num_threads(threads)
-
-    def _count(self, direction: str, messages: Sequence[Message]) -> None:
-        sums = self.traffic.setdefault(direction, {})
-        for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
-            before = sums.get(name, (0, 0))
-            sums[name] = before[0] + numbers, before[1] + nbytes
 
     def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
         """Training images [B] as a network sees them, [B, C, H, W]: augmented as drawn, or as they are; normalised."""

@@ -249,6 +249,6 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
         if cell.seeds and (command := render.command(cell)) not in seen:
             seen.add(command)
             notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
-            again = sweep.job(notebook, dict(map(_assignment, words)))
+            again = sweep.Notebook(notebook).job(dict(map(_assignment, words)))
             assert again.path.name == cell.paths[0].name, command
     assert len(seen) > 100

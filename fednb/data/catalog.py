@@ -64,11 +64,6 @@ def facts_of(name: str, root: Path | str | None = None) -> Facts:
     return FACTS[name]
 
 
-def domain_names(name: str) -> tuple[str, ...]:
-    """The domains of a data set in the order of its groups, without loading it; empty if it has none."""
-    return tuple(facts_of(name).domains)
-
-
 def num_images(name: str) -> int:
     """Training images of a set, as published or of one's own, without loading it."""
     facts = facts_of(name)

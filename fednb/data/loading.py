@@ -25,11 +25,7 @@ _registered: dict[str, Dataset] = {}
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
-    """Load a data set: one of `NAMES`, a registered one, or images of one's own, ``folder:PATH``.
-
-    They are in the folder ``root``; if not given, in `data_folder`. A `DataError` says that a set is unknown, missing,
-    damaged, or larger than published.
-    """
+    """Load one of `NAMES`, a registered set or ``folder:PATH``, from ``root`` or `data_folder`; a `DataError` if not."""
     if name in _registered:
         return _registered[name]
     facts = facts_of(name, root)

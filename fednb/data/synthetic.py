@@ -94,10 +94,7 @@ def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     return ndimage.affine_transform(digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1)
 
 
-@functools.cache
-def photographs() -> tuple[np.ndarray, ...]:
-    """scikit-learn's two sample photographs, uint8 [427, 640, 3] each."""
-    return tuple(load_sample_images().images)
+photographs = functools.cache(lambda: tuple(load_sample_images().images))  # scikit-learn's two, uint8 [427, 640, 3]
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:

@@ -297,10 +297,7 @@ class _Loss(nn.Module):
 
 
 class _Layers(TorchFunctionMode):
-    """Layers in the form that vmap turns into few products of all networks' matrices.
-
-    A convolution would become one with a group for each network, which is slow on a GPU where a group has few channels.
-    """
+    """Layers as vmap makes few products of them: a convolution would get a group for each network, slow on a GPU."""
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if function is F.linear:  # as addmm, vmap multiplies by factors of 1

@@ -197,10 +197,7 @@ def threads(jobs: int) -> Iterator[Submit]:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Submit]:
-    """The dask cluster whose scheduler is there; it waits for the first worker. A ``ConnectionError`` says what is wrong.
-
-    Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
-    """
+    """The dask cluster there, when it has a worker; leaving cancels what waits. A ``ConnectionError`` says what is wrong."""
     try:
         from distributed import Client
         from distributed.core import CommClosedError, connect

@@ -29,11 +29,8 @@ class RunError(RuntimeError):
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of the project or of the folder where one works.
-
-    A record does not say whose code made it: so with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
-    """
-    own = os.environ.get("FEDNB_NOTEBOOKS") or home()
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of one's own notebooks or at `home`."""
+    own = os.environ.get("FEDNB_NOTEBOOKS") or home()  # a record does not say whose code made it
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
 
 

@@ -7,15 +7,12 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import yaml
 
 from fednb import data, rules
 from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, look_up, one_of
-
-if TYPE_CHECKING:
-    from fednb.federation import FedAvg
 
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
@@ -110,7 +107,7 @@ def table() -> str:
 
 def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
     """The paper's settings of a method on a data set under a kind of split; a `SettingsError` if it has none."""
-    domains, known = data.domain_names(dataset), SPLITS[split].get(dataset)
+    domains, known = data.facts_of(dataset).domains, SPLITS[split].get(dataset)
     if dataset not in data.NAMES and (domains or split != "domain"):  # one's own images
         side = data.facts_of(dataset).shape[1]
         known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
@@ -129,9 +126,7 @@ def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
     return values
 
 
-def resolve(
-    methods: Mapping[str, type["FedAvg"]], *, method: str, dataset: str, sampled: int | None = None, **given: Any
-) -> Settings:
+def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: int | None = None, **given: Any) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
     ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients, and ``given`` are
@@ -139,7 +134,7 @@ def resolve(
     `SettingsError`, as are an unknown name and a bad value.
     """
     look_up("Unknown method", method, methods)
-    usual_split = "domain" if data.domain_names(dataset) else "dirichlet"
+    usual_split = "domain" if data.facts_of(dataset).domains else "dirichlet"
     given = {name: value for name, value in given.items() if value is not None}
     hyperparameters = {name: [field.name for field in dataclasses.fields(cls)] for name, cls in methods.items()}
     own = hyperparameters[method]
@@ -178,7 +173,7 @@ def resolve(
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """What a value of its own does not tell."""
     clients, split, model = values["num_clients"], values["partition"], values["model"]
-    if split == "domain" and clients != (domains := len(data.domain_names(dataset))):
+    if split == "domain" and clients != (domains := len(data.facts_of(dataset).domains)):
         told = f"{dataset} has {domains} domains with one client each; leave it at None, or set partition to 'dirichlet'."
         raise SettingsError(f"num_clients is {clients}, but {told}")
     if not values["projection_head"] and "projection_dim" in given:

@@ -122,7 +122,7 @@ _NUMBER = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
-class _Notebook:
+class Notebook:
     """What the runs of a notebook have in common, looked up once."""
 
     def __init__(self, notebook: str) -> None:
@@ -131,6 +131,7 @@ class _Notebook:
         check({"method", "dataset"} <= self.own.keys(), told, SweepError)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
+        """The run with these parameters, by flat names; an error tells of a name or value that is refused."""
         parameters = {str(name): value for name, value in parameters.items()}
         if "dataset" in parameters:  # the run's process works in another folder
             parameters["dataset"] = data.whole_name(parameters["dataset"])
@@ -156,7 +157,7 @@ def read(path: Path | str) -> dict[str, Table]:
             content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
             ledger.check_form(content, "sweep")
             beside = file.parent / content["notebook"]  # a notebook of one's own, next to its sweep file
-            notebook = _Notebook(str(beside) if beside.is_file() else content["notebook"])
+            notebook = Notebook(str(beside) if beside.is_file() else content["notebook"])
             for name, entry in content["tables"].items():
                 where = f"{file.name}, table {short(name)}"
                 check(str(name) not in tables, "there is a table of that name already.")
@@ -166,7 +167,7 @@ def read(path: Path | str) -> dict[str, Table]:
     return tables
 
 
-def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) -> Table:
+def _table(file: Path, name: str, notebook: Notebook, entry: dict[str, Any]) -> Table:
     jobs = _jobs(name, notebook, entry)
     rows, columns = (_axis(entry[what], jobs, "baseline" in entry) for what in ("rows", "columns"))
     known = dict.fromkeys(itertools.chain(*(job.settings.flat() for job in jobs)))
@@ -185,7 +186,7 @@ def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) ->
     return Table(name=name, notebook=notebook.name, jobs=jobs, file=file, **told)
 
 
-def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
+def _jobs(table: str, notebook: Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
     grids = [entry["grid"]] if entry.get("grid") else []
     grids += [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in entry.get("runs", ())]
     number = sum(math.prod(map(len, grid.values())) for grid in grids)
@@ -204,17 +205,12 @@ def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, 
 
 def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
     if entry == "domains":
-        domains = data.domain_names(jobs[0].settings.dataset)
+        domains = data.facts_of(jobs[0].settings.dataset).domains
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
     if isinstance(entry, dict) and entry.get("parameter") == "dataset":
         entry = entry | {"labels": {data.recorded_name(name): label for name, label in entry.get("labels", {}).items()}}
     return Axis(entry) if isinstance(entry, str) else Axis(**entry)
-
-
-def job(notebook: str, parameters: Mapping[str, Any]) -> Job:
-    """A run of a notebook with these parameters, by flat names; an error tells of a name or value that is refused."""
-    return _Notebook(notebook).job(parameters)
 
 
 def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
@@ -265,12 +261,7 @@ def prepare(todo: Sequence[Job]) -> str:
 
 
 def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> list[tuple[Job, str | None]]:
-    """Make runs in their order, and say what went wrong with each, if anything.
-
-    So many ``jobs`` at once, with several GPUs each on one of them; the seeds of a run that a GPU makes go side by side. A
-    run that fails is tried once more, and the others go on. With the address of a dask ``scheduler`` its workers make the
-    runs, one per thread.
-    """
+    """Make runs in their order, ``jobs`` at once, each with a GPU, or on a dask cluster; and what went wrong with each."""
     together, groups = prepare(todo) != "cpu" and scheduler is None, {}
     for job in todo:
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path

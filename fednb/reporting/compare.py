@@ -41,7 +41,7 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     shared: dict[str, Any] = {"dataset": "digits"}
     for method, notebook in methods.items():
         own = shared | {name: value for name, value in given.items() if name in common or name in fields[method]}
-        jobs += [sweep.job(notebook, own | {"method": method, "seed": seed}) for seed in range(seeds)]
+        jobs += [sweep.Notebook(notebook).job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
         told = jobs[0].settings
         shared = {"dataset": told.dataset} | {name: getattr(told, name) for name in settings.FIELDS if name != "seed"}
         shared = {name: value for name, value in shared.items() if not (name == "participation" and "sampled" in given)}

@@ -141,7 +141,6 @@ def _cell(
         column=column,
         measure=name,
         of=how,
-        told=told,
         job=job,  # one of the runs, for its settings
         runs=tuple(runs),  # that are recorded; of these, in their order:
         seeds=tuple(run.job.settings.seed for run in runs),
@@ -204,7 +203,7 @@ def _beside(
 
 
 def _place(table: sweep.Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
-    """What stands beside runs, in the row of their name or of their method and settings; a `ReportError` if it is missing."""
+    """What is printed beside a cell, in its units, and the settings there: a list if tuned, ``any`` if nothing is said."""
     if table.printed is None:
         return Place()
     lines = original(table.printed)

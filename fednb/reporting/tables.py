@@ -203,7 +203,7 @@ def _beside(
 
 
 def _place(table: sweep.Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
-    """What is printed beside a cell, in its units, and the settings there: a list if tuned, ``any`` if nothing is said."""
+    """What stands beside runs, in the row of their name or of their method and settings; a `ReportError` if none does."""
     if table.printed is None:
         return Place()
     lines = original(table.printed)

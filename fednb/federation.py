@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -120,7 +121,7 @@ class Federation:
 
         return self.map(one, clients, received)
 
-    def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], np.random.Generator]:
+    def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], Generator]:
         """Load what a client received, and reset what a round counts: what it is given, and what its batches draw from."""
         client.load(received)
         given = self.method.prepare(client, received, t)
@@ -168,11 +169,11 @@ class Federation:
         """Training images as they are, normalised, in order."""
         return map(self.inputs, indices.split(500))
 
-    def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised."""
         return ((self.inputs(index, draws), self.labels[index]) for index, draws in self.epoch(indices, rng))
 
-    def epoch(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The images of each batch of an epoch, [B], and the draws for their augmentation, [B, 4].
 
         Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
@@ -183,7 +184,7 @@ class Federation:
         draws = augment.draw(kept, self.dataset.augmentation, rng)
         return zip(indices[order.to(self.device)].split(size), draws.to(self.device).split(size), strict=True)
 
-    def steps(self, client: Client, phase: Phase, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def steps(self, client: Client, phase: Phase, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of a phase, one for each SGD step, as `epoch` has them."""
         epochs = (self.epoch(client.indices, rng) for _ in range(phase.epochs))
         return itertools.islice(itertools.chain.from_iterable(epochs), self.training.local_steps)
@@ -240,9 +241,7 @@ def train_eagerly(federation: Federation, clients: Sequence[Client], received: S
     return federation.each(clients, received, t, federation.local_update)
 
 
-def take_steps(
-    federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator
-) -> None:
+def take_steps(federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: Generator) -> None:
     """The SGD steps of a phase; the model holds the result."""
     model, method, losses = client.model, federation.method, client.losses
     optimizer = method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)

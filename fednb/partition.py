@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
 
 from fednb.data.dataset import check
 
@@ -155,9 +155,7 @@ def _blocks(labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: 
     return [np.concatenate(arrays).astype(np.int64) for arrays in chosen]
 
 
-def by_domain(
-    labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: np.random.Generator, *, balanced: bool = True
-) -> Parts:
+def by_domain(labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: Generator, *, balanced: bool = True) -> Parts:
     """One client per domain, with ``per_domain`` of its images, or all if it has fewer; increasing int64 indices.
 
     FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and does not say how they are

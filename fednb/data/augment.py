@@ -1,8 +1,4 @@
-"""Batched augmentation and normalisation of uint8 images, on whatever device they live.
-
-The random numbers come from NumPy generators on the host, one small array per client and round; the work on pixels is a
-handful of tensor operations, which is cheap on a CPU and can be captured in a CUDA graph.
-"""
+"""Batched augmentation and normalisation of uint8 images on any device, by random numbers that NumPy draws on the host."""
 
 from collections.abc import Sequence
 

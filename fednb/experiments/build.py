@@ -17,6 +17,7 @@ from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
 from fednb.federation import FedAvg, Federation, Training, train_eagerly
 
+Methods = Mapping[str, type[FedAvg]]  # by name
 _load = functools.lru_cache(maxsize=2)(data.load)
 
 
@@ -75,9 +76,7 @@ def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
     return np.sort(np.concatenate(chosen))
 
 
-def federation(
-    settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
-) -> Federation:
+def federation(settings: Settings, methods: Methods, *, device: str | None = None, workers: int | None = None) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
     s, device = settings, find_device(device)
     there = {"device": device, "workers": workers or num_workers(device)}

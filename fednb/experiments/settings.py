@@ -185,10 +185,11 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
         left = images - (max(1, round(images * held_out)) if held_out else 0)
         least = 1 if split == "iid" else values["min_size"] or 10
         if clients * least > left:
-            raise SettingsError(
-                f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,} "
-                "to train on: take fewer clients, a smaller min_size, or hold out less for validation."
+            told = (
+                f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,}"
             )
+            way_out = "take fewer clients, a smaller min_size, or hold out less for validation"
+            raise SettingsError(f"{told} to train on: {way_out}.")
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:

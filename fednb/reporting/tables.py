@@ -13,12 +13,13 @@ import yaml
 from fednb import ROOT, papers
 from fednb.experiments import settings, sweep
 from fednb.experiments.ledger import load, runs_folder, state
+from fednb.experiments.sweep import Job, Table
 from fednb.reporting import statistics
 from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
 from fednb.rules import look_up
 
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
-Named = str | sweep.Table  # a table, or its name in the sweep files
+Named = str | Table  # a table, or its name in the sweep files
 _DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
 
 
@@ -51,7 +52,7 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
 class Run(NamedTuple):
     """A run in a cell that it is in; path, record and state are None if it is not recorded."""
 
-    job: sweep.Job
+    job: Job
     path: Path | None = None
     record: Record | None = None
     state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
@@ -102,7 +103,7 @@ def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
     return made
 
 
-def _read(table: sweep.Table, column: str, run: Run, baseline: Record | None) -> Run:
+def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
     """The run with its value, if it has finished and has one."""
     if run.state != "finished":
         return run
@@ -116,9 +117,7 @@ def _read(table: sweep.Table, column: str, run: Run, baseline: Record | None) ->
     return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
-def _cell(
-    table: sweep.Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]
-) -> Cell:
+def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
     how = measure(name := table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
@@ -177,9 +176,7 @@ class Place(NamedTuple):
     stated: Mapping[str, Any] = {}
 
 
-def _beside(
-    table: sweep.Table, label: str, column: str, job: sweep.Job, finished: int, candidates: int
-) -> tuple[Place, list[str], str]:
+def _beside(table: Table, label: str, column: str, job: Job, finished: int, candidates: int) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
     asked, name = job.settings, table.measure_of(column)
     if name == "halfway":  # the run is read as one of half its length
@@ -202,7 +199,7 @@ def _beside(
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 
-def _place(table: sweep.Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
+def _place(table: Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
     """What stands beside runs, in the row of their name or of their method and settings; a `ReportError` if none does."""
     if table.printed is None:
         return Place()
@@ -246,7 +243,7 @@ def _same(printed: Any, ours: Any) -> bool:
 _tables = functools.cache(lambda folder, runs: sweep.read(folder))  # to read the files means to check each run in them
 
 
-def table_of(name: str) -> sweep.Table:
+def table_of(name: str) -> Table:
     """Table ``name`` of the sweep files."""
     tables = _tables(papers.folder() / "sweeps", runs_folder())
     look_up("There is no table", name, tables, ReportError)

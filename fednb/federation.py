@@ -45,7 +45,7 @@ class Federation:
     evaluate_every: int = 1  # after so many rounds, and in any case from round ``training.num_rounds`` on
     device: str = "cpu"  # or "cuda", or "cuda:1"
     workers: int | None = None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
-    train: Train = field(default_factory=lambda: train_eagerly)  # how the clients of a round get from broadcasts to uploads
+    train: Train | None = None  # how clients get from broadcasts to uploads; None: step by step, one by one or side by side
     # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
     traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
@@ -102,7 +102,8 @@ class Federation:
         """
         order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
         received = [self.method.broadcast(server, client.id) for client in order]
-        uploads = self.train(self, order, received, t) if work is None else self.each(order, received, t, work)
+        work = work or (None if self.train else self.local_update)
+        uploads = self.each(order, received, t, work) if work else self.train(self, order, received, t)
         for direction, messages in (("down", received), ("up", uploads)):
             sums = self.traffic.setdefault(direction, {})
             for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
@@ -234,11 +235,6 @@ class Federation:
         vars(self).update(kept)
         for client, memory in memories:
             client.memory = memory
-
-
-def train_eagerly(federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:
-    """The clients one by one, or several side by side, step by step."""
-    return federation.each(clients, received, t, federation.local_update)
 
 
 def take_steps(federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: Generator) -> None:

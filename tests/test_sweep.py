@@ -1,7 +1,5 @@
 """Sweep files, and which of their runs are made in which order, with a tiny notebook."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import Counter

@@ -15,7 +15,7 @@ from fednb import data, models, partition, rules, seeds
 from fednb.data import Dataset
 from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
-from fednb.federation import FedAvg, Federation, Training, train_eagerly
+from fednb.federation import FedAvg, Federation, Training
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _load = functools.lru_cache(maxsize=2)(data.load)
@@ -80,7 +80,7 @@ def federation(settings: Settings, methods: Methods, *, device: str | None = Non
     """Build the federation that the settings describe, ready for its first round."""
     s, device = settings, find_device(device)
     there = {"device": device, "workers": workers or num_workers(device)}
-    there["train"] = train_eagerly if device == "cpu" else Batched()  # on a GPU by replays of a recorded step
+    there["train"] = None if device == "cpu" else Batched()  # on a GPU by replays of a recorded step
     dataset = load_dataset(s.dataset)
     _, channels, side, _ = dataset.images.shape
     network = {"channels": channels, "side": side, "precision": s.precision or "float32", "pretrained": bool(s.pretrained)}

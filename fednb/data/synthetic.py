@@ -109,11 +109,7 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 
 
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
-    """Draw digits in fonts, with neighbours, as house numbers have them; image i depends on its number alone.
-
-    ``kind`` is "colours", on coloured grounds with clutter, as in SynthDigits, or "scenes", on patches of photographs.
-    Returns uint8 [N, 3, size, size].
-    """
+    """Digits in fonts with neighbours on "colours", as SynthDigits, or "scenes", photographs: uint8 [N, 3, size, size]."""
     images = np.empty((len(labels), 3, size, size), np.uint8)
     for i, label in enumerate(tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)):
         rng = seeds.generator(0, f"{kind} {'train' if train else 'test'}", client=i)

@@ -66,7 +66,7 @@ def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.nda
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
-    """The test images that are evaluated, sorted, int64 [n], None for all: the same of any seed, more on top."""
+    """Which test images are evaluated, int64 [n], None for all: the same for any seed; a larger number only adds some."""
     if settings.test_per_domain is None:
         return None
     groups, chosen = dataset.test_groups.numpy(), []

@@ -107,7 +107,7 @@ Submit = Callable[[Group], Future[Made]]
 
 
 def make(group: Group, *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
-    """Make what is not recorded of a group in one process, of ``jobs`` on the ``cores``, until ``stop`` says yes."""
+    """Make the runs of a group in one process, one of ``jobs`` on the ``cores``; it is ended when ``stop`` says yes."""
     paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
     slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
     log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)

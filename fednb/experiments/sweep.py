@@ -214,7 +214,7 @@ def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
 
 
 def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
-    """The runs with these settings, table, tier (of several values any); a `SettingsError` if no run has one."""
+    """The runs with these settings, table and tier (any of several values); a `SettingsError` if no run has one."""
     flat = [(job, job.settings.flat() | {"table": job.table, "tier": job.tier}) for job in jobs]
     wanted: dict[str, list[Any]] = {}
     for name, value in only:

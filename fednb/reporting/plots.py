@@ -86,14 +86,14 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
     return ax
 
 
-def glance(paper: str, ax: Axes | None = None) -> Axes:
+def glance(paper: str) -> Axes:
     """A paper's claims: leads printed (hollow) and measured (filled, with interval and a word), short runs below, paler."""
-    return draw([(paper, claim) for claim in comparisons.claims_of(paper) if "short" in claim.entry], ax)
+    return draw([(paper, claim) for claim in comparisons.claims_of(paper) if "short" in claim.entry])
 
 
-def draw(claims: Sequence[tuple[str, Claim]], ax: Axes | None = None) -> Axes:
+def draw(claims: Sequence[tuple[str, Claim]]) -> Axes:
     """Draw the leads of claims in points, a line for each, in the colour of its paper."""
-    ax = ax or plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
+    ax = plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     hollow, pale = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}, {"ms": 4, "alpha": 0.45}
     ends, behind = [0.0], False

@@ -169,7 +169,7 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
         parts = {table.name: markdown(table, found[table.name], link, page=True) for table in some}
         files[out / "tables" / f"{notebook}.md"] = _fill("page", notebook=notebook, tables=own, parts=parts)
     every = [vars(cell) | {"repeat": command(cell)} for cells in found.values() for cell in cells]
-    frame = pd.DataFrame(every).drop(columns=["job", "runs", "label", "place", "of", "by_pair"])
+    frame = pd.DataFrame(every).drop(columns=["job", "runs", "told", "label", "place", "of", "by_pair"])
     frame["paths"] = [[path.name for path in paths] for paths in frame["paths"]]
     frame = frame.map(lambda value: "; ".join(map(str, value)) if isinstance(value, tuple | list) else value)
     files[out / "cells.csv"] = frame.to_csv(index=False, lineterminator="\n")

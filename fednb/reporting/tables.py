@@ -140,6 +140,7 @@ def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequen
         column=column,
         measure=name,
         of=how,
+        told=told,
         job=job,  # one of the runs, for its settings
         runs=tuple(runs),  # that are recorded; of these, in their order:
         seeds=tuple(run.job.settings.seed for run in runs),

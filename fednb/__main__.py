@@ -1,7 +1,5 @@
 """The command line: ``python -m fednb notebooks | sweep | run | list | report | settings | data | course``."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import os
@@ -126,7 +124,7 @@ def _at_home(notebook: str) -> None:
 
 def _run(args: argparse.Namespace) -> int | None:
     _at_home(args.notebook)
-    job = sweep.job(args.notebook, dict(args.parameters))
+    job = sweep.Notebook(args.notebook).job(dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in ledger.RESULTS:
         print("This run is recorded already.")
@@ -159,7 +157,9 @@ def _report(args: argparse.Namespace) -> None:
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    written = reporting.write_all(papers.folder() / "sweeps", folder, out)
+    written = reporting.pages(papers.folder() / "sweeps", folder, out)
+    for path, content in written.items():
+        ledger.write_atomically(path, content)
     for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
         shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
         print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
@@ -168,9 +168,7 @@ def _report(args: argparse.Namespace) -> None:
 
 
 def _new(args: argparse.Namespace) -> None:
-    from fednb.experiments.new import new
-
-    notebook, sweeps = new(args.name, Path.cwd())
+    notebook, sweeps = sweep.new(args.name, Path.cwd())
     print(f"{notebook.name}, {sweeps.name}: change the method, then python -m fednb compare FedAvg {notebook.name}")
 
 

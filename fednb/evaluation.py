@@ -1,7 +1,5 @@
 """Accuracy of global and personal models."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @torch.no_grad()
-def correct(federation: Federation, client: Client, index: Tensor, *, training: bool = False) -> dict[str, Tensor]:
+def correct(federation: "Federation", client: "Client", index: Tensor, *, training: bool = False) -> dict[str, Tensor]:
     """Which test images a client gets right, as if it had just received the next broadcast (which is not counted).
 
     With ``training`` the index is one of training images, which are not augmented. Returns a boolean tensor [len(index)] per
@@ -46,7 +44,7 @@ def correct(federation: Federation, client: Client, index: Tensor, *, training: 
     return {name: torch.cat(found) for name, found in hits.items()}
 
 
-def evaluate(federation: Federation) -> dict[str, Any]:
+def evaluate(federation: "Federation") -> dict[str, Any]:
     """Test accuracy in percent: of the global model, or of each client's own.
 
     ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets it is the mean over
@@ -98,7 +96,7 @@ def _over_clients(accuracies: list[float], suffix: str) -> dict[str, Any]:
     return {f"accuracy{suffix}": mean, f"accuracy_std{suffix}": std, f"clients{suffix}": accuracies}
 
 
-def own_mix(federation: Federation, hits: Tensor, index: Tensor) -> list[float]:
+def own_mix(federation: "Federation", hits: Tensor, index: Tensor) -> list[float]:
     """The accuracy in percent that each client can expect on images like its own: Σ_k p_i(k) acc_k.
 
     p_i(k) is the share of class k among client i's training images, and acc_k the accuracy on the test images of class k;

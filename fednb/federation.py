@@ -1,7 +1,5 @@
 """The federation that runs a method: sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints."""
 
-from __future__ import annotations
-
 import itertools
 import math
 import os
@@ -14,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.random import Generator
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -24,6 +23,8 @@ from fednb.models import Net
 from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
 KEPT = "rounds_done", "server", "history", "traffic"  # in a checkpoint, beside the clients' memories
+Work = Callable[[Client, Message, int], Message]
+Train = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
 
 
 @dataclass
@@ -44,7 +45,7 @@ class Federation:
     evaluate_every: int = 1  # after so many rounds, and in any case from round ``training.num_rounds`` on
     device: str = "cpu"  # or "cuda", or "cuda:1"
     workers: int | None = None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
-    train: Train = field(default_factory=lambda: train_eagerly)  # how the clients of a round get from broadcasts to uploads
+    train: Train | None = None  # how clients get from broadcasts to uploads; None: step by step, one by one or side by side
     # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
     traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
@@ -101,9 +102,13 @@ class Federation:
         """
         order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
         received = [self.method.broadcast(server, client.id) for client in order]
-        uploads = self.train(self, order, received, t) if work is None else self.each(order, received, t, work)
-        self._count("down", received)
-        self._count("up", uploads)
+        work = work or (None if self.train else self.local_update)
+        uploads = self.each(order, received, t, work) if work else self.train(self, order, received, t)
+        for direction, messages in (("down", received), ("up", uploads)):
+            sums = self.traffic.setdefault(direction, {})
+            for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
+                before = sums.get(name, (0, 0))
+                sums[name] = before[0] + numbers, before[1] + nbytes
         # whom the server hears it knows without being told
         told = [up | {"client": client.id} for client, up in zip(order, uploads, strict=True)]
         return sorted(told, key=lambda upload: upload["client"])
@@ -117,7 +122,7 @@ class Federation:
 
         return self.map(one, clients, received)
 
-    def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], np.random.Generator]:
+    def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], Generator]:
         """Load what a client received, and reset what a round counts: what it is given, and what its batches draw from."""
         client.load(received)
         given = self.method.prepare(client, received, t)
@@ -157,12 +162,6 @@ class Federation:
         finally:
             torch.set_num_threads(threads)
 
-    def _count(self, direction: str, messages: Sequence[Message]) -> None:
-        sums = self.traffic.setdefault(direction, {})
-        for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
-            before = sums.get(name, (0, 0))
-            sums[name] = before[0] + numbers, before[1] + nbytes
-
     def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
         """Training images [B] as a network sees them, [B, C, H, W]: augmented as drawn, or as they are; normalised."""
         return augment.normalise(augment.gather(self.images, index, draws, self.dataset.augmentation), *self.constants)
@@ -171,11 +170,11 @@ class Federation:
         """Training images as they are, normalised, in order."""
         return map(self.inputs, indices.split(500))
 
-    def batches(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def batches(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised."""
         return ((self.inputs(index, draws), self.labels[index]) for index, draws in self.epoch(indices, rng))
 
-    def epoch(self, indices: Tensor, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def epoch(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The images of each batch of an epoch, [B], and the draws for their augmentation, [B, 4].
 
         Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
@@ -186,7 +185,7 @@ class Federation:
         draws = augment.draw(kept, self.dataset.augmentation, rng)
         return zip(indices[order.to(self.device)].split(size), draws.to(self.device).split(size), strict=True)
 
-    def steps(self, client: Client, phase: Phase, rng: np.random.Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def steps(self, client: Client, phase: Phase, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of a phase, one for each SGD step, as `epoch` has them."""
         epochs = (self.epoch(client.indices, rng) for _ in range(phase.epochs))
         return itertools.islice(itertools.chain.from_iterable(epochs), self.training.local_steps)
@@ -238,18 +237,7 @@ class Federation:
             client.memory = memory
 
 
-Work = Callable[[Client, Message, int], Message]
-Train = Callable[[Federation, Sequence[Client], Sequence[Message], int], list[Message]]
-
-
-def train_eagerly(federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:
-    """The clients one by one, or several side by side, step by step."""
-    return federation.each(clients, received, t, federation.local_update)
-
-
-def take_steps(
-    federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: np.random.Generator
-) -> None:
+def take_steps(federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: Generator) -> None:
     """The SGD steps of a phase; the model holds the result."""
     model, method, losses = client.model, federation.method, client.losses
     optimizer = method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)

@@ -7,8 +7,6 @@ FPL and FedPLVM take its coarsest partition; FedPLCC (section III-C) adds weight
 All distances and means are computed in double precision, whatever the points come in, and on their device.
 """
 
-from __future__ import annotations
-
 from typing import Literal, NamedTuple, get_args
 
 import numpy as np

@@ -1,7 +1,5 @@
 """FedAvg, the base of all methods: a method overrides some of its answers, and the federation does the rest."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -54,7 +52,7 @@ class Client:
     labels: Tensor  # of these images, [n]
     architecture: Hashable  # clients of equal architecture have networks of the same shape
     training: Training
-    _federation: Federation
+    _federation: "Federation"
     memory: dict[str, Any] = field(default_factory=dict)  # what it keeps for itself; written by `FedAvg.upload` alone
     model: Net | None = None  # while it works
     masks: torch.Generator | None = None  # what the dropout of its model draws from
@@ -188,7 +186,7 @@ class FedAvg:
         """Named read-outs, each [B, K]: the class with the largest value is the prediction. The first one is reported."""
         return {"classifier": model(x).logits}
 
-    def round(self, federation: Federation, server: Server, clients: list[Client], t: int) -> Server:
+    def round(self, federation: "Federation", server: Server, clients: list[Client], t: int) -> Server:
         """One communication round."""
         return self.aggregate(server, federation.exchange(server, clients, t), t)
 

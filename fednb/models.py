@@ -1,7 +1,5 @@
 """The papers' networks. Each returns its representation and its logits."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial

@@ -1,23 +1,17 @@
 """Who owns which training image: labels and a generator in, one index array per client out."""
 
-from __future__ import annotations
-
 import hashlib
 import random
 from collections.abc import Callable, Sequence
 
 import numpy as np
 import pandas as pd
-from numpy.random import RandomState
+from numpy.random import Generator, RandomState
+
+from fednb.data.dataset import check
 
 Parts = list[np.ndarray]
 MAX_DRAWS = 1000  # of Dirichlet shares, until each client has enough images
-
-
-def _check(good: bool, told: str) -> None:
-    """A request that no partition can meet is a `ValueError` that says why."""
-    if not good:
-        raise ValueError(told)
 
 
 def iid(labels: np.ndarray, num_clients: int, rng: RandomState) -> Parts:
@@ -122,7 +116,7 @@ def n_way_k_shot(
     per client, sorted by class. A `ValueError` says that n exceeds K, a range is empty, or a class has too few images.
     """
     num_classes = int(max(labels.max(), test_labels.max())) + 1
-    _check(n <= num_classes, f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
+    check(n <= num_classes, f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
     if draw == "uniform":
         num_ways = _uniform(rng, "n", max(2, n - stdev), min(num_classes, n + stdev + 1) - 1, num_clients)
         shots = _uniform(rng, "k", k - stdev + 1, k + stdev - 2 if mnist else k + stdev, num_clients)
@@ -131,7 +125,7 @@ def n_way_k_shot(
         shots = np.rint(rng.normal(k, stdev, num_clients)).astype(int).clip(1, train_shots_max)
     least, most = min(k, shots.min()), max(k, shots.max())
     told = f"k {k} with stdev {stdev} asks for {least} to {most} images per class, but for disjoint clients it must be 1 to "
-    _check(1 <= least and most <= train_shots_max, f"{told}{train_shots_max}: change k or stdev, or raise train_shots_max.")
+    check(1 <= least and most <= train_shots_max, f"{told}{train_shots_max}: change k or stdev, or raise train_shots_max.")
     ways = [sorted(class_rng.sample(range(num_classes), int(m))) for m in num_ways]
     parts = _blocks(labels, ways, shots, train_shots_max, "training")
     return parts, _blocks(test_labels, ways, np.full(num_clients, test_shots), test_shots, "test")
@@ -140,7 +134,7 @@ def n_way_k_shot(
 def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
     """Whole numbers from ``low`` up to and including ``high``."""
     told = f"The published code draws {name} from {low} to {high}, which is empty: "
-    _check(low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'.")
+    check(low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'.")
     return rng.randint(low, high + 1, size)
 
 
@@ -155,15 +149,13 @@ def _blocks(labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: 
         needed = numbers[-1] * size + shots[holders[-1]]
         fix = "k and train_shots_max" if what == "training" else "test_shots"
         told = f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that have it need {needed:,}"
-        _check(needed <= len(of_class), f"{told} in blocks of {size}: take fewer clients, a smaller n, or smaller {fix}.")
+        check(needed <= len(of_class), f"{told} in blocks of {size}: take fewer clients, a smaller n, or smaller {fix}.")
         for i, number in zip(holders, numbers, strict=True):
             chosen[i].append(of_class[number * size : number * size + shots[i]])
     return [np.concatenate(arrays).astype(np.int64) for arrays in chosen]
 
 
-def by_domain(
-    labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: np.random.Generator, *, balanced: bool = True
-) -> Parts:
+def by_domain(labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: Generator, *, balanced: bool = True) -> Parts:
     """One client per domain, with ``per_domain`` of its images, or all if it has fewer; increasing int64 indices.
 
     FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and does not say how they are
@@ -173,7 +165,7 @@ def by_domain(
     parts = []
     for domain in range(int(domains.max()) + 1):
         images = rng.permutation(np.flatnonzero(domains == domain))
-        _check(len(images) > 0, f"Domain {domain} has no training images, so that its client would have none.")
+        check(len(images) > 0, f"Domain {domain} has no training images, so that its client would have none.")
         if balanced:
             turn = pd.Series(images).groupby(labels[images]).cumcount()  # how many of its class come before an image
             images = images[np.argsort(turn, kind="stable")]

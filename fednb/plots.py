@@ -1,9 +1,5 @@
 """Pictures that several notebooks draw: who owns which images, and who sends what."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
@@ -12,6 +8,7 @@ from matplotlib.axes import Axes
 from fednb import partition
 from fednb.data import Dataset
 from fednb.federation import Federation
+from fednb.partition import Parts
 
 # One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey, each paper has its own.
 COLOURS = {"FedAvg": "0.35", "SOLO": "0.7", "Local": "0.7", "SCAFFOLD": "#56b4e9", "FedProx": "#ca9161"}
@@ -32,9 +29,7 @@ def style() -> None:
     plt.rcParams |= {"figure.dpi": 90, "figure.constrained_layout.use": True, "svg.hashsalt": "fednb"}
 
 
-def split(
-    parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = ""
-) -> Axes:
+def split(parts: Parts, labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = "") -> Axes:
     """Heat map of images per client (rows) and class (columns)."""
     ax = ax or plt.gca()
     counts = partition.class_counts(parts, labels, num_classes)

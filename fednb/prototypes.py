@@ -4,8 +4,6 @@ A set is a dict of tensors, so that it can be sent as it is: ``vectors`` [P, D],
 a method needs it, ``counts`` [P], how many images each stands for. A class without a prototype is simply absent.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,10 +1,9 @@
 """Rules of hyperparameters and settings, declared by types: a test, and its words. Known without PyTorch, slow to import."""
 
-from __future__ import annotations
-
+import difflib
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -73,3 +72,12 @@ def short(value: Any) -> str:
     """A value as it is told in a message: not at any length."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def look_up(told: str, name: Any, names: Collection[Any], error: type[Exception] = SettingsError) -> None:
+    """An error that begins with ``told``, and ends with the known names and the closest, unless the name is one of them."""
+    if name not in names:
+        known = list(map(str, names))
+        close = difflib.get_close_matches(str(name), known, 1)
+        hint = f"; did you mean {close[0]!r}?" if close else "."
+        raise error(f"{told} {short(name)}: known are {', '.join(known)}{hint}")

@@ -1,7 +1,5 @@
 """Random draws that depend on four keys and on nothing else."""
 
-from __future__ import annotations
-
 import threading
 import zlib
 from collections.abc import Iterator
@@ -23,8 +21,8 @@ def generator(seed: int, purpose: str, round: int = 0, client: int = 0) -> np.ra
 
 
 @contextmanager
-def torch_seed(seed: int, purpose: str, round: int = 0, client: int = 0) -> Iterator[None]:
+def torch_seed(seed: int, purpose: str) -> Iterator[None]:
     """Seed torch's global CPU generator inside the block: for what takes no other, as the initialisers of ``torch.nn``."""
     with _GLOBAL, torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(int(generator(seed, purpose, round, client).integers(2**63)))
+        torch.default_generator.manual_seed(int(generator(seed, purpose).integers(2**63)))
         yield

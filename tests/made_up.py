@@ -7,14 +7,14 @@ from fednb.papers.foundations import METHODS
 
 from fednb import ROOT
 from fednb.experiments import ledger, settings, sweep
-from fednb.reporting.tables import cells_of_tables
+from fednb.reporting.tables import cells_of
 
 
 @functools.cache
 def project():
     """The tables of the project's sweep files, and their cells without any record."""
     tables = sweep.read(ROOT / "notebooks" / "sweeps")
-    return tables, cells_of_tables(tables.values(), ledger.load(ROOT / "nowhere"))
+    return tables, {name: cells_of(table, ledger.load(ROOT / "nowhere")) for name, table in tables.items()}
 
 
 def job(method="FedAvg", seed=0, **given):

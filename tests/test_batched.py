@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from fednb import models, papers
 from fednb.data import Augmentation
 from fednb.experiments import batched, build, runner, settings
-from fednb.federation import FedAvg, Phase, train_eagerly
+from fednb.federation import FedAvg, Phase
 
 
 @dataclass
@@ -76,7 +76,7 @@ def pair(federate, make_dataset):
             "sizes": (30, 19, 14, 3),
         }
         shared |= {"num_rounds": 3, "batch_size": 4, "lr": 0.02, "device": device} | given
-        found = [federate(METHODS[method](**options), train=train, **shared) for train in (train_eagerly, batched.Batched())]
+        found = [federate(METHODS[method](**options), train=train, **shared) for train in (None, batched.Batched())]
         for fed in found:
             fed.constants = [c.to(torch.get_default_dtype()) for c in fed.constants]
         return found
@@ -144,7 +144,7 @@ def test_so_they_do_whatever_the_batches_and_clients_are(double, pair, name, giv
 
 
 def test_batch_norm_keeps_the_means_of_each_client(double, federate):
-    plain, together = (federate(FedAvg(), train=train) for train in (train_eagerly, batched.Batched()))
+    plain, together = (federate(FedAvg(), train=train) for train in (None, batched.Batched()))
     assert any("running_mean" in name for name in plain.server["model"])
     for fed in (plain, together):
         fed.constants = [c.double() for c in fed.constants]

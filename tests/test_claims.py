@@ -18,7 +18,7 @@ from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, plots, render, statistics
 from fednb.reporting.metrics import ReportError
 from fednb.reporting.statistics import corrected, interval, lead, told, verdict, word
-from fednb.reporting.tables import cells_of, cells_of_tables
+from fednb.reporting.tables import cells_of
 
 NO = "no difference shown"
 
@@ -114,7 +114,7 @@ def judged(monkeypatch, *tables, **more):
     entry = {"claim": "FedProx is ahead", "where": "Table 1", "ahead": "FedProx", "behind": "FedAvg", "column": "CIFAR-10"}
     entry |= {"runs": [table.name for table in tables], "short": "FedProx − FedAvg"} | more
     monkeypatch.setattr(comparisons, "described", lambda: {"P": {"notebook": "00_foundations", "claims": [entry]}})
-    (claim,) = comparisons.claims_of("P", cells_of_tables(tables))
+    (claim,) = comparisons.claims_of("P", {table.name: cells_of(table) for table in tables})
     return claim
 
 
@@ -182,7 +182,7 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
 def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
     with pytest.raises(ReportError, match=rf"data/claims.yaml, P, claim 1: .*{message}"):
         judged(monkeypatch, two_rows((51.0,), (50.0,)), **wrong)
-    with pytest.raises(ReportError, match="no claims of 'Q'; there are those of P"):
+    with pytest.raises(ReportError, match="no claims of 'Q': known are P"):
         comparisons.claims_of("Q")
 
 
@@ -210,7 +210,8 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
 def test_claims_name_what_there_is():
     """Each is looked for in the paper's own setting first, and its rows are on the same splits."""
     tables, found = project()
-    recorded = cells_of_tables(tables.values(), ledger.load(ROOT / "results" / "runs"))
+    records = ledger.load(ROOT / "results" / "runs")
+    recorded = {name: cells_of(table, records) for name, table in tables.items()}
     for paper in [name for name in comparisons.described() if name != comparisons.SIDE]:
         own, told = comparisons.claims_of(paper, found), comparisons.described()[paper]
         assert len(own) >= 4 and {claim.verdict for claim in own} == {"not run"}
@@ -243,11 +244,11 @@ def test_no_number_in_the_claims_is_typed():
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
     records, seen = ledger.load(ROOT / "results" / "runs"), set()
-    found = cells_of_tables(project()[0].values(), records)
+    found = {name: cells_of(table, records) for name, table in project()[0].items()}
     for cell in itertools.chain(*found.values()):
         if cell.seeds and (command := render.command(cell)) not in seen:
             seen.add(command)
             notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
-            again = sweep.job(notebook, dict(map(_assignment, words)))
+            again = sweep.Notebook(notebook).job(dict(map(_assignment, words)))
             assert again.path.name == cell.paths[0].name, command
     assert len(seen) > 100

@@ -1,7 +1,5 @@
 """The command line: what commands show, and that a wrong request is one sentence, soon."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

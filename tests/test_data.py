@@ -414,7 +414,7 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
     found, pixels = data.load(name), data.load(name).images.double() / 255
     assert (found.name, found.classes, found.images.shape[1:]) == (name, ("cat", "dog"), (3, 32, 32))
     assert (len(found.labels), len(found.test_labels)) == sizes and data.num_images(name) == sizes[0]
-    assert found.group_names == data.domain_names(name) == (("home", "lab") if "lab" in tops else ())
+    assert found.group_names == tuple(data.facts_of(name).domains) == (("home", "lab") if "lab" in tops else ())
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
     assert found.note == f"images of several sizes, all resized to 32x32{divided}"
     assert found.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-4)

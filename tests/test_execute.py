@@ -1,7 +1,5 @@
 """Runs in processes of their own, several at once: here, and on a real dask cluster on this machine."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

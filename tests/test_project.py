@@ -90,7 +90,7 @@ class TestNotebook:
         assert f'settings = papers.settings("{path.stem}", globals())' in "\n".join(setup) and run
         assert list(papers.parameters(path.stem))[:3] == ["method", "dataset", "seed"]
         assert papers.parameters(path.stem)["more"] == {}
-        resolved = sweep.job(path.stem, {}).settings
+        resolved = sweep.Notebook(path.stem).job({}).settings
         assert data.load(resolved.dataset).source == "embedded"
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 

@@ -106,7 +106,7 @@ def test_what_does_not_count_is_shown():
         ({"columns": sweep.Axis("dataset", {})}, r"MOON Table 1 has no column 'cifar10'; it has CIFAR-10, CIFAR-100"),
         ({"jobs": (job("FedAvgM"),)}, r"MOON Table 1 has no row 'FedAvgM' with its settings; its rows: MOON, FedAvg"),
         ({"printed": "FedProto Table 2"}, r"no row 'FedAvg' with its settings"),
-        ({"measure": "loss"}, r"unknown measure 'loss'; there are accuracy, .*, accuracy in DOMAIN"),
+        ({"measure": "loss"}, r"unknown measure 'loss': known are accuracy, .*, accuracy in DOMAIN"),
         ({"measure": "lead"}, "the measure 'lead' needs a baseline; name it in the table"),
         ({"target": 50.0}, "the measure 'accuracy' does not read a target; leave it out"),
         ({"baseline": "FedAvg", "jobs": (job(), job(lr=0.5))}, "the baseline 'FedAvg' has several runs with seed 0"),
@@ -333,7 +333,7 @@ def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monke
     assert f"(../{where})" in report.compact("moon-1").data and "(../../results/runs/" in report.show("moon-1").data
     with pytest.raises(report.ReportError, match="no table 'moon-2': known are moon-1"):
         report.show("moon-2")
-    with pytest.raises(report.ReportError, match="moon-1 has no row 'MOON'; there are FedAvg, FedProx, SOLO"):
+    with pytest.raises(report.ReportError, match="moon-1 has no row 'MOON': known are FedAvg, FedProx, SOLO"):
         report.compact("moon-1", ["MOON"])
     assert f"1: CIFAR-10**: [not run yet](../{where})." in report.compact("moon-1", ["SOLO"]).data
     with pytest.raises(report.ReportError, match="lacks the marks"):

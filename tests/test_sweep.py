@@ -1,7 +1,5 @@
 """Sweep files, and which of their runs are made in which order, with a tiny notebook."""
 
-from __future__ import annotations
-
 import dataclasses
 import time
 from collections import Counter
@@ -248,7 +246,7 @@ def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(tmp_path: Pa
     own = "def __post_init__(self):\n        mark('')\n        super().__post_init__()"  # unknown without executing cells
     methods = f"{METHODS.partition('METHODS = ')[0]}class Mine(Slow):\n    {own}\n\n\nMETHODS = {{'Mine': dataclass(Mine)}}"
     file = write_notebook(tmp_path / "elsewhere" / "91_mine.ipynb", methods=methods)
-    job = sweep.job(str(file), {"method": "Mine", "pause": 1})
+    job = sweep.Notebook(str(file)).job({"method": "Mine", "pause": 1})
     assert (job.settings.hyperparameters, job.notebook) == ({"pause": 1.0}, str(file))
     with pytest.raises(settings.SettingsError, match=r"pause is .*; it must be a number from 0"):
-        sweep.job(str(file), {"method": "Mine", "pause": -1})
+        sweep.Notebook(str(file)).job({"method": "Mine", "pause": -1})

@@ -1,7 +1,5 @@
 """A notebook whose runs take a moment, with methods that wait, fail and diverge: for tests of sweeps."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from pathlib import Path

@@ -1,9 +1,4 @@
-"""The fence in which submissions are executed: they see what they need, have limits, and end when they are told to.
-
-Where Linux has namespaces, each has processes, a network and a file system of its own; elsewhere only the limits hold.
-"""
-
-from __future__ import annotations
+"""The fence for submissions: limits, an end, and under Linux processes, a network and a file system of their own."""
 
 import ctypes
 import functools

@@ -1,7 +1,5 @@
 """Grading by nbgrader: whatever is handed in is executed in the fence, gets points and a reason, and changes no other's."""
 
-from __future__ import annotations
-
 import hashlib
 import html
 import json
@@ -117,10 +115,7 @@ def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, lis
 
 
 def mended(file: Path, released: NotebookNode) -> NotebookNode:
-    """The hand-out with a submission's answers, and its own cells where they stand.
-
-    Nothing else of it is taken: a tag can keep a check from being executed, metadata can take it out of the grading.
-    """
+    """The hand-out with a submission's answers and own cells, and nothing else: tags and metadata can disarm a check."""
     nb, assignment = read(file), released.metadata["fednb"]["assignment"]
     said = nb.metadata.get("fednb")
     if isinstance(said, dict) and said.get("assignment", assignment) != assignment:

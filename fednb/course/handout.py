@@ -1,7 +1,5 @@
 """Hand-outs from the notebooks' own cells, by what they say (TEACHING.md, Write an exercise), and what students call."""
 
-from __future__ import annotations
-
 import copy
 import os
 import re

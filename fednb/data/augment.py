@@ -1,10 +1,4 @@
-"""Batched augmentation and normalisation of uint8 images, on whatever device they live.
-
-The random numbers come from NumPy generators on the host, one small array per client and round; the work on pixels is a
-handful of tensor operations, which is cheap on a CPU and can be captured in a CUDA graph.
-"""
-
-from __future__ import annotations
+"""Batched augmentation and normalisation of uint8 images on any device, by random numbers that NumPy draws on the host."""
 
 from collections.abc import Sequence
 
@@ -34,10 +28,7 @@ def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tens
 
 
 def gather(stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation) -> Tensor:
-    """Gather images, cropped, flipped and rotated as drawn: uint8 [B, H, W, C].
-
-    ``stored`` is from `store`, ``index`` says which images, int64 [B], and ``draws`` is from `draw`; None changes nothing.
-    """
+    """Images ``index`` [B] of what `store` made, changed as `draw` says, or as they are (None): uint8 [B, H, W, C]."""
     n, height, width, channels = stored.shape
     p = augmentation.pad
     rows, columns = height - 2 * p, width - 2 * p

@@ -1,7 +1,5 @@
 """What is published about each data set (``catalog.yaml``), and where sets are looked for."""
 
-from __future__ import annotations
-
 import difflib
 import functools
 import os
@@ -64,11 +62,6 @@ def facts_of(name: str, root: Path | str | None = None) -> Facts:
         hint = f" Did you mean {close[0]}?" if close else ""
         raise DataError(f"{str(name)[:40]!r} is not a known data set; known are {', '.join(FACTS)} and folder:PATH.{hint}")
     return FACTS[name]
-
-
-def domain_names(name: str) -> tuple[str, ...]:
-    """The domains of a data set in the order of its groups, without loading it; empty if it has none."""
-    return tuple(facts_of(name).domains)
 
 
 def num_images(name: str) -> int:

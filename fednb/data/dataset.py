@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class DataError(Exception):
+class DataError(ValueError):
     """What is wrong with the data and what to do about it, in one sentence for people."""
 
 
@@ -35,10 +35,7 @@ class Augmentation:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A data set with its test split.
-
-    Numbers are not judged against the paper's where there is a note; records and tables show it, and the remark.
-    """
+    """A data set with its test split; where there is a note, numbers carry it and are not judged against the paper's."""
 
     name: str
     images: Tensor  # uint8 [N, C, H, W]
@@ -74,10 +71,7 @@ Content = dict[str, Any]
 
 
 def content(train: Sequence, test: Sequence, classes: Sequence[str], notes: Any = (), remarks: Any = ()) -> Content:
-    """What readers return and the cache keeps: images, labels and groups of both splits as in `Dataset`, and what is told.
-
-    Groups may be left out where there is one domain; ``notes`` and ``remarks`` are what the files tell for those of the set.
-    """
+    """What readers return and the cache keeps: both splits, groups only where there are domains, and what the files tell."""
     x, y, groups = train if len(train) == 3 else (*train, 0 * train[1])
     x_test, y_test, test_groups = test if len(test) == 3 else (*test, 0 * test[1])
     found = {"images": x, "labels": y, "test_images": x_test, "test_labels": y_test, "classes": classes}
@@ -87,10 +81,7 @@ def content(train: Sequence, test: Sequence, classes: Sequence[str], notes: Any 
 
 
 def fingerprint(images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray) -> str:
-    """Hash uint8 images [N, C, H, W] with their split and int64 label [N] to 16 hex digits.
-
-    It does not depend on the order of the images, so official files and a lossless tree of them agree.
-    """
+    """Hash uint8 images [N, C, H, W] with split and int64 label [N], whatever their order, to 16 hex digits."""
     digests = []
     for split, x, y in ((b"train", images, labels), (b"test", test_images, test_labels)):
         for image, label in zip(np.ascontiguousarray(x), y.tolist(), strict=True):

@@ -1,7 +1,5 @@
 """Loading: find a set, decode it once, and say what is not as published; sets of one's own; downloads."""
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import os
@@ -27,11 +25,7 @@ _registered: dict[str, Dataset] = {}
 
 
 def load(name: str, root: Path | str | None = None) -> Dataset:
-    """Load a data set: one of `NAMES`, a registered one, or images of one's own, ``folder:PATH``.
-
-    They are in the folder ``root``; if not given, in `data_folder`. A `DataError` says that a set is unknown, missing,
-    damaged, or larger than published.
-    """
+    """Load one of `NAMES`, a registered set or ``folder:PATH``, from ``root`` or `data_folder`; a `DataError` if not."""
     if name in _registered:
         return _registered[name]
     facts = facts_of(name, root)
@@ -137,7 +131,7 @@ def download(name: str, root: Path | str | None = None) -> None:
 
 
 @functools.lru_cache(maxsize=2)
-def public_images(name: str, number: int, channels: int, side: int) -> torch.Tensor:
+def public_images(name: str, number: int, channels: int, side: int) -> "torch.Tensor":
     """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
 
     "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.
@@ -179,10 +173,7 @@ def _source(facts: Facts, root: Path) -> Source:
 
 
 def _content(facts: Facts, root: Path) -> tuple[Content, str]:
-    """What a set holds, from the cache if it is there, and the kind of its source.
-
-    What is wrong with a file becomes a sentence: its name, the reason, and a way out, which helps for every layout.
-    """
+    """What a set holds, from the cache if it is there, and the kind of its source; a bad file is told in a sentence."""
     try:
         kind, files, read = _source(facts, root)
         if not files:

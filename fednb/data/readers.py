@@ -4,8 +4,6 @@ Files are not trusted: nothing in them is executed, none may name a file elsewhe
 refused before it is unpacked. torchvision reads CIFAR, SVHN and USPS; of MNIST and EMNIST it knows no .gz.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import math

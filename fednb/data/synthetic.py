@@ -5,8 +5,6 @@ orientation, background and stroke colors, and the amount of blur" (Y. Ganin and
 not published. Outlines are filled in double precision: a font engine's pixels differ from version to version.
 """
 
-from __future__ import annotations
-
 import functools
 from pathlib import Path
 
@@ -50,10 +48,7 @@ def synthdigits() -> Content:
 
 
 def digits5_mini() -> Content:
-    """Five domains of digits, 16x16 RGB, from what is installed (data/README.md describes them).
-
-    No handwritten digit is in two images: they are divided among training and test images of all domains first.
-    """
+    """Five domains of digits, 16x16 RGB (see data/README.md); no handwritten digit is in two images, nor in both splits."""
     facts = FACTS["digits5_mini"]
     side, splits = facts.shape[1], []
     grey, *sources = _sources()
@@ -99,10 +94,7 @@ def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     return ndimage.affine_transform(digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1)
 
 
-@functools.cache
-def photographs() -> tuple[np.ndarray, ...]:
-    """scikit-learn's two sample photographs, uint8 [427, 640, 3] each."""
-    return tuple(load_sample_images().images)
+photographs = functools.cache(lambda: tuple(load_sample_images().images))  # scikit-learn's two, uint8 [427, 640, 3]
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
@@ -117,11 +109,7 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 
 
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
-    """Draw digits in fonts, with neighbours, as house numbers have them; image i depends on its number alone.
-
-    ``kind`` is "colours", on coloured grounds with clutter, as in SynthDigits, or "scenes", on patches of photographs.
-    Returns uint8 [N, 3, size, size].
-    """
+    """Digits in fonts with neighbours on "colours", as SynthDigits, or "scenes", photographs: uint8 [N, 3, size, size]."""
     images = np.empty((len(labels), 3, size, size), np.uint8)
     for i, label in enumerate(tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)):
         rng = seeds.generator(0, f"{kind} {'train' if train else 'test'}", client=i)

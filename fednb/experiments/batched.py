@@ -6,8 +6,6 @@ evaluates the very loss that a notebook exports under `torch.vmap`; the sum over
 one client, as no loss reads another's row. What a step reads lies where it stays, so that CUDA can record it as a graph.
 """
 
-from __future__ import annotations
-
 import gc
 import math
 import threading
@@ -66,7 +64,7 @@ class Batched:
                     self._stack(kind, group).train(group)
             return [work.federation.method.upload(work.client, work.given) for work in works]
 
-    def _stack(self, kind: Hashable, works: list[Work]) -> Stack:
+    def _stack(self, kind: Hashable, works: list["Work"]) -> "Stack":
         epochs = max(phase.epochs for work in works for phase in work.plan)
         room = epochs * max(client.num_samples for work in works for client in work.federation.clients)
         axes = tree_map(_axis, *(work.given for work in works))
@@ -299,10 +297,7 @@ class _Loss(nn.Module):
 
 
 class _Layers(TorchFunctionMode):
-    """Layers in the form that vmap turns into few products of all networks' matrices.
-
-    A convolution would become one with a group for each network, which is slow on a GPU where a group has few channels.
-    """
+    """Layers as vmap makes few products of them: a convolution would get a group for each network, slow on a GPU."""
 
     def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if function is F.linear:  # as addmm, vmap multiplies by factors of 1

@@ -1,7 +1,5 @@
 """From settings to a federation that is ready for its first round: data, split, networks, device, trainer."""
 
-from __future__ import annotations
-
 import functools
 import os
 import platform
@@ -17,8 +15,9 @@ from fednb import data, models, partition, rules, seeds
 from fednb.data import Dataset
 from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings, SettingsError
-from fednb.federation import FedAvg, Federation, Training, train_eagerly
+from fednb.federation import FedAvg, Federation, Training
 
+Methods = Mapping[str, type[FedAvg]]  # by name
 _load = functools.lru_cache(maxsize=2)(data.load)
 
 
@@ -67,10 +66,7 @@ def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.nda
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
-    """The test images that are evaluated, sorted, int64 [n]; None: all of them.
-
-    Whatever the seed they are the same, so that runs stay comparable; with a larger ``test_per_domain`` come others on top.
-    """
+    """Which test images are evaluated, int64 [n], None for all: the same for any seed; a larger number only adds some."""
     if settings.test_per_domain is None:
         return None
     groups, chosen = dataset.test_groups.numpy(), []
@@ -80,13 +76,11 @@ def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
     return np.sort(np.concatenate(chosen))
 
 
-def federation(
-    settings: Settings, methods: Mapping[str, type[FedAvg]], *, device: str | None = None, workers: int | None = None
-) -> Federation:
+def federation(settings: Settings, methods: Methods, *, device: str | None = None, workers: int | None = None) -> Federation:
     """Build the federation that the settings describe, ready for its first round."""
     s, device = settings, find_device(device)
     there = {"device": device, "workers": workers or num_workers(device)}
-    there["train"] = train_eagerly if device == "cpu" else Batched()  # on a GPU by replays of a recorded step
+    there["train"] = None if device == "cpu" else Batched()  # on a GPU by replays of a recorded step
     dataset = load_dataset(s.dataset)
     _, channels, side, _ = dataset.images.shape
     network = {"channels": channels, "side": side, "precision": s.precision or "float32", "pretrained": bool(s.pretrained)}

@@ -1,7 +1,5 @@
 """Making runs: papermill on the cells that a run needs, in processes of their own, here or on a dask cluster."""
 
-from __future__ import annotations
-
 import asyncio
 import functools
 import hashlib
@@ -36,7 +34,7 @@ TAGS = {"setup", "parameters", "export", "run"}
 CONNECT_SECONDS = 10
 
 
-def reduced(notebook: str) -> NotebookNode:
+def reduced(notebook: str) -> "NotebookNode":
     """What a run executes of a notebook: its code cells tagged setup, parameters, export or run, without outputs."""
     import nbformat
 
@@ -64,10 +62,7 @@ def run(notebook: str, parameters: Mapping[str, Any]) -> str | None:
 
 
 def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any]) -> list[str]:
-    """Execute whole notebooks one after the other, say how each ended, and go on after one that fails.
-
-    Executed copies go into ``out/notebooks``, records into ``out/runs``. Returns the names of those that failed.
-    """
+    """Execute notebooks into ``out/notebooks``, with records in ``out/runs``; the names of those that failed."""
     copies, failed = out.absolute() / "notebooks", []
     copies.mkdir(parents=True, exist_ok=True)
     os.environ |= {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
@@ -107,12 +102,12 @@ class Made(NamedTuple):
     log: str = ""
 
 
-def make(group: Sequence[Job], *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
-    """Make runs that differ in nothing but the seed, together in one process, as far as they are not recorded here.
+Group = Sequence["Job"]
+Submit = Callable[[Group], Future[Made]]
 
-    The process is one of so many ``jobs`` on the ``cores``, by default all. ``stop`` is asked five times a second: it is
-    ended when it says yes.
-    """
+
+def make(group: Group, *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
+    """Make the runs of a group in one process, one of ``jobs`` on the ``cores``; it is ended when ``stop`` says yes."""
     paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
     slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
     log, env = log_of(paths[0]), environment(int(slot or 0), jobs, cores)
@@ -161,10 +156,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     return env
 
 
-Submit = Callable[[Sequence["Job"]], "Future[Made]"]
-
-
-def follow(groups: Collection[Sequence[Job]], submit: Submit) -> list[tuple[Job, str | None]]:
+def follow(groups: Collection[Group], submit: Submit) -> list[tuple["Job", str | None]]:
     """Make runs and say what went wrong with each, if anything: a line per run, and in a terminal a bar."""
     pending, made, begin, total = {submit(group): group for group in groups}, [], time.monotonic(), sum(map(len, groups))
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
@@ -205,10 +197,7 @@ def threads(jobs: int) -> Iterator[Submit]:
 
 @contextmanager
 def cluster(address: str) -> Iterator[Submit]:
-    """The dask cluster whose scheduler is there; it waits for the first worker. A ``ConnectionError`` says what is wrong.
-
-    Leaving it, by Ctrl-C too, cancels what is queued; a run that is not wanted any more ends itself.
-    """
+    """The dask cluster there, when it has a worker; leaving cancels what waits. A ``ConnectionError`` says what is wrong."""
     try:
         from distributed import Client
         from distributed.core import CommClosedError, connect
@@ -248,7 +237,7 @@ def what_is_here(dataset: str) -> dict[str, str]:
     return {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": data.load(dataset).fingerprint}
 
 
-def make_there(group: Sequence[Job], asked: Mapping[str, str]) -> Made:
+def make_there(group: Group, asked: Mapping[str, str]) -> Made:
     """`make` on this worker, if code and data are the sweep's own."""
     from dask.system import CPU_COUNT
     from distributed import Reschedule, get_worker

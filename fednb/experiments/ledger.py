@@ -1,9 +1,4 @@
-"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``.
-
-The data's fingerprint and the results version are fields of a record: they say whether it still counts.
-"""
-
-from __future__ import annotations
+"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``."""
 
 import functools
 import hashlib
@@ -34,11 +29,8 @@ class RunError(RuntimeError):
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of the project or of the folder where one works.
-
-    A record does not say whose code made it: so with ``$FEDNB_NOTEBOOKS`` it is that folder's own ``results/runs``.
-    """
-    own = os.environ.get("FEDNB_NOTEBOOKS") or home()
+    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of one's own notebooks or at `home`."""
+    own = os.environ.get("FEDNB_NOTEBOOKS") or home()  # a record does not say whose code made it
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
 
 
@@ -115,7 +107,7 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def load(folder: Path | None = None) -> pd.DataFrame:
+def load(folder: Path | None = None) -> "pd.DataFrame":
     """The ledger: one row per record, with its settings, what it ends with, its `state`, its path, and itself."""
     import pandas as pd  # only here: its import takes half a second
 

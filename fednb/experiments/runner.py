@@ -1,7 +1,5 @@
 """One run: made once, recorded by renaming a finished file, resumed from its last checkpoint if it was killed."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import hashlib
@@ -12,7 +10,7 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -30,14 +28,15 @@ from fednb import models, partition, rules
 from fednb.data import Dataset
 from fednb.experiments import build, ledger
 from fednb.experiments.batched import Together
+from fednb.experiments.build import Methods
 from fednb.experiments.ledger import RunError
 from fednb.experiments.settings import Settings, SettingsError, deviations
-from fednb.federation import FedAvg, Federation, Train
+from fednb.federation import Federation, Train
 
 
 def run(
     settings: Settings,
-    methods: Mapping[str, type[FedAvg]],
+    methods: Methods,
     *,
     workers: int | None = None,
     again: bool = False,
@@ -86,9 +85,7 @@ def run(
     return record
 
 
-def run_seeds(
-    settings: Settings, methods: Mapping[str, type[FedAvg]], seeds: Sequence[int], **options: Any
-) -> list[dict[str, Any]]:
+def run_seeds(settings: Settings, methods: Methods, seeds: Sequence[int], **options: Any) -> list[dict[str, Any]]:
     """`run` with several seeds, which train as one; the records are those of the runs alone, up to rounding."""
     meeting = Together(len(seeds))
 

@@ -2,23 +2,17 @@
 
 # ruff: noqa: RUF009 (`_says` makes fields)
 
-from __future__ import annotations
-
 import dataclasses
-import difflib
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import yaml
 
 from fednb import data, rules
-from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, one_of, short
-
-if TYPE_CHECKING:
-    from fednb.federation import FedAvg
+from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, look_up, one_of
 
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
@@ -113,7 +107,7 @@ def table() -> str:
 
 def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
     """The paper's settings of a method on a data set under a kind of split; a `SettingsError` if it has none."""
-    domains, known = data.domain_names(dataset), SPLITS[split].get(dataset)
+    domains, known = data.facts_of(dataset).domains, SPLITS[split].get(dataset)
     if dataset not in data.NAMES and (domains or split != "domain"):  # one's own images
         side = data.facts_of(dataset).shape[1]
         known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
@@ -132,9 +126,7 @@ def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
     return values
 
 
-def resolve(
-    methods: Mapping[str, type[FedAvg]], *, method: str, dataset: str, sampled: int | None = None, **given: Any
-) -> Settings:
+def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: int | None = None, **given: Any) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
     ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients, and ``given`` are
@@ -142,7 +134,7 @@ def resolve(
     `SettingsError`, as are an unknown name and a bad value.
     """
     look_up("Unknown method", method, methods)
-    usual_split = "domain" if data.domain_names(dataset) else "dirichlet"
+    usual_split = "domain" if data.facts_of(dataset).domains else "dirichlet"
     given = {name: value for name, value in given.items() if value is not None}
     hyperparameters = {name: [field.name for field in dataclasses.fields(cls)] for name, cls in methods.items()}
     own = hyperparameters[method]
@@ -181,7 +173,7 @@ def resolve(
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """What a value of its own does not tell."""
     clients, split, model = values["num_clients"], values["partition"], values["model"]
-    if split == "domain" and clients != (domains := len(data.domain_names(dataset))):
+    if split == "domain" and clients != (domains := len(data.facts_of(dataset).domains)):
         told = f"{dataset} has {domains} domains with one client each; leave it at None, or set partition to 'dirichlet'."
         raise SettingsError(f"num_clients is {clients}, but {told}")
     if not values["projection_head"] and "projection_dim" in given:
@@ -193,17 +185,15 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
         left = images - (max(1, round(images * held_out)) if held_out else 0)
         least = 1 if split == "iid" else values["min_size"] or 10
         if clients * least > left:
-            raise SettingsError(
-                f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,} "
-                "to train on: take fewer clients, a smaller min_size, or hold out less for validation."
+            told = (
+                f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,}"
             )
+            way_out = "take fewer clients, a smaller min_size, or hold out less for validation"
+            raise SettingsError(f"{told} to train on: {way_out}.")
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
-    """In which settings a run deviates from the paper's, or in a certain table from those that are ``given``.
-
-    ``["num_rounds 20 instead of 100", ...]``; neither the seed counts nor how often accuracy is looked at.
-    """
+    """Deviations from the paper's settings, or from those ``given``; neither seed nor evaluation counts."""
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
     no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}
@@ -212,16 +202,3 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
         for name, value in settings.flat().items()
         if name != "evaluate_every" and name in paper and value != paper[name]
     ]
-
-
-def known(name: Any, names: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known ones, and the closest if one is close."""
-    names = list(names)
-    close = difflib.get_close_matches(str(name), names, 1)
-    return f"known are {', '.join(names)}" + (f"; did you mean {close[0]!r}?" if close else ".")
-
-
-def look_up(told: str, name: Any, names: Iterable[Any]) -> None:
-    """A `SettingsError` that begins with ``told`` unless the name is one of them."""
-    if name not in names:
-        raise SettingsError(f"{told} {short(name)}: {known(name, map(str, names))}")

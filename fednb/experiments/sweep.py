@@ -1,9 +1,4 @@
-"""Sweeps: a table of a paper as a grid of parameters; what is not recorded yet is run, several runs at once.
-
-What a sweep file holds stands in ``sweep.schema.yaml``. Runs are made by `fednb.experiments.execute`, here or on a cluster.
-"""
-
-from __future__ import annotations
+"""Sweeps: a table of a paper as a grid of parameters (``sweep.schema.yaml``); what is not recorded yet is run."""
 
 import dataclasses
 import functools
@@ -20,10 +15,11 @@ import yaml
 from tqdm import tqdm
 
 from fednb import data, papers
+from fednb.data.dataset import check
 from fednb.experiments import execute, ledger, settings
 from fednb.experiments.settings import Settings
 from fednb.papers import NotebookError
-from fednb.rules import short
+from fednb.rules import look_up, short
 
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
 DEFAULT_PRIORITY = 100
@@ -126,87 +122,16 @@ _NUMBER = re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$")
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
-def _check(good: Any, message: str) -> None:
-    if not good:
-        raise SweepError(message)
-
-
-def read(path: Path | str) -> dict[str, Table]:
-    """The tables of a sweep file, or of all in a folder; a `SweepError` names the file and the table that is wrong."""
-    path, tables = Path(path), {}
-    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
-    _check(files, f"There is no sweep file (*.yaml) in {path}.")
-    for file in files:
-        where = file.name
-        try:
-            content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
-            ledger.check_form(content, "sweep")
-            beside = file.parent / content["notebook"]  # a notebook of one's own, next to its sweep file
-            notebook = _Notebook(str(beside) if beside.is_file() else content["notebook"])
-            for name, entry in content["tables"].items():
-                where = f"{file.name}, table {short(name)}"
-                _check(str(name) not in tables, "there is a table of that name already.")
-                tables[str(name)] = _table(file, str(name), notebook, entry)
-        except (SweepError, NotebookError, data.DataError, yaml.YAMLError, ValueError, RecursionError) as error:
-            raise SweepError(f"{where}: {' '.join(str(error).split())}") from error
-    return tables
-
-
-def _table(file: Path, name: str, notebook: _Notebook, entry: dict[str, Any]) -> Table:
-    jobs = _jobs(name, notebook, entry)
-    rows, columns = (_axis(entry[what], jobs, "baseline" in entry) for what in ("rows", "columns"))
-    known = dict.fromkeys(itertools.chain(*(job.settings.flat() for job in jobs)))
-    if "best_of" in entry:
-        settings.look_up("its runs have no parameter", entry["best_of"], known)
-    for axis in (rows,) if columns.measures else (rows, columns):
-        names = dict.fromkeys(map(axis.name, jobs))
-        for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
-            settings.look_up("its runs have no parameter", parameter, known)
-        for label in (*axis.labels.values(), *axis.named):
-            settings.look_up("its runs make no row or column", label, names)
-    if "baseline" in entry:
-        settings.look_up("its runs make no row", entry["baseline"], dict.fromkeys(map(rows.name, jobs)))
-    told = {key: entry.get(key) for key in ("title", "printed", "baseline", "best_of", "target")}
-    told |= {"measure": entry.get("measure", "accuracy"), "rows": rows, "columns": columns}
-    return Table(name=name, notebook=notebook.name, jobs=jobs, file=file, **told)
-
-
-def _jobs(table: str, notebook: _Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
-    grids = [entry["grid"]] if entry.get("grid") else []
-    grids += [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in entry.get("runs", ())]
-    number = sum(math.prod(map(len, grid.values())) for grid in grids)
-    _check(1 <= number <= MOST_RUNS, f"it has {number:,} runs, in grid and runs together; it must have 1 to {MOST_RUNS:,}.")
-    jobs = []
-    for own in (dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())):
-        job = notebook.job(entry.get("parameters", {}) | own, table)
-        tier, priority = (  # the table's, or that of each data set
-            said.get(job.settings.dataset, usual) if isinstance(said, dict) else said
-            for said, usual in ((entry["tier"], None), (entry.get("priority", DEFAULT_PRIORITY), DEFAULT_PRIORITY))
-        )
-        _check(tier, f"tier says nothing about the data set {job.settings.dataset!r}, which a run of the table has.")
-        jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
-    return tuple(jobs)
-
-
-def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
-    if entry == "domains":
-        domains = data.domain_names(jobs[0].settings.dataset)
-        measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
-        entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
-    if isinstance(entry, dict) and entry.get("parameter") == "dataset":
-        entry = entry | {"labels": {data.recorded_name(name): label for name, label in entry.get("labels", {}).items()}}
-    return Axis(entry) if isinstance(entry, str) else Axis(**entry)
-
-
-class _Notebook:
+class Notebook:
     """What the runs of a notebook have in common, looked up once."""
 
     def __init__(self, notebook: str) -> None:
         self.name, self.own, self.methods = papers.name(notebook), papers.parameters(notebook), papers.outline(notebook)
         told = f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
-        _check({"method", "dataset"} <= self.own.keys(), told)
+        check({"method", "dataset"} <= self.own.keys(), told, SweepError)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
+        """The run with these parameters, by flat names; an error tells of a name or value that is refused."""
         parameters = {str(name): value for name, value in parameters.items()}
         if "dataset" in parameters:  # the run's process works in another folder
             parameters["dataset"] = data.whole_name(parameters["dataset"])
@@ -221,32 +146,87 @@ class _Notebook:
         return Job(self.name, table, parameters, chosen, ledger.path(chosen))
 
 
-def job(notebook: str, parameters: Mapping[str, Any]) -> Job:
-    """A run of a notebook with these parameters, by flat names; an error tells of a name or value that is refused."""
-    return _Notebook(notebook).job(parameters)
+def read(path: Path | str) -> dict[str, Table]:
+    """The tables of a sweep file, or of all in a folder; a `SweepError` names the file and the table that is wrong."""
+    path, tables = Path(path), {}
+    files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
+    check(files, f"There is no sweep file (*.yaml) in {path}.", SweepError)
+    for file in files:
+        where = file.name
+        try:
+            content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
+            ledger.check_form(content, "sweep")
+            beside = file.parent / content["notebook"]  # a notebook of one's own, next to its sweep file
+            notebook = Notebook(str(beside) if beside.is_file() else content["notebook"])
+            for name, entry in content["tables"].items():
+                where = f"{file.name}, table {short(name)}"
+                check(str(name) not in tables, "there is a table of that name already.")
+                tables[str(name)] = _table(file, str(name), notebook, entry)
+        except (SweepError, NotebookError, yaml.YAMLError, ValueError, RecursionError) as error:
+            raise SweepError(f"{where}: {' '.join(str(error).split())}") from error
+    return tables
+
+
+def _table(file: Path, name: str, notebook: Notebook, entry: dict[str, Any]) -> Table:
+    jobs = _jobs(name, notebook, entry)
+    rows, columns = (_axis(entry[what], jobs, "baseline" in entry) for what in ("rows", "columns"))
+    known = dict.fromkeys(itertools.chain(*(job.settings.flat() for job in jobs)))
+    if "best_of" in entry:
+        look_up("its runs have no parameter", entry["best_of"], known)
+    for axis in (rows,) if columns.measures else (rows, columns):
+        names = dict.fromkeys(map(axis.name, jobs))
+        for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
+            look_up("its runs have no parameter", parameter, known)
+        for label in (*axis.labels.values(), *axis.named):
+            look_up("its runs make no row or column", label, names)
+    if "baseline" in entry:
+        look_up("its runs make no row", entry["baseline"], dict.fromkeys(map(rows.name, jobs)))
+    told = {key: entry.get(key) for key in ("title", "printed", "baseline", "best_of", "target")}
+    told |= {"measure": entry.get("measure", "accuracy"), "rows": rows, "columns": columns}
+    return Table(name=name, notebook=notebook.name, jobs=jobs, file=file, **told)
+
+
+def _jobs(table: str, notebook: Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
+    grids = [entry["grid"]] if entry.get("grid") else []
+    grids += [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in entry.get("runs", ())]
+    number = sum(math.prod(map(len, grid.values())) for grid in grids)
+    check(1 <= number <= MOST_RUNS, f"it has {number:,} runs, in grid and runs together; it must have 1 to {MOST_RUNS:,}.")
+    jobs = []
+    for own in (dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())):
+        job = notebook.job(entry.get("parameters", {}) | own, table)
+        tier, priority = (  # the table's, or that of each data set
+            said.get(job.settings.dataset, usual) if isinstance(said, dict) else said
+            for said, usual in ((entry["tier"], None), (entry.get("priority", DEFAULT_PRIORITY), DEFAULT_PRIORITY))
+        )
+        check(tier, f"tier says nothing about the data set {job.settings.dataset!r}, which a run of the table has.")
+        jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
+    return tuple(jobs)
+
+
+def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
+    if entry == "domains":
+        domains = data.facts_of(jobs[0].settings.dataset).domains
+        measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
+        entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
+    if isinstance(entry, dict) and entry.get("parameter") == "dataset":
+        entry = entry | {"labels": {data.recorded_name(name): label for name, label in entry.get("labels", {}).items()}}
+    return Axis(entry) if isinstance(entry, str) else Axis(**entry)
 
 
 def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
-    """The runs that have these settings; ``table`` and ``tier`` may be said like one.
-
-    Of several values for one name any will do. A name or a value that no run has is a `SettingsError`.
-    """
+    """The runs with these settings, table and tier (any of several values); a `SettingsError` if no run has one."""
     flat = [(job, job.settings.flat() | {"table": job.table, "tier": job.tier}) for job in jobs]
     wanted: dict[str, list[Any]] = {}
     for name, value in only:
         value = data.recorded_name(value) if name == "dataset" else value
-        settings.look_up("the runs have no parameter", name, dict.fromkeys(itertools.chain(*(own for _, own in flat))))
-        settings.look_up(f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own))
+        look_up("the runs have no parameter", name, dict.fromkeys(itertools.chain(*(own for _, own in flat))))
+        look_up(f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own))
         wanted.setdefault(name, []).append(value)
     return [job for job, own in flat if all(name in own and own[name] in values for name, values in wanted.items())]
 
 
 def plan(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
-    """The runs, each once: those that are recorded, and those to do, in the order in which they are made.
-
-    That is by priority, of which a run in several tables has the best, then as in the files. A run that diverged is
-    recorded, one that failed is to do.
-    """
+    """The runs, each once, by best priority, then as in the files: recorded ones (diverged too), and those to do."""
     found: dict[Path, Job] = {}
     for job in sorted(jobs, key=lambda job: job.priority):
         found.setdefault(job.path, job)
@@ -271,7 +251,7 @@ def prepare(todo: Sequence[Job]) -> str:
 
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
-        _check(cells, f"The notebook {notebook} has no code cell tagged 'run'.")
+        check(cells, f"The notebook {notebook} has no code cell tagged 'run'.", SweepError)
     device = build.find_device()
     build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
@@ -281,15 +261,26 @@ def prepare(todo: Sequence[Job]) -> str:
 
 
 def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> list[tuple[Job, str | None]]:
-    """Make runs in their order, and say what went wrong with each, if anything.
-
-    So many ``jobs`` at once, with several GPUs each on one of them; the seeds of a run that a GPU makes go side by side. A
-    run that fails is tried once more, and the others go on. With the address of a dask ``scheduler`` its workers make the
-    runs, one per thread.
-    """
+    """Make runs in their order, ``jobs`` at once, each with a GPU, or on a dask cluster; and what went wrong with each."""
     together, groups = prepare(todo) != "cpu" and scheduler is None, {}
     for job in todo:
         alike = ledger.key(job.settings.flat() | {"seed": None}) if together else job.path
         groups.setdefault((job.notebook, alike), []).append(job)
     with execute.cluster(scheduler) if scheduler else execute.threads(jobs) as submit:
         return execute.follow(groups.values(), submit)
+
+
+def new(name: str, folder: Path) -> list[Path]:
+    """Write ``NAME.ipynb`` and ``NAME.yaml``, which run as they are. A `NotebookError` if the name is none, or taken."""
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise NotebookError(f"{name[:80]!r} is no name for a method: take small letters, digits and _, such as my_method.")
+    templates = Path(__file__).with_name("templates")
+    made = {folder / f"{name}{template.suffix}": template for template in sorted(templates.glob("my_method.*"))}
+    taken = [path for path in made if path.exists()] + [path for path in papers.notebooks() if path.stem.endswith(name)]
+    if taken:
+        raise NotebookError(f"There is a {taken[0].name} already: take another name.")
+    title = "".join(part.capitalize() for part in name.split("_"))
+    for path, template in made.items():
+        text = template.read_text(encoding="utf-8").replace("my_method", name).replace("MyMethod", title)
+        ledger.write_atomically(path, text)
+    return list(made)

@@ -5,8 +5,6 @@
 folder that the environment variable ``FEDNB_NOTEBOOKS`` names take the place of those of the same name.
 """
 
-from __future__ import annotations
-
 import ast
 import functools
 import importlib.abc
@@ -166,7 +164,7 @@ def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
     return mine | {"more": {**own["more"], **mine.get("more", {}), **other}} if other else mine
 
 
-def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
+def settings(notebook: str, namespace: Mapping[str, Any]) -> "Settings":
     """The settings of a run of a notebook, from its parameters as they are now: ``papers.settings("01_moon", globals())``.
 
     All that are not its own are in its dict ``more``. A `SettingsError` tells of a bad value, or a name that nobody reads.

@@ -1,7 +1,4 @@
-"""Records in, pages out: the papers' tables with our runs beside them, claims, and figures; nothing is typed.
-
-A notebook finds what it needs here: ``from fednb import reporting as report``.
-"""
+"""Records in, pages out: tables, claims, figures. For notebooks all is here: ``from fednb import reporting as report``."""
 
 from importlib import import_module
 from typing import Any
@@ -9,7 +6,7 @@ from typing import Any
 _WHERE = {"ReportError": "metrics", "lead": "comparisons"}
 _WHERE |= dict.fromkeys(("against", "curves", "glance"), "plots")
 _WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "printed", "table_of"), "tables")
-_WHERE |= dict.fromkeys(("claims", "compact", "pages", "show", "write_all"), "render")
+_WHERE |= dict.fromkeys(("claims", "compact", "pages", "show"), "render")
 
 
 def __getattr__(name: str) -> Any:

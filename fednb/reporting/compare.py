@@ -1,7 +1,5 @@
 """Methods against one another in one setting: the runs that are missing are made, then tabled in pairs and drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from fednb.experiments.sweep import Axis, Job, SweepError, Table
 from fednb.reporting.comparisons import gaps
 from fednb.reporting.render import markdown
 from fednb.reporting.tables import cells_of
+from fednb.rules import look_up
 
 
 def methods_of(names: Iterable[str]) -> dict[str, str]:
@@ -21,35 +20,28 @@ def methods_of(names: Iterable[str]) -> dict[str, str]:
     known = {method: path.stem for path in papers.notebooks()[::-1] for method in papers.outline(path.stem)}
     found: dict[str, str] = {}
     for name in names:
-        if name.endswith(".ipynb"):
-            own = {method: papers.name(name) for method in papers.outline(name) if method not in known}
-            if not own:
-                raise SweepError(f"{name} has no method that the project does not have: give it a name of its own.")
-            found |= own
-        elif name in known:
+        if not name.endswith(".ipynb"):
+            look_up("Neither a method nor the path of a notebook is", name, known, SweepError)
             found[name] = known[name]
+        elif own := {method: papers.name(name) for method in papers.outline(name) if method not in known}:
+            found |= own
         else:
-            told = f"There is no method {name!r}, nor is it the path of a notebook"
-            raise SweepError(f"{told}: {settings.known(name, known)}")
+            raise SweepError(f"{name} has no method that the project does not have: give it a name of its own.")
     return found
 
 
 def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
-    """A row per method, all with the first one's settings but for what is given.
-
-    A hyperparameter that only some of them have is theirs, one that none has is a `SweepError`.
-    """
+    """A row per method, with the first one's settings but for what is given; an unknown name is a `SweepError`."""
     fields = {name: papers.outline(notebook)[name].__dataclass_fields__ for name, notebook in methods.items()}
     common = {*settings.FIELDS, "dataset", "sampled"}
     every = common.union(*fields.values())
     for name in given:
-        if name not in every:
-            raise SweepError(f"No method has a parameter {name!r}: {settings.known(name, sorted(every))}")
+        look_up("No method has a parameter", name, sorted(every), SweepError)
     jobs: list[Job] = []
     shared: dict[str, Any] = {"dataset": "digits"}
     for method, notebook in methods.items():
         own = shared | {name: value for name, value in given.items() if name in common or name in fields[method]}
-        jobs += [sweep.job(notebook, own | {"method": method, "seed": seed}) for seed in range(seeds)]
+        jobs += [sweep.Notebook(notebook).job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
         told = jobs[0].settings
         shared = {"dataset": told.dataset} | {name: getattr(told, name) for name in settings.FIELDS if name != "seed"}
         shared = {name: value for name, value in shared.items() if not (name == "participation" and "sampled" in given)}
@@ -59,10 +51,7 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
 
 
 def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, jobs: int = 1) -> tuple[str, list[Path]]:
-    """Make what is not recorded; the table in Markdown, and where table and figure lie, beside the runs.
-
-    The first method is what the others are compared with, in pairs of runs with one seed.
-    """
+    """Make what is not recorded; a table in Markdown of pairs with the first method, and where it and its figure lie."""
     table = table_of(methods_of(names), given, seeds)
     todo = sweep.plan(table.jobs)[1]
     for job, error in sweep.run(todo, jobs=jobs) if todo else ():

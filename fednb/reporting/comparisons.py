@@ -1,7 +1,5 @@
 """Which row is ahead of which: in pairs of runs, in a table, in the papers' claims, with all methods side by side."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -15,6 +13,7 @@ from fednb.reporting import statistics
 from fednb.reporting.metrics import ReportError
 from fednb.reporting.statistics import Lead
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of
+from fednb.rules import look_up
 
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
@@ -94,10 +93,7 @@ def lead(table: Named, a: str, b: str, column: str | None = None, *, ledger: Led
 
 
 def gaps(table: sweep.Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str, str], Finding]]:
-    """What the rows of a table are compared with, and how each other cell (by row and column) compares: one family.
-
-    That is the table's baseline, else FedAvg, else the first row; of several rows of FedAvg the first on the same splits.
-    """
+    """What rows are compared with (the baseline, FedAvg on the same splits, or the first row), and how each cell does."""
     named = [cell for cell in found if cell.label == (table.baseline or "FedAvg")]
     averages = [cell for cell in found if cell.job.settings.method == "FedAvg"]
     first = [cell for cell in found if cell.row == found[0].row]
@@ -153,8 +149,7 @@ def described() -> dict[str, dict[str, Any]]:
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
     """The claims of a paper, judged as one family; without the cells of tables by the committed records."""
-    if paper == SIDE or paper not in described():
-        raise ReportError(f"There are no claims of {paper!r}; there are those of {', '.join(described().keys() - {SIDE})}.")
+    look_up("There are no claims of", paper, [name for name in described() if name != SIDE], ReportError)
     made: dict[tuple[int, int], Finding] = {}
     entries = described()[paper]["claims"]
     for i, entry in enumerate(entries):

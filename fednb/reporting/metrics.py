@@ -1,7 +1,5 @@
 """What a table may measure: read off one run's record, and, for some, that of the baseline's run beside it."""
 
-from __future__ import annotations
-
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -14,6 +12,7 @@ import numpy as np
 import yaml
 
 from fednb.experiments.sweep import Table
+from fednb.rules import look_up
 
 Record = Mapping[str, Any]
 
@@ -98,15 +97,13 @@ _READ: dict[str, Callable[[Record, Any], float | None]] = {
 @functools.cache
 def measure(name: str) -> Measure:
     """A measure by its name; ``accuracy in DOMAIN`` is one for any domain. A `ReportError` if there is none."""
-    kind, _, domain = name.partition(" in ")
-    told = MEASURES.get("accuracy in DOMAIN" if domain else name)
-    if told is None or (domain and kind != "accuracy"):
-        raise ReportError(f"unknown measure {name!r}; there are {', '.join(MEASURES)}.")
+    domain = name.removeprefix("accuracy in ") if name.startswith("accuracy in ") else ""
+    look_up("unknown measure", known := "accuracy in DOMAIN" if domain else name, MEASURES, ReportError)
 
     def final(run: Record, _: Any) -> float | None:
         return run["final"].get("groups", {}).get(domain) if domain else run["final"].get(name)
 
-    return Measure(**_DEFAULTS | told, read=_READ.get(name, final))
+    return Measure(**_DEFAULTS | MEASURES[known], read=_READ.get(name, final))
 
 
 def check(table: Table) -> None:

@@ -1,7 +1,5 @@
 """Figures of tables: accuracy per round, a measure against a parameter, a paper's claims at a glance."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
@@ -66,10 +64,7 @@ def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Ax
 
 
 def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """The table's measure against the parameter that makes its rows or columns: a line for each of the others.
-
-    It is over the seeds that all its points have; printed values are hollow.
-    """
+    """The table's measure against a parameter of it, over the seeds that all points have; printed values are hollow."""
     found = cells_of(table, ledger)  # of a table's name from the committed records
     table = table if isinstance(table, Table) else table_of(table)
     if parameter not in (table.rows.parameter, table.columns.parameter):
@@ -91,17 +86,14 @@ def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Led
     return ax
 
 
-def glance(paper: str, ax: Axes | None = None) -> Axes:
-    """A paper's claims at a glance, from the committed records: leads as printed (hollow) and as measured (filled).
-
-    What counts has the 95 % interval over seeds and a word at the right; short runs stand below it, paler.
-    """
-    return draw([(paper, claim) for claim in comparisons.claims_of(paper) if "short" in claim.entry], ax)
+def glance(paper: str) -> Axes:
+    """A paper's claims: leads printed (hollow) and measured (filled, with interval and a word), short runs below, paler."""
+    return draw([(paper, claim) for claim in comparisons.claims_of(paper) if "short" in claim.entry])
 
 
-def draw(claims: Sequence[tuple[str, Claim]], ax: Axes | None = None) -> Axes:
+def draw(claims: Sequence[tuple[str, Claim]]) -> Axes:
     """Draw the leads of claims in points, a line for each, in the colour of its paper."""
-    ax = ax or plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
+    ax = plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     hollow, pale = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}, {"ms": 4, "alpha": 0.45}
     ends, behind = [0.0], False

@@ -1,9 +1,4 @@
-"""Pages from records: tables, claims, the report, the list in the README, and what notebooks show of them.
-
-What is told is gathered here; how it is worded and laid out stands in ``templates/``.
-"""
-
-from __future__ import annotations
+"""Pages from records, and what notebooks show of them; how it is worded and laid out stands in ``templates/``."""
 
 import functools
 import os
@@ -22,7 +17,8 @@ from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import ReportError, measure
-from fednb.reporting.tables import Cell, cells_of, cells_of_tables, original, table_of
+from fednb.reporting.tables import Cell, cells_of, original, table_of
+from fednb.rules import look_up
 
 
 def measured(cell: Cell) -> str:
@@ -67,10 +63,7 @@ def grid(frame: pd.DataFrame) -> str:
 
 
 def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataFrame:
-    """A line for each cell: printed, measured, the gap to what the table compares with, and the verdict.
-
-    Of runs that are read in several ways there is the accuracy alone. Seeds lead to the records if these are at ``link``.
-    """
+    """A line for each cell, or its accuracy if it is read in several ways; seeds lead to records that are at ``link``."""
     if table.columns.measures:
         chosen = next((cell for cell in found if cell.measure == "accuracy"), found[0]).column
         found = [cell for cell in found if cell.column == chosen]
@@ -126,14 +119,11 @@ def show(name: str) -> Markdown:
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
-    """The heart of table ``name``: printed, measured, the gap to FedAvg or what it compares with, and the verdict.
-
-    ``rows`` chooses some by their names.
-    """
+    """The heart of table ``name``, or of some ``rows``: printed, measured, the gap and the verdict."""
     table, found = table_of(name), cells_of(name)
     known, some = dict.fromkeys(cell.row for cell in found), [cell for cell in found if cell.runs]
-    for row in set(rows or ()) - known.keys():
-        raise ReportError(f"{name} has no row {row!r}; there are {', '.join(known)}.")
+    for row in rows or ():
+        look_up(f"{name} has no row", row, known, ReportError)
     told = lines(table, some).drop(columns="paper's ±") if some else pd.DataFrame({"seeds": []})
     if rows is not None:
         told, some = told[told.iloc[:, 0].isin(rows)], [cell for cell in some if cell.row in rows]
@@ -162,14 +152,12 @@ def _fill(template: str, **values: Any) -> str:
 
 
 def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
-    """From sweep files and records ``tables/NOTEBOOK.md``, ``figures/``, ``cells.csv`` and ``REPORT.md``.
-
-    Among the project's own results also the README with its list of notebooks.
-    """
+    """By path what sweep files and records make: pages, figures, ``cells.csv``; of the project's own also the README."""
     from fednb.reporting import plots  # whose import takes a second
 
     tables, records = sweep.read(sweeps), ledger.load(folder)
-    found, notebooks = cells_of_tables(tables.values(), records), dict.fromkeys(table.notebook for table in tables.values())
+    found = {name: cells_of(table, records) for name, table in tables.items()}
+    notebooks = dict.fromkeys(table.notebook for table in tables.values())
     described = comparisons.described()
     about = [paper for paper, told in described.items() if paper != SIDE and told["notebook"] in notebooks]
     told = {paper: comparisons.claims_of(paper, found) for paper in about}
@@ -198,14 +186,6 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
     if out == ROOT / "results":
         files[ROOT / "README.md"] = _readme((ROOT / "README.md").read_text(encoding="utf-8"), about)
     return files
-
-
-def write_all(sweeps: Path, folder: Path, out: Path) -> list[Path]:
-    """Write the pages; returns what was written."""
-    files = pages(sweeps, folder, out)
-    for path, content in files.items():
-        ledger.write_atomically(path, content)
-    return list(files)
 
 
 def _readme(text: str, about: dict[str, Any]) -> str:

@@ -1,9 +1,4 @@
-"""What seeds say: the one meaning of ±, leads in pairs, corrected families, and verdicts that tell size and certainty.
-
-± is everywhere the half width of Student's 95 % interval for a mean over seeds (ddof 1).
-"""
-
-from __future__ import annotations
+"""What seeds say: leads in pairs, corrected families, verdicts; ± is the half width of Student's 95 % interval (ddof 1)."""
 
 from collections.abc import Sequence
 from typing import NamedTuple

@@ -1,9 +1,7 @@
 """The cells of a table: what the paper prints, from ``data/reported.csv``, and beside it our runs, from the ledger."""
 
-from __future__ import annotations
-
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,11 +13,13 @@ import yaml
 from fednb import ROOT, papers
 from fednb.experiments import settings, sweep
 from fednb.experiments.ledger import load, runs_folder, state
+from fednb.experiments.sweep import Job, Table
 from fednb.reporting import statistics
 from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
+from fednb.rules import look_up
 
 Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
-Named = str | sweep.Table  # a table, or its name in the sweep files
+Named = str | Table  # a table, or its name in the sweep files
 _DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
 
 
@@ -36,8 +36,7 @@ def _reported() -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
 
 def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The lines about a paper (``"MOON"``) or its table (``"MOON Table 1"``), by row and column; ``("", "")``: about all."""
-    if name not in (known := _reported()):
-        raise ReportError(f"There is no printed table {name!r}: {settings.known(name, known)}")
+    look_up("There is no printed table", name, known := _reported(), ReportError)
     return known[name]
 
 
@@ -53,7 +52,7 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
 class Run(NamedTuple):
     """A run in a cell that it is in; path, record and state are None if it is not recorded."""
 
-    job: sweep.Job
+    job: Job
     path: Path | None = None
     record: Record | None = None
     state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
@@ -64,19 +63,17 @@ class Cell(SimpleNamespace):
     """One cell of a table: the printed value and our runs; `_cell` says what it holds."""
 
 
-def cells_of_tables(tables: Iterable[sweep.Table], ledger: Ledger = None) -> dict[str, list[Cell]]:
-    """The cells of tables, row by row. Runs that share a cell but differ in more than the seed get rows of their own.
+def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
+    """The cells of a table, row by row. Runs that share a cell but differ in more than the seed get rows of their own.
 
     Where a table says ``best_of``, runs that differ in that parameter share a row, and those with the best mean make the
     cell. A `ReportError` if the printed table, row or column does not exist, or a measure is unknown or lacks its baseline.
     """
+    if isinstance(table, str):
+        table, ledger = table_of(table), committed() if ledger is None else ledger
     ledger = load() if ledger is None else ledger
     pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
     found = {path.name: (path, record, state(record)) for path, record in pairs}
-    return {table.name: _cells(table, found) for table in tables}
-
-
-def _cells(table: sweep.Table, found: Mapping[str, tuple[Path, Record, str]]) -> list[Cell]:
     check(table)
     places: dict[str, dict[str, dict[str, Run]]] = {}  # by row and column
     for job in table.jobs:
@@ -106,7 +103,7 @@ def _cells(table: sweep.Table, found: Mapping[str, tuple[Path, Record, str]]) ->
     return made
 
 
-def _read(table: sweep.Table, column: str, run: Run, baseline: Record | None) -> Run:
+def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
     """The run with its value, if it has finished and has one."""
     if run.state != "finished":
         return run
@@ -120,9 +117,7 @@ def _read(table: sweep.Table, column: str, run: Run, baseline: Record | None) ->
     return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
-def _cell(
-    table: sweep.Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]
-) -> Cell:
+def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
     how = measure(name := table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
@@ -173,9 +168,16 @@ def _values(runs: Sequence[Run]) -> list[float]:
     return [run.value for run in runs if run.value is not None]
 
 
-def _beside(
-    table: sweep.Table, label: str, column: str, job: sweep.Job, finished: int, candidates: int
-) -> tuple[Place, list[str], str]:
+class Place(NamedTuple):
+    """What is printed beside a cell, in its measure's units, and the settings there: lists if tuned, ``any`` if not told."""
+
+    value: float | None = None
+    std: float | None = None
+    text: str = ""
+    stated: Mapping[str, Any] = {}
+
+
+def _beside(table: Table, label: str, column: str, job: Job, finished: int, candidates: int) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
     asked, name = job.settings, table.measure_of(column)
     if name == "halfway":  # the run is read as one of half its length
@@ -198,21 +200,8 @@ def _beside(
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 
-class Place(NamedTuple):
-    """What is printed in the place of a cell, in its measure's units, and what the paper says of the settings there; of one
-    that it tuned a list, ``any`` of one of which it says nothing."""
-
-    value: float | None = None
-    std: float | None = None
-    text: str = ""
-    stated: Mapping[str, Any] = {}
-
-
-def _place(table: sweep.Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
-    """What stands beside runs with these settings: in the row that is called as theirs, or has their method and settings.
-
-    A `ReportError` if there is no such row or column, unless only a part of the original is printed.
-    """
+def _place(table: Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
+    """What stands beside runs, in the row of their name or of their method and settings; a `ReportError` if none does."""
     if table.printed is None:
         return Place()
     lines = original(table.printed)
@@ -255,11 +244,10 @@ def _same(printed: Any, ours: Any) -> bool:
 _tables = functools.cache(lambda folder, runs: sweep.read(folder))  # to read the files means to check each run in them
 
 
-def table_of(name: str) -> sweep.Table:
+def table_of(name: str) -> Table:
     """Table ``name`` of the sweep files."""
     tables = _tables(papers.folder() / "sweeps", runs_folder())
-    if name not in tables:
-        raise ReportError(f"There is no table {name!r}: {settings.known(name, tables)}")
+    look_up("There is no table", name, tables, ReportError)
     return tables[name]
 
 
@@ -267,10 +255,3 @@ def table_of(name: str) -> sweep.Table:
 def committed() -> pd.DataFrame:
     """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
     return load(ROOT / "results" / "runs")
-
-
-def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
-    """The cells of a table, as `cells_of_tables` makes them; of a table's name from the committed records."""
-    if isinstance(table, str):
-        table, ledger = table_of(table), committed() if ledger is None else ledger
-    return cells_of_tables([table], ledger)[table.name]

@@ -1,4 +1,4 @@
-"""The command line: ``python -m fednb notebooks | sweep | run | list | report | settings | data | course``."""
+"""The command line: ``python -m fednb COMMAND``; without one, all are named."""
 
 import argparse
 import ast

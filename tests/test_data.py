@@ -469,6 +469,16 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
     assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
 
 
+def test_a_folder_is_looked_for_where_one_is_now(root, tmp_path, monkeypatch):
+    for folder, seed in (("a", 1), ("b", 2)):
+        write_tree(tmp_path / folder / "cats", pets("", number=10, seed=seed))
+    names = []
+    for folder in ("a", "b", "a"):
+        monkeypatch.chdir(tmp_path / folder)
+        names.append(data.recorded_name("folder:cats"))
+    assert names[0] == names[2] != names[1]
+
+
 def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeypatch):
     monkeypatch.setattr(loading, "_registered", {})  # forgotten afterwards
     monkeypatch.setitem(catalog.FACTS, "mine", None)

@@ -36,6 +36,11 @@ def data_folder(root: Path | str | None = None) -> Path:
     return Path(os.path.abspath(os.path.expanduser(root or os.environ.get("FEDNB_DATA") or home() / "data")))
 
 
+def cache_folder() -> Path:
+    """Where decoded sets are kept: $FEDNB_CACHE, or `data/cache` of the repository or, without one, where one works."""
+    return Path(os.path.abspath(os.path.expanduser(os.environ.get("FEDNB_CACHE") or home() / "data" / "cache")))
+
+
 def own_place(name: str, root: Path | None = None) -> tuple[Path, str]:
     """Where ``folder:PATH`` lies, seen from the folder of the sets or else from where one works; and what follows PATH."""
     path, rest = re.fullmatch(r"folder:(.*?)((?:@[0-9]{1,4})?(?:#[0-9a-f]{8})?)", name, re.DOTALL).groups()
@@ -72,12 +77,12 @@ def num_images(name: str) -> int:
 
 def recorded_name(name: str) -> str:
     """How records call a set; one's own folder by the end of its path and by its fingerprint, wherever it lies."""
-    return _own_name(name, data_folder()) if str(name).startswith(OWN_FOLDER) else name
+    return _own_name(whole_name(name)) if str(name).startswith(OWN_FOLDER) else name
 
 
 @functools.cache
-def _own_name(name: str, root: Path) -> str:
+def _own_name(name: str) -> str:  # a whole one: where one works may change
     from fednb.data.loading import load  # slow to import
 
-    found = load(name, root)
+    found = load(name)
     return f"{found.name}#{found.fingerprint[:8]}"

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from fednb import home
-from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, data_folder, facts_of
+from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, cache_folder, data_folder, facts_of
 from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
 
@@ -183,8 +182,7 @@ def _content(facts: Facts, root: Path) -> tuple[Content, str]:
             with reading(file):
                 told += f" {str(file).removeprefix(str(root))} {file.stat().st_size} {file.stat().st_mtime_ns}"
         key = hashlib.blake2b(told.encode(errors="surrogateescape"), digest_size=8).hexdigest()
-        folder = Path(os.path.expanduser(os.environ.get("FEDNB_CACHE") or home() / "data" / "cache"))
-        path = folder / f"{re.sub(r'[^a-z0-9]+', '_', facts.name.lower())[-40:]}-{key}.npz"
+        path = cache_folder() / f"{re.sub(r'[^a-z0-9]+', '_', facts.name.lower())[-40:]}-{key}.npz"
         return _cached(path, read), kind
     except Broken as error:
         fix = "" if facts.by_hand else f", or delete it and run `python -m fednb data {facts.name}`"

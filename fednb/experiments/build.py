@@ -23,7 +23,7 @@ _load = functools.lru_cache(maxsize=2)(data.load)
 
 def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
-    return _load(name, os.environ.get("FEDNB_DATA"))
+    return _load(data.whole_name(name), os.environ.get("FEDNB_DATA"))
 
 
 def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, partition.Parts | None, partition.Parts]:

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tqdm import tqdm
 
-from fednb import PACKAGE, data, home, papers
+from fednb import PACKAGE, data, papers
+from fednb.data import catalog
 from fednb.experiments import ledger
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, A
     """Execute notebooks into ``out/notebooks``, with records in ``out/runs``; the names of those that failed."""
     copies, failed = out.absolute() / "notebooks", []
     copies.mkdir(parents=True, exist_ok=True)
-    os.environ |= {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off", "JUPYTER_PREFER_ENV_PATH": "1"}
+    os.environ |= {"FEDNB_RUNS": str(out.absolute() / "runs"), "FEDNB_PROGRESS": "off"}
     bar = {"leave": False} if sys.stderr.isatty() else False
     for number, notebook in enumerate(notebooks, 1):
         begin, told = time.monotonic(), "done"
@@ -81,6 +82,7 @@ def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, A
 
 
 def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
     import papermill  # slow to import
 
     options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
@@ -141,13 +143,12 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     import torch
 
-    env = {"FEDNB_DATA": str(home() / "data"), "FEDNB_CACHE": str(home() / "data" / "cache")} | os.environ
+    env = os.environ | {"FEDNB_DATA": str(catalog.data_folder()), "FEDNB_CACHE": str(catalog.cache_folder())}
     env |= {"FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
-    for name in ("FEDNB_DATA", "FEDNB_CACHE", "FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
+    for name in ("FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
         if env.get(name):
             env[name] = str(Path(env[name]).expanduser().absolute())
     env["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
-    env["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
     if count := torch.cuda.device_count():
         gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [str(i) for i in range(count)]
         env["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]

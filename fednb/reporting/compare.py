@@ -38,14 +38,15 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     for name in given:
         look_up("No method has a parameter", name, sorted(every), SweepError)
     jobs: list[Job] = []
-    shared: dict[str, Any] = {"dataset": "digits"}
+    asked = {"dataset": "digits"} | dict(given)
+    said = {"seed", *given} | ({"participation"} if "sampled" in given else set())
     for method, notebook in methods.items():
-        own = shared | {name: value for name, value in given.items() if name in common or name in fields[method]}
-        jobs += [sweep.Notebook(notebook).job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
-        told = jobs[0].settings
-        shared = {"dataset": told.dataset} | {name: getattr(told, name) for name in settings.FIELDS if name != "seed"}
-        shared = {name: value for name, value in shared.items() if not (name == "participation" and "sampled" in given)}
-    title = " ".join(f"{name}={value}" for name, value in (dict(given) | {"dataset": told.flat()["dataset"]}).items())
+        own = {name: value for name, value in asked.items() if name in common or name in fields[method]}
+        own |= {name: getattr(jobs[0].settings, name) for name in settings.FIELDS if name not in said} if jobs else {}
+        of = sweep.Notebook(notebook)
+        jobs += [of.job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
+    asked["dataset"] = jobs[0].settings.flat()["dataset"]
+    title = " ".join(f"{name}={value}" for name, value in asked.items())
     axes, baseline = (Axis("method"), Axis("dataset")), next(iter(methods))
     return Table("compare", jobs[0].notebook, title, None, *axes, "accuracy", tuple(jobs), Path("compare"), baseline)
 
@@ -57,7 +58,7 @@ def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, j
     for job, error in sweep.run(todo, jobs=jobs) if todo else ():
         if error:
             raise SweepError(f"{job.path.stem} failed: {error} (log: {execute.log_of(job.path)})")
-    text = markdown(table, found := cells_of(table, ledger.load()))
+    text = markdown(table, found := cells_of(table))
     baseline, leads = gaps(table, found)
     ax = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(leads)), layout="constrained").subplots()
     ax.axvline(0, color=plots.colour(baseline))

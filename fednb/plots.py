@@ -1,4 +1,4 @@
-"""Pictures that several notebooks draw: who owns which images, and who sends what."""
+"""Pictures that several notebooks draw: who owns which images, and how they look in each domain."""
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -7,7 +7,6 @@ from matplotlib.axes import Axes
 
 from fednb import partition
 from fednb.data import Dataset
-from fednb.federation import Federation
 from fednb.partition import Parts
 
 # One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey, each paper has its own.
@@ -56,30 +55,4 @@ def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
     ax.tick_params(axis="x", labelrotation=45 if max(map(len, dataset.classes)) > 2 else 0)
     ax.spines[:].set_visible(False)
     ax.set_title(title)
-    return ax
-
-
-def exchange(federation: Federation, ax: Axes | None = None) -> Axes:
-    """Who sends what in one round, from the messages that the federation counted in its last round."""
-    ax = ax or plt.gca()
-    clients = len(federation.sample(federation.rounds_done - 1))
-    ax.set(xlim=(0, 10), ylim=(0, 4.2))
-    ax.axis("off")
-    box = {"boxstyle": "round,pad=0.6", "facecolor": "white", "edgecolor": "0.3"}
-    ax.text(5, 3.7, "server", ha="center", va="center", bbox=box)
-    names = {1.2: "client 0", 5.0: "client 1", 8.8: f"... {clients} clients"}
-    if clients <= 2:
-        names = {x: f"client {i}" for i, x in enumerate([2.5, 7.5][:clients])}
-    for x, name in names.items():
-        ax.text(x, 0.4, name, ha="center", va="center", bbox=box)
-    for direction, words, colour, shift, edge, side in (
-        ("down", "server to client", "C0", -0.12, 0, "left"),
-        ("up", "client to server", "C1", 0.12, 10, "right"),
-    ):
-        for x in names:
-            above, below = (5 + (x - 5) * 0.12 + shift, 3.2), (x + shift, 0.95)
-            tail, head = (above, below) if direction == "down" else (below, above)
-            ax.annotate("", head, tail, arrowprops={"arrowstyle": "->", "color": colour, "lw": 1.8})
-        lines = [f"{name}: {numbers // clients:,}" for name, (numbers, _) in federation.traffic.get(direction, {}).items()]
-        ax.text(edge, 2.6, "\n".join([words, *(lines or ["nothing"])]), ha=side, va="center", color=colour, size=10)
     return ax

@@ -71,10 +71,6 @@ class Axis:
         value = values.get(self.parameter)
         return next(fitting, None) or self.labels.get(value, str(value))
 
-    def names(self, job: Job) -> list[str]:
-        """The rows or columns that a run is in: all of those with a measure, else one."""
-        return list(self.measures) or [self.name(job)]
-
 
 @dataclass(frozen=True)
 class Table:
@@ -92,15 +88,6 @@ class Table:
     baseline: str | None = None  # the row that the measure compares the others with
     best_of: str | None = None  # the parameter of which the best value is chosen in each cell, as the paper does
     target: float | None = None  # the accuracy in percent that the measure asks for
-
-    def measure_of(self, column: str | None) -> str:
-        """What the cells of a column hold."""
-        return self.columns.measures.get(column, self.measure)
-
-    @property
-    def measures(self) -> list[str]:
-        """What its cells hold, each once."""
-        return list(dict.fromkeys(self.columns.measures.values())) or [self.measure]
 
     @property
     def tiers(self) -> list[str]:

@@ -3,10 +3,9 @@
 from importlib import import_module
 from typing import Any
 
-_WHERE = {"ReportError": "metrics", "lead": "comparisons"}
-_WHERE |= dict.fromkeys(("against", "curves", "glance"), "plots")
+_WHERE = {"ReportError": "metrics", "lead": "comparisons", "curves": "plots", "glance": "plots"}
 _WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "printed", "table_of"), "tables")
-_WHERE |= dict.fromkeys(("claims", "compact", "pages", "show"), "render")
+_WHERE |= dict.fromkeys(("claims", "compact", "pages"), "render")
 
 
 def __getattr__(name: str) -> Any:

@@ -34,9 +34,8 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     """A row per method, with the first one's settings but for what is given; an unknown name is a `SweepError`."""
     fields = {name: papers.outline(notebook)[name].__dataclass_fields__ for name, notebook in methods.items()}
     common = {*settings.FIELDS, "dataset", "sampled"}
-    every = common.union(*fields.values())
     for name in given:
-        look_up("No method has a parameter", name, sorted(every), SweepError)
+        look_up("No method has a parameter", name, sorted(common.union(*fields.values())), SweepError)
     jobs: list[Job] = []
     asked = {"dataset": "digits"} | dict(given)
     said = {"seed", *given} | ({"participation"} if "sampled" in given else set())

@@ -108,8 +108,9 @@ def measure(name: str) -> Measure:
 
 def check(table: Table) -> None:
     """A `ReportError` if a measure of a table is unknown or lacks what it needs, or if none reads the table's target."""
-    for name in table.measures:
+    names = table.columns.measures.values() or [table.measure]
+    for name in names:
         if (needs := measure(name).needs) and getattr(table, needs) is None:
             raise ReportError(f"{table.name}: the measure {name!r} needs a {needs}; name it in the table.")
-    if table.target is not None and all(measure(name).needs != "target" for name in table.measures):
+    if table.target is not None and all(measure(name).needs != "target" for name in names):
         raise ReportError(f"{table.name}: the measure {table.measure!r} does not read a target; leave it out.")

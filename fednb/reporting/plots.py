@@ -1,21 +1,18 @@
-"""Figures of tables: accuracy per round, a measure against a parameter, a paper's claims at a glance."""
+"""Figures of tables: accuracy per round, a paper's claims at a glance."""
 
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
 
 from fednb import plots
-from fednb.experiments.sweep import Table
 from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import Claim
-from fednb.reporting.metrics import ReportError
-from fednb.reporting.tables import Cell, Ledger, Named, cells_of, table_of
+from fednb.reporting.tables import Cell, Ledger, Named, cells_of
 
 
 def _palette(found: Mapping[str, Cell]) -> dict[str, Any]:
@@ -26,17 +23,6 @@ def _palette(found: Mapping[str, Cell]) -> dict[str, Any]:
         shades = sns.light_palette(plots.colour(method), len(names) + 2, reverse=True)
         made |= zip(sorted(names, key=lambda name: name != method), shades, strict=False)
     return made
-
-
-def _drawn(frame: pd.DataFrame, palette: Mapping[str, Any], ax: Axes | None, **more: Any) -> Axes:
-    """A line for the mean over seeds, and a band from the lowest to the highest, for each name."""
-    ax = ax or plt.figure(layout="constrained").subplots()
-    if len(frame):
-        sns.lineplot(frame, x="x", y="value", hue="name", palette=dict(palette), errorbar=("pi", 100), ax=ax, **more)
-    else:
-        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
-    ax.grid(alpha=0.3)
-    return ax
 
 
 def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
@@ -52,35 +38,17 @@ def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Ax
         told += [(name, *pair) for m in metrics for pair in zip(m.get("round", []), m.get(cell.of.curve, []), strict=False)]
     frame, palette = pd.DataFrame(told, columns=["name", "x", "value"]).dropna(), _palette(named)
     once = frame.groupby("name")["x"].transform("nunique") == 1
-    ax = _drawn(frame[~once] if len(frame) else frame, palette, ax)
+    ax = ax or plt.figure(layout="constrained").subplots()
+    if frame.empty:
+        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
+    elif not once.all():  # the mean over seeds, and a band from the lowest to the highest
+        sns.lineplot(frame[~once], x="x", y="value", hue="name", palette=palette, errorbar=("pi", 100), ax=ax)
+    ax.grid(alpha=0.3)
     for (name, last), level in frame[once].groupby(["name", "x"], sort=False)["value"]:
         told = "one round" if last == 1 else f"after {last} rounds"
         ax.axhline(level.mean(), linestyle="--", color=palette[name], label=f"{name} ({told})")
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     ax.xaxis.get_major_locator().set_params(integer=True)
-    if ax.lines:
-        ax.legend(frameon=False)
-    return ax
-
-
-def against(table: Named, parameter: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """The table's measure against a parameter of it, over the seeds that all points have; printed values are hollow."""
-    found = cells_of(table, ledger)  # of a table's name from the committed records
-    table = table if isinstance(table, Table) else table_of(table)
-    if parameter not in (table.rows.parameter, table.columns.parameter):
-        raise ReportError(f"{table.name}: neither its rows nor its columns are values of {parameter}.")
-    at = [(c.row, c.column, c) if parameter == table.columns.parameter else (c.column, c.row, c) for c in found]
-    palette, places = _palette({name: cell for name, _, cell in at}), list(dict.fromkeys(x for _, x, _ in at))
-    told = [(name, places.index(x), seed, v) for name, x, cell in at for (seed, _), v in cell.by_pair.items()]
-    frame = pd.DataFrame(told, columns=["name", "x", "seed", "value"]).replace(np.inf, np.nan).dropna()
-    count = frame.groupby(["name", "seed"])["x"].transform("nunique")
-    full = count == frame.groupby("name")["x"].transform("nunique")  # else a peak may be nothing but another seed's luck
-    ax = _drawn(frame[full | ~full.groupby(frame["name"]).transform("any")], palette, ax, marker="o")
-    for name in palette:
-        if known := [(places.index(x), cell.printed) for line, x, cell in at if line == name and cell.printed is not None]:
-            ax.plot(*zip(*known, strict=True), "o", mfc="none", ms=9, color=palette[name], label=f"{name}, printed")
-    ax.set(xlabel=parameter.replace("_", " "), ylabel=found[0].of.axis, xlim=(-0.3, len(places) - 0.7))
-    ax.set_xticks(range(len(places)), places)
     if ax.lines:
         ax.legend(frameon=False)
     return ax

@@ -106,16 +106,11 @@ def markdown(table: sweep.Table, found: Sequence[Cell], link: str = "", *, page:
     return _fill("table", table=table, found=found, some=some, page=page, grid=grid(told))
 
 
-def _page(name: str, place: str = "") -> str:
-    """Where the page of a table is, or another place in the results, as seen from the notebook that is running."""
+def _page(name: str) -> str:
+    """Where the page of a table is, as seen from the notebook that is running."""
     here = Path.cwd() if Path.cwd().is_relative_to(ROOT / "notebooks") else ROOT / "notebooks"
-    results = os.path.relpath(ROOT / "results", here).replace(os.sep, "/")
-    return f"{results}/{place or f'tables/{table_of(name).notebook}.md#{name}'}"
-
-
-def show(name: str) -> Markdown:
-    """Table ``name`` of the sweep files in full."""
-    return Markdown(markdown(table_of(name), cells_of(name), _page(name, "runs")))
+    page = ROOT / "results" / "tables" / f"{table_of(name).notebook}.md"
+    return f"{os.path.relpath(page, here).replace(os.sep, '/')}#{name}"
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
@@ -195,6 +190,4 @@ def _readme(text: str, about: dict[str, Any]) -> str:
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(papers.cells(path, "markdown")))
         claims[path.stem] = " ".join(re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2]) if claim else ""
     marks = re.compile(r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL)
-    if not marks.search(text):
-        raise ReportError("README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list of notebooks.")
     return marks.sub(lambda found: f"{found[1]}\n{_fill('readme', claims=claims, **about)}\n{found[2]}", text)

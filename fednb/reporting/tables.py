@@ -59,8 +59,7 @@ class Run(NamedTuple):
     value: float | None = None  # of finished runs
 
 
-class Cell(SimpleNamespace):
-    """One cell of a table: the printed value and our runs; `_cell` says what it holds."""
+Cell = SimpleNamespace  # one of a table: the printed value and our runs; `_cell` says what it holds
 
 
 def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
@@ -77,7 +76,7 @@ def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
     check(table)
     places: dict[str, dict[str, dict[str, Run]]] = {}  # by row and column
     for job in table.jobs:
-        for column in table.columns.names(job):
+        for column in table.columns.measures or (table.columns.name(job),):
             run = Run(job, *found.get(job.path.name, ()))
             places.setdefault(table.rows.name(job), {}).setdefault(column, {})[job.path.name] = run
     baselines: dict[tuple[str, int], Record | None] = {}
@@ -104,10 +103,9 @@ def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
 
 
 def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
-    """The run with its value, if it has finished and has one."""
     if run.state != "finished":
         return run
-    how = measure(name := table.measure_of(column))
+    how = measure(name := table.columns.measures.get(column, table.measure))
     beside = {"target": table.target, "baseline": baseline}.get(how.needs)
     value = how.read(run.record, beside) if beside is not None or not how.needs else None
     if value is not None:
@@ -119,7 +117,7 @@ def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
 
 def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
-    how = measure(name := table.measure_of(column))
+    how = measure(name := table.columns.measures.get(column, table.measure))
     finished = [runs for runs in candidates if _values(runs)]
     some = finished or [runs for runs in candidates if any(run.state not in _DO_NOT_COUNT for run in runs)] or candidates
     chosen = (min if how.sign < 0 else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
@@ -179,7 +177,7 @@ class Place(NamedTuple):
 
 def _beside(table: Table, label: str, column: str, job: Job, finished: int, candidates: int) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
-    asked, name = job.settings, table.measure_of(column)
+    asked, name = job.settings, table.columns.measures.get(column, table.measure)
     if name == "halfway":  # the run is read as one of half its length
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()

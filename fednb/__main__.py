@@ -45,11 +45,9 @@ def _parser() -> argparse.ArgumentParser:
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
     add("--table", action="append", default=[], metavar="NAME", help="only this table; may be given again")
     add("--tier", action="append", default=[], metavar="TIER", help="only runs of this tier; may be given again")
-    only = "only runs with this setting, for instance dataset=cifar10; may be given again"
-    add("--only", action="append", default=[], type=_assignment, metavar="name=value", help=only)
+    add("--only", action="append", default=[], type=_assignment, metavar="name=value", help="only runs with this setting")
     add("--jobs", type=_count, metavar="N", help="runs at once (default: 1)")
-    there = "make the runs on the dask cluster whose scheduler is there, tcp://HOST:PORT, one per worker thread"
-    add("--scheduler", metavar="ADDRESS", help=there)
+    add("--scheduler", metavar="tcp://HOST:PORT", help="of a dask cluster that makes the runs, one per worker thread")
     add("--dry-run", action="store_true", help="say what would be run")
     add = command("run", _run, "make one run of a notebook")
     add("notebook", metavar="NOTEBOOK", help="for instance 00_foundations, foundations or 00; or a path")
@@ -103,9 +101,8 @@ def _sweep(args: argparse.Namespace) -> int:
         metrics.check(tables[name])
         if args.dry_run and (took := sweep.took(tables[name].jobs)):
             print(f"{name}: a run took {took}")
-    if args.dry_run:
-        for job in todo:
-            print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
+    for job in todo if args.dry_run else ():
+        print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
     if args.dry_run or not todo:
         return 0
     made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler)
@@ -118,7 +115,7 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _at_home(notebook: str) -> None:
     """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
-    if (file := Path(papers.name(notebook))).suffix:
+    if notebook.endswith(".ipynb") and (file := Path(papers.name(notebook))).suffix:
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
 
 
@@ -150,8 +147,6 @@ def _list(args: argparse.Namespace) -> None:
 
 
 def _report(args: argparse.Namespace) -> None:
-    import pandas as pd
-
     folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
@@ -160,9 +155,6 @@ def _report(args: argparse.Namespace) -> None:
     written = reporting.pages(papers.folder() / "sweeps", folder, out)
     for path, content in written.items():
         ledger.write_atomically(path, content)
-    for name, cells in pd.read_csv(out / "cells.csv").dropna(subset="mean").groupby("table", sort=False):
-        shown = cells[["row", "column", "printed", "mean", "verdict"]].dropna(axis=1, how="all")
-        print(f"\n{name}\n{shown.to_string(index=False, float_format='{:.1f}'.format, na_rep='')}")
     print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
 
@@ -177,8 +169,8 @@ def _compare(args: argparse.Namespace) -> None:
 
     given = dict(_assignment(word) for word in args.methods if "=" in word)
     names = [word for word in args.methods if "=" not in word]
-    for notebook in (name for name in names if name.endswith(".ipynb")):
-        _at_home(notebook)
+    for name in names:
+        _at_home(name)
     text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
     print(text, *paths, sep="\n")
 
@@ -189,7 +181,6 @@ def _data(args: argparse.Namespace) -> None:
         for name in data.NAMES:
             print(f"{name:<16} {data.where(name)}", flush=True)
     else:
-        data.facts_of(args.name)  # a name that nobody knows is told at once
         data.download(args.name)
 
 
@@ -204,12 +195,9 @@ def _course(args: argparse.Namespace) -> int | None:
             print(f"{name}: {wrong or ('answered; a person grades it' if 'answer' in name else 'passed')}")
         return int(any(told.values()))
     else:
-        import pandas as pd
-
         from fednb.course import grading
 
-        path = grading.grade(args.notebook, args.path)
-        rows = pd.read_csv(path)
+        path, rows = grading.grade(args.notebook, args.path)
         print(f"{len(rows)} submissions, {rows['score'].mean():.1f} of {rows['max_score'][0]:g} points on average")
         print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
         print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")

@@ -62,8 +62,8 @@ class Federation:
             self.clients.append(Client(len(self.clients), own, self.labels[own], key, self.training, self))
         self.workers = self.workers or os.cpu_count() or 1
         self._free = {key: [self.network(key)] for key in dict.fromkeys(keys)}  # networks that no client has in hand
-        self._initial = {key: free[0].state() for key, free in self._free.items()}
-        shapes = [{(n, v.shape) for n, v in w.items() if self.method.shared(n)} for w in self._initial.values()]
+        self.initial = {key: free[0].state() for key, free in self._free.items()}  # weights common to all clients
+        shapes = [{(n, v.shape) for n, v in w.items() if self.method.shared(n)} for w in self.initial.values()]
         if different := set.union(*shapes) - set.intersection(*shapes):
             told = f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all networks"
             raise ValueError(f"{told}: give all clients equal ones, or take a method that shares no weights.")
@@ -76,10 +76,6 @@ class Federation:
         """A new network of an architecture, on the device."""
         model = self.build_model() if architecture is None else self.build_model(architecture)
         return model.to(self.device, memory_format=torch.channels_last)
-
-    def initial(self, architecture: Hashable = None) -> State:
-        """The common initial weights of all networks of one architecture."""
-        return self._initial[architecture]
 
     @contextmanager
     def lend_model(self, client: Client) -> Iterator[None]:
@@ -100,10 +96,15 @@ class Federation:
 
         This is the only way across, and everything that crosses is counted in ``traffic``.
         """
+
+        def in_hand(client: Client, message: Message) -> Message:
+            with self.lend_model(client):
+                return work(client, message, t)
+
         order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
         received = [self.method.broadcast(server, client.id) for client in order]
         work = work or (None if self.train else self.local_update)
-        uploads = self.each(order, received, t, work) if work else self.train(self, order, received, t)
+        uploads = self.map(in_hand, order, received) if work else self.train(self, order, received, t)
         for direction, messages in (("down", received), ("up", uploads)):
             sums = self.traffic.setdefault(direction, {})
             for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
@@ -112,15 +113,6 @@ class Federation:
         # whom the server hears it knows without being told
         told = [up | {"client": client.id} for client, up in zip(order, uploads, strict=True)]
         return sorted(told, key=lambda upload: upload["client"])
-
-    def each(self, clients: Sequence[Client], received: Sequence[Message], t: int, work: Work) -> list[Message]:
-        """Let each client do its work with a network in hand; returns what they send back."""
-
-        def one(client: Client, message: Message) -> Message:
-            with self.lend_model(client):
-                return work(client, message, t)
-
-        return self.map(one, clients, received)
 
     def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], Generator]:
         """Load what a client received, and reset what a round counts: what it is given, and what its batches draw from."""

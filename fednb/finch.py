@@ -68,8 +68,7 @@ def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
     always means of the original points, and so on. A partition into one cluster is left out, unless it is the first.
     Labels are numbered by first occurrence; the federated methods use ``partitions(points)[-1]``.
 
-    The published code also stops where the number of clusters does not fall, or falls by one. Neither needs a rule: every
-    cluster is joined with another one, so the number at least halves.
+    Other rules to stop, as in the published code, would never apply: every cluster is joined with another one.
     """
     x = _checked(points, metric)
     if len(x) < 2:

@@ -71,7 +71,7 @@ class Client:
 
     def load(self, received: Message) -> None:
         """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
-        initial = self._federation.initial(self.architecture)
+        initial = self._federation.initial[self.architecture]
         self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
         self.model.eval().requires_grad_(True)
 
@@ -86,12 +86,10 @@ class Client:
         seed_dropout(self.model, partial(torch.rand, generator=self.masks, device=device))
 
     def random_weights(self) -> State:
-        """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order.
-
-        Torch's initialisers draw from its global generator, which clients that work side by side cannot share.
-        """
+        """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order."""
+        # torch's initialisers draw from its global generator, which clients that work side by side cannot share
         rng = seeds.generator(self._federation.seed, "random weights", 0, self.id)
-        initial = self._federation.initial(self.architecture)
+        initial = self._federation.initial[self.architecture]
         return {name: v.flatten()[torch.from_numpy(rng.permutation(v.numel()))].view_as(v) for name, v in initial.items()}
 
     @torch.no_grad()

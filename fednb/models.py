@@ -8,7 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fednb import seeds
+from fednb import rules, seeds
 
 
 class Output(NamedTuple):
@@ -192,9 +192,7 @@ OF_TWENTY_CLIENTS = {
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
     """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients."""
-    if name not in OF_TWENTY_CLIENTS:
-        known = ", ".join(OF_TWENTY_CLIENTS)
-        raise ValueError(f"Model {name!r} has no variants for heterogeneous clients; these have: {known}.")
+    rules.look_up("There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS, ValueError)
     twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
     return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
 

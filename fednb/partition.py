@@ -67,7 +67,6 @@ def quantity(labels: np.ndarray, num_clients: int, beta: float, rng: RandomState
 
 
 def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
-    """Parts of the images, of these shares."""
     return np.split(images, (np.cumsum(shares) * len(images)).astype(int)[:-1])
 
 
@@ -97,23 +96,20 @@ def n_way_k_shot(
 ) -> tuple[Parts, Parts]:
     """A few classes per client and about k images of each: the sampler of FedProto's published code.
 
-    The paper adds "random noise to each user's n as well as k" (FedProto, section "Local tasks") and calls its size
-    the standard deviation of n. In the code it is the half-width of a uniform draw::
+    The paper speaks of the standard deviation of n and k (FedProto, section "Local tasks"); its code draws uniformly::
 
         n_i  in  max(2, n - stdev) .. min(K, n + stdev + 1) - 1
-        k_i  in  k - stdev + 1 .. k + stdev          (on MNIST .. k + stdev - 2)
+        k_i  in  k - stdev + 1 .. k + stdev          (with ``mnist`` .. k + stdev - 2, empty for stdev 1)
 
-    so no client ever has all K classes, the mean of n_i is not n where a bound cuts, and MNIST with stdev 1 is an empty
-    range. ``draw`` "normal" reads it literally: rounded normal draws, clipped to 2 .. K and 1 .. train_shots_max.
+    ``draw`` "normal" reads the paper literally: rounded normal draws, clipped to 2 .. K and 1 .. train_shots_max.
 
     The images of a class, in the data set's order, form blocks of ``train_shots_max``; client i receives the first k_i of
     block i in each of its classes, and all of block i, of ``test_shots`` images, in the test set: clients are disjoint.
-    Where block i of a holder reaches beyond the end of a class, the code reads on in the next class. Here the blocks of such
-    a class are counted among its holders (the clients that have it, in order), so that small sets suffice.
+    Where a class ends before block i, and the code reads on in the next class, its blocks are counted among its holders.
 
-    ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code, ``mnist`` its shorter
-    range of k_i. Returns int64 indices into the training and into the test images (labels [N] and [N'], from 0), one array
-    per client, sorted by class. A `ValueError` says that n exceeds K, a range is empty, or a class has too few images.
+    ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code. Returns int64 indices
+    into training and test images (labels [N] and [N'], from 0), one array per client, sorted by class. A `ValueError` says
+    that n exceeds K, a range is empty, or a class has too few images.
     """
     num_classes = int(max(labels.max(), test_labels.max())) + 1
     check(n <= num_classes, f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
@@ -132,7 +128,6 @@ def n_way_k_shot(
 
 
 def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
-    """Whole numbers from ``low`` up to and including ``high``."""
     told = f"The published code draws {name} from {low} to {high}, which is empty: "
     check(low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'.")
     return rng.randint(low, high + 1, size)

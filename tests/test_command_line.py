@@ -86,7 +86,7 @@ def test_a_dry_run_and_the_list(
 MANY = "1" * 400
 WRONG = [
     (["run", "tiny", "num_round=3"], "Unknown parameter 'num_round': known are .*did you mean 'num_rounds'"),
-    (["run", "tiny", "dataset=digit"], "'digit' is not a known data set; known are .*Did you mean digits?"),
+    (["run", "tiny", "dataset=digit"], "no data set 'digit': known are .*did you mean 'digits'?"),
     (["run", "tiny", "seed=true"], "seed is True"),
     (["run", "tiny", "lr=[1]"], r"lr is \[1\]; it must be a positive number"),
     (["run", "tiny", f"lr={MANY}"], "lr is 1111.* characters.; it must be a positive number"),
@@ -100,7 +100,7 @@ WRONG = [
     (["sweep", "FILE", "--only", "datset=digits"], "the runs have no parameter 'datset': .* mean 'dataset'"),
     (["sweep", "FILE", "--only", "dataset=cifar11"], "No run has dataset 'cifar11': known are digits."),
     (["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"], "leave out --jobs or --scheduler"),
-    (["data", ""], "'' is not a known data set"),
+    (["data", ""], "no data set ''"),
     (["report", "--runs", "nowhere"], "There is no folder of run records"),
 ]
 

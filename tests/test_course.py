@@ -423,7 +423,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     answers = [cell for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
     mine = {handout.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words." for cell in answers}
     change(released, tmp_path / "in" / "solved.ipynb", **mine)
-    (row,) = pd.read_csv(grading.grade(path.stem, tmp_path / "in")).to_dict("records")
+    (row,) = pd.read_csv(grading.grade(path.stem, tmp_path / "in")[0]).to_dict("records")
     points = {name: cell.metadata["nbgrader"]["points"] for name, cell in graded.items()}
     assert all(row[name] == points[name] for name in points if name not in by_hand), row
     assert row["to_grade_by_hand"] == bool(by_hand) and row["max_score"] == sum(points.values())

@@ -175,7 +175,7 @@ def test_the_global_generators_are_neither_read_nor_moved(federate, identical, r
 @pytest.mark.parametrize("method", [OnlyClassifier(), FedRep()])
 def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(federate, method, monkeypatch):
     fed = federate(method)
-    states = [fed.initial()]
+    states = [fed.initial[None]]
     plain = federation.take_steps
 
     def steps(federation, client, phase, given, rng):
@@ -210,7 +210,7 @@ def test_batch_norm_buffers_are_averaged_with_sample_weights(federate):
     for name in ("encoder.1.running_mean", "encoder.1.running_var", "encoder.4.weight"):
         a, b, c = (u["model"][name].double() for u in uploads)
         torch.testing.assert_close(mean[name].double(), a / 2 + b / 4 + c / 4, rtol=1e-6, atol=1e-7)
-        assert not torch.equal(mean[name], fed.initial()[name])
+        assert not torch.equal(mean[name], fed.initial[None][name])
     assert mean["encoder.1.num_batches_tracked"] == 7  # 10, 4 and 4 steps
 
 
@@ -272,7 +272,7 @@ def test_clients_with_different_networks_run_together_from_the_same_weights(fede
     widths = [3, 6, 3, 6]
     fed = federate(SOLO(), architectures=widths, build_model=lambda width: batch_norm_net(width=width), workers=2)
     begun = fed.exchange(fed.server, fed.clients, 0, lambda c, received, t: c.load(received) or {"model": c.state()})
-    assert identical([upload["model"] for upload in begun], [fed.initial(width) for width in widths])
+    assert identical([upload["model"] for upload in begun], [fed.initial[width] for width in widths])
     entries = [fed.run_round() for _ in range(2)]
     assert [c.memory["model"]["encoder.0.weight"].shape[0] for c in fed.clients] == widths
     assert len(entries[-1]["clients"]) == entries[-1]["up_numbers"] == 4
@@ -419,7 +419,7 @@ def test_what_a_client_holds_beside_its_network_is_counted_once(federate):
         fed = federate(method)
         return [fed.run_round()["held_bytes"] for _ in range(2)]
 
-    size = sum(v.nbytes for v in federate().initial().values())
+    size = sum(v.nbytes for v in federate().initial[None].values())
     assert held(FedAvg()) == held(SOLO()) == [0, 0]  # one's own model is the network that is trained
     assert held(Hoarder()) == [size, 2 * size + 12]  # what was received; then also what was kept, and the list
 

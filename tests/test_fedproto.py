@@ -283,7 +283,7 @@ def test_with_a_cluster_for_each_fesem_is_local_and_with_one_for_all_it_is_fedav
     assert sorted(many.server["cluster"].tolist()) == [0, 1, 2, 3]  # more clusters than uploads
     received = [many.method.broadcast(many.server, i)["model"] for i in range(4)]
     assert identical(received, [client.memory["model"] for client in alone.clients])
-    assert identical(many.server["models"]["8"], many.initial())  # nobody was ever in it
+    assert identical(many.server["models"]["8"], many.initial[None])  # nobody was ever in it
     assert identical(one.server["models"]["0"], plain.server["model"])
 
 

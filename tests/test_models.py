@@ -86,7 +86,7 @@ def test_threads_that_build_networks_at_the_same_time_do_not_draw_from_one_anoth
         ("digits-cnn.*32x32 pixels; it takes sides of 8 to 16", lambda: models.build("digits-cnn", 10, side=32)),
         ("resnet-10.*4x4 pixels; it takes sides of", lambda: models.build("resnet-10", 10, side=4)),
         ("no ImageNet weights for model 'simple-cnn': leave", lambda: models.build("simple-cnn", 10, pretrained=True)),
-        ("'simple-cnn' has no variants .* these have: mnist-cnn", lambda: models.heterogeneous("simple-cnn", 20)),
+        ("no variants .* of 'simple-cnn': known are mnist-cnn", lambda: models.heterogeneous("simple-cnn", 20)),
     ],
 )
 def test_what_a_network_cannot_do_is_refused(words, make):

@@ -128,7 +128,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
     fed = ragged(FedProc(weighted_prototypes=weighted))
     assert len(fed.server["prototypes"]["labels"]) == 0
     fed.run_round()
-    expected = mean_by_class(join([by_hand(fed, fed.initial(), client) for client in fed.clients]), weighted)
+    expected = mean_by_class(join([by_hand(fed, fed.initial[None], client) for client in fed.clients]), weighted)
     assert received[0].keys() == {0, 1, 2, 3}
     for message in received[0].values():
         assert_same(message, expected, rtol=1e-5, atol=1e-6)

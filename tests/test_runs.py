@@ -61,8 +61,9 @@ def interrupted(monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(Federation, "run_round", run_round)
+        patch.setattr(runner, "CHECKPOINT_SECONDS", 0)
         with pytest.raises(KeyboardInterrupt):
-            runner.run(s, METHODS, checkpoint_seconds=0)
+            runner.run(s, METHODS)
     assert checkpoint_of(s).exists() and not records()
     return s
 
@@ -83,7 +84,8 @@ def child(environment, s, die_in_round, log, barrier):
     FedAvg.aggregate = aggregate
     if barrier is not None:
         barrier.wait(300)
-    runner.run(s, METHODS, workers=1, checkpoint_seconds=0)
+    runner.CHECKPOINT_SECONDS = 0
+    runner.run(s, METHODS, workers=1)
 
 
 def start(s, log, die_in_round=None, barrier=None):
@@ -237,12 +239,14 @@ def test_what_cannot_be_is_an_error_before_training(trained, monkeypatch, tmp_pa
 
 
 def test_a_full_disk_is_told_and_the_run_goes_on_where_it_was(trained, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", no_space)
-        with pytest.raises(RunError, match=r"cannot be recorded in .*No space left.*: free some space, and the run goes on"):
-            runner.run(quick(), METHODS, checkpoint_seconds=0)
+    monkeypatch.setattr(runner, "CHECKPOINT_SECONDS", 0)
+    for module, name in ((os, "fsync"), (ledger, "write")):  # at the first checkpoint; at the end
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, no_space)
+            with pytest.raises(RunError, match=r"cannot be recorded .*No space left.*: free some space"):
+                runner.run(quick(), METHODS)
     runner.run(quick(), METHODS)
-    assert trained == [1, 2, 3, 4, 4]
+    assert trained == [1, 1, 2, 3, 4, 4]
 
 
 def no_space(*_):
@@ -353,7 +357,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
     assert (mixed["model_parameters"], same["model_parameters"]) == ([19_738, 21_840, 23_942], 21_840)
     assert len(mixed["final"]["clients/local classes"]) == 3
     assert "accuracy_std/local classes" in mixed["final"]
-    assert mixed["deviations"][-1] == "heterogeneous True instead of None"
+    assert mixed["deviations"][-1] == "heterogeneous True instead of equal ones"
 
 
 def test_every_committed_record_has_settings_that_are_known():

@@ -75,7 +75,12 @@ class Diverging(Pair):
 
 METHODS = {m.__name__: m for m in (FedAvg, Slow, Pair, Flaky, Broken, Diverging)}
 """
-RUN = 'record = experiments.run(papers.settings("{name}", globals()), METHODS, checkpoint_seconds=0)'
+RUN = """
+from fednb.experiments import runner
+
+runner.CHECKPOINT_SECONDS = 0
+record = runner.run(papers.settings("{name}", globals()), METHODS)
+"""
 TABLE = {"title": "A title", "rows": "method", "columns": "dataset", "tier": "minutes-cpu"}
 
 

@@ -15,13 +15,12 @@ import nbformat
 import psutil
 from nbformat import NotebookNode
 
-from fednb import ROOT
+from fednb import PACKAGE, ROOT
 
 MEMORY = 4 << 30  # bytes of a process; all that a submission starts may have half as much again
 PROCESSES = 200  # and threads
 FILE = 100 << 20  # bytes
 OUTPUT = 20 << 20  # bytes of all outputs
-PACKAGE = Path(__file__).parents[1]
 PACKAGES = [place for place in sys.path if place.endswith("-packages")]
 PYTHON = [f"{prefix}/{part}" for prefix in (sys.prefix, sys.base_prefix) for part in "bin lib share etc pyvenv.cfg".split()]
 SUPERUSER = hasattr(os, "geteuid") and os.geteuid() == 0

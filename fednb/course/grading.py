@@ -23,6 +23,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from fednb import papers
 from fednb.course import fence
 from fednb.course.handout import FOLDER, LARGEST, TEMPLATES, CourseError, errors, grade_id, read, release
+from fednb.experiments.ledger import write_atomically
 
 try:
     from nbgrader.apps.api import NbGraderAPI
@@ -140,7 +141,6 @@ def mended(file: Path, released: NotebookNode) -> NotebookNode:
 
 
 def place(step: str, assignment: str, student: str = "") -> Path:
-    """Where nbgrader has a notebook."""
     return FOLDER.absolute() / step / student / assignment / f"{assignment}.ipynb"
 
 
@@ -184,8 +184,8 @@ def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[st
         return {"score": found.score, "max_score": found.max_score, "to_grade_by_hand": found.needs_manual_grade}, points
 
 
-def grade(name: str, handed_in: Path) -> Path:
-    """Grade what is new in a folder of submissions: feedback pages, and a table of all, whose path is returned."""
+def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
+    """Grade what is new in a folder of submissions: feedback pages, and a table of all, and where it lies."""
     assignment, folder = papers.path(name).stem, FOLDER.absolute()
     found = submissions(handed_in, f"{assignment}.ipynb")
     if not (folder / "gradebook.db").exists() or not place("release", assignment).exists():
@@ -201,8 +201,7 @@ def grade(name: str, handed_in: Path) -> Path:
             done = grade_one(student, file, remarks, assignment)
             points = in_gradebook(assignment, student)[1] if done else None
             noted[student] = {"digest": done and digest, "points": points, "remarks": "; ".join(remarks)}
-            notes.with_suffix(".new").write_text(json.dumps(noted), encoding="utf-8")
-            notes.with_suffix(".new").replace(notes)
+            write_atomically(notes, json.dumps(noted))
             print(f"{number}/{len(found)} {student}", *remarks, sep="; ", flush=True)
     rows, changed = [], []
     for student in found:
@@ -213,5 +212,5 @@ def grade(name: str, handed_in: Path) -> Path:
     if changed:
         way = f"put back your copy of it, or delete {notes}, and all are graded anew"
         raise CourseError(f"The gradebook has other points than were made for {', '.join(changed)}: {way}.")
-    pd.DataFrame(rows).to_csv(folder / f"{assignment}.csv", index=False)
-    return folder / f"{assignment}.csv"
+    (table := pd.DataFrame(rows)).to_csv(path := folder / f"{assignment}.csv", index=False)
+    return path, table

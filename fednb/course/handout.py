@@ -163,8 +163,8 @@ def prepare(path: str | Path) -> None:
     from IPython import get_ipython
     from IPython.utils.capture import capture_output
 
-    marked = [cell for cell in read(Path(path)).cells if cell.cell_type == "code" and grade_id(cell)]
-    sources = [cell.source for cell in marked if not (cell.metadata.nbgrader["solution"] or cell.metadata.nbgrader["grade"])]
+    cells = [cell for cell in read(Path(path)).cells if cell.cell_type == "code" and grade_id(cell)]
+    sources = [cell.source for cell in cells if not (cell.metadata.nbgrader["solution"] or cell.metadata.nbgrader["grade"])]
     for source in sources:
         with capture_output():
             get_ipython().run_cell(source).raise_error()

@@ -1,6 +1,5 @@
 """What is published about each data set (``catalog.yaml``), and where sets are looked for."""
 
-import difflib
 import functools
 import os
 import re
@@ -10,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from fednb import home
+from fednb import home, rules
 from fednb.data.dataset import DataError
 
 _TOLD = yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
@@ -62,10 +61,7 @@ def facts_of(name: str, root: Path | str | None = None) -> Facts:
         from fednb.data.readers import own_folder  # which needs the facts
 
         return own_folder(name, data_folder(root))[0]
-    if name not in FACTS:
-        close = difflib.get_close_matches(str(name)[:40].lower(), FACTS, n=1)
-        hint = f" Did you mean {close[0]}?" if close else ""
-        raise DataError(f"{str(name)[:40]!r} is not a known data set; known are {', '.join(FACTS)} and folder:PATH.{hint}")
+    rules.look_up("There is no data set", name, [*FACTS, "folder:PATH"], DataError)
     return FACTS[name]
 
 

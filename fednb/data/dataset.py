@@ -59,7 +59,6 @@ class Dataset:
         return len(self.classes)
 
     def __repr__(self) -> str:
-        """Say in one line what it holds."""
         size = "x".join(map(str, self.images.shape[1:]))
         more = "; ".join(filter(None, (self.note, self.remark)))
         images = f"{len(self.images):,} training and {len(self.test_images):,} test images"

@@ -93,8 +93,6 @@ def _dataset(facts: Facts, found: Content, source: str) -> Dataset:
 def where(name: str, root: Path | str | None = None) -> str:
     """What kind of source a set has in `root` (see `load`), without reading it; "-" where it is missing or incomplete."""
     try:
-        if name in _registered:
-            return "registered"
         kind, files, _ = _source(facts_of(name, root), data_folder(root))
         return kind if all(file.exists() for file in files) else "-"
     except DataError:
@@ -153,7 +151,6 @@ def public_images(name: str, number: int, channels: int, side: int) -> "torch.Te
 
 
 def _source(facts: Facts, root: Path) -> Source:
-    """Where a set is; a `DataError` if it is nowhere."""
     from fednb.data import synthetic  # slow to import
 
     if facts.name in EMBEDDED:

@@ -1,7 +1,6 @@
 """Data that need no download: scikit-learn's digits, domains made of them, and digits drawn in matplotlib's fonts.
 
-SynthDigits was made "by varying the text itself (that includes different one-, two-, and three-digit numbers), positioning,
-orientation, background and stroke colors, and the amount of blur" (Y. Ganin and V. Lempitsky, ICML 2015); the generator was
+SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML 2015); its generator was
 not published. Outlines are filled in double precision: a font engine's pixels differ from version to version.
 """
 

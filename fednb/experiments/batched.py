@@ -182,7 +182,6 @@ class Stack:
         self._replays: dict[tuple[int, int, bool], Callable[[], None]] = {}
 
     def _given(self, works: Sequence[Work]) -> Any:
-        """What the clients were given, stacked where it is not shared."""
         given = (work.given for work in works)
         return tree_map(lambda axis, *values: values[0] if axis is None else torch.stack(values), self.axes, *given)
 
@@ -240,7 +239,6 @@ class Stack:
             self.losses[name].index_add_(0, ids, value.detach())
 
     def _named(self, w: Tensor) -> State:
-        """The trained parameters in a row of weights."""
         pieces = w.split([math.prod(shape) for shape in self.shapes.values()])
         return {name: piece.view(shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
 

@@ -38,12 +38,8 @@ def divide(settings: Settings, dataset: Dataset) -> tuple[partition.Parts, parti
         everything = np.arange(len(labels))
         held_out = [_held_out(s, everything)] if s.validation else []
         kept = np.setdiff1d(everything, held_out)  # in the data set's order
-        if s.partition == "iid":
-            parts = partition.iid(labels[kept], s.num_clients, rng)
-        else:
-            draw = partition.quantity if s.partition == "quantity" else partition.dirichlet
-            options = {name: getattr(s, name) for name in ("balance", "min_size") if getattr(s, name) is not None}
-            parts = draw(labels[kept], s.num_clients, s.beta, rng, **options)
+        options = {name: getattr(s, name) for name in ("beta", "balance", "min_size") if getattr(s, name) is not None}
+        parts = getattr(partition, s.partition)(labels[kept], s.num_clients, rng=rng, **options)
         return [kept[part] for part in parts], None, held_out
     if s.partition == "n-way-k-shot":
         shots = {"k": s.shots, "test_shots": s.test_shots, "draw": s.draw, "mnist": s.dataset == "mnist"}
@@ -69,11 +65,9 @@ def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
     """Which test images are evaluated, int64 [n], None for all: the same for any seed; a larger number only adds some."""
     if settings.test_per_domain is None:
         return None
-    groups, chosen = dataset.test_groups.numpy(), []
-    for domain in range(len(dataset.group_names)):
-        order = seeds.generator(0, "test images", 0, domain).permutation(np.flatnonzero(groups == domain))
-        chosen.append(order[: settings.test_per_domain])
-    return np.sort(np.concatenate(chosen))
+    of_domain = [np.flatnonzero(dataset.test_groups.numpy() == domain) for domain in range(len(dataset.group_names))]
+    orders = [seeds.generator(0, "test images", 0, domain).permutation(own) for domain, own in enumerate(of_domain)]
+    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
 
 
 def federation(settings: Settings, methods: Methods, *, device: str | None = None, workers: int | None = None) -> Federation:

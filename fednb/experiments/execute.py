@@ -144,10 +144,7 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     import torch
 
     env = os.environ | {"FEDNB_DATA": str(catalog.data_folder()), "FEDNB_CACHE": str(catalog.cache_folder())}
-    env |= {"FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
-    for name in ("FEDNB_NOTEBOOKS", "FEDNB_RUNS"):  # a notebook is run in its own folder
-        if env.get(name):
-            env[name] = str(Path(env[name]).expanduser().absolute())
+    env |= {"FEDNB_NOTEBOOKS": str(papers.folder()), "FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
     env["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
     if count := torch.cuda.device_count():
         gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [str(i) for i in range(count)]

@@ -31,7 +31,7 @@ class RunError(RuntimeError):
 def runs_folder() -> Path:
     """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of one's own notebooks or at `home`."""
     own = os.environ.get("FEDNB_NOTEBOOKS") or home()  # a record does not say whose code made it
-    return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs")
+    return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs").expanduser().absolute()
 
 
 def key(recipe: Mapping[str, Any]) -> str:
@@ -85,13 +85,13 @@ def check_form(content: Any, schema: str) -> None:
         raise ValueError(told) from error
 
 
-def write_atomically(path: Path, content: str) -> None:
+def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
     """Write by renaming a finished temporary file, so that nobody ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with part.open("w", encoding="utf-8", newline="\n") as file:
-            file.write(content)
+        with part.open("wb") as file:
+            file.writelines(piece.encode() if isinstance(piece, str) else piece for piece in content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

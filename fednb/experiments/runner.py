@@ -33,15 +33,11 @@ from fednb.experiments.ledger import RunError
 from fednb.experiments.settings import Settings, SettingsError, deviations
 from fednb.federation import Federation, Train
 
+CHECKPOINT_SECONDS = 20.0  # from one to the next
+
 
 def run(
-    settings: Settings,
-    methods: Methods,
-    *,
-    workers: int | None = None,
-    again: bool = False,
-    checkpoint_seconds: float = 20.0,
-    train: Train | None = None,
+    settings: Settings, methods: Methods, *, workers: int | None = None, again: bool = False, train: Train | None = None
 ) -> dict[str, Any]:
     """Make a run and record it, or return its record if there is one that counts.
 
@@ -52,8 +48,7 @@ def run(
     """
     beside = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]  # a sweep makes them together
     if train is None and settings.seed in beside:
-        given = {"workers": workers, "again": again, "checkpoint_seconds": checkpoint_seconds}
-        return run_seeds(settings, methods, beside, **given)[beside.index(settings.seed)]
+        return run_seeds(settings, methods, beside, workers=workers, again=again)[beside.index(settings.seed)]
     ledger.commit()  # now: the code on disk may change while the run goes on
     dataset, path = build.load_dataset(settings.dataset), ledger.path(settings)
     checkpoint = path.parent.parent / "checkpoints" / f"{path.stem}.pt"
@@ -72,7 +67,7 @@ def run(
         try:
             fed = build.federation(settings, methods, workers=workers)
             fed.train = train or fed.train
-            record = _head(settings, dataset) | _results(fed, _train(fed, settings, checkpoint, checkpoint_seconds))
+            record = _head(settings, dataset) | _results(fed, _train(fed, settings, checkpoint))
         except (SettingsError, RunError):
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
@@ -111,7 +106,7 @@ def _told(folder: Path) -> Iterator[None]:
         raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
 
 
-def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_seconds: float) -> str:
+def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
     """Run the rounds that are left; the status in which the run ends."""
     shown_as = rules.rule(rules.one_of(("bar", "log", "off")))  # of rounds a bar, a line each, nothing
     progress = shown_as.fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
@@ -133,7 +128,7 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, checkpoint_sec
                 print(told, end="", flush=True)  # in one piece: seeds that train together write here at once
             if not entry["finite"]:
                 return "diverged"
-            if time.monotonic() - saved >= checkpoint_seconds and fed.rounds_done < number:
+            if time.monotonic() - saved >= CHECKPOINT_SECONDS and fed.rounds_done < number:
                 with _told(checkpoint.parent):
                     _save(fed.checkpoint(), checkpoint)
                 saved = time.monotonic()
@@ -144,10 +139,7 @@ def _save(checkpoint: dict[str, Any], path: Path) -> None:
     """A digest of what follows, and what `torch.save` makes of it: torch itself would not see a byte that has changed."""
     buffer = io.BytesIO()
     torch.save(checkpoint, buffer)
-    part = path.with_suffix(".part")
-    with part.open("wb") as file:
-        file.writelines([hashlib.sha256(buffer.getbuffer()).digest(), buffer.getbuffer()])
-    os.replace(part, path)
+    ledger.write_atomically(path, hashlib.sha256(buffer.getbuffer()).digest(), buffer.getbuffer())
 
 
 def _restore(federation: Federation, path: Path) -> None:
@@ -181,7 +173,6 @@ def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
 
 
 def _results(fed: Federation, status: str) -> dict[str, Any]:
-    """What a record tells of its end."""
     final: dict[str, Any] = {}
     if status == "finished":
         accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]

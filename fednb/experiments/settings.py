@@ -1,7 +1,5 @@
 """The settings of a run: each declared once, filled with the papers' values, and checked when it is given."""
 
-# ruff: noqa: RUF009 (`_says` makes fields)
-
 import dataclasses
 import sys
 from collections.abc import Mapping
@@ -18,13 +16,12 @@ _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encod
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
 METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "usual", hyperparameters
 MODELS: dict[str, bool] = _PAPERS["networks"]  # and whether they have a projection head
-PRECISIONS = ("float32", "bf16")
 
 Seed = Annotated[int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"]
 Share = Annotated[float, lambda v: 0 < v <= 1, "a fraction in (0, 1]"]
 Inside = Annotated[float, lambda v: 0 < v < 1, "a fraction between 0 and 1"]
 Concentration = Annotated[float, lambda v: 1e-3 <= v <= 1e6, "a number from 0.001 to 1000000"]
-Split, Precision, Draw = one_of(SPLITS), one_of(PRECISIONS), one_of(("uniform", "normal"))
+Split, Precision, Draw = one_of(SPLITS), one_of(("float32", "bf16")), one_of(("uniform", "normal"))
 Network = Annotated[  # somebody may have added one
     str, lambda v: v in MODELS or v in getattr(sys.modules.get("fednb.models"), "MODELS", ()), f"one of {', '.join(MODELS)}"
 ]
@@ -87,7 +84,6 @@ class Settings:
         return values | values.pop("hyperparameters")
 
     def __repr__(self) -> str:
-        """A line per setting: name, value, and what it is."""
         said = {name: told["says"] for name, told in FIELDS.items()}
         lines = [(n, str(v), said.get(n, "")) for n, v in self.flat().items() if v is not None]
         return "\n".join(f"{name:>16}  {value:<14}  {says}".rstrip() for name, value, says in lines)
@@ -99,10 +95,9 @@ _RULES = rules.of(Settings)
 
 def table() -> str:
     """All settings as a table in Markdown."""
-    lines = ["| setting | what it is | values | without it | of partition |", "| :-- | :-- | :-- | :-- | :-- |"]
-    for name, told in FIELDS.items():
-        lines.append(f"| `{name}` | {told['says']} | {_RULES[name].words} | {told['none']} | {', '.join(told['of'])} |")
-    return "\n".join(lines) + "\n"
+    head = "| setting | what it is | values | without it | of partition |\n| :-- | :-- | :-- | :-- | :-- |\n"
+    lines = [(name, told["says"], _RULES[name].words, told["none"], ", ".join(told["of"])) for name, told in FIELDS.items()]
+    return head + "".join(f"| `{name}` | {' | '.join(rest)} |\n" for name, *rest in lines)
 
 
 def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
@@ -112,8 +107,7 @@ def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
         side = data.facts_of(dataset).shape[1]
         known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
     if known is None:
-        there = ", ".join(SPLITS[split])
-        raise SettingsError(f"There are no settings for {dataset} with partition {split!r}; there are for {there}.")
+        look_up(f"There are no settings with partition {split!r} for", dataset, SPLITS[split])
     if split == "domain":
         known = known | {"num_clients": len(domains)}
     own = METHODS.get(method, {})
@@ -150,8 +144,8 @@ def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: 
         if "participation" in given:
             raise SettingsError("sampled says participation as a number of clients: give one of the two.")
         most = values["num_clients"]
-        one_of_them = Annotated[int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"]
-        values["participation"] = rules.rule(one_of_them).fit("sampled", sampled) / most
+        allowed = rules.Rule(int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}")
+        values["participation"] = allowed.fit("sampled", sampled) / most
     for name, told in FIELDS.items():
         if told["of"] and split not in told["of"]:
             if name in given:
@@ -171,7 +165,6 @@ def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: 
 
 
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
-    """What a value of its own does not tell."""
     clients, split, model = values["num_clients"], values["partition"], values["model"]
     if split == "domain" and clients != (domains := len(data.facts_of(dataset).domains)):
         told = f"{dataset} has {domains} domains with one client each; leave it at None, or set partition to 'dirichlet'."
@@ -185,9 +178,7 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
         left = images - (max(1, round(images * held_out)) if held_out else 0)
         least = 1 if split == "iid" else values["min_size"] or 10
         if clients * least > left:
-            told = (
-                f"{clients} clients with at least {least} images each need {clients * least:,}, and {dataset} has {left:,}"
-            )
+            told = f"{clients} clients with at least {least} images need {clients * least:,}, and {dataset} has {left:,}"
             way_out = "take fewer clients, a smaller min_size, or hold out less for validation"
             raise SettingsError(f"{told} to train on: {way_out}.")
 
@@ -196,9 +187,8 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     """Deviations from the paper's settings, or from those ``given``; neither seed nor evaluation counts."""
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
-    no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}
     return [
-        f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
+        f"{name} {value} instead of {FIELDS[name]['none'] if paper[name] is None and name in FIELDS else paper[name]}"
         for name, value in settings.flat().items()
         if name != "evaluate_every" and name in paper and value != paper[name]
     ]

@@ -36,7 +36,7 @@ class NotebookError(ImportError):
 
 def folder() -> Path:
     """Where the notebooks are."""
-    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks")
+    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks").expanduser().absolute()
 
 
 def notebooks(extras: bool = False) -> list[Path]:
@@ -184,8 +184,6 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> "Settings":
 
 
 class _Notebooks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and executes the modules that are notebooks."""
-
     def find_spec(self, fullname: str, path_: object, target: ModuleType | None = None) -> ModuleSpec | None:
         package, _, short = fullname.rpartition(".")
         with suppress(NotebookError):

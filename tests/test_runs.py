@@ -109,9 +109,10 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(trained, monkeypat
         assert not records()
         assert checkpoint_of(s).exists() == (die_in_round > 1)
     assert log.read_text().split() == ["1", "2", "3"]  # each round was trained once
+    checkpoint_of(s).with_name(f".{checkpoint_of(s).name}.123").touch()  # killed while it wrote a checkpoint
     resumed = runner.run(s, METHODS, workers=2)
     assert trained == [4]
-    assert len(records()) == 1 and not checkpoint_of(s).exists()
+    assert len(records()) == 1 and [file.suffix for file in checkpoint_of(s).parent.iterdir()] == [".lock"]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
     assert lasting(resumed) == lasting(runner.run(s, METHODS))
 

@@ -76,7 +76,8 @@ def run(
             raise
         with _told(path.parent):
             ledger.write(path, record)
-        checkpoint.unlink(missing_ok=True)
+        for file in checkpoint.parent.glob(f"*{checkpoint.name}*"):  # and what a kill left of one that was being written
+            file.unlink()
     return record
 
 

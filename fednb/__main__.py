@@ -113,14 +113,7 @@ def _sweep(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _at_home(notebook: str) -> None:
-    """The runs of a notebook that is elsewhere stay there: a record does not say whose code made it."""
-    if notebook.endswith(".ipynb") and (file := Path(papers.name(notebook))).suffix:
-        os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-
-
 def _run(args: argparse.Namespace) -> int | None:
-    _at_home(args.notebook)
     job = sweep.Notebook(args.notebook).job(dict(args.parameters))
     print(job.settings, flush=True)
     if job.status in ledger.RESULTS:
@@ -155,7 +148,7 @@ def _report(args: argparse.Namespace) -> None:
     written = reporting.pages(papers.folder() / "sweeps", folder, out)
     for path, content in written.items():
         ledger.write_atomically(path, content)
-    print("\n" + (out / "REPORT.md").read_text(encoding="utf-8").partition("\n## ")[0], end="\n\n")
+    print(written[out / "REPORT.md"])
     print(f"{len(written)} files written; what holds up, and what does not, is in {out / 'REPORT.md'}")
 
 
@@ -165,12 +158,10 @@ def _new(args: argparse.Namespace) -> None:
 
 
 def _compare(args: argparse.Namespace) -> None:
+    given = dict(_assignment(word) for word in args.methods if "=" in word)
+    sweep.methods_of(names := [word for word in args.methods if "=" not in word])  # a name that nobody knows is told at once
     from fednb.reporting.compare import compare
 
-    given = dict(_assignment(word) for word in args.methods if "=" in word)
-    names = [word for word in args.methods if "=" not in word]
-    for name in names:
-        _at_home(name)
     text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
     print(text, *paths, sep="\n")
 
@@ -185,6 +176,8 @@ def _data(args: argparse.Namespace) -> None:
 
 
 def _course(args: argparse.Namespace) -> int | None:
+    if "notebook" in args:
+        papers.path(args.notebook)  # a name that nobody knows is told at once
     from fednb import course
 
     if args.step == "release":

@@ -99,12 +99,11 @@ class Federation:
 
         def in_hand(client: Client, message: Message) -> Message:
             with self.lend_model(client):
-                return work(client, message, t)
+                return (work or self.local_update)(client, message, t)
 
         order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
         received = [self.method.broadcast(server, client.id) for client in order]
-        work = work or (None if self.train else self.local_update)
-        uploads = self.map(in_hand, order, received) if work else self.train(self, order, received, t)
+        uploads = self.train(self, order, received, t) if self.train and not work else self.map(in_hand, order, received)
         for direction, messages in (("down", received), ("up", uploads)):
             sums = self.traffic.setdefault(direction, {})
             for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
@@ -223,6 +222,8 @@ class Federation:
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to where `checkpoint` was taken; a checkpoint that lacks something changes nothing and raises."""
         kept = {name: checkpoint[name] for name in KEPT}
+        if missing := self.server.keys() - kept["server"].keys():
+            raise ValueError(f"its server has no {', '.join(missing)}")
         memories = list(zip(self.clients, checkpoint["memories"], strict=True))
         vars(self).update(kept)
         for client, memory in memories:

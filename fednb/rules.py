@@ -12,7 +12,7 @@ Positive = Annotated[float, lambda v: v > 0, "a positive number"]
 BelowOne = Annotated[float, lambda v: 0 <= v < 1, "a number in [0, 1)"]
 Fraction = Annotated[float, lambda v: 0 <= v <= 1, "a number from 0 to 1"]
 NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
-Count = Annotated[int, lambda v: v >= 1, "a whole number from 1"]
+Count = Annotated[int, lambda v: 1 <= v < 2**31, "a whole number from 1"]
 
 _PLAIN = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a text"}
 
@@ -76,8 +76,8 @@ def short(value: Any) -> str:
 
 def look_up(told: str, name: Any, names: Collection[Any], error: type[Exception] = SettingsError) -> None:
     """An error that begins with ``told``, and ends with the known names and the closest, unless the name is one of them."""
-    if name not in names:
-        known = list(map(str, names))
-        close = difflib.get_close_matches(str(name), known, 1)
-        hint = f"; did you mean {close[0]!r}?" if close else "."
-        raise error(f"{told} {short(name)}: known are {', '.join(known)}{hint}")
+    if name not in list(names):  # which may be a list itself, and in no dict
+        known = {str(one).lower(): str(one) for one in names}
+        close = difflib.get_close_matches(str(name).lower(), known, 1)
+        hint = f"; did you mean {known[close[0]]!r}?" if close else "."
+        raise error(f"{told} {short(name)}: known are {', '.join(known.values())}{hint}")

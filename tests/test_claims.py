@@ -186,6 +186,23 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
         comparisons.claims_of("Q")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"), [("", "must be object"), ("P: {notebok: x}", "notebok|side by side"), ("P: [", "expected")]
+)
+def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_path, text, said):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "claims.yaml").write_text("side by side: 5\n" * (text == "P: {notebok: x}") + text)
+    monkeypatch.setattr(comparisons, "ROOT", tmp_path)
+    with pytest.raises(ReportError, match=rf"data/claims.yaml cannot be read: (?s:.*){said}"):
+        comparisons.described.__wrapped__()  # not from its cache
+
+
+def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
+    pages = render.pages(ROOT / "notebooks" / "sweeps", tmp_path / "runs", tmp_path / "out")
+    text = pages[tmp_path / "out" / "REPORT.md"]
+    assert "not run" in text and "our clients differ by (not yet run) points" in text
+
+
 def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     """The differences that are left would be those of its lucky seeds; the others are corrected as one family."""
     leads = {"FedProx": (3.0, 3.01, 3.02), "SCAFFOLD": (-3.0, -3.01, -3.02), "SOLO": (1.0, -1.0, 0.5)}

@@ -58,6 +58,10 @@ def test_the_path_of_a_notebook_runs_that_notebook(
     record = json.loads(path.read_text())
     assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
     assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))  # a sweep of it knows its runs, too
+    write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
+    assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
+    assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out
 
 
 def test_a_dry_run_and_the_list(
@@ -70,7 +74,7 @@ def test_a_dry_run_and_the_list(
     job = sweep.read(file)["t"].jobs[2]
     head = {"key": ledger.key(job.settings.flat()), "status": "finished", "results_version": ledger.RESULTS_VERSION}
     head |= {"settings": job.settings.flat(), "dataset": {}, "deviations": [], "wall_seconds": 61, "device": "a CPU"}
-    ledger.write(job.path, head | {"metrics": {}})
+    ledger.write(job.path, head | {"final": {"accuracy": 50.0}, "metrics": {}})
     assert main(["sweep", str(file), "--dry-run", "--tier", "minutes-cpu", "--only", "seed=1", "--only", "seed=0"]) == 0
     told = f"Reading {file}\n2 runs: 1 recorded, 1 to do.\nt: a run took 01:01 on a CPU\nt: 90_tiny dataset=digits seed=1\n"
     assert capsys.readouterr().out == told
@@ -88,6 +92,8 @@ WRONG = [
     (["run", "tiny", "num_round=3"], "Unknown parameter 'num_round': known are .*did you mean 'num_rounds'"),
     (["run", "tiny", "dataset=digit"], "no data set 'digit': known are .*did you mean 'digits'?"),
     (["run", "tiny", "seed=true"], "seed is True"),
+    (["run", "tiny", "method=[1]"], r"Unknown method \[1\]: known are"),
+    (["run", "tiny", "more={}"], "more is for notebooks"),
     (["run", "tiny", "lr=[1]"], r"lr is \[1\]; it must be a positive number"),
     (["run", "tiny", f"lr={MANY}"], "lr is 1111.* characters.; it must be a positive number"),
     (["run", "tiny", "seed=" + "-" * 20_000 + "1"], "seed is '----.* characters.; it must be a whole number"),
@@ -121,7 +127,9 @@ def test_results_that_cannot_be_written_are_one_sentence(tmp_path: Path, capsys:
     execute.log_of(ledger.runs_folder() / "x").parent.parent.mkdir()
     execute.log_of(ledger.runs_folder() / "x").parent.touch()  # a file at the folder's place
     assert main(["run", "tiny"]) == 2
-    assert re.fullmatch(r"fednb: .*logs: File exists\.\n", capsys.readouterr().err)
+    assert re.fullmatch(
+        r"fednb: Runs cannot be recorded in .*logs \(File exists\): make it writable.*\n", capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize("arguments", [["sweep"], ["sweep", "x", "--jobs", "0"], ["run", "x", "lr"], ["fly"]])

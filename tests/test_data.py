@@ -486,6 +486,7 @@ def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeyp
     groups = np.arange(90) % 2
     own = {"train_groups": groups, "test_groups": groups, "group_names": ("lab", "home")}
     found = data.register("mine", x.transpose(0, 2, 3, 1), torch.from_numpy(y), x_test, y_test, **own)
+    assert data.where("mine") == "registered"
     assert data.load("mine") is found and torch.equal(found.images, torch.from_numpy(x)) and data.num_images("mine") == 90
     for split in settings.SPLITS:
         given = {} if split == "domain" else {"num_clients": 3} | ({"shots": 5} if "shot" in split else {})

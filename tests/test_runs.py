@@ -168,6 +168,10 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
     [
         ({"metrics": []}, "it.metrics must be object"),
         ({"metrics": {"accuracy": 1.0}}, "it.metrics.accuracy must be array"),
+        ({"metrics": {"accuracy": ["x"]}}, r"it.metrics.accuracy\[0\] must be number or null"),
+        ({"dataset": {"note": 5}}, "it.dataset.note must be string"),
+        ({"partition": {"hash": []}}, "it.partition.hash must be string"),
+        ({"status": "finished", "final": {"accuracy": [1]}}, "it.final.accuracy must be number"),
         ({"status": "splendid"}, "it.status must be one of"),
         ({"settings": {"lr": 1.0}}, "its key is not that of its settings"),
         ("", "Expecting value"),
@@ -181,7 +185,7 @@ def test_what_is_no_record_is_an_error_that_names_it(change, said):
     s = quick("FedAvg", num_rounds=1)
     path = ledger.path(s)
     record = {"key": ledger.key(s.flat()), "results_version": 1, "settings": s.flat(), "deviations": [], "dataset": {}}
-    content = change if isinstance(change, str) else json.dumps(record | {"status": "finished", "metrics": {}} | change)
+    content = change if isinstance(change, str) else json.dumps(record | {"status": "diverged", "metrics": {}} | change)
     ledger.write_atomically(path, content)
     for action in (lambda: runner.run(s, METHODS), ledger.load):
         with pytest.raises(RunError, match=f"^{path.name} in .*{said}.*(restore|delete)"):
@@ -204,6 +208,7 @@ DAMAGES = {
     "another file": lambda path: path.write_bytes(b"no checkpoint"),
     "one bit": lambda path: path.write_bytes((c := path.read_bytes())[:-9000] + bytes([c[-9000] ^ 1]) + c[-8999:]),
     "no server": without(lambda checkpoint: checkpoint.pop("server")),
+    "of other code": without(lambda checkpoint: checkpoint["server"].pop("control")),
     "one client too few": without(lambda checkpoint: checkpoint["memories"].pop()),
 }
 
@@ -358,7 +363,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
     assert (mixed["model_parameters"], same["model_parameters"]) == ([19_738, 21_840, 23_942], 21_840)
     assert len(mixed["final"]["clients/local classes"]) == 3
     assert "accuracy_std/local classes" in mixed["final"]
-    assert mixed["deviations"][-1] == "heterogeneous True instead of equal ones"
+    assert mixed["deviations"][-1] == "heterogeneous True instead of None"
 
 
 def test_every_committed_record_has_settings_that_are_known():

@@ -174,7 +174,7 @@ def test_what_records_tell(tmp_path: Path) -> None:
         version = ledger.RESULTS_VERSION - (state == "stale")
         head = {"status": state.replace("stale", "finished"), "results_version": version, "settings": job.settings.flat()}
         head |= {"key": ledger.key(job.settings.flat()), "dataset": {}, "deviations": [], "wall_seconds": seconds}
-        ledger.write(job.path, head | {"device": "a GPU", "metrics": {}})
+        ledger.write(job.path, head | {"device": "a GPU", "final": {"accuracy": 50.0}, "metrics": {}})
     table = read(tmp_path, grid={"seed": list(range(7))})
     assert [job.status for job in table.jobs] == [*states, None]
     assert [job.settings.seed for job in sweep.plan(table.jobs)[1]] == [4, 5, 6]
@@ -199,6 +199,11 @@ def test_nothing_starts_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
     write_notebook(tmp_path / "91_norun.ipynb", run="")
     with pytest.raises(sweep.SweepError, match="91_norun has no code cell tagged 'run'"):
         sweep.run(read(tmp_path, "norun", runs=[{}]).jobs)
+    write_notebook(
+        tmp_path / "92_fails.ipynb", methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0"
+    )
+    with pytest.raises(papers.NotebookError, match=r"export cells of 92_fails\.ipynb fail"):
+        sweep.run(read(tmp_path, "fails", runs=[{}]).jobs)
     assert not ledger.runs_folder().exists()
 
 

@@ -212,5 +212,6 @@ def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
     if changed:
         way = f"put back your copy of it, or delete {notes}, and all are graded anew"
         raise CourseError(f"The gradebook has other points than were made for {', '.join(changed)}: {way}.")
-    (table := pd.DataFrame(rows)).to_csv(path := folder / f"{assignment}.csv", index=False)
+    path, table = folder / f"{assignment}.csv", pd.DataFrame(rows)
+    table.to_csv(path, index=False)
     return path, table

@@ -93,6 +93,8 @@ def _dataset(facts: Facts, found: Content, source: str) -> Dataset:
 def where(name: str, root: Path | str | None = None) -> str:
     """What kind of source a set has in `root` (see `load`), without reading it; "-" where it is missing or incomplete."""
     try:
+        if name in _registered:
+            return "registered"
         kind, files, _ = _source(facts_of(name, root), data_folder(root))
         return kind if all(file.exists() for file in files) else "-"
     except DataError:

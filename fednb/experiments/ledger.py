@@ -1,12 +1,15 @@
 """The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``."""
 
+import errno
 import functools
 import hashlib
 import json
 import os
 import re
 import subprocess
-from collections.abc import Callable, Mapping
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +35,26 @@ def runs_folder() -> Path:
     """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of one's own notebooks or at `home`."""
     own = os.environ.get("FEDNB_NOTEBOOKS") or home()  # a record does not say whose code made it
     return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs").expanduser().absolute()
+
+
+@contextmanager
+def told(folder: Path) -> Iterator[None]:
+    """Say in a sentence why nothing can be recorded in a folder."""
+    try:
+        yield
+    except OSError as error:
+        way_out = "make it writable, or set FEDNB_RUNS to another folder"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            way_out = "free some space, and the run goes on where it was"
+        raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
+
+
+def make_folders() -> None:
+    """Make the folders of records, checkpoints and logs; a `RunError` if nothing can be written there."""
+    for folder in (runs := runs_folder(), runs.parent / "checkpoints", runs.parent / "logs"):
+        with told(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
 
 
 def key(recipe: Mapping[str, Any]) -> str:

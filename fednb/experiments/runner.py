@@ -1,18 +1,15 @@
 """One run: made once, recorded by renaming a finished file, resumed from its last checkpoint if it was killed."""
 
 import dataclasses
-import errno
 import hashlib
 import io
 import math
 import os
 import platform
 import sys
-import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata  # torchvision itself is slow to import
 from pathlib import Path
@@ -52,16 +49,15 @@ def run(
     ledger.commit()  # now: the code on disk may change while the run goes on
     dataset, path = build.load_dataset(settings.dataset), ledger.path(settings)
     checkpoint = path.parent.parent / "checkpoints" / f"{path.stem}.pt"
-    with _told(path.parent):  # now, and not after the training
-        for folder in (path.parent, checkpoint.parent):
-            folder.mkdir(parents=True, exist_ok=True)
-            tempfile.TemporaryFile(dir=folder).close()
+    ledger.make_folders()  # now, and not after the training
     with FileLock(checkpoint.with_suffix(".lock")):  # it goes away with the process, however that ends
         if not again and (record := ledger.recorded(path)):
             if record["dataset"].get("fingerprint") != dataset.fingerprint:
                 way_out = "set FEDNB_RUNS to another folder to keep both, or run with again=True to replace it"
                 raise RunError(f"{path.name} is recorded on other data than are here: {way_out}.")
             return record
+        for part in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # of what a killed process was writing
+            part.unlink()
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was
         try:
@@ -74,10 +70,9 @@ def run(
             failed = {"status": "failed", "metrics": {}, "error": f"{type(error).__name__}: {error}"}
             ledger.write(path, _head(settings, dataset) | failed)
             raise
-        with _told(path.parent):
+        with ledger.told(path.parent):
             ledger.write(path, record)
-        for file in checkpoint.parent.glob(f"*{checkpoint.name}*"):  # and what a kill left of one that was being written
-            file.unlink()
+        checkpoint.unlink(missing_ok=True)
     return record
 
 
@@ -93,18 +88,6 @@ def run_seeds(settings: Settings, methods: Methods, seeds: Sequence[int], **opti
 
     with ThreadPoolExecutor(len(seeds)) as pool:
         return list(pool.map(one, seeds))
-
-
-@contextmanager
-def _told(folder: Path) -> Iterator[None]:
-    """Say in a sentence why nothing can be recorded in a folder."""
-    try:
-        yield
-    except OSError as error:
-        way_out = "make it writable, or set FEDNB_RUNS to another folder"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            way_out = "free some space, and the run goes on where it was"
-        raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
 
 
 def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
@@ -130,7 +113,7 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
             if not entry["finite"]:
                 return "diverged"
             if time.monotonic() - saved >= CHECKPOINT_SECONDS and fed.rounds_done < number:
-                with _told(checkpoint.parent):
+                with ledger.told(checkpoint.parent):
                     _save(fed.checkpoint(), checkpoint)
                 saved = time.monotonic()
     return "finished"

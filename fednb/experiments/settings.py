@@ -187,8 +187,9 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     """Deviations from the paper's settings, or from those ``given``; neither seed nor evaluation counts."""
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
+    no_limit = {"test_per_domain": "all", "local_steps": "whole epochs", "precision": "float32"}
     return [
-        f"{name} {value} instead of {FIELDS[name]['none'] if paper[name] is None and name in FIELDS else paper[name]}"
+        f"{name} {value} instead of {no_limit.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()
         if name != "evaluate_every" and name in paper and value != paper[name]
     ]

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,10 +117,13 @@ class Notebook:
         self.name, self.own, self.methods = papers.name(notebook), papers.parameters(notebook), papers.outline(notebook)
         told = f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
         check({"method", "dataset"} <= self.own.keys(), told, SweepError)
+        if (file := Path(self.name)).suffix:  # its runs stay with it: a record does not say whose code made it
+            os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
         """The run with these parameters, by flat names; an error tells of a name or value that is refused."""
         parameters = {str(name): value for name, value in parameters.items()}
+        check("more" not in parameters, "more is for notebooks: here every setting has its own name.", SweepError)
         if "dataset" in parameters:  # the run's process works in another folder
             parameters["dataset"] = data.whole_name(parameters["dataset"])
         if "more" not in self.own:
@@ -131,6 +135,21 @@ class Notebook:
         except (AttributeError, NameError):  # a method's own checks need more than its outline has
             chosen = settings.resolve(papers.methods(self.name), **values)
         return Job(self.name, table, parameters, chosen, ledger.path(chosen))
+
+
+def methods_of(names: Iterable[str]) -> dict[str, str]:
+    """The notebook of each method: of a method's name the first that has it; the path of a notebook stands for its own."""
+    known = {method: path.stem for path in papers.notebooks()[::-1] for method in papers.outline(path.stem)}
+    found: dict[str, str] = {}
+    for name in names:
+        if not name.endswith(".ipynb"):
+            look_up("Neither a method nor the path of a notebook is", name, known, SweepError)
+            found[name] = known[name]
+        elif own := {method: papers.name(name) for method in papers.outline(name) if method not in known}:
+            found |= own
+        else:
+            raise SweepError(f"{name} has no method that the project does not have: give it a name of its own.")
+    return found
 
 
 def read(path: Path | str) -> dict[str, Table]:
@@ -239,11 +258,12 @@ def prepare(todo: Sequence[Job]) -> str:
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
         check(cells, f"The notebook {notebook} has no code cell tagged 'run'.", SweepError)
+        papers.methods(notebook)  # its cells may fail
     device = build.find_device()
     build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
         build.load_dataset(dataset)
-    execute.log_of(todo[0].path).parent.mkdir(parents=True, exist_ok=True)
+    ledger.make_folders()
     return device
 
 

@@ -1,12 +1,12 @@
 """Methods against one another in one setting: the runs that are missing are made, then tabled in pairs and drawn."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
 
-from fednb import papers, plots
+from fednb import plots
 from fednb.experiments import execute, ledger, settings, sweep
 from fednb.experiments.sweep import Axis, Job, SweepError, Table
 from fednb.reporting.comparisons import gaps
@@ -15,35 +15,20 @@ from fednb.reporting.tables import cells_of
 from fednb.rules import look_up
 
 
-def methods_of(names: Iterable[str]) -> dict[str, str]:
-    """The notebook of each method: of a method's name the first that has it; the path of a notebook stands for its own."""
-    known = {method: path.stem for path in papers.notebooks()[::-1] for method in papers.outline(path.stem)}
-    found: dict[str, str] = {}
-    for name in names:
-        if not name.endswith(".ipynb"):
-            look_up("Neither a method nor the path of a notebook is", name, known, SweepError)
-            found[name] = known[name]
-        elif own := {method: papers.name(name) for method in papers.outline(name) if method not in known}:
-            found |= own
-        else:
-            raise SweepError(f"{name} has no method that the project does not have: give it a name of its own.")
-    return found
-
-
 def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
     """A row per method, with the first one's settings but for what is given; an unknown name is a `SweepError`."""
-    fields = {name: papers.outline(notebook)[name].__dataclass_fields__ for name, notebook in methods.items()}
+    of = {method: sweep.Notebook(notebook) for method, notebook in methods.items()}
+    fields = {method: own.methods[method].__dataclass_fields__ for method, own in of.items()}
     common = {*settings.FIELDS, "dataset", "sampled"}
     for name in given:
         look_up("No method has a parameter", name, sorted(common.union(*fields.values())), SweepError)
     jobs: list[Job] = []
     asked = {"dataset": "digits"} | dict(given)
     said = {"seed", *given} | ({"participation"} if "sampled" in given else set())
-    for method, notebook in methods.items():
+    for method in methods:
         own = {name: value for name, value in asked.items() if name in common or name in fields[method]}
         own |= {name: getattr(jobs[0].settings, name) for name in settings.FIELDS if name not in said} if jobs else {}
-        of = sweep.Notebook(notebook)
-        jobs += [of.job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
+        jobs += [of[method].job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
     asked["dataset"] = jobs[0].settings.flat()["dataset"]
     title = " ".join(f"{name}={value}" for name, value in asked.items())
     axes, baseline = (Axis("method"), Axis("dataset")), next(iter(methods))
@@ -52,7 +37,7 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
 
 def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, jobs: int = 1) -> tuple[str, list[Path]]:
     """Make what is not recorded; a table in Markdown of pairs with the first method, and where it and its figure lie."""
-    table = table_of(methods_of(names), given, seeds)
+    table = table_of(sweep.methods_of(names), given, seeds)
     todo = sweep.plan(table.jobs)[1]
     for job, error in sweep.run(todo, jobs=jobs) if todo else ():
         if error:

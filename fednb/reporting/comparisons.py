@@ -9,6 +9,7 @@ import yaml
 from fednb import ROOT
 from fednb.data import catalog
 from fednb.experiments import sweep
+from fednb.experiments.ledger import check_form
 from fednb.reporting import statistics
 from fednb.reporting.metrics import ReportError
 from fednb.reporting.statistics import Lead
@@ -144,7 +145,12 @@ class Claim(NamedTuple):
 @functools.cache
 def described() -> dict[str, dict[str, Any]]:
     """``data/claims.yaml``: of each paper its claims, and the tables of ``side by side``."""
-    return yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
+    try:
+        found = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
+        check_form(found, "claims")
+    except (ValueError, yaml.YAMLError) as error:
+        raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
+    return found
 
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:

@@ -172,7 +172,10 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
     def fill(text: str) -> str:  # the sentences of claims.yaml, with what was measured
         known = {"cell": lambda table, *at: comparisons.cell_at(found[table], *at)}
         known["lead"] = lambda name, *at: comparisons.lead(tables[name], *at, ledger=records).partition(": ")[0]
-        return _templates().from_string(text).render(known)
+        try:
+            return _templates().from_string(text).render(known)
+        except (jinja2.TemplateError, KeyError) as error:
+            raise ReportError(f"data/claims.yaml: there is no {error} for {text[:60]!r}") from error
 
     side = comparisons.side_by_side(found) if described[SIDE]["notebook"] in notebooks else {}
     about = {"tables": tables, "records": records, "claims_of": told, "described": described, "side": described[SIDE]}
@@ -190,4 +193,6 @@ def _readme(text: str, about: dict[str, Any]) -> str:
         claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(papers.cells(path, "markdown")))
         claims[path.stem] = " ".join(re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])[:2]) if claim else ""
     marks = re.compile(r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL)
+    if not marks.search(text):
+        raise ReportError("README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list of notebooks.")
     return marks.sub(lambda found: f"{found[1]}\n{_fill('readme', claims=claims, **about)}\n{found[2]}", text)

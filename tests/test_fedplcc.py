@@ -15,7 +15,7 @@ from fednb.papers.fedplcc import FPL, METHODS, FedPLCC, FedPLVM, FedProtoAverage
 from literal import agree, cosine, in_floats, prototypes_of, vectors
 
 from fednb import models
-from fednb.data import loading, public_images
+from fednb.data import loading
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
@@ -23,6 +23,7 @@ from fednb.prototypes import padded, select
 
 FCCLPlus = METHODS["FCCL+"]
 fccl = inspect.getmodule(FCCLPlus)  # whichever notebook it is from
+public_images = fccl.public_images
 CLASSES_OF = ([0, 1], [1, 2], [0, 1, 2], [2])
 PUBLIC = {"public_size": 12, "public_batch": 5}  # two batches, and two images that are left over
 WITH_PROTOTYPES = {

@@ -2,7 +2,7 @@
 
 from fednb.data.catalog import NAMES, facts_of, num_images, recorded_name, whole_name
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint
-from fednb.data.loading import download, load, public_images, register, where
+from fednb.data.loading import download, load, register, where
 
 __all__ = ["NAMES", "Augmentation", "DataError", "Dataset", "download", "facts_of", "fingerprint", "load"]
-__all__ += ["num_images", "public_images", "recorded_name", "register", "where", "whole_name"]
+__all__ += ["num_images", "recorded_name", "register", "where", "whole_name"]

@@ -1,6 +1,5 @@
 """Loading: find a set, decode it once, and say what is not as published; sets of one's own; downloads."""
 
-import functools
 import hashlib
 import os
 import re
@@ -18,7 +17,7 @@ from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check,
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
 
 if TYPE_CHECKING:
-    import torch
+    pass
 
 _registered: dict[str, Dataset] = {}
 
@@ -129,29 +128,6 @@ def download(name: str, root: Path | str | None = None) -> None:
     print(load(name, folder))  # or what to do by hand
 
 
-@functools.lru_cache(maxsize=2)
-def public_images(name: str, number: int, channels: int, side: int) -> "torch.Tensor":
-    """Images without labels that everybody has, for methods that compare clients on them (FCCL+).
-
-    "photographs" are pieces of scikit-learn's two sample photographs; of a data set, it is some of its training images.
-    Returns uint8 [number, channels, side, side], or fewer, always the same: resized, grey repeated or colour averaged.
-    """
-    import torch  # slow to import, as the others are
-
-    from fednb import seeds
-    from fednb.data import synthetic
-
-    rng = seeds.generator(0, "public images")
-    if name == "photographs":
-        pieces = np.stack([synthetic.patch(rng, side, train=True) for _ in range(number)])
-        images = synthetic.to_bytes(pieces).transpose(0, 3, 1, 2)
-    else:
-        known = load(name).images.numpy()
-        images = _as_rgb(known[rng.permutation(len(known))[:number]], side)
-    images = images if channels == 3 else np.rint(images.mean(1, keepdims=True)).astype(np.uint8)
-    return torch.from_numpy(images.copy())
-
-
 def _source(facts: Facts, root: Path) -> Source:
     from fednb.data import synthetic  # slow to import
 
@@ -210,14 +186,14 @@ def _digits5(facts: Facts, root: Path) -> Content:
     """Five sets of digits, each image resized to 32x32 and grey repeated to three channels, as in RethinkFL."""
     parts, splits = [_content(FACTS[part], root)[0] for part in facts.parts], []
     for images, labels in (("images", "labels"), ("test_images", "test_labels")):
-        pixels = np.concatenate([_as_rgb(part[images], facts.shape[1]) for part in parts])
+        pixels = np.concatenate([as_rgb(part[images], facts.shape[1]) for part in parts])
         groups = np.repeat(np.arange(len(parts)), [len(part[labels]) for part in parts])
         splits.append((pixels, np.concatenate([part[labels] for part in parts]), groups))
     notes = [f"{name}: {note}" for name, part in zip(facts.domains, parts, strict=True) for note in part["notes"]]
     return content(*splits, facts.classes, notes)
 
 
-def _as_rgb(images: np.ndarray, side: int) -> np.ndarray:
+def as_rgb(images: np.ndarray, side: int) -> np.ndarray:
     """Bring uint8 [N, C, H, W] to [N, 3, side, side], bilinearly as torchvision's Resize does."""
     if images.shape[-2:] != (side, side):
         channels = [Image.fromarray(channel) for image in images for channel in image]

@@ -24,6 +24,8 @@ def imports(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and node.module == "fednb":
             yield from (alias.name for alias in node.names if alias.name not in PLACES)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            raise AssertionError(f"{path.name} has a relative import, which this test does not follow")
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fednb."):
             yield node.module.removeprefix("fednb.")
         elif isinstance(node, ast.Import):

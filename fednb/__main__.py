@@ -101,8 +101,9 @@ def _sweep(args: argparse.Namespace) -> int:
         metrics.check(tables[name])
         if args.dry_run and (took := sweep.took(tables[name].jobs)):
             print(f"{name}: a run took {took}")
-    for job in todo if args.dry_run else ():
-        print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
+    if args.dry_run:
+        for job in todo:
+            print(f"{job.table}: {job.notebook}", *(f"{name}={value}" for name, value in job.parameters.items()))
     if args.dry_run or not todo:
         return 0
     made = sweep.run(todo, jobs=args.jobs or 1, scheduler=args.scheduler)
@@ -159,10 +160,10 @@ def _new(args: argparse.Namespace) -> None:
 
 def _compare(args: argparse.Namespace) -> None:
     given = dict(_assignment(word) for word in args.methods if "=" in word)
-    sweep.methods_of(names := [word for word in args.methods if "=" not in word])  # a name that nobody knows is told at once
+    methods = sweep.methods_of(word for word in args.methods if "=" not in word)  # before what is slow to import
     from fednb.reporting.compare import compare
 
-    text, paths = compare(names, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
+    text, paths = compare(methods, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
     print(text, *paths, sep="\n")
 
 

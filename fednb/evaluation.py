@@ -72,10 +72,9 @@ def evaluate(federation: "Federation") -> dict[str, Any]:
     result: dict[str, Any] = {}
     for i, name in enumerate(hits[0]):
         suffix, right = f"/{name}" if i else "", [one[name] for one in hits]
-        accuracies = [100 * float(one.float().mean()) for one in right]
+        accuracies = [_percent(one) for one in right]
         if groups is not None:
-            parts = [groups == g for g in range(len(dataset.group_names))]
-            of_group = [[100 * float(one[part].float().mean()) for one in right] for part in parts]
+            of_group = [[_percent(one[groups == g]) for one in right] for g in range(len(dataset.group_names))]
             result[f"groups{suffix}"] = dict(zip(dataset.group_names, np.mean(of_group, 1).tolist(), strict=True))
             accuracies = np.mean(of_group, 0).tolist()
         result |= _over_clients(accuracies, suffix) if len(hits) > 1 else {f"accuracy{suffix}": accuracies[0]}
@@ -86,6 +85,10 @@ def evaluate(federation: "Federation") -> dict[str, Any]:
         found = hits_of(held_out, training=True)
         result["validation"] = 100 * float(np.mean([float(next(iter(one.values())).float().mean()) for one in found]))
     return result
+
+
+def _percent(hits: Tensor) -> float:
+    return 100 * float(hits.float().mean())
 
 
 def _over_clients(accuracies: list[float], suffix: str) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,9 +15,6 @@ from PIL import Image
 from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, cache_folder, data_folder, facts_of
 from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
-
-if TYPE_CHECKING:
-    pass
 
 _registered: dict[str, Dataset] = {}
 

@@ -90,6 +90,10 @@ class Table:
     best_of: str | None = None  # the parameter of which the best value is chosen in each cell, as the paper does
     target: float | None = None  # the accuracy in percent that the measure asks for
 
+    def measure_of(self, column: str) -> str:
+        """What the cells of a column hold."""
+        return self.columns.measures.get(column, self.measure)
+
     @property
     def tiers(self) -> list[str]:
         """The tiers of its runs, the quickest first."""

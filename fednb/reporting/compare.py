@@ -1,6 +1,6 @@
 """Methods against one another in one setting: the runs that are missing are made, then tabled in pairs and drawn."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,9 +35,9 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     return Table("compare", jobs[0].notebook, title, None, *axes, "accuracy", tuple(jobs), Path("compare"), baseline)
 
 
-def compare(names: Sequence[str], given: Mapping[str, Any], *, seeds: int = 3, jobs: int = 1) -> tuple[str, list[Path]]:
+def compare(methods: Mapping[str, str], given: Mapping[str, Any], *, seeds: int, jobs: int) -> tuple[str, list[Path]]:
     """Make what is not recorded; a table in Markdown of pairs with the first method, and where it and its figure lie."""
-    table = table_of(sweep.methods_of(names), given, seeds)
+    table = table_of(methods, given, seeds)
     todo = sweep.plan(table.jobs)[1]
     for job, error in sweep.run(todo, jobs=jobs) if todo else ():
         if error:

@@ -105,7 +105,7 @@ def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
 def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
     if run.state != "finished":
         return run
-    how = measure(name := table.columns.measures.get(column, table.measure))
+    how = measure(name := table.measure_of(column))
     beside = {"target": table.target, "baseline": baseline}.get(how.needs)
     value = how.read(run.record, beside) if beside is not None or not how.needs else None
     if value is not None:
@@ -117,7 +117,7 @@ def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
 
 def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
-    how = measure(name := table.columns.measures.get(column, table.measure))
+    how = measure(name := table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
     some = finished or [runs for runs in candidates if any(run.state not in _DO_NOT_COUNT for run in runs)] or candidates
     chosen = (min if how.sign < 0 else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
@@ -177,7 +177,7 @@ class Place(NamedTuple):
 
 def _beside(table: Table, label: str, column: str, job: Job, finished: int, candidates: int) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
-    asked, name = job.settings, table.columns.measures.get(column, table.measure)
+    asked, name = job.settings, table.measure_of(column)
     if name == "halfway":  # the run is read as one of half its length
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()

@@ -75,10 +75,6 @@ class Client:
         self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
         self.model.eval().requires_grad_(True)
 
-    def state(self) -> State:
-        """A copy of the model's parameters and buffers."""
-        return self.model.state()
-
     def seed_masks(self, seed: int) -> None:
         """Let the dropout of the model draw its masks anew, from this seed."""
         device = self.indices.device
@@ -166,7 +162,7 @@ class FedAvg:
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
         """What the client sends back after training. The only place that writes the client's memory."""
-        state = client.state()
+        state = client.model.state()
         sent = self._shared_of(state)
         if kept := {name: value for name, value in state.items() if name not in sent}:
             client.memory["model"] = kept

@@ -246,8 +246,3 @@ def _imagenet_weights(name: str) -> dict[str, Tensor]:
         told = f"ResNet-18's ImageNet weights cannot be loaded ({error}): {way_out}, or start without, by pretrained=False."
         raise ValueError(told) from error
     return {key: value for key, value in weights.items() if not key.startswith(("conv1.", "bn1.", "fc."))}
-
-
-def num_parameters(model: nn.Module) -> int:
-    """Number of trainable values."""
-    return sum(p.numel() for p in model.parameters())

@@ -180,7 +180,7 @@ def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(federate
 
     def steps(federation, client, phase, given, rng):
         plain(federation, client, phase, given, rng)
-        states.append(client.state())
+        states.append(client.model.state())
 
     monkeypatch.setattr(federation, "take_steps", steps)
     fed.exchange(fed.server, fed.clients[:1], 0)

@@ -193,7 +193,7 @@ def test_fedper_averages_the_body_and_every_client_goes_on_with_its_own_head(rag
     for client in fed.clients:
         with fed.lend_model(client):
             client.load(fed.method.broadcast(fed.server, client.id))
-            assert identical(client.state(), body | heads[client.id])
+            assert identical(client.model.state(), body | heads[client.id])
 
 
 def test_fedrep_trains_all_of_the_network_first_the_head_then_the_body(mixed):

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 
 from fednb import models
 from fednb.data import Augmentation, Dataset
-from fednb.federation import Federation, Training
+from fednb.federation import Federation, Training, flat
 
 ROUNDS, SAMPLED = 4, 20
 
@@ -34,7 +34,7 @@ def case(method, num_clients, pipe):
     tensors = [v for v in tree_leaves([c.memory for c in federation.clients]) if isinstance(v, torch.Tensor)]
     kept = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
-    network = 4 * models.num_parameters(federation.build_model())
+    network = 4 * len(flat(federation.build_model()))
     pipe.send([value / 2**20 for value in (peak, sum(kept.values()), network)])
 
 

@@ -223,7 +223,7 @@ def result(monkeypatch, make_dataset, done):
         curves = [{n: v for n, v in e.items() if n == "accuracy" or n.startswith("loss/")} for e in fed.history]
         with fed.lend_model(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
-            weights = torch.cat([v.float().flatten() for v in fed.clients[0].state().values()])
+            weights = torch.cat([v.float().flatten() for v in fed.clients[0].model.state().values()])
         done[str(s)] = ledger.key(s.flat()), curves, weights
         return done[str(s)]
 

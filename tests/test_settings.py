@@ -120,7 +120,7 @@ def test_departures_are_the_settings_that_are_not_the_papers():
         (resolve(partition="iid"), ["partition iid instead of dirichlet"]),
         (few(ways=5, seed=1234), ["ways 5 instead of 3"]),
         (few(pretrained=False), ["pretrained False instead of True"]),
-        (few(heterogeneous=True), ["heterogeneous True instead of None"]),
+        (few(heterogeneous=True), ["heterogeneous True instead of equal ones"]),
         (domains(test_per_domain=2000), ["test_per_domain 2000 instead of all"]),  # what has no limit, in words
         (domains(local_steps=10), ["local_steps 10 instead of whole epochs"]),
         (domains(precision="bf16"), ["precision bf16 instead of float32"]),

@@ -22,6 +22,8 @@ BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that are
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), [\w ]+, ([\d +]+) points?[^)]*\)\.")
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"
 ANSWER = "*Your answer here.*"
+READY = "# Run this cell first: it executes the cells above on which the exercises build.\n"
+READY += 'from fednb.course import prepare\n\nprepare("{}")'
 TEMPLATES = Path(__file__).parent / "templates"
 
 
@@ -110,8 +112,7 @@ def source(name: str) -> NotebookNode:
             if cell.cell_type == "code":
                 cell.outputs, cell.execution_count = [], None
     first = next(i for i, cell in enumerate(nb.cells) if cell.cell_type == "markdown" and EXERCISE.match(cell.source))
-    ready = (TEMPLATES / "ready.py").read_text(encoding="utf-8").strip()
-    nb.cells.insert(first, new_code_cell(ready.format(file=path.name), id="course-ready"))
+    nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
     for cell in nb.cells:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             tags = cell.metadata.get("tags", [])

@@ -23,6 +23,11 @@ class Facts(SimpleNamespace):
         super().__init__(**{"name": name} | _DEFAULTS | told)
         self.num_classes = self.num_classes or len(self.classes)
 
+    @property
+    def num_images(self) -> int:
+        """Training images, without loading them."""
+        return sum(sizes[0] for sizes in self.domains.values() if sizes) or self.sizes[0]
+
 
 FACTS = {name: Facts(name, **told) for name, told in _TOLD.items()}  # `register` adds to them
 NAMES = tuple(FACTS)
@@ -63,12 +68,6 @@ def facts_of(name: str, root: Path | str | None = None) -> Facts:
         return own_folder(name, data_folder(root))[0]
     rules.look_up("There is no data set", name, [*FACTS, "folder:PATH"], DataError)
     return FACTS[name]
-
-
-def num_images(name: str) -> int:
-    """Training images of a set, as published or of one's own, without loading it."""
-    facts = facts_of(name)
-    return sum(sizes[0] for sizes in facts.domains.values() if sizes) or facts.sizes[0]
 
 
 def recorded_name(name: str) -> str:

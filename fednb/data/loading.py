@@ -6,6 +6,7 @@ import re
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -88,13 +89,13 @@ def _dataset(facts: Facts, found: Content, source: str) -> Dataset:
 
 def where(name: str, root: Path | str | None = None) -> str:
     """What kind of source a set has in `root` (see `load`), without reading it; "-" where it is missing or incomplete."""
-    try:
-        if name in _registered:
-            return "registered"
+    if name in _registered:
+        return "registered"
+    with suppress(DataError):
         kind, files, _ = _source(facts_of(name, root), data_folder(root))
-        return kind if all(file.exists() for file in files) else "-"
-    except DataError:
-        return "-"
+        if all(file.exists() for file in files):
+            return kind
+    return "-"
 
 
 def download(name: str, root: Path | str | None = None) -> None:
@@ -103,11 +104,9 @@ def download(name: str, root: Path | str | None = None) -> None:
     for part in facts.parts:
         if not FACTS[part].by_hand:
             download(part, folder)
-    try:
-        found = load(name, folder)
-        complete = facts.at_most or facts.own or "subset: " not in found.note
-    except DataError:  # missing or damaged
-        complete = False
+    complete = False
+    with suppress(DataError):  # missing or damaged
+        complete = "subset: " not in load(name, folder).note or facts.at_most or facts.own
     if not (complete or facts.domains or facts.by_hand):
         from torchvision import datasets  # slow to import
 

@@ -1,13 +1,7 @@
 """Settings, runs, their records, and sweeps of many runs."""
 
-from importlib import import_module
-from typing import Any
+import lazy_loader
 
-_WHERE = {"federation": "build", "load_dataset": "build", "read": "ledger", "run": "runner", "Settings": "settings"}
-
-
-def __getattr__(name: str) -> Any:
-    """What notebooks need, imported when it is asked for: PyTorch takes seconds, and not every command needs it."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+# What notebooks need, imported when it is asked for: PyTorch takes seconds, and not every command needs it.
+_WHERE = {"build": ["federation", "load_dataset"], "ledger": ["read"], "runner": ["run"], "settings": ["Settings"]}
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_WHERE)

@@ -11,16 +11,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import fastjsonschema
 import yaml
 
 from fednb import CHECKOUT, ROOT, home
 from fednb.experiments.settings import Settings
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
@@ -130,16 +127,9 @@ def write(path: Path, record: Mapping[str, Any]) -> None:
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def load(folder: Path | None = None) -> "pd.DataFrame":
-    """The ledger: one row per record, with its settings, what it ends with, its `state`, its path, and itself."""
-    import pandas as pd  # only here: its import takes half a second
-
-    rows = []
-    for path in sorted((folder or runs_folder()).glob("*.json")):
-        record = read(path)
-        found = {"rounds": len(record["metrics"].get("round", [])), "state": state(record), "path": path, "record": record}
-        rows.append(record["settings"] | record.get("final", {}) | found)
-    return pd.DataFrame(rows)
+def load(folder: Path | None = None) -> dict[Path, dict[str, Any]]:
+    """The ledger: the records of a folder, or of `runs_folder`, by their paths."""
+    return {path: read(path) for path in sorted((folder or runs_folder()).glob("*.json"))}
 
 
 @functools.cache

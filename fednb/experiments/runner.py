@@ -21,14 +21,14 @@ from filelock import FileLock
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
-from fednb import models, partition, rules
+from fednb import partition, rules
 from fednb.data import Dataset
 from fednb.experiments import build, ledger
 from fednb.experiments.batched import Together
 from fednb.experiments.build import Methods
 from fednb.experiments.ledger import RunError
 from fednb.experiments.settings import Settings, SettingsError, deviations
-from fednb.federation import Federation, Train
+from fednb.federation import Federation, Train, flat
 
 CHECKPOINT_SECONDS = 20.0  # from one to the next
 
@@ -168,13 +168,13 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
         split["test_images"] = len(fed.test_index)
     if fed.test_parts is not None:
         split["test_sizes"] = [len(part) for part in fed.test_parts]
-    sizes = [models.num_parameters(fed.build_model(name)) for name in fed.architectures or ()]
+    sizes = [len(flat(fed.build_model(name))) for name in fed.architectures or ()]
     seconds = [entry["seconds"] for entry in fed.history]
     result = {
         "status": status,
         "final": final,
         "partition": split,
-        "model_parameters": sizes or models.num_parameters(fed.build_model()),  # of each client's, where they differ
+        "model_parameters": sizes or len(flat(fed.build_model())),  # of each client's, where they differ
         "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
         "seconds_per_round": round(sum(seconds) / len(seconds), 3),
         "wall_seconds": round(sum(seconds) + sum(entry["evaluation_seconds"] for entry in fed.history), 1),

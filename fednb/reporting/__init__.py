@@ -1,15 +1,8 @@
 """Records in, pages out: tables, claims, figures. For notebooks all is here: ``from fednb import reporting as report``."""
 
-from importlib import import_module
-from typing import Any
+import lazy_loader
 
-_WHERE = {"ReportError": "metrics", "lead": "comparisons", "curves": "plots", "glance": "plots"}
-_WHERE |= dict.fromkeys(("Cell", "cells_of", "committed", "printed", "table_of"), "tables")
-_WHERE |= dict.fromkeys(("claims", "compact", "pages"), "render")
-
-
-def __getattr__(name: str) -> Any:
-    """What is asked for is imported then: figures and pages take seconds, and a dry run needs neither."""
-    if name not in _WHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_WHERE[name]}"), name)
+# What is asked for is imported then: figures and pages take seconds, and a dry run needs neither.
+_WHERE = {"metrics": ["ReportError"], "comparisons": ["lead"], "plots": ["curves", "glance"]}
+_WHERE |= {"tables": ["Cell", "cells_of", "committed", "printed", "table_of"], "render": ["claims", "compact", "pages"]}
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_WHERE)

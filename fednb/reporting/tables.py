@@ -18,7 +18,7 @@ from fednb.reporting import statistics
 from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
 from fednb.rules import look_up
 
-Ledger = pd.DataFrame | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
+Ledger = Mapping[Path, Record] | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | Table  # a table, or its name in the sweep files
 _DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
 
@@ -71,8 +71,7 @@ def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
     if isinstance(table, str):
         table, ledger = table_of(table), committed() if ledger is None else ledger
     ledger = load() if ledger is None else ledger
-    pairs = zip(ledger.get("path", ()), ledger.get("record", ()), strict=True)  # an empty ledger has no columns
-    found = {path.name: (path, record, state(record)) for path, record in pairs}
+    found = {path.name: (path, record, state(record)) for path, record in ledger.items()}
     check(table)
     places: dict[str, dict[str, dict[str, Run]]] = {}  # by row and column
     for job in table.jobs:
@@ -250,6 +249,6 @@ def table_of(name: str) -> Table:
 
 
 @functools.cache  # a notebook asks for each number
-def committed() -> pd.DataFrame:
+def committed() -> Mapping[Path, Record]:
     """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
     return load(ROOT / "results" / "runs")

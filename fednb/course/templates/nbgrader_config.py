@@ -1,5 +1,4 @@
-# How nbgrader works for a course here. The copy in the course folder can be changed, and nbgrader's own commands and its
-# formgrader heed it, too.
+# How nbgrader works for a course. The copy in the course folder can be changed; nbgrader's own commands heed it, too.
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
@@ -20,12 +19,10 @@ c.Execute.error_on_timeout = {"ename": "CellTimeoutError", "evalue": "it took to
 c.Execute.extra_arguments = ["--Application.log_level=50"]  # how the kernel is connected is nobody's business
 c.HTMLExporter.sanitize_html = True  # a feedback page is opened by others than who wrote its outputs
 
-# What is handed out. The outputs of what is not asked for stay readable. Students may play with locked cells, which are put
-# back for grading.
+# What is handed out. Students may play with locked cells, which are put back for grading.
 c.CourseDirectory.course_id = "fednb"
 c.ClearSolutions.code_stub = {"python": STUB}
 c.ClearSolutions.text_stub = ANSWER
-c.GenerateAssignment.preprocessors = [
-    step for step in GenerateAssignment().preprocessors if step not in (ClearOutput, InstantiateTests)
-]
+steps = GenerateAssignment().preprocessors  # without ClearOutput: the outputs of what is not asked for stay readable
+c.GenerateAssignment.preprocessors = [step for step in steps if step not in (ClearOutput, InstantiateTests)]
 c.LockCells.lock_readonly_cells = False

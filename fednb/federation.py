@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -46,8 +46,6 @@ class Federation:
     device: str = "cpu"  # or "cuda", or "cuda:1"
     workers: int | None = None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
     train: Train | None = None  # how clients get from broadcasts to uploads; None: step by step, one by one or side by side
-    # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
-    traffic: dict[str, dict[str, tuple[int, int]]] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         d, device = self.dataset, self.device
@@ -71,6 +69,8 @@ class Federation:
             self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
+        # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
+        self.traffic: dict[str, dict[str, tuple[int, int]]] = {}
 
     def network(self, architecture: Hashable = None) -> Net:
         """A new network of an architecture, on the device."""

@@ -38,9 +38,9 @@ class Rule(NamedTuple):
         kinds = (int, float) if self.kind is float else self.kind
         if isinstance(value, kinds) and (self.kind is object or isinstance(value, bool) == (self.kind is bool)):
             with suppress(OverflowError):  # a whole number that is too large for a float
-                value = float(value) if self.kind is float else value
-                if (self.kind is not float or math.isfinite(value)) and self.test(value):
-                    return value
+                fitted = float(value) if self.kind is float else value
+                if (self.kind is not float or math.isfinite(fitted)) and self.test(fitted):
+                    return fitted
         raise SettingsError(f"{name} is {short(value)}; it must be {self.words}.")
 
 

@@ -413,7 +413,7 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
     name = "folder:pets.zip" if packed else "folder:pets"
     found, pixels = data.load(name), data.load(name).images.double() / 255
     assert (found.name, found.classes, found.images.shape[1:]) == (name, ("cat", "dog"), (3, 32, 32))
-    assert (len(found.labels), len(found.test_labels)) == sizes and data.facts_of(name).num_images == sizes[0]
+    assert (len(found.labels), len(found.test_labels)) == sizes and data.facts_of(name).sizes[0] == sizes[0]
     assert found.group_names == tuple(data.facts_of(name).domains) == (("home", "lab") if "lab" in tops else ())
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
     assert found.note == f"images of several sizes, all resized to 32x32{divided}"
@@ -488,7 +488,7 @@ def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeyp
     found = data.register("mine", x.transpose(0, 2, 3, 1), torch.from_numpy(y), x_test, y_test, **own)
     assert data.where("mine") == "registered"
     assert data.load("mine") is found and torch.equal(found.images, torch.from_numpy(x))
-    assert data.facts_of("mine").num_images == 90
+    assert data.facts_of("mine").sizes[0] == 90
     for split in settings.SPLITS:
         given = {} if split == "domain" else {"num_clients": 3} | ({"shots": 5} if "shot" in split else {})
         record, _ = run("mine", partition=split, **given)

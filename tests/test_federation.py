@@ -271,7 +271,7 @@ def test_a_message_is_tensors_and_dicts_of_tensors():
 def test_clients_with_different_networks_run_together_from_the_same_weights(federate, batch_norm_net, identical):
     widths = [3, 6, 3, 6]
     fed = federate(SOLO(), architectures=widths, build_model=lambda width: batch_norm_net(width=width), workers=2)
-    begun = fed.exchange(fed.server, fed.clients, 0, lambda c, received, t: c.load(received) or {"model": c.state()})
+    begun = fed.exchange(fed.server, fed.clients, 0, lambda c, received, t: c.load(received) or {"model": c.model.state()})
     assert identical([upload["model"] for upload in begun], [fed.initial[width] for width in widths])
     entries = [fed.run_round() for _ in range(2)]
     assert [c.memory["model"]["encoder.0.weight"].shape[0] for c in fed.clients] == widths

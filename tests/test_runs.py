@@ -362,7 +362,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
     assert (mixed["model_parameters"], same["model_parameters"]) == ([19_738, 21_840, 23_942], 21_840)
     assert len(mixed["final"]["clients/local classes"]) == 3
     assert "accuracy_std/local classes" in mixed["final"]
-    assert mixed["deviations"][-1] == "heterogeneous True instead of equal ones"
+    assert mixed["deviations"][-1] == "heterogeneous True instead of False"
 
 
 def test_every_committed_record_has_settings_that_are_known():

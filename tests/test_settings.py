@@ -43,7 +43,7 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
         ({"method": "FedProx", "mu": -1}, "^FedProx: mu is -1.0; it must be"),
         ({"method": "FedProx", "mu": float("nan")}, "^FedProx: mu is nan; it must be"),
         ({"method": "FedProx", "mu": True}, "^FedProx: mu is True; it must be"),
-        ({"method": "FedAvgM", "server_momentum": 1}, "^FedAvgM: server_momentum is 1.0; it must be"),
+        ({"method": "FedAvgM", "server_momentum": 1}, "^FedAvgM: server_momentum is 1; it must be"),
         ({"method": "SCAFFOLD", "niid_bench": 0}, "^SCAFFOLD: niid_bench is 0; it must be"),
         # what cannot work together
         ({"dataset": "cifar100", "partition": "n-way-k-shot"}, "no settings with partition .* for .cifar100.: known are"),
@@ -120,7 +120,7 @@ def test_departures_are_the_settings_that_are_not_the_papers():
         (resolve(partition="iid"), ["partition iid instead of dirichlet"]),
         (few(ways=5, seed=1234), ["ways 5 instead of 3"]),
         (few(pretrained=False), ["pretrained False instead of True"]),
-        (few(heterogeneous=True), ["heterogeneous True instead of equal ones"]),
+        (few(heterogeneous=True), ["heterogeneous True instead of False"]),
         (domains(test_per_domain=2000), ["test_per_domain 2000 instead of all"]),  # what has no limit, in words
         (domains(local_steps=10), ["local_steps 10 instead of whole epochs"]),
         (domains(precision="bf16"), ["precision bf16 instead of float32"]),

@@ -22,11 +22,8 @@ class Facts(SimpleNamespace):
     def __init__(self, name: str, **told: Any) -> None:
         super().__init__(**{"name": name} | _DEFAULTS | told)
         self.num_classes = self.num_classes or len(self.classes)
-
-    @property
-    def num_images(self) -> int:
-        """Training images, without loading them."""
-        return sum(sizes[0] for sizes in self.domains.values() if sizes) or self.sizes[0]
+        if known := list(filter(None, self.domains.values())):
+            self.sizes = [sum(split) for split in zip(*known, strict=True)]
 
 
 FACTS = {name: Facts(name, **told) for name, told in _TOLD.items()}  # `register` adds to them

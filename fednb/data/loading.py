@@ -110,8 +110,8 @@ def download(name: str, root: Path | str | None = None) -> None:
     if not (complete or facts.domains or facts.by_hand):
         from torchvision import datasets  # slow to import
 
+        folder.mkdir(parents=True, exist_ok=True)
         try:
-            folder.mkdir(parents=True, exist_ok=True)
             if facts.page.endswith(".zip"):
                 datasets.utils.download_and_extract_archive(facts.page, str(folder), md5=facts.md5, remove_finished=True)
             for options in facts.torchvision:

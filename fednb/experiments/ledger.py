@@ -35,7 +35,7 @@ def runs_folder() -> Path:
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def writing_to(folder: Path) -> Iterator[None]:
     """Say in a sentence why nothing can be recorded in a folder."""
     try:
         yield
@@ -49,7 +49,7 @@ def told(folder: Path) -> Iterator[None]:
 def make_folders() -> None:
     """Make the folders of records, checkpoints and logs; a `RunError` if nothing can be written there."""
     for folder in (runs := runs_folder(), runs.parent / "checkpoints", runs.parent / "logs"):
-        with told(folder):
+        with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
 

@@ -70,7 +70,7 @@ def run(
             failed = {"status": "failed", "metrics": {}, "error": f"{type(error).__name__}: {error}"}
             ledger.write(path, _head(settings, dataset) | failed)
             raise
-        with ledger.told(path.parent):
+        with ledger.writing_to(path.parent):
             ledger.write(path, record)
         checkpoint.unlink(missing_ok=True)
     return record
@@ -102,7 +102,8 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
     with tqdm(initial=fed.rounds_done, total=number, disable=progress != "bar", **shown) as bar:
         while fed.rounds_done < number:
             entry = fed.run_round()
-            text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else "not evaluated" * entry["finite"] or "diverged"
+            text = "not evaluated" if entry["finite"] else "diverged"
+            text = f"{entry['accuracy']:.2f} %" if "accuracy" in entry else text
             bar.set_postfix_str(text)
             bar.update()
             if progress == "log":
@@ -113,7 +114,7 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
             if not entry["finite"]:
                 return "diverged"
             if time.monotonic() - saved >= CHECKPOINT_SECONDS and fed.rounds_done < number:
-                with ledger.told(checkpoint.parent):
+                with ledger.writing_to(checkpoint.parent):
                     _save(fed.checkpoint(), checkpoint)
                 saved = time.monotonic()
     return "finished"

@@ -48,8 +48,8 @@ class Settings:
     dataset: str
     partition: Split = _says("how the images are divided among the clients")
     beta: Concentration | None = _says("Dirichlet concentration: small means uneven", of=_LABELS)
-    balance: bool | None = _says("no more images for full clients", of=("dirichlet",), none="MOON's rule")
-    min_size: Count | None = _says("images that a client has at least", of=_LABELS, none="MOON's 10")
+    balance: bool | None = _says("no more images for full clients", of=("dirichlet",), none="as MOON's code", same=True)
+    min_size: Count | None = _says("images that a client has at least", of=_LABELS, none="10, as MOON's code", same=10)
     num_clients: Count = _says("clients")
     participation: Share = _says("fraction of the clients that is sampled in each round")
     num_rounds: Count = _says("communication rounds")
@@ -73,7 +73,7 @@ class Settings:
     per_domain: Count | None = _says("training images of a client, at most", of=_DOMAINS)
     balanced_draw: bool | None = _says("of each class as many, as far as there are", of=_DOMAINS)
     test_per_domain: Count | None = _says("test images of a domain, at most", of=_DOMAINS, none="all")
-    keep_last: bool | None = _says("train on the last, incomplete batch too", none="dropped", same=False)
+    keep_last: bool | None = _says("train on the last, incomplete batch too", none="it is dropped", same=False)
     local_steps: Count | None = _says("SGD steps of a client in a phase, at most", none="whole epochs")
     evaluate_every: Count | None = _says("rounds from one evaluation to the next", none="1", same=1)
     seed: Seed = _says("partition, initial weights, batches and augmentation follow from it")
@@ -174,7 +174,7 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
     if values["projection_head"] and not MODELS.get(model, True):
         raise SettingsError(f"Model {model!r} has no projection head; set projection_head to False.")
     if split in ("dirichlet", "iid", "quantity"):
-        images, held_out = data.facts_of(dataset).num_images, values["validation"]
+        images, held_out = data.facts_of(dataset).sizes[0], values["validation"]
         left = images - (max(1, round(images * held_out)) if held_out else 0)
         least = 1 if split == "iid" else values["min_size"] or 10
         if clients * least > left:
@@ -187,8 +187,9 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     """Deviations from the paper's settings, or from those ``given``; neither seed nor evaluation counts."""
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
     paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
+    usual = {name: told["none"] if told["same"] is None else told["same"] for name, told in FIELDS.items()}
     return [
-        f"{name} {value} instead of {FIELDS[name]['none'] if paper[name] is None else paper[name]}"
+        f"{name} {value} instead of {usual.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()
         if name != "evaluate_every" and name in paper and value != paper[name]
     ]

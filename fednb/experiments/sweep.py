@@ -44,7 +44,7 @@ class Job:
     priority: int = DEFAULT_PRIORITY  # from 1, which is made first
 
     @functools.cached_property
-    def told(self) -> tuple[str | None, float, str]:
+    def recorded(self) -> tuple[str | None, float, str]:
         """Status, seconds and device by the record that there is when it is first asked for; no status if there is none."""
         record = ledger.read(self.path) if self.path.exists() else {}
         return ledger.state(record) if record else None, record.get("wall_seconds", 0.0), record.get("device", "")
@@ -52,7 +52,7 @@ class Job:
     @property
     def status(self) -> str | None:
         """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record."""
-        return self.told[0]
+        return self.recorded[0]
 
 
 @dataclass(frozen=True)
@@ -249,7 +249,7 @@ def plan(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
 def took(jobs: Iterable[Job]) -> str:
     """How long a run took by the records, the median, and on which device; empty if there are none."""
     known: dict[str, list[float]] = {}
-    for status, seconds, device in (job.told for job in jobs):
+    for status, seconds, device in (job.recorded for job in jobs):
         if status == "finished":
             known.setdefault(device, []).append(seconds)
     return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())

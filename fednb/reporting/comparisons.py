@@ -98,10 +98,12 @@ def gaps(table: sweep.Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str
     named = [cell for cell in found if cell.label == (table.baseline or "FedAvg")]
     averages = [cell for cell in found if cell.job.settings.method == "FedAvg"]
     first = [cell for cell in found if cell.row == found[0].row]
-    others, made = next((of for of in (named, averages) if 0 < len(of) < len(found)), first), {}
+    others = next((some for some in (named, averages) if 0 < len(some) < len(found)), first)
+    made: dict[tuple[str, str], Finding] = {}
     for cell in (cell for cell in found if cell not in others and cell.of.compared):
         pairs = [compare(cell, other) for other in others if other.column == cell.column]
-        made |= {(cell.row, cell.column): pair for pair in pairs[::-1] if pair.lead.seeds}  # noqa: B035 (the first)
+        if with_runs := [pair for pair in pairs if pair.lead.seeds]:
+            made[cell.row, cell.column] = with_runs[0]
     name = others[0].label if len({cell.row for cell in others}) == 1 else others[0].job.settings.method
     return name, family(made)
 

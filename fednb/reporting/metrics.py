@@ -34,8 +34,10 @@ class Measure(SimpleNamespace):
 
     def text(self, value: float | None) -> str:
         """A value as it is printed."""
-        if value is None or (self.median and value in (0.0, math.inf)):
-            return "" if value is None else "never"
+        if value is None:
+            return ""
+        if self.median and value in (0.0, math.inf):
+            return "never"
         return f"{value:{'+' if self.signed else ''}.{self.decimals}f}"
 
 

@@ -161,7 +161,7 @@ def _new(args: argparse.Namespace) -> None:
 def _compare(args: argparse.Namespace) -> None:
     given = dict(_assignment(word) for word in args.methods if "=" in word)
     methods = sweep.methods_of(word for word in args.methods if "=" not in word)  # before what is slow to import
-    print(f"Comparing {', '.join(methods)}", flush=True)
+    print(f"Comparing {', '.join(methods)}", file=sys.stderr)
     from fednb.reporting.compare import compare
 
     text, paths = compare(methods, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs)
@@ -180,7 +180,7 @@ def _data(args: argparse.Namespace) -> None:
 def _course(args: argparse.Namespace) -> int | None:
     if "notebook" in args:
         papers.path(args.notebook)  # a name that nobody knows is told at once
-    print("Starting nbgrader", flush=True)
+    print("Starting nbgrader", file=sys.stderr)
     from fednb import course
 
     if args.step == "release":

@@ -200,7 +200,7 @@ def _course(args: argparse.Namespace) -> int | None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return the exit status: 0, 1 if a run failed, 2 for a wrong request, 130 after Ctrl-C."""
+    """Run a command and return the exit status: 0, 1 if a run failed, 2 for what cannot be done, 130 after Ctrl-C."""
     parser = _parser()
     args, more = parser.parse_known_args((sys.argv[1:] if arguments is None else arguments) or ["--help"])
     if more and not (args.command is _compare and all("=" in word for word in more)):

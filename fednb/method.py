@@ -92,8 +92,7 @@ class Client:
     def representations(self) -> tuple[Tensor, Tensor]:
         """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""
         self.model.eval()
-        z = [self.model(x).representation for x in self._federation.plain_batches(self.indices)]
-        return torch.cat(z), self.labels
+        return torch.cat([self.model(x).representation for x in self._federation.plain_batches(self.indices)]), self.labels
 
 
 def flat(model: nn.Module, buffers: bool = False) -> Tensor:

@@ -175,5 +175,4 @@ def class_counts(parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: i
 
 def digest(parts: Sequence[np.ndarray]) -> str:
     """Sixteen hex digits that change when any client's list of images changes."""
-    lists = b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)
-    return hashlib.sha256(lists).hexdigest()[:16]
+    return hashlib.sha256(b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)).hexdigest()[:16]

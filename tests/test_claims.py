@@ -200,7 +200,7 @@ def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_p
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
     pages = render.pages(ROOT / "notebooks" / "sweeps", tmp_path / "runs", tmp_path / "out")
     text = pages[tmp_path / "out" / "REPORT.md"]
-    assert "not run" in text and "our clients differ by (not yet run) points" in text
+    assert "not run" in text and "Over our clients it is (not yet run) points" in text
 
 
 def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
@@ -221,7 +221,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     assert said == {"FedProx": "ahead", "SCAFFOLD": "behind", "FedAvgM": "a run diverged"}
     assert {one.lead.among for one in found.values()} == {1, 3} and not found["t", "FedAvgM"].lead.among == 3
     text = render._templates().get_template("sides.j2").render(compared=found, side=side)
-    assert "ahead is FedProx (1 of 1 splits), and behind SCAFFOLD (1 of 1 splits). In 1 of them a run diverged." in text
+    assert "ahead: FedProx (1 of 1 splits). Shown to be behind: SCAFFOLD (1 of 1 splits). In 1 of the 4 a run" in text
 
 
 def test_claims_name_what_there_is():

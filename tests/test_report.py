@@ -284,7 +284,7 @@ def test_a_table_for_readers_leads_to_its_records_and_to_the_lines_that_make_the
     assert text.startswith('## <a id="moon-1"></a>moon-1\n') and "sweeps/00_foundations.yaml --table moon-1" in text
     assert "- FedAvg, CIFAR-10: `python -m fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0`\n" in text
     text = page(table(t.jobs[0], job("FedProx", dataset="digits"), printed=None, labels={}))
-    assert "- Not run: FedProx (tier hours-gpu)." in text
+    assert "- Not run: FedProx, digits (tier hours-gpu)." in text
 
 
 def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):

@@ -46,8 +46,7 @@ def closed() -> bool:
 
 def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds: int) -> None:
     """Execute a notebook beside what was handed out, with limits for a cell and for all, and put the outputs into it."""
-    kept = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-    own = {name: os.environ[name] for name in kept if name in os.environ}
+    own = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH") if name in os.environ}
     own |= {"PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *PACKAGES]), "PYTHONWARNINGS": "ignore"}
     own |= {"FEDNB_NOTEBOOKS": handed_out, "FEDNB_STUDENT_SEED": str(seed), "OMP_NUM_THREADS": "2"}
     place = TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True)  # a short path, as that of a socket has to be

@@ -315,8 +315,7 @@ def _torchvision(facts: Facts, folder: Path, files: list[Path]) -> Content:
     from torchvision import datasets  # slow to import
 
     for file, md5 in zip(files, facts.files.values(), strict=True):
-        good = datasets.utils.check_integrity(file, md5)
-        check(good, f"{file} is not the published file (its MD5 is another)", Broken)
+        check(datasets.utils.check_integrity(file, md5), f"{file} is not the published file (its MD5 is another)", Broken)
     opened = [getattr(datasets, facts.name.upper())(folder, **options) for options in facts.torchvision]
     arrays = [np.array(values) for o in opened for values in (o.data, o.labels if hasattr(o, "labels") else o.targets)]
     return from_arrays(facts, files[:1] * 2, arrays, classes=getattr(opened[0], "classes", facts.classes))

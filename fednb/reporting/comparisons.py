@@ -19,7 +19,7 @@ from fednb.rules import look_up
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _WORDS = {"num_rounds": "{} rounds", "local_epochs": "{} local epochs", "num_clients": "{} clients", "model": "{}"}
-_WORDS |= {"batch_size": "{} images a batch", "local_steps": "{} local steps"}
+_WORDS |= {"batch_size": "{} images a batch", "local_steps": "{} local steps", "pretrained": "ImageNet weights {}"}
 _WORDS |= {"test_per_domain": "{} test images of each domain", "validation": "{} of the training images held out"}
 
 
@@ -44,10 +44,14 @@ class Finding(NamedTuple):
 
     @property
     def deviations(self) -> list[str]:
-        """What is not the paper's setting; what only one of the methods has is the claim itself."""
-        ahead, behind = ({text: text.split(" ")[0] for text in cell.deviations} for cell in (self.ahead, self.behind))
-        common = {*vars(self.ahead.job.settings)} | ({*ahead.values()} & {*behind.values()})
-        return [text for text, name in (ahead | behind).items() if name in common]
+        """What is not the paper's setting, of one row or both; a coefficient that only one has is the claim itself."""
+        of = [{text.split(" ")[0]: text for text in cell.deviations} for cell in self[:2]]
+        common = vars(self.ahead.job.settings).keys() | (of[0].keys() & of[1].keys())
+        told = [text for text in of[0].values() if text in of[1].values()]
+        for cell, own in zip(self, of, strict=False):  # then what holds for one alone
+            rest = [text for name, text in own.items() if name in common or text.endswith(" values")]
+            told += [f"{text} ({cell.row})" for text in rest if text not in told]
+        return told
 
     @property
     def printed(self) -> float | None:
@@ -62,15 +66,16 @@ class Finding(NamedTuple):
 
 def compare(a: Cell, b: Cell, sign: int = 1) -> Finding:
     """a − b in pairs of runs, with the same seed on the same split; with ``sign`` -1 less is ahead."""
-    one, other = a.by_pair, b.by_pair
-    return Finding(a, b, statistics.lead([sign * (one[pair] - other[pair]) for pair in one if pair in other]))
+    return Finding(a, b, statistics.lead([sign * (a.by_pair[of] - b.by_pair[of]) for of in a.by_pair if of in b.by_pair]))
 
 
 def family(findings: Mapping[Any, Finding]) -> dict[Any, Finding]:
-    """Findings that stand in one table, corrected for their number; of lucky seeds none is certain."""
-    leads = statistics.corrected([Lead() if one.diverged else one.lead for one in findings.values()])
-    pairs = zip(findings.items(), leads, strict=True)
-    return {key: one._replace(lead=one.lead._replace(p=new.p, among=new.among)) for (key, one), new in pairs}
+    """Findings that stand together, corrected for their number: a pair of runs counts once, and lucky seeds never."""
+    once = {key: (one.ahead.paths, one.behind.paths, one.ahead.measure) for key, one in findings.items()}
+    leads = {once[key]: Lead() if one.diverged else one.lead for key, one in findings.items()}
+    new = dict(zip(leads, statistics.corrected([*leads.values()]), strict=True))
+    pairs = [(key, one, new[once[key]]) for key, one in findings.items()]
+    return {key: one._replace(lead=one.lead._replace(p=of.p, among=of.among)) for key, one, of in pairs}
 
 
 def cell_at(found: Sequence[Cell], row: str, column: str | None = None) -> Cell:
@@ -137,8 +142,8 @@ class Claim(NamedTuple):
     def setting(self, finding: Finding, *, brief: bool = False) -> str:
         """On which data and settings a finding rests, where these are not the paper's; in ``brief`` the main ones."""
         dataset = finding.ahead.job.settings.dataset
-        other = ["other images"] if finding.ahead.note else []
-        other = other if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
+        on_its_data = ["other images"] * bool(finding.ahead.note)
+        other = on_its_data if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
         told = other + [in_words(text) for text in finding.deviations if dataset not in catalog.EMBEDDED]
         told = [text.partition(" instead")[0] for text in told[:2]] if brief else told
         return ", ".join(told) or "the paper's setting"

@@ -48,13 +48,13 @@ def _of_clients(run: Record, summary: Callable[[Sequence[float]], float]) -> flo
     return None if accuracies is None else float(summary(accuracies))
 
 
-def _counted_on(run: Record) -> float | None:
-    """What FedProto's published evaluation takes for the mean over clients, after two passes over the images of each."""
+def _counted_on(run: Record, summary: Callable[[Sequence[float]], float]) -> float | None:
+    """Of what FedProto's published evaluation takes for accuracies of clients, after two passes over the images of each."""
     final, images = run["final"], run.get("partition", {}).get("test_sizes")
     if images is None or "clients/prototype" not in final:
         return None
     hits = np.cumsum(np.add(final["clients"], final["clients/prototype"]) * images)
-    return float(np.mean(hits / (2 * np.cumsum(images))))
+    return float(summary(hits / (2 * np.cumsum(images))))
 
 
 def _rounds(run: Record, target: float | Record) -> float:
@@ -80,7 +80,8 @@ def _seconds(run: Record, baseline: Record | None = None) -> float | None:
 # recorded under their names after the last round.
 _READ: dict[str, Callable[[Record, Any], float | None]] = {
     "halfway": lambda run, _: (curve := run["metrics"]["accuracy"])[max(len(curve) // 2, 1) - 1],
-    "accuracy/counted on": lambda run, _: _counted_on(run),
+    "accuracy/counted on": lambda run, _: _counted_on(run, np.mean),
+    "accuracy_std/counted on": lambda run, _: _counted_on(run, np.std),
     "lead": lambda run, baseline: run["final"]["accuracy"] - baseline["final"]["accuracy"],
     "client mean": lambda run, _: _of_clients(run, np.mean),
     "worst client": lambda run, _: _of_clients(run, min),

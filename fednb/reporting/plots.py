@@ -98,9 +98,8 @@ def figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:
     shown = {paper: [(paper, claim) for claim in own if "short" in claim.entry] for paper, own in claims.items()}
     shown["glance"] = [pair for own in shown.values() for pair in own if "main" in pair[1].entry]
     made = {}
-    with plt.rc_context():
+    with plt.rc_context({"svg.fonttype": "none"}):
         plots.style()
-        plt.rcParams["svg.fonttype"] = "none"
         for name in filter(shown.get, shown):
             file, ax = StringIO(), draw(shown[name])
             ax.figure.savefig(file, format="svg", metadata={"Date": None, "Creator": None})

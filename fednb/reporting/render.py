@@ -78,16 +78,17 @@ def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataF
         both = cell.verdict and on_gap and not cell.verdict.startswith("indicative")
         value, _, paper_half = cell.place.text.partition(" ± ")
         line = {"row": cell.row, "column": cell.column, "printed": value, "paper's ±": paper_half}
-        line["measured"] = measured(cell)
+        line["measured"] = measured(cell) or "diverged" * ("diverged" in cell.statuses)
         line["over clients"] = f"{cell.spread:.1f}" if cell.of.judged and cell.spread is not None else ""
         line["seeds"] = " ".join(seeds)
         line[f"gap to {base}, printed"] = "" if gap is None else f"{gap:+z.1f}"
-        line[f"gap to {base}, measured"] = statistics.told(finding.lead) if finding else ""
+        line[f"gap to {base}, measured"] = statistics.told(finding.lead) if finding and not finding.diverged else ""
         line["verdict"] = f"{cell.verdict}; gap: {on_gap}" if both else on_gap or cell.verdict
         made.append(line)
     frame = pd.DataFrame(made)
     names = {"row": table.rows.parameter.replace("_", " "), "column": table.columns.parameter.replace("_", " ")}
-    return (frame if frame["column"].nunique() > 1 else frame.drop(columns="column")).rename(columns=names)
+    several = {table.columns.name(job) for job in table.jobs if not table.columns.measures}
+    return (frame if len(several) > 1 else frame.drop(columns="column")).rename(columns=names)
 
 
 def markdown(table: sweep.Table, found: Sequence[Cell], link: str = "", *, page: bool = False) -> str:
@@ -122,10 +123,9 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     told = lines(table, some).drop(columns="paper's ±") if some else pd.DataFrame({"seeds": []})
     if rows is not None:
         told, some = told[told.iloc[:, 0].isin(rows)], [cell for cell in some if cell.row in rows]
-    seeds = set(told["seeds"])
-    values = {"grid": grid(told.drop(columns="seeds") if len(seeds) == 1 else told)} if some else {"grid": ""}
-    values["seeds"] = seeds.pop() if len(seeds) == 1 else ""
-    return Markdown(_fill("compact", table=table, some=some, page=_page(name), **values))
+    seeds = told["seeds"].iloc[0] if told["seeds"].nunique() == 1 else ""
+    shown = grid(told.drop(columns="seeds") if seeds else told) if some else ""
+    return Markdown(_fill("compact", table=table, some=some, page=_page(name), grid=shown, seeds=seeds))
 
 
 def claims(paper: str) -> Markdown:

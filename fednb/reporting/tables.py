@@ -177,10 +177,10 @@ class Place(NamedTuple):
 def _beside(table: Table, label: str, column: str, job: Job, finished: int, candidates: int) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
     asked, name = job.settings, table.measure_of(column)
-    if name == "halfway":  # the run is read as one of half its length
+    place = _place(table, label, column, measure(name), asked.flat())
+    if name == "halfway" and "num_rounds" in place.stated:  # which is half of the run's length
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()
-    place = _place(table, label, column, measure(name), own)
     # neither what the paper varies in the table nor what it tuned is a deviation
     given = {axis.parameter: own.get(axis.parameter) for axis in (table.rows, table.columns) if table.printed} | place.stated
     tuned = {name: grid for name, grid in given.items() if isinstance(grid, list) and name in own}
@@ -190,10 +190,11 @@ def _beside(table: Table, label: str, column: str, job: Job, finished: int, cand
         if own[name] not in values:
             told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, values))}")
         elif 0 < finished < len(values):
-            told.append(f"{name} chosen from {finished} instead of {len(values)} values")
+            some = f"{own[name]} alone" if finished == 1 else f"chosen from {finished}"
+            told.append(f"{name} {some} instead of {len(values)} values")
     count = len(tuned[table.best_of]) if table.best_of in tuned else candidates
     rest = f" (of {count})" if count > finished else ""
-    chosen = table.best_of in own and count > 1 and finished
+    chosen = table.best_of in own and min(count, finished) > 1
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 

@@ -95,7 +95,7 @@ _RULES = rules.of(Settings)
 
 def table() -> str:
     """All settings as a table in Markdown."""
-    head = "| setting | what it is | values | without it | of partition |\n| :-- | :-- | :-- | :-- | :-- |\n"
+    head = "| setting | what it is | values | without it | only with partition |\n| :-- | :-- | :-- | :-- | :-- |\n"
     lines = [(name, told["says"], _RULES[name].words, told["none"], ", ".join(told["of"])) for name, told in FIELDS.items()]
     return head + "".join(f"| `{name}` | {' | '.join(rest)} |\n" for name, *rest in lines)
 

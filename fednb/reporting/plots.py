@@ -29,8 +29,8 @@ def curves(table: Named, ax: Axes | None = None, *, ledger: Ledger = None) -> Ax
     """Accuracy per communication round; runs of a single round (SOLO) are a dashed level, as in the papers' figures."""
     found = [cell for cell in cells_of(table, ledger) if cell.of.curve]
     found = [cell for cell in found if cell.measure == "accuracy"] or found  # of runs that are read in several ways
-    several, most = len({cell.column for cell in found if cell.runs}) > 1, max((cell.seeds for cell in found), key=len, default=())
-    named, told = {}, []
+    several = len({cell.column for cell in found if cell.runs}) > 1
+    most, named, told = max((cell.seeds for cell in found), key=len, default=()), {}, []
     for cell in found:
         name = f"{cell.row}, {cell.column}" if several else cell.row
         name += "" if cell.seeds == most else f" (seed {', '.join(map(str, cell.seeds))})"

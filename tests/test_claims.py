@@ -1,5 +1,6 @@
 """Claims: each verdict by hand, in pairs, corrected for their number; the file of claims; no typed number."""
 
+import dataclasses
 import itertools
 import math
 import re
@@ -84,6 +85,18 @@ def two_rows(fedprox, fedavg, *, split="p", **more):
             curve = [0.0, 0.0, 0.0, accuracy]
             record(jobs[-1], accuracy, curve=curve, split=split if method == "FedProx" else "p")
     return table(*jobs, **{"name": "t"} | more)
+
+
+def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
+    t = two_rows((67.0, 69.0, 68.0), (66.0, 67.0, 65.0))
+    claim = judged(monkeypatch, t, dataclasses.replace(t, name="the same runs again"))
+    assert [one.lead.among for one in claim.findings] == [1, 1]
+    t = table(job("FedProx", num_rounds=4, local_epochs=5), job("FedAvg", num_rounds=6, local_epochs=5))
+    assert comparisons.compare(*cells_of(t)).deviations == [
+        "local_epochs 5 instead of 10",
+        "num_rounds 4 instead of 100 (FedProx)",
+        "num_rounds 6 instead of 100 (FedAvg)",
+    ]
 
 
 def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
@@ -221,7 +234,7 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     assert said == {"FedProx": "ahead", "SCAFFOLD": "behind", "FedAvgM": "a run diverged"}
     assert {one.lead.among for one in found.values()} == {1, 3} and not found["t", "FedAvgM"].lead.among == 3
     text = render._templates().get_template("sides.j2").render(compared=found, side=side)
-    assert "ahead: FedProx (1 of 1 splits). Shown to be behind: SCAFFOLD (1 of 1 splits). In 1 of the 4 a run" in text
+    assert "ahead: FedProx (1 of 1 splits). Shown to be behind: SCAFFOLD (1 of 1 splits). In 1 more a run" in text
 
 
 def test_claims_name_what_there_is():

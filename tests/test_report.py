@@ -130,6 +130,8 @@ def test_settings_of_the_printed_table_are_no_deviations():
     assert deviates(num_clients=50) == ("num_rounds 100 instead of 200",)
     assert deviates("halfway", num_clients=50, num_rounds=200) == ()
     assert deviates("halfway", num_clients=50, num_rounds=100) == ("num_rounds 50 instead of 100",)
+    t = table(job(num_rounds=20), measure="halfway")  # where no half is printed, the run's own length counts
+    assert only(t).deviations == ("num_rounds 20 instead of 100",)
     labels = {0.1: "beta=0.1", 0.5: "beta=0.5"}  # what the paper varies is none, nor what a table of ours does
     t = table(*(job(beta=b, dataset="cifar100") for b in labels), columns="beta", labels=labels, printed="MOON Table 4")
     assert [c.deviations for of in (t, replace(t, printed=None)) for c in report.cells_of(of)] == [()] * 4
@@ -150,6 +152,8 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
     t = tuned({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (None, None, None)})
     assert only(t).deviations == ("server_momentum chosen from 2 instead of 3 values",) and only(t).verdict == ""
     assert "the best of 2 values (of 3)" in page(t)
+    alone = tuned({0.1: (60.0, 60.0, 60.0)})
+    assert only(alone).deviations == ("server_momentum 0.1 alone instead of 3 values",) and "Tuned" not in page(alone)
     found = [(c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))]  # else they are not averaged
     assert found[:2] == [("CIFAR-10, server momentum 0.1", 60.0), ("CIFAR-10, server momentum 0.7", 67.5)]
     assert only(tuned({0.2: (None,)})).deviations == ("server_momentum 0.2 instead of one of 0.1, 0.7, 0.9",)
@@ -246,6 +250,8 @@ def test_what_a_record_may_lack_is_told():
     final = {"clients": [50.0, 0.0], "clients/prototype": [100.0, 100.0]}
     counted = measure("accuracy/counted on").read({"final": final, "partition": {"test_sizes": [2, 1]}}, None)
     assert counted == pytest.approx((75 + 100 * 4 / 6) / 2)  # hits and images: 1 of 2, 3 of 4; then 3 of 5, 4 of 6
+    counted = measure("accuracy_std/counted on").read({"final": final, "partition": {"test_sizes": [2, 1]}}, None)
+    assert counted == pytest.approx((75 - 100 * 4 / 6) / 2)
     assert all(measure(name).words for name in MEASURES)
 
 

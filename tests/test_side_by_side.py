@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from fednb.papers.side_by_side import METHODS, FedPrior
+from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb import reporting as report
@@ -48,6 +48,19 @@ def test_the_shift_is_the_logarithm_of_the_clients_class_frequencies(ragged):
         weights = [np.exp(value) * frequency**2 for value, frequency in zip(row, frequencies, strict=True)]
         expected.append(-np.log(weights[label] / sum(weights)))
     assert loss.item() == pytest.approx(np.mean(expected), rel=1e-5)
+
+
+def test_who_is_told_trains_as_fedavg_and_adds_the_logarithms_when_it_asks(ragged, identical, rounds):
+    classes_of = ([0, 1, 1], [2, 0], [1, 2], [0, 1, 2])
+    assert identical(rounds(ragged(OwnPrior(), classes_of), 2), rounds(ragged(FedAvg(), classes_of), 2))
+    fed = ragged(OwnPrior(), classes_of)
+    client = fed.clients[0]  # 7 images of class 0, 13 of class 1, none of class 2
+    with fed.lend_model(client):
+        client.load({"model": fed.server["model"]})
+        x, _ = next(fed.batches(client.indices, np.random.default_rng(0)))
+        model, method = client.model.eval(), fed.method
+        more = method.predict(model, x, method.prepare(client, {}, 0))["classifier"] - model(x).logits
+    assert more.tolist() == [pytest.approx(np.log([8 / 23, 14 / 23, 1 / 23]), rel=1e-4)] * len(x)
 
 
 def test_with_strength_0_it_is_fedavg_bit_for_bit(ragged, identical, rounds):

@@ -48,8 +48,8 @@ class Finding(NamedTuple):
         of = [{text.split(" ")[0]: text for text in cell.deviations} for cell in self[:2]]
         common = vars(self.ahead.job.settings).keys() | (of[0].keys() & of[1].keys())
         told = [text for text in of[0].values() if text in of[1].values()]
-        for cell, own in zip(self, of, strict=False):  # then what holds for one alone
-            rest = [text for name, text in own.items() if name in common or text.endswith(" values")]
+        for cell, own in zip(self[:2], of, strict=True):  # then what holds for one alone, its tuning as well
+            rest = [text for name, text in own.items() if name in common or text.endswith(" values") or " one of " in text]
             told += [f"{text} ({cell.row})" for text in rest if text not in told]
         return told
 
@@ -71,7 +71,7 @@ def compare(a: Cell, b: Cell, sign: int = 1) -> Finding:
 
 def family(findings: Mapping[Any, Finding]) -> dict[Any, Finding]:
     """Findings that stand together, corrected for their number: a pair of runs counts once, and lucky seeds never."""
-    once = {key: (one.ahead.paths, one.behind.paths, one.ahead.measure) for key, one in findings.items()}
+    once = {key: (one.ahead.paths, one.behind.paths, one.lead) for key, one in findings.items()}
     leads = {once[key]: Lead() if one.diverged else one.lead for key, one in findings.items()}
     new = dict(zip(leads, statistics.corrected([*leads.values()]), strict=True))
     pairs = [(key, one, new[once[key]]) for key, one in findings.items()]

@@ -22,8 +22,8 @@ from fednb.rules import look_up
 
 
 def measured(cell: Cell) -> str:
-    """Mean with its ±; or median and range, where some runs may never get there."""
-    text, several = cell.of.text(cell.mean), len(set(cell.values)) > 1
+    """Mean with its ±; or median and range, where some runs may never get there; or that the runs diverged."""
+    text, several = cell.of.text(cell.mean) or "diverged" * ("diverged" in cell.statuses), len(set(cell.values)) > 1
     if cell.of.median and several:
         return f"{text} ({cell.of.text(min(cell.values))} to {cell.of.text(max(cell.values))})"
     return text + (f" ± {cell.half:.{cell.of.decimals}f}" if len(cell.values) > 1 and not cell.of.median else "")
@@ -58,7 +58,7 @@ def tally(claims: Iterable[Claim]) -> str:
 def grid(frame: pd.DataFrame) -> str:
     """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
     frame = frame.fillna("").loc[:, lambda frame: frame.astype(bool).any()]
-    rule = ["--:" if frame[name].str.fullmatch(r"([-+]?\d.*)?").all() else ":--" for name in frame]
+    rule = ["--:" if frame[name].str.fullmatch(r"([-+]?\d.*|diverged)?").all() else ":--" for name in frame]
     return "\n".join(f"| {' | '.join(line)} |" for line in [[*frame], rule, *frame.to_numpy().tolist()])
 
 
@@ -78,7 +78,7 @@ def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataF
         both = cell.verdict and on_gap and not cell.verdict.startswith("indicative")
         value, _, paper_half = cell.place.text.partition(" ± ")
         line = {"row": cell.row, "column": cell.column, "printed": value, "paper's ±": paper_half}
-        line["measured"] = measured(cell) or "diverged" * ("diverged" in cell.statuses)
+        line["measured"] = measured(cell)
         line["over clients"] = f"{cell.spread:.1f}" if cell.of.judged and cell.spread is not None else ""
         line["seeds"] = " ".join(seeds)
         line[f"gap to {base}, printed"] = "" if gap is None else f"{gap:+z.1f}"

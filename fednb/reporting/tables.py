@@ -194,7 +194,7 @@ def _beside(table: Table, label: str, column: str, job: Job, finished: int, cand
             told.append(f"{name} {some} instead of {len(values)} values")
     count = len(tuned[table.best_of]) if table.best_of in tuned else candidates
     rest = f" (of {count})" if count > finished else ""
-    chosen = table.best_of in own and min(count, finished) > 1
+    chosen = table.best_of in own and count > 1 and finished > (table.best_of in tuned)  # a deviation tells of one alone
     return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
 
 

@@ -133,4 +133,4 @@ def test_within_a_table_everything_but_the_tuned_values_is_the_same(tables):
         for job in table.jobs:
             seeds.setdefault(job.settings.method, set()).add(job.settings.seed)
         assert all(own <= seeds["FedAvg"] for own in seeds.values()), name
-        assert len(set(map(frozenset, seeds.values()))) == 1 or table.jobs[0].settings.dataset == "cifar10", name
+        assert len(set(map(frozenset, seeds.values()))) == 1 or name.startswith("side-cifar10-beta-0.5-short"), name

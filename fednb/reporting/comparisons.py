@@ -142,8 +142,8 @@ class Claim(NamedTuple):
     def setting(self, finding: Finding, *, brief: bool = False) -> str:
         """On which data and settings a finding rests, where these are not the paper's; in ``brief`` the main ones."""
         dataset = finding.ahead.job.settings.dataset
-        on_its_data = ["other images"] * bool(finding.ahead.note)
-        other = on_its_data if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
+        images = ["other images"] * bool(finding.ahead.note)
+        other = images if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
         told = other + [in_words(text) for text in finding.deviations if dataset not in catalog.EMBEDDED]
         told = [text.partition(" instead")[0] for text in told[:2]] if brief else told
         return ", ".join(told) or "the paper's setting"

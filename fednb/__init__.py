@@ -5,8 +5,12 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 PACKAGE = Path(__file__).resolve().parent
-CHECKOUT = (PACKAGE.parent / "notebooks" / "00_foundations.ipynb").exists()  # or a wheel, which has a copy of what is below
-ROOT = PACKAGE.parent if CHECKOUT else PACKAGE / "project"  # notebooks, sweeps, the papers' printed numbers
+CHECKOUT = (
+    PACKAGE.parent / "notebooks" / "00_foundations.ipynb"
+).exists()  # or a wheel, which has a copy of what is below
+ROOT = (
+    PACKAGE.parent if CHECKOUT else PACKAGE / "project"
+)  # notebooks, sweeps, the papers' printed numbers
 
 
 def home() -> Path:

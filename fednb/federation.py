@@ -18,11 +18,28 @@ from torch.utils._pytree import tree_leaves
 
 from fednb import evaluation, seeds
 from fednb.data import Dataset, augment
-from fednb.method import Client, FedAvg, Message, Phase, Server, State, Training, average, flat, held_bytes, message_size
+from fednb.method import (
+    Client,
+    FedAvg,
+    Message,
+    Phase,
+    Server,
+    State,
+    Training,
+    average,
+    flat,
+    held_bytes,
+    message_size,
+)
 from fednb.models import Net
 from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
-KEPT = "rounds_done", "server", "history", "traffic"  # in a checkpoint, beside the clients' memories
+KEPT = (
+    "rounds_done",
+    "server",
+    "history",
+    "traffic",
+)  # in a checkpoint, beside the clients' memories
 Work = Callable[[Client, Message, int], Message]
 Train = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
 
@@ -38,14 +55,26 @@ class Federation:
     training: Training
     seed: int = 0  # the first of the four keys of every random draw
     participation: float = 1.0  # fraction of the clients that is sampled in each round
-    test_parts: Sequence[np.ndarray] | None = None  # test images of each client; None: all share the whole test set,
+    test_parts: Sequence[np.ndarray] | None = (
+        None  # test images of each client; None: all share the whole test set,
+    )
     test_index: np.ndarray | None = None  # or these images of it
-    held_out: Sequence[np.ndarray] = ()  # training images kept back for ``validation``: one array for all, or one for each
-    architectures: Sequence[Hashable] | None = None  # where networks differ: each client's key, given to ``build_model``
-    evaluate_every: int = 1  # after so many rounds, and in any case from round ``training.num_rounds`` on
+    held_out: Sequence[
+        np.ndarray
+    ] = ()  # training images kept back for ``validation``: one array for all, or one for each
+    architectures: Sequence[Hashable] | None = (
+        None  # where networks differ: each client's key, given to ``build_model``
+    )
+    evaluate_every: int = (
+        1  # after so many rounds, and in any case from round ``training.num_rounds`` on
+    )
     device: str = "cpu"  # or "cuda", or "cuda:1"
-    workers: int | None = None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
-    train: Train | None = None  # how clients get from broadcasts to uploads; None: step by step, one by one or side by side
+    workers: int | None = (
+        None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
+    )
+    train: Train | None = (
+        None  # how clients get from broadcasts to uploads; None: step by step, one by one or side by side
+    )
 
     def __post_init__(self) -> None:
         d, device = self.dataset, self.device
@@ -57,16 +86,29 @@ class Federation:
         self.clients = []
         for part, key in zip(self.parts, keys, strict=True):
             own = torch.as_tensor(part, device=device)
-            self.clients.append(Client(len(self.clients), own, self.labels[own], key, self.training, self))
+            self.clients.append(
+                Client(len(self.clients), own, self.labels[own], key, self.training, self)
+            )
         self.workers = self.workers or os.cpu_count() or 1
-        self._free = {key: [self.network(key)] for key in dict.fromkeys(keys)}  # networks that no client has in hand
-        self.initial = {key: free[0].state() for key, free in self._free.items()}  # weights common to all clients
-        shapes = [{(n, v.shape) for n, v in w.items() if self.method.shared(n)} for w in self.initial.values()]
+        self._free = {
+            key: [self.network(key)] for key in dict.fromkeys(keys)
+        }  # networks that no client has in hand
+        self.initial = {
+            key: free[0].state() for key, free in self._free.items()
+        }  # weights common to all clients
+        shapes = [
+            {(n, v.shape) for n, v in w.items() if self.method.shared(n)}
+            for w in self.initial.values()
+        ]
         if different := set.union(*shapes) - set.intersection(*shapes):
             told = f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all networks"
-            raise ValueError(f"{told}: give all clients equal ones, or take a method that shares no weights.")
+            raise ValueError(
+                f"{told}: give all clients equal ones, or take a method that shares no weights."
+            )
         with self.lend_model(self.clients[0]):
-            self.server = self.method.start(self.clients[0].model, len(self.clients)) | {"seed": self.seed}
+            self.server = self.method.start(self.clients[0].model, len(self.clients)) | {
+                "seed": self.seed
+            }
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
         # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
@@ -91,7 +133,9 @@ class Federation:
             free.append(client.model)
             client.model = None
 
-    def exchange(self, server: Server, clients: Sequence[Client], t: int, work: Work | None = None) -> list[Message]:
+    def exchange(
+        self, server: Server, clients: Sequence[Client], t: int, work: Work | None = None
+    ) -> list[Message]:
         """Send each client its broadcast, let it work, and return the uploads in the order of the clients' numbers.
 
         This is the only way across, and everything that crosses is counted in ``traffic``.
@@ -101,12 +145,20 @@ class Federation:
             with self.lend_model(client):
                 return (work or self.local_update)(client, message, t)
 
-        order = sorted(clients, key=lambda c: (-c.num_samples, c.id))  # so that no worker is left alone with a late giant
+        order = sorted(
+            clients, key=lambda c: (-c.num_samples, c.id)
+        )  # so that no worker is left alone with a late giant
         received = [self.method.broadcast(server, client.id) for client in order]
-        uploads = self.train(self, order, received, t) if self.train and not work else self.map(in_hand, order, received)
+        uploads = (
+            self.train(self, order, received, t)
+            if self.train and not work
+            else self.map(in_hand, order, received)
+        )
         for direction, messages in (("down", received), ("up", uploads)):
             sums = self.traffic.setdefault(direction, {})
-            for name, (numbers, nbytes) in itertools.chain(*(message_size(message).items() for message in messages)):
+            for name, (numbers, nbytes) in itertools.chain(
+                *(message_size(message).items() for message in messages)
+            ):
                 before = sums.get(name, (0, 0))
                 sums[name] = before[0] + numbers, before[1] + nbytes
         # whom the server hears it knows without being told
@@ -155,7 +207,9 @@ class Federation:
 
     def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
         """Training images [B] as a network sees them, [B, C, H, W]: augmented as drawn, or as they are; normalised."""
-        return augment.normalise(augment.gather(self.images, index, draws, self.dataset.augmentation), *self.constants)
+        return augment.normalise(
+            augment.gather(self.images, index, draws, self.dataset.augmentation), *self.constants
+        )
 
     def plain_batches(self, indices: Tensor) -> Iterator[Tensor]:
         """Training images as they are, normalised, in order."""
@@ -163,7 +217,10 @@ class Federation:
 
     def batches(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised."""
-        return ((self.inputs(index, draws), self.labels[index]) for index, draws in self.epoch(indices, rng))
+        return (
+            (self.inputs(index, draws), self.labels[index])
+            for index, draws in self.epoch(indices, rng)
+        )
 
     def epoch(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
         """The images of each batch of an epoch, [B], and the draws for their augmentation, [B, 4].
@@ -174,9 +231,15 @@ class Federation:
         kept = n if self.training.keep_last else max(n - n % size, min(n, size))
         order = torch.from_numpy(rng.permutation(n)[:kept])
         draws = augment.draw(kept, self.dataset.augmentation, rng)
-        return zip(indices[order.to(self.device)].split(size), draws.to(self.device).split(size), strict=True)
+        return zip(
+            indices[order.to(self.device)].split(size),
+            draws.to(self.device).split(size),
+            strict=True,
+        )
 
-    def steps(self, client: Client, phase: Phase, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
+    def steps(
+        self, client: Client, phase: Phase, rng: Generator
+    ) -> Iterator[tuple[Tensor, Tensor]]:
         """The batches of a phase, one for each SGD step, as `epoch` has them."""
         epochs = (self.epoch(client.indices, rng) for _ in range(phase.epochs))
         return itertools.islice(itertools.chain.from_iterable(epochs), self.training.local_steps)
@@ -185,7 +248,11 @@ class Federation:
         """The clients of round ``t``, by their numbers."""
         n = len(self.clients)
         k = max(1, round(self.participation * n))
-        chosen = range(n) if k == n else seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
+        chosen = (
+            range(n)
+            if k == n
+            else seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
+        )
         return [self.clients[i] for i in sorted(chosen)]
 
     def run_round(self) -> dict[str, Any]:
@@ -197,14 +264,27 @@ class Federation:
         t, begin = self.rounds_done, time.perf_counter()
         clients, self.traffic = self.sample(t), {}
         self.server = self.method.round(self, self.server, clients, t)
-        steps, terms = sum(client.steps for client in clients), dict.fromkeys(n for client in clients for n in client.losses)
-        losses = {n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1) for n in terms}
+        steps, terms = (
+            sum(client.steps for client in clients),
+            dict.fromkeys(n for client in clients for n in client.losses),
+        )
+        losses = {
+            n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1)
+            for n in terms
+        }
         tensors = [value for value in tree_leaves(self.server) if isinstance(value, Tensor)]
-        finite = all(map(math.isfinite, losses.values())) and all(bool(value.isfinite().all()) for value in tensors)
+        finite = all(map(math.isfinite, losses.values())) and all(
+            bool(value.isfinite().all()) for value in tensors
+        )
         trained = time.perf_counter()
-        self.rounds_done = t + 1  # before the evaluation, which is in the round of the next broadcast
+        self.rounds_done = (
+            t + 1
+        )  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
-        if finite and (self.rounds_done % self.evaluate_every == 0 or self.rounds_done >= self.training.num_rounds):
+        if finite and (
+            self.rounds_done % self.evaluate_every == 0
+            or self.rounds_done >= self.training.num_rounds
+        ):
             entry |= evaluation.evaluate(self)
         entry |= {f"loss/{name}": value for name, value in losses.items()}
         for direction, sizes in self.traffic.items():
@@ -217,7 +297,9 @@ class Federation:
 
     def checkpoint(self) -> dict[str, Any]:
         """Everything that the rounds to come depend on; as every draw is keyed, no generator state is in it."""
-        return {name: getattr(self, name) for name in KEPT} | {"memories": [client.memory for client in self.clients]}
+        return {name: getattr(self, name) for name in KEPT} | {
+            "memories": [client.memory for client in self.clients]
+        }
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to where `checkpoint` was taken; a checkpoint that lacks something changes nothing and raises."""
@@ -230,7 +312,9 @@ class Federation:
             client.memory = memory
 
 
-def take_steps(federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: Generator) -> None:
+def take_steps(
+    federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: Generator
+) -> None:
     """The SGD steps of a phase; the model holds the result."""
     model, method, losses = client.model, federation.method, client.losses
     optimizer = method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)

@@ -82,7 +82,11 @@ def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
 
 
 def finch_star(
-    points: Tensor, weights: Tensor | None = None, metric: Metric = "cosine", *, weighted_mean: bool = False
+    points: Tensor,
+    weights: Tensor | None = None,
+    metric: Metric = "cosine",
+    *,
+    weighted_mean: bool = False,
 ) -> Clusters:
     """FINCH*: the clusters of the coarsest partition, each with the summed weight of its points (FedPLCC, equations 9, 10).
 
@@ -94,9 +98,17 @@ def finch_star(
         weights = torch.ones(points.shape[:1], dtype=torch.long, device=points.device)
     labels = partitions(points, metric)[-1]
     if weights.shape != labels.shape or not (weights.isfinite() & (weights > 0)).all():
-        raise ValueError(f"weights must be {len(labels)} finite numbers above zero, one for each point.")
-    kind, exact = (weights.dtype, torch.double) if weights.is_floating_point() else (torch.long, torch.long)
-    members = {"vectors": points.detach().double(), "labels": labels, "counts": weights.detach().to(exact)}
+        raise ValueError(
+            f"weights must be {len(labels)} finite numbers above zero, one for each point."
+        )
+    kind, exact = (
+        (weights.dtype, torch.double) if weights.is_floating_point() else (torch.long, torch.long)
+    )
+    members = {
+        "vectors": points.detach().double(),
+        "labels": labels,
+        "counts": weights.detach().to(exact),
+    }
     means = mean_by_class(members, weighted_mean)
     return Clusters(means["vectors"].to(points.dtype), means["counts"].to(kind), labels)
 
@@ -105,7 +117,12 @@ def _checked(points: Tensor, metric: str) -> Tensor:
     """The points in double precision, without a gradient; a `ValueError` if they are no points."""
     if metric not in get_args(Metric):
         raise ValueError(f"Unknown metric {metric!r}; known: {', '.join(get_args(Metric))}.")
-    if points.ndim != 2 or not points.shape[1] or not points.is_floating_point() or not points.isfinite().all():
+    if (
+        points.ndim != 2
+        or not points.shape[1]
+        or not points.is_floating_point()
+        or not points.isfinite().all()
+    ):
         told = "it must be floating point [n, D] with D >= 1, all finite"
         raise ValueError(f"points is {points.dtype} {list(points.shape)}; {told}.")
     return points.detach().double()
@@ -118,4 +135,6 @@ def _components(neighbour: Tensor) -> Tensor:
     """
     n = len(neighbour)
     edges = coo_array((np.ones(n), (np.arange(n), neighbour.cpu().numpy())), (n, n))
-    return torch.from_numpy(connected_components(edges, directed=False)[1]).long().to(neighbour.device)
+    return (
+        torch.from_numpy(connected_components(edges, directed=False)[1]).long().to(neighbour.device)
+    )

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from fednb.federation import Federation
 
 State = dict[str, Tensor]  # a model's parameters and buffers by name
-Message = dict[str, Any]  # tensors, or dicts of tensors: all that ever crosses between client and server
+Message = dict[
+    str, Any
+]  # tensors, or dicts of tensors: all that ever crosses between client and server
 Server = dict[str, Any]
 
 
@@ -53,11 +55,15 @@ class Client:
     architecture: Hashable  # clients of equal architecture have networks of the same shape
     training: Training
     _federation: "Federation"
-    memory: dict[str, Any] = field(default_factory=dict)  # what it keeps for itself; written by `FedAvg.upload` alone
+    memory: dict[str, Any] = field(
+        default_factory=dict
+    )  # what it keeps for itself; written by `FedAvg.upload` alone
     model: Net | None = None  # while it works
     masks: torch.Generator | None = None  # what the dropout of its model draws from
     steps: int = 0  # SGD steps of this round so far
-    losses: dict[str, Tensor] = field(default_factory=dict)  # sums of each loss term over these steps
+    losses: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # sums of each loss term over these steps
     held: int = 0  # bytes that it held beside its network when it last trained: see `held_bytes`
 
     @property
@@ -72,7 +78,9 @@ class Client:
     def load(self, received: Message) -> None:
         """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
         initial = self._federation.initial[self.architecture]
-        self.model.load_state_dict({**initial, **self.memory.get("model", {}), **received.get("model", {})})
+        self.model.load_state_dict(
+            {**initial, **self.memory.get("model", {}), **received.get("model", {})}
+        )
         self.model.eval().requires_grad_(True)
 
     def seed_masks(self, seed: int) -> None:
@@ -86,13 +94,18 @@ class Client:
         # torch's initialisers draw from its global generator, which clients that work side by side cannot share
         rng = seeds.generator(self._federation.seed, "random weights", 0, self.id)
         initial = self._federation.initial[self.architecture]
-        return {name: v.flatten()[torch.from_numpy(rng.permutation(v.numel()))].view_as(v) for name, v in initial.items()}
+        return {
+            name: v.flatten()[torch.from_numpy(rng.permutation(v.numel()))].view_as(v)
+            for name, v in initial.items()
+        }
 
     @torch.no_grad()
     def representations(self) -> tuple[Tensor, Tensor]:
         """Representations [n, D] and labels [n] of the client's own images: model in eval mode, no augmentation."""
         self.model.eval()
-        return torch.cat([self.model(x).representation for x in self._federation.plain_batches(self.indices)]), self.labels
+        return torch.cat(
+            [self.model(x).representation for x in self._federation.plain_batches(self.indices)]
+        ), self.labels
 
 
 def flat(model: nn.Module, buffers: bool = False) -> Tensor:
@@ -111,7 +124,9 @@ def average(states: Sequence[State], weights: Sequence[float]) -> State:
             for state, share in zip(states[1:], shares[1:], strict=True):
                 mean[name].add_(state[name], alpha=share)
         else:  # counters such as BatchNorm's num_batches_tracked
-            exact = sum(state[name].double() * share for state, share in zip(states, shares, strict=True))
+            exact = sum(
+                state[name].double() * share for state, share in zip(states, shares, strict=True)
+            )
             mean[name] = exact.round().to(first.dtype)
     return mean
 
@@ -125,7 +140,9 @@ class FedAvg:
     they run eagerly, compiled, batched over clients, or in a CUDA graph.
     """
 
-    personal: ClassVar[bool] = False  # True: clients end with models of their own, which are evaluated one by one
+    personal: ClassVar[bool] = (
+        False  # True: clients end with models of their own, which are evaluated one by one
+    )
 
     def __post_init__(self) -> None:
         rules.check(self)
@@ -150,10 +167,14 @@ class FedAvg:
         """The local phases of round ``t``."""
         return [Phase(client.training.local_epochs)]
 
-    def optimizer(self, client: Client, parameters: list[nn.Parameter], given: dict[str, Any]) -> torch.optim.Optimizer:
+    def optimizer(
+        self, client: Client, parameters: list[nn.Parameter], given: dict[str, Any]
+    ) -> torch.optim.Optimizer:
         """A new optimiser for each client, round and phase, as in the papers' code."""
         s = client.training
-        return torch.optim.SGD(parameters, s.lr, momentum=s.momentum, weight_decay=s.weight_decay, fused=True)
+        return torch.optim.SGD(
+            parameters, s.lr, momentum=s.momentum, weight_decay=s.weight_decay, fused=True
+        )
 
     def loss(self, model: Net, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
         """Named scalar terms on a batch x [B, C, H, W], y [B]; their sum is minimised, each is logged."""
@@ -179,7 +200,9 @@ class FedAvg:
         """Named read-outs, each [B, K]: the class with the largest value is the prediction. The first one is reported."""
         return {"classifier": model(x).logits}
 
-    def round(self, federation: "Federation", server: Server, clients: list[Client], t: int) -> Server:
+    def round(
+        self, federation: "Federation", server: Server, clients: list[Client], t: int
+    ) -> Server:
         """One communication round."""
         return self.aggregate(server, federation.exchange(server, clients, t), t)
 
@@ -192,8 +215,13 @@ def message_size(message: Message) -> dict[str, tuple[int, int]]:
     leaves = {name: tree_leaves(value) for name, value in message.items()}
     for name, found in leaves.items():
         if not all(isinstance(value, Tensor) for value in found):
-            raise TypeError(f"A message holds tensors and dicts of tensors; {name} holds something else.")
-    return {name: (sum(v.numel() for v in found), sum(v.nbytes for v in found)) for name, found in leaves.items()}
+            raise TypeError(
+                f"A message holds tensors and dicts of tensors; {name} holds something else."
+            )
+    return {
+        name: (sum(v.numel() for v in found), sum(v.nbytes for v in found))
+        for name, found in leaves.items()
+    }
 
 
 def held_bytes(client: Client, given: dict[str, Any]) -> int:
@@ -201,6 +229,10 @@ def held_bytes(client: Client, given: dict[str, Any]) -> int:
 
     A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
     """
-    held = [v for v in tree_leaves([{**client.memory, "model": None}, given]) if isinstance(v, Tensor)]
-    sizes = {value.data_ptr(): value.nbytes for value in sorted(held, key=lambda value: value.nbytes)}  # the largest wins
+    held = [
+        v for v in tree_leaves([{**client.memory, "model": None}, given]) if isinstance(v, Tensor)
+    ]
+    sizes = {
+        value.data_ptr(): value.nbytes for value in sorted(held, key=lambda value: value.nbytes)
+    }  # the largest wins
     return sum(sizes.values())

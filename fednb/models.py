@@ -36,9 +36,14 @@ class Dropout(nn.Module):
         if not self.training:
             return x
         if self.draw is None:
-            raise RuntimeError("Dropout has nothing to draw from: call seed_dropout(model, draw) before training.")
+            raise RuntimeError(
+                "Dropout has nothing to draw from: call seed_dropout(model, draw) before training."
+            )
         # uniform numbers instead of bernoulli_, which draws other numbers on machines without MKL
-        keep = self.draw((*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape) >= self.p
+        keep = (
+            self.draw((*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape)
+            >= self.p
+        )
         return x * keep / (1 - self.p)
 
 
@@ -63,10 +68,20 @@ class Net(nn.Module):
     """
 
     def __init__(
-        self, encoder: nn.Module, head: nn.Module, classifier: nn.Linear, dropout: float = 0.0, precision: Precision = None
+        self,
+        encoder: nn.Module,
+        head: nn.Module,
+        classifier: nn.Linear,
+        dropout: float = 0.0,
+        precision: Precision = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.head, self.classifier, self.precision = encoder, head, classifier, precision
+        self.encoder, self.head, self.classifier, self.precision = (
+            encoder,
+            head,
+            classifier,
+            precision,
+        )
         self.dropout = Dropout(dropout) if dropout else nn.Identity()
         # the same network without weights, in eval mode, up to its representation; in a tuple, so as to be no part of this
         shape = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
@@ -81,7 +96,9 @@ class Net(nn.Module):
         with torch.autocast(x.device.type, self.precision, enabled=self.precision is not None):
             z = self.head(self.encoder(x))
             logits = self.classify(z)
-        return Output(z.to(x.dtype), logits.to(x.dtype))  # so that losses, their sums and prototypes keep their digits
+        return Output(
+            z.to(x.dtype), logits.to(x.dtype)
+        )  # so that losses, their sums and prototypes keep their digits
 
     def state(self) -> dict[str, Tensor]:
         """A copy of the parameters and buffers by name."""
@@ -94,7 +111,12 @@ class Net(nn.Module):
         They are in eval mode and get no gradient; this network's mode, weights and BatchNorm buffers play no part.
         """
         (shape,) = self._shape
-        return torch.stack([torch.func.functional_call(shape, dict(state), (x,)).representation for state in states])
+        return torch.stack(
+            [
+                torch.func.functional_call(shape, dict(state), (x,)).representation
+                for state in states
+            ]
+        )
 
 
 Widths = Sequence[tuple[int, int]]  # of layers, each with the side of its kernel
@@ -103,14 +125,22 @@ Widths = Sequence[tuple[int, int]]  # of layers, each with the side of its kerne
 class Model(NamedTuple):
     """How a network is built."""
 
-    encoder: Callable[[int, int], tuple[nn.Module, int]]  # from channels and side of images to a network and its width
+    encoder: Callable[
+        [int, int], tuple[nn.Module, int]
+    ]  # from channels and side of images to a network and its width
     head: tuple[int, int] | None  # widths of the projection head; None: it never has one
     sides: Sequence[int]  # of the images that fit
     dropout: float = 0.0  # before the output layer
 
 
 def _cnn(
-    convolutions: Widths, linear: Sequence[int], channels: int, side: int, *, padding: int = 0, dropout: float = 0.0
+    convolutions: Widths,
+    linear: Sequence[int],
+    channels: int,
+    side: int,
+    *,
+    padding: int = 0,
+    dropout: float = 0.0,
 ) -> tuple[nn.Module, int]:
     """Convolutions (width, kernel), each with max-pooling and ReLU, then linear layers of these widths with ReLU.
 
@@ -121,7 +151,10 @@ def _cnn(
         layers.append(nn.Conv2d(channels, width, kernel, padding=padding))
         if dropout and i == len(convolutions):
             layers.append(Dropout(dropout, channelwise=True))
-        layers += [nn.MaxPool2d(2), nn.ReLU()]  # they commute; in this order ReLU has a quarter of the work
+        layers += [
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+        ]  # they commute; in this order ReLU has a quarter of the work
         channels, side = width, (side + 2 * padding - kernel + 1) // 2
     encoder = nn.Sequential(*layers, nn.Flatten())
     width = channels * side**2
@@ -133,7 +166,13 @@ def _cnn(
 
 
 def _resnet(
-    blocks: list[int], channels: int, side: int, *, width: int = 64, bottleneck: bool = False, strides: Sequence[int] = ()
+    blocks: list[int],
+    channels: int,
+    side: int,
+    *,
+    width: int = 64,
+    bottleneck: bool = False,
+    strides: Sequence[int] = (),
 ) -> tuple[nn.Module, int]:
     """torchvision's ResNet for any side: ``blocks`` in each of four stages of ``width``, 2, 4 and 8 times as many channels.
 
@@ -147,7 +186,11 @@ def _resnet(
     if width != 64:  # torchvision's basic blocks know no other width
         net.inplanes, net.bn1 = width, nn.BatchNorm2d(width)
         for i, number in enumerate(blocks):
-            setattr(net, f"layer{i + 1}", net._make_layer(block, width * 2**i, number, stride=1 if i == 0 else 2))
+            setattr(
+                net,
+                f"layer{i + 1}",
+                net._make_layer(block, width * 2**i, number, stride=1 if i == 0 else 2),
+            )
         for module in net.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -166,21 +209,34 @@ def _fedproto_cnn(kernel: int, width: int, side: int) -> Model:
     return Model(partial(_cnn, [(10, kernel), (width, 5)], [50], dropout=0.5), None, [side], 0.5)
 
 
-ANY, ANY_7X7 = range(8, 1025), range(32, 1025)  # sides of images for ResNets with the stem for CIFAR and for ImageNet
+ANY, ANY_7X7 = (
+    range(8, 1025),
+    range(32, 1025),
+)  # sides of images for ResNets with the stem for CIFAR and for ImageNet
 MODELS = {
     # for the embedded digits
     "digits-cnn": Model(partial(_cnn, [(16, 3), (32, 3)], [64], padding=1), (64, 64), [8, 16]),
     # MOON, section 4.1
     "simple-cnn": Model(partial(_cnn, [(6, 5), (16, 5)], [120, 84]), (84, 256), [28, 32]),
     "resnet-10": Model(partial(_resnet, [1, 1, 1, 1]), (512, 256), ANY),
-    "resnet-10-16": Model(partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), ANY),  # a sixteenth of its work, for a CPU
+    "resnet-10-16": Model(
+        partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), ANY
+    ),  # a sixteenth of its work, for a CPU
     "resnet-18": Model(partial(_resnet, [2, 2, 2, 2]), (512, 256), ANY),
     "resnet-50": Model(partial(_resnet, [3, 4, 6, 3], bottleneck=True), (2048, 256), ANY),
     # FedProto, and its variants for heterogeneous clients: all of a family have representations of one width
-    **{f"mnist-cnn{name}": _fedproto_cnn(5, width, 28) for name, width in (("", 20), ("-18", 18), ("-22", 22))},
-    **{f"femnist-cnn{name}": _fedproto_cnn(3, width, 128) for name, width in (("", 20), ("-18", 18), ("-22", 22))},
+    **{
+        f"mnist-cnn{name}": _fedproto_cnn(5, width, 28)
+        for name, width in (("", 20), ("-18", 18), ("-22", 22))
+    },
+    **{
+        f"femnist-cnn{name}": _fedproto_cnn(3, width, 128)
+        for name, width in (("", 20), ("-18", 18), ("-22", 22))
+    },
     "resnet-18-7x7": Model(partial(_resnet, [2, 2, 2, 2], strides=(2, 2)), None, ANY_7X7),
-    "resnet-18-7x7-stride-1-4": Model(partial(_resnet, [2, 2, 2, 2], strides=(1, 4)), None, ANY_7X7),
+    "resnet-18-7x7-stride-1-4": Model(
+        partial(_resnet, [2, 2, 2, 2], strides=(1, 4)), None, ANY_7X7
+    ),
 }
 # FedProto's model-heterogeneous clients ("Model heterogeneity simulations"): how many of twenty have which network
 OF_TWENTY_CLIENTS = {
@@ -192,7 +248,9 @@ OF_TWENTY_CLIENTS = {
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
     """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients."""
-    rules.look_up("There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS, ValueError)
+    rules.look_up(
+        "There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS, ValueError
+    )
     twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
     return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
 
@@ -219,14 +277,21 @@ def build(
     model = MODELS[name]
     if side not in model.sides:
         sides = f"{min(model.sides)} to {max(model.sides)}"
-        raise ValueError(f"Model {name!r} does not take images of {side}x{side} pixels; it takes sides of {sides}.")
+        raise ValueError(
+            f"Model {name!r} does not take images of {side}x{side} pixels; it takes sides of {sides}."
+        )
     with seeds.torch_seed(seed, "initial weights"):
         encoder, width = model.encoder(channels, side)
         head: nn.Module = nn.Identity()
         if projection_head and model.head:
             hidden, out = model.head[0], projection_dim or model.head[1]
-            head, width = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out)), out
-        net = Net(encoder, head, nn.Linear(width, num_classes), model.dropout, PRECISIONS[precision])
+            head, width = (
+                nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out)),
+                out,
+            )
+        net = Net(
+            encoder, head, nn.Linear(width, num_classes), model.dropout, PRECISIONS[precision]
+        )
     if pretrained:
         net.encoder.load_state_dict(_imagenet_weights(name), strict=False)
     return net
@@ -235,7 +300,9 @@ def build(
 def _imagenet_weights(name: str) -> dict[str, Tensor]:
     """ImageNet weights of all layers but the first two and the last."""
     if not name.startswith("resnet-18-7x7"):
-        raise ValueError(f"There are no ImageNet weights for model {name!r}: leave pretrained at None or False.")
+        raise ValueError(
+            f"There are no ImageNet weights for model {name!r}: leave pretrained at None or False."
+        )
     from torchvision.models import ResNet18_Weights
 
     source = ResNet18_Weights.IMAGENET1K_V1
@@ -245,4 +312,8 @@ def _imagenet_weights(name: str) -> dict[str, Tensor]:
         way_out = f"connect to the internet once, or put {source.url} into {torch.hub.get_dir()}/checkpoints"
         told = f"ResNet-18's ImageNet weights cannot be loaded ({error}): {way_out}, or start without, by pretrained=False."
         raise ValueError(told) from error
-    return {key: value for key, value in weights.items() if not key.startswith(("conv1.", "bn1.", "fc."))}
+    return {
+        key: value
+        for key, value in weights.items()
+        if not key.startswith(("conv1.", "bn1.", "fc."))
+    }

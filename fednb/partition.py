@@ -20,7 +20,13 @@ def iid(labels: np.ndarray, num_clients: int, rng: RandomState) -> Parts:
 
 
 def dirichlet(
-    labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10, balance: bool = True
+    labels: np.ndarray,
+    num_clients: int,
+    beta: float,
+    rng: RandomState,
+    *,
+    min_size: int = 10,
+    balance: bool = True,
 ) -> Parts:
     """Label shift by Dirichlet shares, with the published rule of MOON's code.
 
@@ -42,7 +48,10 @@ def dirichlet(
                 shares = shares * [len(part) < equal_share for part in parts]
             if not shares.sum() > 0:  # tiny beta: every share of the clients with room underflowed
                 return []
-            parts = [np.append(*pair) for pair in zip(parts, _cut(of_class, shares / shares.sum()), strict=True)]
+            parts = [
+                np.append(*pair)
+                for pair in zip(parts, _cut(of_class, shares / shares.sum()), strict=True)
+            ]
         return parts
 
     parts = _repeat(draw, num_clients, beta, min_size)
@@ -51,7 +60,9 @@ def dirichlet(
     return parts
 
 
-def quantity(labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10) -> Parts:
+def quantity(
+    labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10
+) -> Parts:
     """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
 
     Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random permutation
@@ -112,16 +123,30 @@ def n_way_k_shot(
     that n exceeds K, a range is empty, or a class has too few images.
     """
     num_classes = int(max(labels.max(), test_labels.max())) + 1
-    check(n <= num_classes, f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.")
+    check(
+        n <= num_classes,
+        f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.",
+    )
     if draw == "uniform":
-        num_ways = _uniform(rng, "n", max(2, n - stdev), min(num_classes, n + stdev + 1) - 1, num_clients)
-        shots = _uniform(rng, "k", k - stdev + 1, k + stdev - 2 if mnist else k + stdev, num_clients)
+        num_ways = _uniform(
+            rng, "n", max(2, n - stdev), min(num_classes, n + stdev + 1) - 1, num_clients
+        )
+        shots = _uniform(
+            rng, "k", k - stdev + 1, k + stdev - 2 if mnist else k + stdev, num_clients
+        )
     else:
-        num_ways = np.rint(rng.normal(n, stdev, num_clients)).astype(int).clip(min(2, num_classes), num_classes)
+        num_ways = (
+            np.rint(rng.normal(n, stdev, num_clients))
+            .astype(int)
+            .clip(min(2, num_classes), num_classes)
+        )
         shots = np.rint(rng.normal(k, stdev, num_clients)).astype(int).clip(1, train_shots_max)
     least, most = min(k, shots.min()), max(k, shots.max())
     told = f"k {k} with stdev {stdev} asks for {least} to {most} images per class, but for disjoint clients it must be 1 to "
-    check(1 <= least and most <= train_shots_max, f"{told}{train_shots_max}: change k or stdev, or raise train_shots_max.")
+    check(
+        1 <= least and most <= train_shots_max,
+        f"{told}{train_shots_max}: change k or stdev, or raise train_shots_max.",
+    )
     ways = [sorted(class_rng.sample(range(num_classes), int(m))) for m in num_ways]
     parts = _blocks(labels, ways, shots, train_shots_max, "training")
     return parts, _blocks(test_labels, ways, np.full(num_clients, test_shots), test_shots, "test")
@@ -129,28 +154,45 @@ def n_way_k_shot(
 
 def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
     told = f"The published code draws {name} from {low} to {high}, which is empty: "
-    check(low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'.")
+    check(
+        low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'."
+    )
     return rng.randint(low, high + 1, size)
 
 
-def _blocks(labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: int, what: str) -> Parts:
+def _blocks(
+    labels: np.ndarray, ways: list[list[int]], shots: np.ndarray, size: int, what: str
+) -> Parts:
     """The first ``shots[i]`` images of client i's block in each of its classes ``ways[i]``."""
     chosen: list[list[np.ndarray]] = [[] for _ in ways]
     for c in sorted({c for way in ways for c in way}):
-        of_class, holders = np.flatnonzero(labels == c), [i for i, way in enumerate(ways) if c in way]
+        of_class, holders = (
+            np.flatnonzero(labels == c),
+            [i for i, way in enumerate(ways) if c in way],
+        )
         numbers: Sequence[int] = holders  # the code's blocks, counted among all clients
         if numbers[-1] * size + shots[holders[-1]] > len(of_class):
             numbers = range(len(holders))
         needed = numbers[-1] * size + shots[holders[-1]]
         fix = "k and train_shots_max" if what == "training" else "test_shots"
         told = f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that have it need {needed:,}"
-        check(needed <= len(of_class), f"{told} in blocks of {size}: take fewer clients, a smaller n, or smaller {fix}.")
+        check(
+            needed <= len(of_class),
+            f"{told} in blocks of {size}: take fewer clients, a smaller n, or smaller {fix}.",
+        )
         for i, number in zip(holders, numbers, strict=True):
             chosen[i].append(of_class[number * size : number * size + shots[i]])
     return [np.concatenate(arrays).astype(np.int64) for arrays in chosen]
 
 
-def by_domain(labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: Generator, *, balanced: bool = True) -> Parts:
+def by_domain(
+    labels: np.ndarray,
+    domains: np.ndarray,
+    per_domain: int,
+    rng: Generator,
+    *,
+    balanced: bool = True,
+) -> Parts:
     """One client per domain, with ``per_domain`` of its images, or all if it has fewer; increasing int64 indices.
 
     FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and does not say how they are
@@ -160,9 +202,14 @@ def by_domain(labels: np.ndarray, domains: np.ndarray, per_domain: int, rng: Gen
     parts = []
     for domain in range(int(domains.max()) + 1):
         images = rng.permutation(np.flatnonzero(domains == domain))
-        check(len(images) > 0, f"Domain {domain} has no training images, so that its client would have none.")
+        check(
+            len(images) > 0,
+            f"Domain {domain} has no training images, so that its client would have none.",
+        )
         if balanced:
-            turn = pd.Series(images).groupby(labels[images]).cumcount()  # how many of its class come before an image
+            turn = (
+                pd.Series(images).groupby(labels[images]).cumcount()
+            )  # how many of its class come before an image
             images = images[np.argsort(turn, kind="stable")]
         parts.append(np.sort(images[:per_domain]).astype(np.int64))
     return parts
@@ -175,4 +222,6 @@ def class_counts(parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: i
 
 def digest(parts: Sequence[np.ndarray]) -> str:
     """Sixteen hex digits that change when any client's list of images changes."""
-    return hashlib.sha256(b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)).hexdigest()[:16]
+    return hashlib.sha256(
+        b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)
+    ).hexdigest()[:16]

@@ -10,30 +10,63 @@ from fednb.data import Dataset
 from fednb.partition import Parts
 
 # One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey, each paper has its own.
-COLOURS = {"FedAvg": "0.35", "SOLO": "0.7", "Local": "0.7", "SCAFFOLD": "#56b4e9", "FedProx": "#ca9161"}
-COLOURS |= {"MOON": "#0173b2", "FedProc": "#de8f05", "FedSSC": "#029e73", "FedProto": "#d55e00", "FedPLCC": "#cc78bc"}
-COLOURS |= {"FPL": "#7f5539", "FedPLVM": "#b5a400", "FCCL+": "#3d5a80", "FedPrior": "#000000", "FeSEM": "#8f2d56"}
+COLOURS = {
+    "FedAvg": "0.35",
+    "SOLO": "0.7",
+    "Local": "0.7",
+    "SCAFFOLD": "#56b4e9",
+    "FedProx": "#ca9161",
+}
+COLOURS |= {
+    "MOON": "#0173b2",
+    "FedProc": "#de8f05",
+    "FedSSC": "#029e73",
+    "FedProto": "#d55e00",
+    "FedPLCC": "#cc78bc",
+}
+COLOURS |= {
+    "FPL": "#7f5539",
+    "FedPLVM": "#b5a400",
+    "FCCL+": "#3d5a80",
+    "FedPrior": "#000000",
+    "FeSEM": "#8f2d56",
+}
 COLOURS |= {"FedAvgM": "#6b4c9a", "FedPer": "#5b8e7d", "FedRep": "#a6a15e"}
 COLOURS |= {"MOON+FedAvgM": "#4c9ed9", "FedProto+FedAvg": "#f4a582"}
 
 
 def colour(name: str) -> str:
     """A method's colour; of a label such as ``SCAFFOLD, factor 0.1`` that of the method with which it begins."""
-    return COLOURS[max((method for method in COLOURS if name.startswith(method)), key=len, default="FedPrior")]
+    return COLOURS[
+        max((method for method in COLOURS if name.startswith(method)), key=len, default="FedPrior")
+    ]
 
 
 def style() -> None:
     """Readable defaults and a palette that does not depend on colour vision."""
-    sns.set_theme("notebook", "ticks", palette="colorblind", rc={"axes.spines.top": False, "axes.spines.right": False})
-    plt.rcParams |= {"figure.dpi": 90, "figure.constrained_layout.use": True, "svg.hashsalt": "fednb"}
+    sns.set_theme(
+        "notebook",
+        "ticks",
+        palette="colorblind",
+        rc={"axes.spines.top": False, "axes.spines.right": False},
+    )
+    plt.rcParams |= {
+        "figure.dpi": 90,
+        "figure.constrained_layout.use": True,
+        "svg.hashsalt": "fednb",
+    }
 
 
-def split(parts: Parts, labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = "") -> Axes:
+def split(
+    parts: Parts, labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = ""
+) -> Axes:
     """Heat map of images per client (rows) and class (columns)."""
     ax = ax or plt.gca()
     counts = partition.class_counts(parts, labels, num_classes)
     few = counts.max() < 1000 and num_classes <= 10
-    sns.heatmap(counts, ax=ax, cmap="cividis", annot=few, fmt="d", annot_kws={"size": 7}, cbar=not few)
+    sns.heatmap(
+        counts, ax=ax, cmap="cividis", annot=few, fmt="d", annot_kws={"size": 7}, cbar=not few
+    )
     ax.set(xlabel="class", ylabel="client", title=title)
     ax.tick_params(length=0, labelrotation=0)
     return ax
@@ -41,7 +74,11 @@ def split(parts: Parts, labels: np.ndarray, num_classes: int, ax: Axes | None = 
 
 def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
     """The first training image of every domain (rows) and class (columns); where there is none, the place stays empty."""
-    side, num_domains, num_classes = dataset.images.shape[-1], len(dataset.group_names), dataset.num_classes
+    side, num_domains, num_classes = (
+        dataset.images.shape[-1],
+        len(dataset.group_names),
+        dataset.num_classes,
+    )
     step = side + 1  # a line of one pixel between images
     sheet = np.full((num_domains * step - 1, num_classes * step - 1, 3), 255, np.uint8)
     for row, column in np.ndindex(num_domains, num_classes):

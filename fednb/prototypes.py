@@ -61,7 +61,10 @@ def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
     missing = capacity - len(prototypes["labels"])
     if missing < 0:
         raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
-    filled = {name: F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing)) for name, values in prototypes.items()}
+    filled = {
+        name: F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing))
+        for name, values in prototypes.items()
+    }
     return filled | {"labels": F.pad(prototypes["labels"], (0, missing), value=-1)}
 
 
@@ -75,7 +78,10 @@ class WithPrototypes(FedAvg):
 
     def start(self, model: Net, num_clients: int) -> Server:
         weight = model.classifier.weight.detach()
-        none = {"vectors": weight.new_zeros(0, weight.shape[1]), "labels": weight.new_zeros(0, dtype=torch.long)}
+        none = {
+            "vectors": weight.new_zeros(0, weight.shape[1]),
+            "labels": weight.new_zeros(0, dtype=torch.long),
+        }
         return super().start(model, num_clients) | {"prototypes": none}
 
     def broadcast(self, server: Server, client_id: int) -> Message:
@@ -93,7 +99,9 @@ class WithPrototypes(FedAvg):
         return super().upload(client, given) | {"prototypes": self.summary(client)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        return super().aggregate(server, uploads, t) | {"prototypes": self.merge(server, uploads, t)}
+        return super().aggregate(server, uploads, t) | {
+            "prototypes": self.merge(server, uploads, t)
+        }
 
     def summary(self, client: Client) -> Prototypes:
         """What a client tells of its classes: by default the mean representation of each."""
@@ -102,7 +110,9 @@ class WithPrototypes(FedAvg):
 
     def merge(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
         """The server's next prototypes: by default the mean over the clients that hold a class, or the one that it has."""
-        return updated(server["prototypes"], mean_by_class(join([u["prototypes"] for u in uploads])))
+        return updated(
+            server["prototypes"], mean_by_class(join([u["prototypes"] for u in uploads]))
+        )
 
     def sent(self, server: Server, client_id: int) -> Prototypes:
         """What a client receives: by default all of the server's prototypes."""

@@ -36,7 +36,9 @@ class Rule(NamedTuple):
     def fit(self, name: str, value: Any) -> Any:
         """The value, a whole number as a float where one is meant; a `SettingsError` that says what is allowed."""
         kinds = (int, float) if self.kind is float else self.kind
-        if isinstance(value, kinds) and (self.kind is object or isinstance(value, bool) == (self.kind is bool)):
+        if isinstance(value, kinds) and (
+            self.kind is object or isinstance(value, bool) == (self.kind is bool)
+        ):
             with suppress(OverflowError):  # a whole number that is too large for a float
                 fitted = float(value) if self.kind is float else value
                 if (self.kind is not float or math.isfinite(fitted)) and self.test(fitted):
@@ -51,7 +53,9 @@ def rule(hint: Any) -> Rule | None:
     if get_origin(hint) is Annotated:
         return Rule(*get_args(hint))
     if get_origin(hint) is Literal:
-        return Rule(object, get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}")
+        return Rule(
+            object, get_args(hint).__contains__, f"one of {', '.join(map(repr, get_args(hint)))}"
+        )
     return Rule(hint, lambda _: True, _PLAIN[hint]) if hint in _PLAIN else None
 
 
@@ -74,7 +78,9 @@ def short(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 
-def look_up(told: str, name: Any, names: Collection[Any], error: type[Exception] = SettingsError) -> None:
+def look_up(
+    told: str, name: Any, names: Collection[Any], error: type[Exception] = SettingsError
+) -> None:
     """An error that begins with ``told``, and ends with the known names and the closest, unless the name is one of them."""
     if name not in list(names):  # which may be a list itself, and in no dict
         known = {str(one).lower(): str(one) for one in names}

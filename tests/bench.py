@@ -28,7 +28,13 @@ CLIENTS, TEST_IMAGES = 10, 2000
 METHODS = papers.methods()
 # network, shape and number of images, batch size, augmentation
 CASES = {
-    "simple CNN, batch 64": ("simple-cnn", (3, 32, 32), 10_000, 64, Augmentation(pad=4, pad_mode="reflect", flip=True)),
+    "simple CNN, batch 64": (
+        "simple-cnn",
+        (3, 32, 32),
+        10_000,
+        64,
+        Augmentation(pad=4, pad_mode="reflect", flip=True),
+    ),
     "small net, batch 8": ("digits-cnn", (1, 8, 8), 4_000, 8, Augmentation()),
     "MNIST network, batch 8": ("mnist-cnn", (1, 28, 28), 4_000, 8, Augmentation()),
 }
@@ -61,7 +67,9 @@ def bare_loop(loss, model, x, y, batch_size, steps):
     models.seed_dropout(model, partial(torch.rand, device=x.device))
     begin = now(x)
     model.train()
-    sgd = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True)
+    sgd = torch.optim.SGD(
+        model.parameters(), lr=0.01, momentum=0.9, weight_decay=1e-5, foreach=True
+    )
     for step in range(steps):
         start = step * batch_size % (len(x) - batch_size + 1)
         sgd.zero_grad()
@@ -75,7 +83,9 @@ def federated(*federations):
     begin = now(federations[0].labels)
     with ThreadPoolExecutor(len(federations)) as pool:
         entries = list(pool.map(lambda federation: federation.run_round(), federations))
-    assert all(entry["finite"] for entry in entries), "it diverged on random images: these would be steps on NaN"
+    assert all(entry["finite"] for entry in entries), (
+        "it diverged on random images: these would be steps on NaN"
+    )
     steps = sum(client.steps for federation in federations for client in federation.clients)
     return (now(federations[0].labels) - begin) / steps, steps
 
@@ -86,10 +96,19 @@ def prepare(case, name, device, *, workers=None, train=None, seed=0):
     rng, dataset = np.random.default_rng(0), f"noise-{model}"
     pixels = rng.integers(0, 256, (images + TEST_IMAGES, *shape), dtype=np.uint8)
     labels = rng.integers(0, 10, images + TEST_IMAGES)
-    halves = (half[part] for part in (slice(images), slice(images, None)) for half in (pixels, labels))
+    halves = (
+        half[part] for part in (slice(images), slice(images, None)) for half in (pixels, labels)
+    )
     data.register(dataset, *halves, augmentation=augmentation)
     # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
-    given = {"model": model, "batch_size": batch_size, "num_rounds": 1, "local_epochs": 1, "lr": 0.001, "seed": seed}
+    given = {
+        "model": model,
+        "batch_size": batch_size,
+        "num_rounds": 1,
+        "local_epochs": 1,
+        "lr": 0.001,
+        "seed": seed,
+    }
     given["projection_head"] = models.MODELS[model].head is not None
     chosen = settings.resolve(METHODS, method=name, dataset=dataset, **given)
     federation = build.federation(chosen, METHODS, device=device, workers=workers)
@@ -102,15 +121,24 @@ def prepare(case, name, device, *, workers=None, train=None, seed=0):
 def measure(name, case, device, alternations, workers):
     """A line of the table: time a method in a case."""
     federation = prepare(case, name, device, workers=workers)
-    batch_size, make, dataset = federation.training.batch_size, federation.build_model, federation.dataset
+    batch_size, make, dataset = (
+        federation.training.batch_size,
+        federation.build_model,
+        federation.dataset,
+    )
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
     loss, model = plain_losses(make().to(device).eval()).get(name), make().to(device)
     loops, rounds = [], []
     for _ in range(alternations + 2):
         rounds.append(federated(federation))
         loops += [bare_loop(loss, model, x, y, batch_size, rounds[-1][1])] if loss else []
-    middle, steps = median(seconds for seconds, _ in rounds[2:]), rounds[-1][1]  # the first two warm up
-    told = f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
+    middle, steps = (
+        median(seconds for seconds, _ in rounds[2:]),
+        rounds[-1][1],
+    )  # the first two warm up
+    told = (
+        f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
+    )
     if loss:
         ratio = middle / median(loops[2:])
         told += f"{1e3 * median(loops[2:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
@@ -123,7 +151,9 @@ def measure_together(name, case, device, alternations):
     for seeds, alone in ((1, True), (1, False), (3, False)):
         train, batched.LARGE = batched.Together(seeds), 0 if alone else limit
         federations = [prepare(case, name, device, train=train, seed=seed) for seed in range(seeds)]
-        times = [federated(*federations)[0] for _ in range(alternations + 2)]  # the first two warm up
+        times = [
+            federated(*federations)[0] for _ in range(alternations + 2)
+        ]  # the first two warm up
         told += f"{1e3 * median(times[2:]):12.2f}"
     batched.LARGE = limit
     return told
@@ -137,7 +167,9 @@ if __name__ == "__main__":
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--together", action="store_true")
     given = parser.parse_args()
-    print(f"{build.device_name(given.device)}; torch {torch.__version__}, {torch.get_num_threads()} threads")
+    print(
+        f"{build.device_name(given.device)}; torch {torch.__version__}, {torch.get_num_threads()} threads"
+    )
     print(f"A round is {CLIENTS} clients with an epoch each; medians of {given.alternations}.\n")
     columns = f"{'ms/step':>9}{'s/round':>9}{'images/s':>12}{'bare ms':>9}{'ratio':>8}"
     if given.together:
@@ -145,9 +177,20 @@ if __name__ == "__main__":
     print(f"{'method':<16}{'network':<24}{columns}")
     for name in given.method or METHODS:
         cnn, small, mnist = CASES
-        cases = [mnist] if METHODS[name].personal else [cnn, small] if name in ("FedAvg", "MOON") else [cnn]
-        if given.together and given.device == "cpu":  # where a stacked step of larger networks is nothing but slow
+        cases = (
+            [mnist]
+            if METHODS[name].personal
+            else [cnn, small]
+            if name in ("FedAvg", "MOON")
+            else [cnn]
+        )
+        if (
+            given.together and given.device == "cpu"
+        ):  # where a stacked step of larger networks is nothing but slow
             cases = [mnist if METHODS[name].personal else small]
         for case in cases:
             told = (name, case, given.device, given.alternations)
-            print(measure_together(*told) if given.together else measure(*told, given.workers), flush=True)
+            print(
+                measure_together(*told) if given.together else measure(*told, given.workers),
+                flush=True,
+            )

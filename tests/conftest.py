@@ -30,7 +30,17 @@ def isolated(tmp_path, monkeypatch):
 def make_dataset():
     """Make a small data set of random pixels."""
 
-    def make(images=60, tests=40, shape=(1, 8, 8), num_classes=3, *, augmentation=None, mean=0.5, std=0.25, **more):
+    def make(
+        images=60,
+        tests=40,
+        shape=(1, 8, 8),
+        num_classes=3,
+        *,
+        augmentation=None,
+        mean=0.5,
+        std=0.25,
+        **more,
+    ):
         rng = np.random.default_rng(0)
         pixels = torch.from_numpy(rng.integers(0, 256, (images + tests, *shape), np.uint8))
         labels = torch.from_numpy(rng.integers(0, num_classes, images + tests))
@@ -65,7 +75,11 @@ class BatchNormNet(Net):
     def __init__(self, num_classes=3, width=3, seed=0):
         with seeds.torch_seed(seed, "initial weights"):
             encoder = nn.Sequential(
-                nn.Conv2d(1, width, 3, bias=False), nn.BatchNorm2d(width), nn.ReLU(), nn.Flatten(), nn.Linear(36 * width, 4)
+                nn.Conv2d(1, width, 3, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(),
+                nn.Flatten(),
+                nn.Linear(36 * width, 4),
             )
             super().__init__(encoder, nn.Identity(), nn.Linear(4, num_classes))
 
@@ -79,15 +93,26 @@ def batch_norm_net():
 def federate(make_dataset):
     """Make a federation; by default of four unequal clients and a network with BatchNorm."""
 
-    def make(method=None, *, sizes=(20, 9, 17, 14), build_model=BatchNormNet, dataset=None, **given):
+    def make(
+        method=None, *, sizes=(20, 9, 17, 14), build_model=BatchNormNet, dataset=None, **given
+    ):
         names = Training.__dataclass_fields__
-        training = {"num_rounds": 2, "local_epochs": 2, "batch_size": 4, "lr": 0.05, "momentum": 0.9, "weight_decay": 1e-3}
+        training = {
+            "num_rounds": 2,
+            "local_epochs": 2,
+            "batch_size": 4,
+            "lr": 0.05,
+            "momentum": 0.9,
+            "weight_decay": 1e-3,
+        }
         training |= {name: given.pop(name) for name in list(given) if name in names}
         ends = list(itertools.accumulate(sizes))
         parts = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
         dataset = dataset or make_dataset(images=sum(sizes))
         options = {"workers": 1} | given
-        return Federation(method or FedAvg(), dataset, parts, build_model, Training(**training), **options)
+        return Federation(
+            method or FedAvg(), dataset, parts, build_model, Training(**training), **options
+        )
 
     return make
 
@@ -97,8 +122,16 @@ def ragged(federate, make_dataset):
     """Make a federation whose clients hold these classes and no others, on augmented images."""
 
     def make(method, classes_of, sizes=(20, 9, 17, 14), **given):
-        labels = [classes[i % len(classes)] for classes, size in zip(classes_of, sizes, strict=True) for i in range(size)]
-        data = make_dataset(images=sum(sizes), labels=torch.tensor(labels), augmentation=Augmentation(pad=1, flip=True))
+        labels = [
+            classes[i % len(classes)]
+            for classes, size in zip(classes_of, sizes, strict=True)
+            for i in range(size)
+        ]
+        data = make_dataset(
+            images=sum(sizes),
+            labels=torch.tensor(labels),
+            augmentation=Augmentation(pad=1, flip=True),
+        )
         return federate(method, sizes=sizes, dataset=data, **given)
 
     return make
@@ -157,7 +190,9 @@ def quadratics(federate, make_dataset):
     """Make a federation of heterogeneous quadratics, one image per client, and return it with a and b, [clients, 2] each."""
 
     def make(method, num_clients=10, steps=20, **given):
-        dataset = make_dataset(images=num_clients, shape=(4, 1, 1), num_classes=2, mean=0.0, std=0.25)
+        dataset = make_dataset(
+            images=num_clients, shape=(4, 1, 1), num_classes=2, mean=0.0, std=0.25
+        )
         bases = (Quadratic,) if type(method) is FedAvg else (type(method), Quadratic)
         fed = federate(
             type("OnQuadratics", bases, {})(**vars(method)),

@@ -14,7 +14,10 @@ def vectors(*shape, seed=0):
 
 def prototypes_of(labels, capacity=None, dim=6, seed=1):
     """Random prototypes of these classes, padded as a training step sees them."""
-    made = {"vectors": vectors(len(labels), dim, seed=seed), "labels": torch.tensor(labels, dtype=torch.long)}
+    made = {
+        "vectors": vectors(len(labels), dim, seed=seed),
+        "labels": torch.tensor(labels, dtype=torch.long),
+    }
     return padded(made, len(labels) if capacity is None else capacity)
 
 
@@ -48,7 +51,10 @@ def between_classes(z, y, prototypes, temperature=1.0):
     """FedProc's equation 4 and FedSSC's 3, image by image; one whose class has no prototype costs nothing."""
     losses = []
     for own, label in zip(z.tolist(), y.tolist(), strict=True):
-        terms = {k: math.exp(cosine(own, vector) / temperature) for k, vector in known(prototypes).items()}
+        terms = {
+            k: math.exp(cosine(own, vector) / temperature)
+            for k, vector in known(prototypes).items()
+        }
         losses.append(-math.log(terms[label] / sum(terms.values())) if label in terms else 0.0)
     return losses
 
@@ -58,7 +64,9 @@ def agree(ours, literal, z, rtol=1e-10):
     z = z.clone().requires_grad_()
     loss = ours(z)
     expected = literal(z.detach())
-    np.testing.assert_allclose(loss.detach(), expected if loss.dim() else sum(expected), rtol=rtol, atol=1e-11)
+    np.testing.assert_allclose(
+        loss.detach(), expected if loss.dim() else sum(expected), rtol=rtol, atol=1e-11
+    )
     (gradient,) = torch.autograd.grad(loss.sum(), z)
     numeric = np.zeros(z.shape)
     for place in np.ndindex(*z.shape):

@@ -14,7 +14,9 @@ from fednb.reporting.tables import cells_of
 def project():
     """The tables of the project's sweep files, and their cells without any record."""
     tables = sweep.read(ROOT / "notebooks" / "sweeps")
-    return tables, {name: cells_of(table, ledger.load(ROOT / "nowhere")) for name, table in tables.items()}
+    return tables, {
+        name: cells_of(table, ledger.load(ROOT / "nowhere")) for name, table in tables.items()
+    }
 
 
 def job(method="FedAvg", seed=0, **given):
@@ -22,17 +24,48 @@ def job(method="FedAvg", seed=0, **given):
     given = {"dataset": "cifar10"} | given
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
-    return sweep.Job("00_foundations", "t", parameters, resolved, ledger.path(resolved), "hours-gpu")
+    return sweep.Job(
+        "00_foundations", "t", parameters, resolved, ledger.path(resolved), "hours-gpu"
+    )
 
 
-def record(job, accuracy=66.3, *, status="finished", version=ledger.RESULTS_VERSION, split="p", curve=None, **sections):
+def record(
+    job,
+    accuracy=66.3,
+    *,
+    status="finished",
+    version=ledger.RESULTS_VERSION,
+    split="p",
+    curve=None,
+    **sections,
+):
     """Write the record of a run, to which ``sections`` are added; returns its path."""
     rounds = len(curve or []) or job.settings.num_rounds
-    final = {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1} if status == "finished" else {}
-    metrics = {"round": list(range(1, rounds + 1)), "accuracy": curve or [accuracy] * rounds, "seconds": [1.0] * rounds}
-    content = {"key": job.path.stem[-12:], "results_version": version, "status": status, "settings": job.settings.flat()}
-    content |= {"deviations": [], "dataset": {"name": job.settings.dataset, "note": ""}, "final": final}
-    content |= {"partition": {"hash": f"{split}{job.settings.seed}"}, "metrics": {} if status == "failed" else metrics}
+    final = (
+        {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
+        if status == "finished"
+        else {}
+    )
+    metrics = {
+        "round": list(range(1, rounds + 1)),
+        "accuracy": curve or [accuracy] * rounds,
+        "seconds": [1.0] * rounds,
+    }
+    content = {
+        "key": job.path.stem[-12:],
+        "results_version": version,
+        "status": status,
+        "settings": job.settings.flat(),
+    }
+    content |= {
+        "deviations": [],
+        "dataset": {"name": job.settings.dataset, "note": ""},
+        "final": final,
+    }
+    content |= {
+        "partition": {"hash": f"{split}{job.settings.seed}"},
+        "metrics": {} if status == "failed" else metrics,
+    }
     for section, values in sections.items():
         content[section] = content.get(section, {}) | values if isinstance(values, dict) else values
     ledger.write_atomically(job.path, json.dumps(content))
@@ -43,8 +76,17 @@ def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Ta
     """A table of runs; of columns with measures of their own give ``columns`` as a dict."""
     labels = {"cifar10": "CIFAR-10"} if labels is None else labels
     rows = rows if isinstance(rows, sweep.Axis) else sweep.Axis(rows, {})
-    columns = sweep.Axis("", {}, measures=columns) if isinstance(columns, dict) else sweep.Axis(columns, labels)
-    fields = {"name": "moon-1", "notebook": "00_foundations", "title": "MOON, Table 1: CIFAR-10", "printed": printed}
+    columns = (
+        sweep.Axis("", {}, measures=columns)
+        if isinstance(columns, dict)
+        else sweep.Axis(columns, labels)
+    )
+    fields = {
+        "name": "moon-1",
+        "notebook": "00_foundations",
+        "title": "MOON, Table 1: CIFAR-10",
+        "printed": printed,
+    }
     fields |= {"rows": rows, "columns": columns, "measure": "accuracy"}
     fields |= {"file": ROOT / "notebooks" / "sweeps" / "00_foundations.yaml"}
     return sweep.Table(**fields | {"jobs": jobs} | more)
@@ -54,5 +96,9 @@ def recorded(*accuracies, method="FedAvg", **given):
     """A table of one cell, FedAvg on CIFAR-10 (the paper prints 66.3 ± 0.5), with a run per accuracy; None: it diverged."""
     jobs = [job(method, seed, **given) for seed in range(len(accuracies))]
     for one, accuracy in zip(jobs, accuracies, strict=True):
-        record(one, accuracy or 0.0, **{"status": "diverged", "curve": [10.0, None]} if accuracy is None else {})
+        record(
+            one,
+            accuracy or 0.0,
+            **{"status": "diverged", "curve": [10.0, None]} if accuracy is None else {},
+        )
     return table(*jobs)

@@ -49,7 +49,9 @@ def fake(num_train, num_test, shape, num_classes, seed=0):
     """Random images, labels in a mixed order, every class in both splits."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (num_train + num_test, *shape), np.uint8)
-    labels = np.concatenate([rng.permutation(np.arange(n) % num_classes) for n in (num_train, num_test)])
+    labels = np.concatenate(
+        [rng.permutation(np.arange(n) % num_classes) for n in (num_train, num_test)]
+    )
     return images[:num_train], labels[:num_train], images[num_train:], labels[num_train:]
 
 
@@ -102,7 +104,11 @@ def write_images(path, arrays, method=zipfile.ZIP_STORED, prefix="", **named):
 
 def write_zips(folder, arrays):
     """One of two zip files has what macOS adds, and there is that of another set."""
-    files = [*members(arrays, suffix="webp"), ("__MACOSX/train/cat/0.png", b"nothing"), ("train/cat/._0.png", b"nothing")]
+    files = [
+        *members(arrays, suffix="webp"),
+        ("__MACOSX/train/cat/0.png", b"nothing"),
+        ("train/cat/._0.png", b"nothing"),
+    ]
     write_zip(folder / "cifar10_train.zip", files[::2], prefix="some-folder/")
     write_zip(folder / "cifar10" / "test.zip", files[1::2], zipfile.ZIP_DEFLATED)
     write_zip(folder / "cifar100.zip", [("train/apple/0.png", b"nothing")])
@@ -112,24 +118,41 @@ def write_npz(path, arrays, first=0, **more):
     x, y, x_test, y_test = (a.squeeze(1) if a.ndim == 4 and a.shape[1] == 1 else a for a in arrays)
     x, x_test = (a.transpose(0, 2, 3, 1) if a.ndim == 4 else a for a in (x, x_test))
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(path, **{"x_train": x, "y_train": y + first, "x_test": x_test, "y_test": y_test + first} | more)
+    np.savez_compressed(
+        path,
+        **{"x_train": x, "y_train": y + first, "x_test": x_test, "y_test": y_test + first} | more,
+    )
 
 
 def write_cifar10(folder, arrays):
     x, y, x_test, y_test = arrays
-    batches = {f"data_batch_{i + 1}": (x[4 * i : 4 * i + 4], y[4 * i : 4 * i + 4]) for i in range(5)}
+    batches = {
+        f"data_batch_{i + 1}": (x[4 * i : 4 * i + 4], y[4 * i : 4 * i + 4]) for i in range(5)
+    }
     batches |= {"test_batch": (x_test, y_test)}
-    batches = {name: {"data": x.reshape(len(x), -1), "labels": y.tolist()} for name, (x, y) in batches.items()}
+    batches = {
+        name: {"data": x.reshape(len(x), -1), "labels": y.tolist()}
+        for name, (x, y) in batches.items()
+    }
     for name, batch in (batches | {"batches.meta": {"label_names": CIFAR10}}).items():
         write_tree(folder / "cifar-10-batches-py", [(name, pickle.dumps(batch, protocol=2))])
 
 
 def write_idx(folder, arrays, pack=False, names=("train", "t10k")):
     for split, images, labels in zip(names, arrays[::2], arrays[1::2], strict=True):
-        for kind, values in (("images-idx3", images[:, 0]), ("labels-idx1", labels.astype(np.uint8))):
-            content = bytes([0, 0, 8, values.ndim]) + struct.pack(f">{values.ndim}I", *values.shape) + values.tobytes()
+        for kind, values in (
+            ("images-idx3", images[:, 0]),
+            ("labels-idx1", labels.astype(np.uint8)),
+        ):
+            content = (
+                bytes([0, 0, 8, values.ndim])
+                + struct.pack(f">{values.ndim}I", *values.shape)
+                + values.tobytes()
+            )
             name = f"{split}-{kind}-ubyte"
-            write_tree(folder, [(f"{name}.gz", gzip.compress(content)) if pack else (name, content)])
+            write_tree(
+                folder, [(f"{name}.gz", gzip.compress(content)) if pack else (name, content)]
+            )
 
 
 def write_emnist(folder, arrays, pack=True):
@@ -143,10 +166,20 @@ def write_tiny(folder, arrays):
     x, y, x_test, y_test = arrays
     for i, (image, label) in enumerate(zip(x, y, strict=True)):
         own = folder / "train" / SYNSETS[label]
-        write_tree(own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")])  # a PNG inside, so that nothing is lost
-    write_tree(folder, [(f"val/images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)])
+        write_tree(
+            own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")]
+        )  # a PNG inside, so that nothing is lost
+    write_tree(
+        folder, [(f"val/images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)]
+    )
     lines = [f"val_{i}.JPEG\t{SYNSETS[label]}\t0\t0\t1\t1\n" for i, label in enumerate(y_test)]
-    write_tree(folder, [("test/images/test_0.JPEG", encode(x[0])), ("val/val_annotations.txt", "".join(lines).encode())])
+    write_tree(
+        folder,
+        [
+            ("test/images/test_0.JPEG", encode(x[0])),
+            ("val/val_annotations.txt", "".join(lines).encode()),
+        ],
+    )
 
 
 def write_tiny_tree(folder, arrays):
@@ -158,13 +191,18 @@ def write_tiny_tree(folder, arrays):
 def write_mnistm(folder, arrays):
     for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
         lines = [f"{i:08}.png {label}\n" for i, label in enumerate(labels)]
-        write_tree(folder, [(f"mnist_m_{split}/{i:08}.png", encode(image)) for i, image in enumerate(images)])
+        write_tree(
+            folder,
+            [(f"mnist_m_{split}/{i:08}.png", encode(image)) for i, image in enumerate(images)],
+        )
         write_tree(folder, [(f"mnist_m_{split}_labels.txt", "".join(lines).encode())])
 
 
 def write_usps(folder, arrays):
     for file, images, labels in (("usps.bz2", *arrays[:2]), ("usps.t.bz2", *arrays[2:])):
-        values = (images.reshape(len(images), -1) + 0.01) / 255 * 2 - 1  # more, since torchvision cuts to whole numbers
+        values = (
+            images.reshape(len(images), -1) + 0.01
+        ) / 255 * 2 - 1  # more, since torchvision cuts to whole numbers
         dump_svmlight_file(values, labels + 1, lines := io.BytesIO(), zero_based=False)
         write_tree(folder, [(file, bz2.compress(lines.getvalue()))])
 
@@ -182,6 +220,11 @@ def write_nist(folder, classes="0Aa", train=5, tests=3):
     for character in classes:
         code = f"{ord(character):02x}"
         for inner, number in ((f"train_{code}", train), ("hsf_0", tests), ("hsf_4", 2)):
-            images[character, inner[:5]] = pixels = rng.integers(0, 256, (number, 1, 128, 128), np.uint8)
-            write_tree(folder / code / inner, [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)])
+            images[character, inner[:5]] = pixels = rng.integers(
+                0, 256, (number, 1, 128, 128), np.uint8
+            )
+            write_tree(
+                folder / code / inner,
+                [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)],
+            )
     return images

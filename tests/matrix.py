@@ -20,7 +20,9 @@ FOLDER = ROOT / "build" / "matrix"
 def lower_bounds() -> list[str]:
     """Every dependency of pyproject.toml, the extras' included, at its lower bound: ``torch==2.11``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    asked = project["dependencies"] + [d for extra in project["optional-dependencies"].values() for d in extra]
+    asked = project["dependencies"] + [
+        d for extra in project["optional-dependencies"].values() for d in extra
+    ]
     return [re.sub(r"\[.*?\]", "", d).replace(">=", "==") for d in asked if ">=" in d]
 
 

@@ -42,9 +42,13 @@ class Mutant(NamedTuple):
         notebook = json.loads(text) if self.file.endswith(".ipynb") else None
         cells = [{"source": text}]
         if notebook:
-            cells = [cell for cell in notebook["cells"] if "export" in cell["metadata"].get("tags", [])]
+            cells = [
+                cell for cell in notebook["cells"] if "export" in cell["metadata"].get("tags", [])
+            ]
         times = sum("".join(cell["source"]).count(self.find) for cell in cells)
-        assert times == 1, f"{self.name}: the text to be replaced occurs {times} times in {self.file}"
+        assert times == 1, (
+            f"{self.name}: the text to be replaced occurs {times} times in {self.file}"
+        )
         for cell in cells:
             cell["source"] = "".join(cell["source"]).replace(self.find, self.replace)
         compile("\n\n".join(cell["source"] for cell in cells), self.file, "exec", dont_inherit=True)
@@ -62,17 +66,33 @@ def tested(tests: Sequence[str], mutant: Mutant | None) -> tuple[int | None, str
     with tempfile.TemporaryDirectory(prefix="fednb-mutants-") as folder:
         root = Path(folder)
         for name in COPIED:
-            shutil.copytree(ROOT / name, root / name, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
+            shutil.copytree(
+                ROOT / name,
+                root / name,
+                ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
+            )
         for name in ("data/reported.csv", "pyproject.toml"):
             (root / name).parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / name, root / name)
         if mutant:
             (root / mutant.file).write_text(mutant.faulty(root), encoding="utf-8")
-        command = [sys.executable, "-m", "pytest", "-x", "-n", "0", "-p", "no:cacheprovider", "--tb=short"]
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-x",
+            "-n",
+            "0",
+            "-p",
+            "no:cacheprovider",
+            "--tb=short",
+        ]
         command += [f"--rootdir={root}", *(f"tests/{test}" for test in tests)]
         environment = os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
         try:
-            done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, timeout=SECONDS)
+            done = subprocess.run(
+                command, cwd=root, env=environment, capture_output=True, text=True, timeout=SECONDS
+            )
         except subprocess.TimeoutExpired:
             return None, ""
         return done.returncode, done.stdout + done.stderr
@@ -90,21 +110,31 @@ def verdict(status: int | None, output: str) -> str:
 
 def main() -> int:
     known = {mutant.name: mutant for mutant in read()}
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("names", nargs="*", metavar="NAME", help="only these faults")
-    parser.add_argument("--jobs", type=int, default=2, metavar="N", help="faults at once (default: 2)")
+    parser.add_argument(
+        "--jobs", type=int, default=2, metavar="N", help="faults at once (default: 2)"
+    )
     given = parser.parse_args()
     chosen = [known[name] for name in given.names or known]
     every, survivors = sorted({test for mutant in chosen for test in mutant.tests}), []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for status, output in pool.map(lambda i: tested(every[i :: given.jobs], None), range(min(given.jobs, len(every)))):
+        for status, output in pool.map(
+            lambda i: tested(every[i :: given.jobs], None), range(min(given.jobs, len(every)))
+        ):
             if status != 0:
                 print(f"Without any fault the tests are not green (status {status}):\n{output}")
                 return 1
-        for mutant, result in zip(chosen, pool.map(lambda mutant: tested(mutant.tests, mutant), chosen), strict=True):
+        for mutant, result in zip(
+            chosen, pool.map(lambda mutant: tested(mutant.tests, mutant), chosen), strict=True
+        ):
             print(f"{mutant.name:<44}{mutant.file:<32}{verdict(*result)}", flush=True)
             survivors += [mutant.name] if verdict(*result) != "caught" else []
-    print(f"{len(chosen) - len(survivors)} of {len(chosen)} caught", *survivors, sep="\nnot caught: ")
+    print(
+        f"{len(chosen) - len(survivors)} of {len(chosen)} caught", *survivors, sep="\nnot caught: "
+    )
     return int(bool(survivors))
 
 

@@ -35,23 +35,33 @@ def one_by_one(images, index, draws, augmentation):
 
 
 def batched(images, index, draws, augmentation):
-    return augment.gather(augment.store(images, augmentation), index, draws, augmentation).permute(0, 3, 1, 2)
+    return augment.gather(augment.store(images, augmentation), index, draws, augmentation).permute(
+        0, 3, 1, 2
+    )
 
 
-@pytest.mark.parametrize("augmentation", [CIFAR10, Augmentation(4, flip=True), Augmentation(2), Augmentation(flip=True)])
+@pytest.mark.parametrize(
+    "augmentation", [CIFAR10, Augmentation(4, flip=True), Augmentation(2), Augmentation(flip=True)]
+)
 def test_crop_and_flip_equal_torchvision_exactly(images, rng, augmentation):
     index, draws = torch.from_numpy(rng.permutation(50)), augment.draw(50, augmentation, rng)
     result = batched(images, index, draws, augmentation)
-    assert torch.equal(result, one_by_one(images, index, draws, augmentation)) and not torch.equal(result, images[index])
+    assert torch.equal(result, one_by_one(images, index, draws, augmentation)) and not torch.equal(
+        result, images[index]
+    )
     assert torch.equal(batched(images, index, None, augmentation), images[index])
 
 
 def test_rotation_equals_torchvision_up_to_ties_of_the_nearest_pixel(images, rng):
     index, draws = torch.arange(50), augment.draw(50, CIFAR100, rng)
-    different = batched(images, index, draws, CIFAR100) != one_by_one(images, index, draws, CIFAR100)
+    different = batched(images, index, draws, CIFAR100) != one_by_one(
+        images, index, draws, CIFAR100
+    )
     assert different.float().mean() < 0.002
     tall = torch.from_numpy(rng.integers(0, 256, (1, 1, 40, 20), np.uint8))  # not square
-    turned = batched(tall, torch.tensor([0]), torch.tensor([[0.0, 0.0, 0.0, 30.0]]), Augmentation(rotation=30.0))
+    turned = batched(
+        tall, torch.tensor([0]), torch.tensor([[0.0, 0.0, 0.0, 30.0]]), Augmentation(rotation=30.0)
+    )
     assert (turned[0] != TF.rotate(tall[0], 30.0)).float().mean() < 0.01
 
 
@@ -59,7 +69,9 @@ def test_normalisation_equals_torchvision(images):
     mean, std = (0.1, 0.5, 0.9), (0.2, 0.3, 0.4)
     x = augment.normalise(images.permute(0, 2, 3, 1), *augment.constants(mean, std))
     assert x.dtype == torch.float32
-    torch.testing.assert_close(x, TF.normalize(images.float() / 255, mean, std), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(
+        x, TF.normalize(images.float() / 255, mean, std), rtol=1e-5, atol=1e-6
+    )
 
 
 def test_crops_flips_and_angles_are_drawn_equally_often_and_nothing_is_drawn_for_nothing(rng):
@@ -69,5 +81,9 @@ def test_crops_flips_and_angles_are_drawn_equally_often_and_nothing_is_drawn_for
     assert 850 < counts.min() < counts.max() < 1150 and not draws[:, 3].any()
     assert draws[:, 2].mean() == pytest.approx(0.5, abs=0.01)
     degrees = augment.draw(10_000, CIFAR100, rng)[:, 3]
-    assert -15 <= degrees.min() < -14.9 and 14.9 < degrees.max() <= 15 and degrees.histc(10, -15, 15).min() > 850
+    assert (
+        -15 <= degrees.min() < -14.9
+        and 14.9 < degrees.max() <= 15
+        and degrees.histc(10, -15, 15).min() > 850
+    )
     assert not augment.draw(10, Augmentation(), rng).any()

@@ -28,11 +28,18 @@ class Decayed(FedAvg):
         return torch.optim.SGD(parameters, float(given["lr"]), momentum=0.9, fused=True)
 
     def loss(self, model, x, y, given):
-        return {name: value * given["lr"].to(x.device) * 50 for name, value in super().loss(model, x, y, given).items()}
+        return {
+            name: value * given["lr"].to(x.device) * 50
+            for name, value in super().loss(model, x, y, given).items()
+        }
 
 
 METHODS = papers.methods() | {"Decayed": Decayed}
-OPTIONS = {"FCCL+": {"public_size": 8, "public_batch": 4}, "FedSSC": {"min_images": 1}, "FedPLVM": {"lam": 1.0}}
+OPTIONS = {
+    "FCCL+": {"public_size": 8, "public_batch": 4},
+    "FedSSC": {"min_images": 1},
+    "FedPLVM": {"lam": 1.0},
+}
 VARIANTS = {
     "two-stage FedProc": ("FedProc", {"alpha_schedule": "two-stage"}),
     "two-stage FedSSC": ("FedSSC", {"variant": "two-stage", "min_images": 1}),
@@ -46,7 +53,10 @@ def ends_of(federation, rounds=3):
     """What a federation ends with, but accuracies and seconds: all of its state, what crossed, and losses."""
     for _ in range(rounds):
         federation.run_round()
-    told = [{k: v for k, v in entry.items() if k.startswith(("loss", "up", "down", "held"))} for entry in federation.history]
+    told = [
+        {k: v for k, v in entry.items() if k.startswith(("loss", "up", "down", "held"))}
+        for entry in federation.history
+    ]
     return federation.checkpoint() | {"history": told}
 
 
@@ -71,12 +81,19 @@ def pair(federate, make_dataset):
         method, options = VARIANTS.get(name, (name, OPTIONS.get(name, {})))
         augmentation = Augmentation(pad=2, flip=True, rotation=10)
         shared = {
-            "dataset": make_dataset(images=66, shape=(3, 28, 28), num_classes=4, augmentation=augmentation),
-            "build_model": partial(models.build, network, 4, channels=3, side=28, projection_head=False),
+            "dataset": make_dataset(
+                images=66, shape=(3, 28, 28), num_classes=4, augmentation=augmentation
+            ),
+            "build_model": partial(
+                models.build, network, 4, channels=3, side=28, projection_head=False
+            ),
             "sizes": (30, 19, 14, 3),
         }
         shared |= {"num_rounds": 3, "batch_size": 4, "lr": 0.02, "device": device} | given
-        found = [federate(METHODS[method](**options), train=train, **shared) for train in (None, batched.Batched())]
+        found = [
+            federate(METHODS[method](**options), train=train, **shared)
+            for train in (None, batched.Batched())
+        ]
         for fed in found:
             fed.constants = [c.to(torch.get_default_dtype()) for c in fed.constants]
         return found
@@ -87,8 +104,28 @@ def pair(federate, make_dataset):
 class Watch(TorchDispatchMode):
     """Counts operations but views, and refuses what makes a GPU's host wait or brings the host's numbers to it."""
 
-    REFUSED = ("_local_scalar_dense", "nonzero", "is_nonzero", "masked_select", "unique", "_unique2", "equal", "lift_fresh")
-    VIEWS = ("view", "_unsafe_view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze", "select", "slice")
+    REFUSED = (
+        "_local_scalar_dense",
+        "nonzero",
+        "is_nonzero",
+        "masked_select",
+        "unique",
+        "_unique2",
+        "equal",
+        "lift_fresh",
+    )
+    VIEWS = (
+        "view",
+        "_unsafe_view",
+        "expand",
+        "permute",
+        "transpose",
+        "t",
+        "squeeze",
+        "unsqueeze",
+        "select",
+        "slice",
+    )
     VIEWS += ("as_strided", "detach", "alias", "split", "split_with_sizes")
 
     def __init__(self):
@@ -98,7 +135,11 @@ class Watch(TorchDispatchMode):
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         name = function.overloadpacket.__name__
         assert name not in self.REFUSED, f"{name} waits for the device"
-        if name in ("index", "index_put_", "_index_put_impl_"):  # a mask as an index has as many results as it has hits
+        if name in (
+            "index",
+            "index_put_",
+            "_index_put_impl_",
+        ):  # a mask as an index has as many results as it has hits
             assert not any(index is not None and index.dtype == torch.bool for index in args[1])
         self.count += name not in self.VIEWS
         return function(*args, **(kwargs or {}))
@@ -119,7 +160,9 @@ def watched(monkeypatch):
 
 
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
-def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method(double, pair, watched, name):
+def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method(
+    double, pair, watched, name
+):
     plain, together = pair(name)
     # FCCL+'s public step divides by the spread of a fresh network's logits, which is some thousandths
     assert_same(ends_of(plain), ends_of(together), 100 if name == "FCCL+" else 1)
@@ -174,11 +217,15 @@ def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
     with ThreadPoolExecutor(len(rounds)) as pool:
         found = list(pool.map(run, feds, rounds))
     assert_same(alone, found)
-    assert max(len(stack.weights) for stack in meeting.stacks.values()) == 4 * len(rounds)  # they did train as one
+    assert max(len(stack.weights) for stack in meeting.stacks.values()) == 4 * len(
+        rounds
+    )  # they did train as one
 
 
 def test_seeds_that_are_made_together_are_recorded_as_alone(tmp_path, monkeypatch):
-    own = settings.resolve(METHODS, method="FedProx", dataset="digits", num_rounds=2, local_epochs=1, num_clients=3)
+    own = settings.resolve(
+        METHODS, method="FedProx", dataset="digits", num_rounds=2, local_epochs=1, num_clients=3
+    )
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "alone"))
     alone = [runner.run(replace(own, seed=seed), METHODS) for seed in (0, 1)]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "together"))
@@ -228,9 +275,13 @@ def test_only_plain_sgd_is_stacked():
 if torch.cuda.is_available():  # where there is none, no test is skipped either
 
     @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
-    def test_on_a_gpu_the_graph_makes_the_steps_that_are_made_without_it(double, pair, monkeypatch, name):
+    def test_on_a_gpu_the_graph_makes_the_steps_that_are_made_without_it(
+        double, pair, monkeypatch, name
+    ):
         recorded = ends_of(pair(name, "cuda")[1])
-        monkeypatch.setattr(batched.Stack, "_record", lambda stack, *kind: partial(stack._step, *kind))
+        monkeypatch.setattr(
+            batched.Stack, "_record", lambda stack, *kind: partial(stack._step, *kind)
+        )
         assert_same(ends_of(pair(name, "cuda")[1]), recorded)
 
     @pytest.mark.parametrize("given", OTHERWISE.values(), ids=OTHERWISE)

@@ -60,19 +60,35 @@ def test_intervals_and_p_values_are_scipys():
     values = [0.3, 1.1, -0.2, 0.9]
     one, error = lead(values), np.std(values, ddof=1) / 2
     assert one.p == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
-    assert interval(values) == pytest.approx((np.mean(values), stats.t.ppf(0.975, 3) * error)) == (one.mean, one.half)
+    assert (
+        interval(values)
+        == pytest.approx((np.mean(values), stats.t.ppf(0.975, 3) * error))
+        == (one.mean, one.half)
+    )
     assert (lead([2.0, 2.0]).p, lead([0.0, 0.0]).p) == (0, 1) and math.isnan(lead([1.0]).p)
-    assert (told(lead([-0.04])), told(lead([1.0, 2.0, 3.0]), "points")) == ("+0.0", "+2.0 ± 2.5 points")
+    assert (told(lead([-0.04])), told(lead([1.0, 2.0, 3.0]), "points")) == (
+        "+0.0",
+        "+2.0 ± 2.5 points",
+    )
 
 
 def test_many_comparisons_are_corrected_in_both_directions():
     """Holm, step by step: 0.01, 0.02, 0.03 and 0.5 become 0.04, 0.06, 0.06 and 0.5; what is not judged does not count."""
-    seeds = [statistics.Lead(3, mean, 0.5, p) for mean, p in ((-1.0, 0.02), (1.0, 0.01), (0.1, 0.5), (2.0, 0.03))]
+    seeds = [
+        statistics.Lead(3, mean, 0.5, p)
+        for mean, p in ((-1.0, 0.02), (1.0, 0.01), (0.1, 0.5), (2.0, 0.03))
+    ]
     family = corrected([*seeds, lead([5.0]), lead([])])
     assert [one.p for one in family[:4]] == pytest.approx([0.06, 0.04, 0.5, 0.06])
     assert [one.shown for one in family] == [False, True, False, False, False, False]
-    assert verdict(family[0]) == "behind; not certain among 4 comparisons" and verdict(family[1]) == "ahead"
-    assert verdict(family[3], 4.0) == "right sign, half of the printed lead; not certain among 4 comparisons"
+    assert (
+        verdict(family[0]) == "behind; not certain among 4 comparisons"
+        and verdict(family[1]) == "ahead"
+    )
+    assert (
+        verdict(family[3], 4.0)
+        == "right sign, half of the printed lead; not certain among 4 comparisons"
+    )
     assert family[4][:2] == (1, 5.0)
 
 
@@ -91,7 +107,9 @@ def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
     t = two_rows((67.0, 69.0, 68.0), (66.0, 67.0, 65.0))
     claim = judged(monkeypatch, t, dataclasses.replace(t, name="the same runs again"))
     assert [one.lead.among for one in claim.findings] == [1, 1]
-    t = table(job("FedProx", num_rounds=4, local_epochs=5), job("FedAvg", num_rounds=6, local_epochs=5))
+    t = table(
+        job("FedProx", num_rounds=4, local_epochs=5), job("FedAvg", num_rounds=6, local_epochs=5)
+    )
     assert comparisons.compare(*cells_of(t)).deviations == [
         "local_epochs 5 instead of 10",
         "num_rounds 4 instead of 100 (FedProx)",
@@ -100,12 +118,22 @@ def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
 
 
 def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
-    t = two_rows((67.0, 69.0, 68.0, 99.0), (66.0, 67.0, 65.0))  # differences 1, 2, 3; the fourth has no partner
-    assert reporting.lead(t, "FedProx", "FedAvg") == "+2.0 ± 2.5 points over 3 seeds: no difference shown"
-    assert reporting.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg") == "+1.0 points over one seed, indicative: ahead"
+    t = two_rows(
+        (67.0, 69.0, 68.0, 99.0), (66.0, 67.0, 65.0)
+    )  # differences 1, 2, 3; the fourth has no partner
+    assert (
+        reporting.lead(t, "FedProx", "FedAvg")
+        == "+2.0 ± 2.5 points over 3 seeds: no difference shown"
+    )
+    assert (
+        reporting.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg")
+        == "+1.0 points over one seed, indicative: ahead"
+    )
     t = two_rows((68.0, 69.0, 68.0), (66.0, 67.0, 65.0))
     assert reporting.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds: behind"
-    with pytest.raises(ReportError, match=r"no single cell MOON \| any column; there are FedProx \| CIFAR-10"):
+    with pytest.raises(
+        ReportError, match=r"no single cell MOON \| any column; there are FedProx \| CIFAR-10"
+    ):
         reporting.lead(t, "MOON", "FedAvg")
     record(t.jobs[1], 69.0, split="another ")
     assert "over two seeds" in reporting.lead(t, "FedProx", "FedAvg")
@@ -115,7 +143,9 @@ def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
 
 
 def test_fewer_rounds_are_ahead():
-    jobs = [job(method, seed, num_rounds=9) for method in ("FedProx", "FedAvg") for seed in range(3)]
+    jobs = [
+        job(method, seed, num_rounds=9) for method in ("FedProx", "FedAvg") for seed in range(3)
+    ]
     for one, first in zip(jobs, (5, 4, 5, 7, 7, 7), strict=True):  # the first round that gets there
         record(one, curve=[50.0] * (first - 1) + [60.0] * (10 - first))
     t = table(*jobs, printed=None, measure="rounds_to_target", target=60)
@@ -124,20 +154,35 @@ def test_fewer_rounds_are_ahead():
 
 
 def judged(monkeypatch, *tables, **more):
-    entry = {"claim": "FedProx is ahead", "where": "Table 1", "ahead": "FedProx", "behind": "FedAvg", "column": "CIFAR-10"}
+    entry = {
+        "claim": "FedProx is ahead",
+        "where": "Table 1",
+        "ahead": "FedProx",
+        "behind": "FedAvg",
+        "column": "CIFAR-10",
+    }
     entry |= {"runs": [table.name for table in tables], "short": "FedProx − FedAvg"} | more
-    monkeypatch.setattr(comparisons, "described", lambda: {"P": {"notebook": "00_foundations", "claims": [entry]}})
+    monkeypatch.setattr(
+        comparisons, "described", lambda: {"P": {"notebook": "00_foundations", "claims": [entry]}}
+    )
     (claim,) = comparisons.claims_of("P", {table.name: cells_of(table) for table in tables})
     return claim
 
 
 def test_a_claim_is_judged_in_pairs_and_follows_the_records(monkeypatch):
-    t = two_rows((11.0, 51.1, 90.9), (10.0, 50.0, 90.0))  # seeds scatter forty times as much as they differ
+    t = two_rows(
+        (11.0, 51.1, 90.9), (10.0, 50.0, 90.0)
+    )  # seeds scatter forty times as much as they differ
     claim = judged(monkeypatch, t)
-    assert (claim.told[0].lead.mean, claim.printed) == (pytest.approx(1.0), pytest.approx(66.9 - 66.3))
+    assert (claim.told[0].lead.mean, claim.printed) == (
+        pytest.approx(1.0),
+        pytest.approx(66.9 - 66.3),
+    )
     assert claim.verdict == "right sign, 1.7 times the printed lead"
     turned = judged(monkeypatch, t, ahead="FedAvg", behind="FedProx")
-    assert turned.verdict.startswith("right sign, 1.7 times the printed gap") and turned.printed == pytest.approx(-0.6)
+    assert turned.verdict.startswith(
+        "right sign, 1.7 times the printed gap"
+    ) and turned.printed == pytest.approx(-0.6)
     for one, accuracy in zip(t.jobs[:3], (9.0, 48.9, 89.1), strict=True):
         record(one, accuracy)
     assert judged(monkeypatch, t).verdict == "the other way round"
@@ -145,11 +190,16 @@ def test_a_claim_is_judged_in_pairs_and_follows_the_records(monkeypatch):
 
 def test_what_is_nearest_to_the_paper_counts(monkeypatch):
     """Be it one run; behind it stand short runs, and data of another kind, which are not measured by the printed lead."""
-    jobs = [job(method, seed, dataset="digits") for method in ("FedProx", "FedAvg") for seed in range(3)]
+    jobs = [
+        job(method, seed, dataset="digits") for method in ("FedProx", "FedAvg") for seed in range(3)
+    ]
     for one in jobs:
         record(one, 50.0 - (one.settings.method == "FedProx"))
     digits = table(*jobs, name="digits", labels={"digits": "CIFAR-10"}, printed=None)
-    short, full = two_rows((51.0,), (50.0,)), table(job("FedProx", 5), job("FedAvg", 5), name="full")
+    short, full = (
+        two_rows((51.0,), (50.0,)),
+        table(job("FedProx", 5), job("FedAvg", 5), name="full"),
+    )
     claim = judged(monkeypatch, full, short, digits)
     assert [one.ahead.table for one in claim.told] == ["t", "digits"]
     assert claim.verdict == "indicative: right sign, 1.7 times the printed lead"
@@ -161,9 +211,18 @@ def test_what_is_nearest_to_the_paper_counts(monkeypatch):
     claim = judged(monkeypatch, full, short, digits)
     assert claim.verdict == "indicative: right sign, a fifth of the printed lead"
     text = render._fill("claims", claims=[claim], page=lambda name: f"tables/x.md#{name}")
-    assert "| +0.6 | +0.1 | [the paper's setting](tables/x.md#full), 1 seed | **indicative: right sign" in text
-    assert "+1.0 ([4 rounds](tables/x.md#t), 1 seed); -1.0 ± 0.0 ([digits](tables/x.md#digits), 3 seeds) |" in text
-    assert judged(monkeypatch, table(job("FedProx", 6), job("FedAvg", 6), name="none")).verdict == "not run"
+    assert (
+        "| +0.6 | +0.1 | [the paper's setting](tables/x.md#full), 1 seed | **indicative: right sign"
+        in text
+    )
+    assert (
+        "+1.0 ([4 rounds](tables/x.md#t), 1 seed); -1.0 ± 0.0 ([digits](tables/x.md#digits), 3 seeds) |"
+        in text
+    )
+    assert (
+        judged(monkeypatch, table(job("FedProx", 6), job("FedAvg", 6), name="none")).verdict
+        == "not run"
+    )
 
 
 def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
@@ -171,15 +230,21 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     ax = plots.draw([("MOON", claim)])
     (filled,) = (line for line in ax.lines if list(line.get_xdata()) == [pytest.approx(2.0)])
     (hollow,) = (line for line in ax.lines if list(line.get_xdata()) == [pytest.approx(0.6)])
-    assert filled.get_color() == plots.plots.colour("MOON") and hollow.get_markerfacecolor() == "none"
+    assert (
+        filled.get_color() == plots.plots.colour("MOON") and hollow.get_markerfacecolor() == "none"
+    )
     low, high = ax.collections[0].get_segments()[0][:, 0]
     assert (low, high) == (pytest.approx(2 - 2.4841, abs=1e-3), pytest.approx(2 + 2.4841, abs=1e-3))
     assert [text.get_text() for text in ax.texts] == ["not shown", "4 rounds, 3 seeds"]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["FedProx − FedAvg"]
-    legend = [text.get_text() for text in ax.get_legend().get_texts()]  # of short runs it says nothing: there is none
+    legend = [
+        text.get_text() for text in ax.get_legend().get_texts()
+    ]  # of short runs it says nothing: there is none
     assert legend == ["printed", "measured, 95 % interval over seeds"]
     plt.close("all")
-    drawn = plots.figures({"MOON": [claim._replace(entry=claim.entry | {"main": True})], "FedProc": []})
+    drawn = plots.figures(
+        {"MOON": [claim._replace(entry=claim.entry | {"main": True})], "FedProc": []}
+    )
     assert set(drawn) == {"moon", "glance"} and drawn["moon"].count("<svg") == 1
 
 
@@ -200,11 +265,14 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("", "must be object"), ("P: {notebok: x}", "notebok|side by side"), ("P: [", "expected")]
+    ("text", "said"),
+    [("", "must be object"), ("P: {notebok: x}", "notebok|side by side"), ("P: [", "expected")],
 )
 def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_path, text, said):
     (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "claims.yaml").write_text("side by side: 5\n" * (text == "P: {notebok: x}") + text)
+    (tmp_path / "data" / "claims.yaml").write_text(
+        "side by side: 5\n" * (text == "P: {notebok: x}") + text
+    )
     monkeypatch.setattr(comparisons, "ROOT", tmp_path)
     with pytest.raises(ReportError, match=rf"data/claims.yaml cannot be read: (?s:.*){said}"):
         comparisons.described.__wrapped__()  # not from its cache
@@ -218,7 +286,11 @@ def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
 
 def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
     """The differences that are left would be those of its lucky seeds; the others are corrected as one family."""
-    leads = {"FedProx": (3.0, 3.01, 3.02), "SCAFFOLD": (-3.0, -3.01, -3.02), "SOLO": (1.0, -1.0, 0.5)}
+    leads = {
+        "FedProx": (3.0, 3.01, 3.02),
+        "SCAFFOLD": (-3.0, -3.01, -3.02),
+        "SOLO": (1.0, -1.0, 0.5),
+    }
     leads["FedAvgM"] = (9.0, 9.1, 9.2)
     jobs = [job(method, seed) for method, of in leads.items() for seed in range(len(of))]
     baseline = [job("FedAvg", seed) for seed in range(3)]
@@ -226,15 +298,28 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
         record(one, 50.0 + leads.get(one.settings.method, (0, 0, 0))[one.settings.seed])
     lost = job("FedAvgM", 3)
     record(lost, status="diverged")
-    side = {"baseline": "FedAvg", "column": "CIFAR-10", "tables": {"t": "small"}, "notebook": "x", "note": ""}
+    side = {
+        "baseline": "FedAvg",
+        "column": "CIFAR-10",
+        "tables": {"t": "small"},
+        "notebook": "x",
+        "note": "",
+    }
     monkeypatch.setattr(comparisons, "described", lambda: {"side by side": side})
-    found = comparisons.side_by_side({"t": cells_of(table(*jobs, *baseline, lost, name="t", printed=None))})
+    found = comparisons.side_by_side(
+        {"t": cells_of(table(*jobs, *baseline, lost, name="t", printed=None))}
+    )
     said = {row: one.verdict() for (_, row), one in found.items()}
     assert said.pop("SOLO").startswith(NO)
     assert said == {"FedProx": "ahead", "SCAFFOLD": "behind", "FedAvgM": "a run diverged"}
-    assert {one.lead.among for one in found.values()} == {1, 3} and not found["t", "FedAvgM"].lead.among == 3
+    assert {one.lead.among for one in found.values()} == {1, 3} and not found[
+        "t", "FedAvgM"
+    ].lead.among == 3
     text = render._templates().get_template("sides.j2").render(compared=found, side=side)
-    assert "ahead: FedProx (1 of 1 splits). Shown to be behind: SCAFFOLD (1 of 1 splits). In 1 more a run" in text
+    assert (
+        "ahead: FedProx (1 of 1 splits). Shown to be behind: SCAFFOLD (1 of 1 splits). In 1 more a run"
+        in text
+    )
 
 
 def test_claims_name_what_there_is():
@@ -246,10 +331,19 @@ def test_claims_name_what_there_is():
         own, told = comparisons.claims_of(paper, found), comparisons.described()[paper]
         assert len(own) >= 4 and {claim.verdict for claim in own} == {"not run"}
         assert any(claim.printed is not None for claim in own)
-        assert {tables[f.ahead.table].notebook for c in own for f in c.findings} <= {told["notebook"], "06_side_by_side"}
-        assert all(claim.findings[0].ahead.job.settings.dataset not in catalog.EMBEDDED for claim in own)
+        assert {tables[f.ahead.table].notebook for c in own for f in c.findings} <= {
+            told["notebook"],
+            "06_side_by_side",
+        }
+        assert all(
+            claim.findings[0].ahead.job.settings.dataset not in catalog.EMBEDDED for claim in own
+        )
         assert sum("main" in claim.entry for claim in own) == 2 and told["found"]
-        for finding in (finding for claim in comparisons.claims_of(paper, recorded) for finding in claim.findings):
+        for finding in (
+            finding
+            for claim in comparisons.claims_of(paper, recorded)
+            for finding in claim.findings
+        ):
             both = set(finding.ahead.seeds) & set(finding.behind.seeds)
             assert finding.diverged or finding.lead.seeds == len(both), finding.ahead.table
     assert len(comparisons.side_by_side(found)) == 50
@@ -266,7 +360,11 @@ def test_no_number_in_the_claims_is_typed():
     every = []
     for paper in comparisons.described().values():
         every += [paper.get("note", ""), *paper.get("found", [])]
-        every += [claim.get(name, "") for claim in paper.get("claims", []) for name in ("claim", "where", "reason")]
+        every += [
+            claim.get(name, "")
+            for claim in paper.get("claims", [])
+            for name in ("claim", "where", "reason")
+        ]
     for text in every:
         rest = NAMES.sub("", " ".join(text.split()))
         assert not re.search(r"\d|(one|two|three|each|every) seeds?", rest), rest

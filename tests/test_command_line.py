@@ -28,7 +28,9 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.fixture
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
+    )
 
 
 def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> None:
@@ -36,11 +38,21 @@ def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> N
     out, err = capfd.readouterr()
     (path,) = ledger.runs_folder().glob("*.json")
     accuracy = f"accuracy {ledger.read(path)['final']['accuracy']:.2f} % (finished)"
-    for text in ("num_rounds  2", "lr  0.01", "round 1/2", "round 2/2", accuracy, f"record: {path}"):
+    for text in (
+        "num_rounds  2",
+        "lr  0.01",
+        "round 1/2",
+        "round 2/2",
+        accuracy,
+        f"record: {path}",
+    ):
         assert text in out
     assert err == ""
     assert main(["run", "90", "method=Broken"]) == 1
-    assert capfd.readouterr().err == "fednb: the run failed: cell [5]: RuntimeError: broken on purpose\n"
+    assert (
+        capfd.readouterr().err
+        == "fednb: the run failed: cell [5]: RuntimeError: broken on purpose\n"
+    )
 
 
 def test_the_path_of_a_notebook_runs_that_notebook(
@@ -48,40 +60,79 @@ def test_the_path_of_a_notebook_runs_that_notebook(
 ) -> None:
     """Its method loses nothing, and it has a parameter and a hyperparameter that its namesake has not."""
     source = METHODS.replace("class Slow(FedAvg):", "class Slow(FedAvg):\n    own: int = 7\n")
-    source += "\n\nSlow.loss = lambda self, model, x, y, given: {'nothing': 0 * model(x).logits.sum()}\n"
-    there = write_notebook(tmp_path / "there" / "90_tiny.ipynb", parameters=f"{PARAMETERS}own = None", methods=source)
+    source += (
+        "\n\nSlow.loss = lambda self, model, x, y, given: {'nothing': 0 * model(x).logits.sum()}\n"
+    )
+    there = write_notebook(
+        tmp_path / "there" / "90_tiny.ipynb", parameters=f"{PARAMETERS}own = None", methods=source
+    )
     monkeypatch.delenv("FEDNB_RUNS")
     assert main(["run", str(there), "method=Slow"]) == 0
     out = capfd.readouterr().out
-    (path,) = (tmp_path / "there" / "results" / "runs").glob("*.json")  # not among those of other code
+    (path,) = (tmp_path / "there" / "results" / "runs").glob(
+        "*.json"
+    )  # not among those of other code
     assert f"record: {path}" in out
     record = json.loads(path.read_text())
     assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
     assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))  # a sweep of it knows its runs, too
+    monkeypatch.setenv(
+        "FEDNB_NOTEBOOKS", str(tmp_path / "notebooks")
+    )  # a sweep of it knows its runs, too
     write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
     assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
     assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out
 
 
 def test_a_dry_run_and_the_list(
-    tmp_path: Path, nothing_starts: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+    tmp_path: Path,
+    nothing_starts: None,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu"}
     table = TABLE | {"tier": tiers, "grid": {"dataset": ["mnist", "digits"], "seed": [0, 1]}}
     (tmp_path / "notebooks" / "sweeps").mkdir()
     file = write(tmp_path / "notebooks" / "sweeps", {"t": table})
     job = sweep.read(file)["t"].jobs[2]
-    head = {"key": ledger.key(job.settings.flat()), "status": "finished", "results_version": ledger.RESULTS_VERSION}
-    head |= {"settings": job.settings.flat(), "dataset": {}, "deviations": [], "wall_seconds": 61, "device": "a CPU"}
+    head = {
+        "key": ledger.key(job.settings.flat()),
+        "status": "finished",
+        "results_version": ledger.RESULTS_VERSION,
+    }
+    head |= {
+        "settings": job.settings.flat(),
+        "dataset": {},
+        "deviations": [],
+        "wall_seconds": 61,
+        "device": "a CPU",
+    }
     ledger.write(job.path, head | {"final": {"accuracy": 50.0}, "metrics": {}})
-    assert main(["sweep", str(file), "--dry-run", "--tier", "minutes-cpu", "--only", "seed=1", "--only", "seed=0"]) == 0
+    assert (
+        main(
+            [
+                "sweep",
+                str(file),
+                "--dry-run",
+                "--tier",
+                "minutes-cpu",
+                "--only",
+                "seed=1",
+                "--only",
+                "seed=0",
+            ]
+        )
+        == 0
+    )
     told = f"Reading {file}\n2 runs: 1 recorded, 1 to do.\nt: a run took 01:01 on a CPU\nt: 90_tiny dataset=digits seed=1\n"
     assert capsys.readouterr().out == told
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "90_tiny" in lines
-    assert re.fullmatch(r"sweep.yaml +t +1/4 recorded +minutes-cpu, hours-gpu +A title \(01:01 on a CPU a run\)", lines[-1])
+    assert re.fullmatch(
+        r"sweep.yaml +t +1/4 recorded +minutes-cpu, hours-gpu +A title \(01:01 on a CPU a run\)",
+        lines[-1],
+    )
     file = write(tmp_path, {"t": TABLE | {"measure": "bset", "runs": [{}]}})
     assert main(["sweep", str(file), "--dry-run"]) == 2
     assert "unknown measure 'bset'" in capsys.readouterr().err
@@ -89,23 +140,41 @@ def test_a_dry_run_and_the_list(
 
 MANY = "1" * 400
 WRONG = [
-    (["run", "tiny", "num_round=3"], "Unknown parameter 'num_round': known are .*did you mean 'num_rounds'"),
+    (
+        ["run", "tiny", "num_round=3"],
+        "Unknown parameter 'num_round': known are .*did you mean 'num_rounds'",
+    ),
     (["run", "tiny", "dataset=digit"], "no data set 'digit': known are .*did you mean 'digits'?"),
     (["run", "tiny", "seed=true"], "seed is True"),
     (["run", "tiny", "method=[1]"], r"Unknown method \[1\]: known are"),
     (["run", "tiny", "more={}"], "more is for notebooks"),
     (["run", "tiny", "lr=[1]"], r"lr is \[1\]; it must be a positive number"),
     (["run", "tiny", f"lr={MANY}"], "lr is 1111.* characters.; it must be a positive number"),
-    (["run", "tiny", "seed=" + "-" * 20_000 + "1"], "seed is '----.* characters.; it must be a whole number"),
+    (
+        ["run", "tiny", "seed=" + "-" * 20_000 + "1"],
+        "seed is '----.* characters.; it must be a whole number",
+    ),
     (["run", "tiny", "seed=" + "9" * 5_000], "seed is '?999.*; it must be a whole number"),
     (["run", "tiny", "seed=" + "(" * 900], r"seed is '\(\(.*; it must be a whole number"),
     (["run", "nothing"], "There is no notebook 'nothing' in .*; there are: .*90_tiny"),
     (["run", "x" * 3000], "There is no notebook 'xxx|File name too long"),
     (["sweep", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
-    (["sweep", "FILE", "--table", "godo"], "No run has table 'godo': known are bad, good; did you mean 'good'"),
-    (["sweep", "FILE", "--only", "datset=digits"], "the runs have no parameter 'datset': .* mean 'dataset'"),
-    (["sweep", "FILE", "--only", "dataset=cifar11"], "No run has dataset 'cifar11': known are digits."),
-    (["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"], "leave out --jobs or --scheduler"),
+    (
+        ["sweep", "FILE", "--table", "godo"],
+        "No run has table 'godo': known are bad, good; did you mean 'good'",
+    ),
+    (
+        ["sweep", "FILE", "--only", "datset=digits"],
+        "the runs have no parameter 'datset': .* mean 'dataset'",
+    ),
+    (
+        ["sweep", "FILE", "--only", "dataset=cifar11"],
+        "No run has dataset 'cifar11': known are digits.",
+    ),
+    (
+        ["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"],
+        "leave out --jobs or --scheduler",
+    ),
     (["data", ""], "no data set ''"),
     (["report", "--runs", "nowhere"], "There is no folder of run records"),
 ]
@@ -113,7 +182,11 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=lambda value: str(value)[:50])
 def test_wrong_requests_get_one_line_and_status_2(
-    tmp_path: Path, nothing_starts: None, capsys: pytest.CaptureFixture, arguments: list[str], message: str
+    tmp_path: Path,
+    nothing_starts: None,
+    capsys: pytest.CaptureFixture,
+    arguments: list[str],
+    message: str,
 ) -> None:
     file = write(tmp_path, {name: TABLE | {"runs": [{}]} for name in ("good", "bad")})
     assert main([str(file) if a == "FILE" else a for a in arguments]) == 2
@@ -123,17 +196,24 @@ def test_wrong_requests_get_one_line_and_status_2(
     assert not ledger.runs_folder().exists()
 
 
-def test_results_that_cannot_be_written_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_results_that_cannot_be_written_are_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     execute.log_of(ledger.runs_folder() / "x").parent.parent.mkdir()
     execute.log_of(ledger.runs_folder() / "x").parent.touch()  # a file at the folder's place
     assert main(["run", "tiny"]) == 2
     assert re.fullmatch(
-        r"fednb: Runs cannot be recorded in .*logs \(File exists\): make it writable.*\n", capsys.readouterr().err
+        r"fednb: Runs cannot be recorded in .*logs \(File exists\): make it writable.*\n",
+        capsys.readouterr().err,
     )
 
 
-@pytest.mark.parametrize("arguments", [["sweep"], ["sweep", "x", "--jobs", "0"], ["run", "x", "lr"], ["fly"]])
-def test_wrong_usage_ends_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.parametrize(
+    "arguments", [["sweep"], ["sweep", "x", "--jobs", "0"], ["run", "x", "lr"], ["fly"]]
+)
+def test_wrong_usage_ends_with_status_2(
+    arguments: list[str], capsys: pytest.CaptureFixture
+) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
     assert "usage: python -m fednb" in capsys.readouterr().err
@@ -147,20 +227,33 @@ def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture) -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["list"], ["sweep", "SWEEPS", "--dry-run", "--only", "measure=x"], ["run", "00", "mehtod=FedAvg"], ["data", "x"]],
+    [
+        ["list"],
+        ["sweep", "SWEEPS", "--dry-run", "--only", "measure=x"],
+        ["run", "00", "mehtod=FedAvg"],
+        ["data", "x"],
+    ],
 )
 def test_what_is_told_at_once_does_not_wait_for_pytorch(arguments: list[str]) -> None:
     arguments = [str(ROOT / "notebooks" / "sweeps") if a == "SWEEPS" else a for a in arguments]
     code = f"import sys; from fednb.__main__ import main; main({arguments}); assert 'torch' not in sys.modules"
     env = {name: value for name, value in os.environ.items() if name != "FEDNB_NOTEBOOKS"}
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout or done.stderr
 
 
 def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
-    command = [sys.executable, "-c", "import sys; from fednb.__main__ import main; sys.exit(main(['list']))"]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [
+        sys.executable,
+        "-c",
+        "import sys; from fednb.__main__ import main; sys.exit(main(['list']))",
+    ]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""

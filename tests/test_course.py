@@ -43,7 +43,11 @@ def new_cell(name, source, tag="", output=""):
 def short(tmp_path, monkeypatch):
     """The short assignment notebook, in a folder of its own."""
     nb = new_notebook(cells=[new_cell(name, **cell) for name, cell in GIVEN["notebook"].items()])
-    nb.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    nb.metadata["kernelspec"] = {
+        "name": "python3",
+        "display_name": "Python 3",
+        "language": "python",
+    }
     folder = tmp_path / "notebooks"
     folder.mkdir()
     nbformat.write(nb, folder / "90_short.ipynb")
@@ -81,7 +85,11 @@ RIGHT = {f"exercise_{number}": solved(CELLS[f"e{number}"]) for number in (1, 2, 
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("1 + 4 points", "5 points", "Exercise 3 has 2 checks and answers, but 1 numbers of points"),
+        (
+            "1 + 4 points",
+            "5 points",
+            "Exercise 3 has 2 checks and answers, but 1 numbers of points",
+        ),
         ("**Exercise", "Exercise", "There is no exercise"),
     ],
 )
@@ -103,24 +111,42 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     nb.cells = [cell for cell in nb.cells if cell.id not in ("e2c", "h4")]
     nbformat.write(nb, short)
     nb = handout.source("short")
-    found = {name: cell for cell in nb.cells if (name := handout.grade_id(cell)).startswith("exercise-")}
+    found = {
+        name: cell for cell in nb.cells if (name := handout.grade_id(cell)).startswith("exercise-")
+    }
     assert " ".join(found).replace("exercise-", "") == "1 1-check 2 2-check 3 3-check 3-answer"
     check = found["exercise-2-check"]
     assert found["exercise-2"].source == CELLS["e2"]
     assert check.source == f"# Check. By hand.\n{CELLS['e2c']}" and not check.outputs
-    assert found["exercise-3-answer"].source == CELLS["e3a"] and nb.cells[-2].source == "## 2 · Summary\n\nDone."
+    assert (
+        found["exercise-3-answer"].source == CELLS["e3a"]
+        and nb.cells[-2].source == "## 2 · Summary\n\nDone."
+    )
 
 
 def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
     nb = handout.source("short")
     by_id = {cell.id: cell for cell in nb.cells}
-    skipped = {name for name, cell in by_id.items() if "skip-execution" in cell.metadata.get("tags", [])}
+    skipped = {
+        name for name, cell in by_id.items() if "skip-execution" in cell.metadata.get("tags", [])
+    }
     assert skipped == {"seen", "course-ready", "e2s", "last"}
     assert by_id["seen"].outputs and by_id["e2s"].outputs and not by_id["e2c"].outputs
-    assert "jupyter" in by_id["seen"].metadata and "jupyter" not in by_id["e1"].metadata  # folded away, and not
-    assert [by_id[name].metadata["nbgrader"]["locked"] for name in ("imports", "e1", "e1c")] == [True, False, True]
+    assert (
+        "jupyter" in by_id["seen"].metadata and "jupyter" not in by_id["e1"].metadata
+    )  # folded away, and not
+    assert [by_id[name].metadata["nbgrader"]["locked"] for name in ("imports", "e1", "e1c")] == [
+        True,
+        False,
+        True,
+    ]
     marks = [cell.metadata["nbgrader"] for cell in nb.cells if "nbgrader" in cell.metadata]
-    points = {"exercise-1-check": 2, "exercise-2-check": 3, "exercise-3-check": 1, "exercise-3-answer": 4}
+    points = {
+        "exercise-1-check": 2,
+        "exercise-2-check": 3,
+        "exercise-3-check": 1,
+        "exercise-3-answer": 4,
+    }
     assert {mark["grade_id"]: mark["points"] for mark in marks if mark["grade"]} == points
     assert "3 exercises at the end, 10 points" in nb.cells[0].source
     nbformat.write(nb, short)  # a sweep executes what the checks of a hand-out leave out
@@ -150,7 +176,9 @@ def test_every_notebook_is_an_assignment_and_its_exercises_say_what_goes_wrong(p
         assert heading[2] in {"easy", "medium", "predict", "research"}
         assert "*Hint: " in text and "A common mistake is " in text, text
         for check in (cell.source for kind, cell in parts if kind == "check"):
-            assert re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', check), f"names no mistake: {check}"
+            assert re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', check), (
+                f"names no mistake: {check}"
+            )
             assert heading[2] == "predict" or "### BEGIN HIDDEN TESTS" in check, text
             last = ast.parse(check).body[-1]  # nbgrader takes the value of a last line for points
             assert not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call), check
@@ -170,7 +198,11 @@ def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_follo
     found = grading.submissions(tmp_path / "in", "90_short.ipynb")
     assert list(found) == ["_help", "_1_1", "anna", "anna_3", "folder", "link"]
     assert found["anna_3"][1] == ["another file is anna's too"]
-    assert found["folder"] == found["link"] == (None, ["a link is not followed", "nothing was handed in"])
+    assert (
+        found["folder"]
+        == found["link"]
+        == (None, ["a link is not followed", "nothing was handed in"])
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +213,10 @@ def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_follo
         (NOTEBOOK % ("{}", "7"), "cannot be read as a notebook"),
         (NOTEBOOK % ("[]", "[]"), "cannot be read as a notebook"),
         (NOTEBOOK % ("{}", '[{"source": "1"}]'), "cannot be read as a notebook"),
-        (NOTEBOOK % ('{"fednb": {"assignment": [1]}}', "[]"), "a.ipynb is the hand-out of [1], not of 90_short"),
+        (
+            NOTEBOOK % ('{"fednb": {"assignment": [1]}}', "[]"),
+            "a.ipynb is the hand-out of [1], not of 90_short",
+        ),
         ("[" * 10**6, "cannot be read as a notebook"),
         (" " * (handout.LARGEST + 1), "a.ipynb is larger than 20 MB"),
     ],
@@ -207,7 +242,12 @@ def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out,
     assert not [secret for secret in SECRET if secret in text]
     assert text.count("raise NotImplementedError()") >= 3 and handout.ANSWER in text
     mine = tmp_path / "mine" / "90_short.ipynb"
-    change(handed_out, mine, exercise_1=RIGHT["exercise_1"], exercise_2="def mean(x, weights):\n    return np.mean(x)")
+    change(
+        handed_out,
+        mine,
+        exercise_1=RIGHT["exercise_1"],
+        exercise_2="def mean(x, weights):\n    return np.mean(x)",
+    )
     assert main(["course", "check", str(mine)]) == 1
     assert capsys.readouterr().out.splitlines() == [
         *("exercise-1-check: passed", "exercise-2-check: AssertionError: "),
@@ -232,10 +272,15 @@ def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, mo
     monkeypatch.setattr("IPython.get_ipython", lambda: shell)
     cells = read(handed_out).cells
     place = next(i for i, cell in enumerate(cells) if cell.source.startswith("## 1 · Exercises"))
-    assert 'prepare("90_short.ipynb")' in cells[place + 1].source and "Exercise 1" in cells[place + 2].source
+    assert (
+        'prepare("90_short.ipynb")' in cells[place + 1].source
+        and "Exercise 1" in cells[place + 2].source
+    )
     course.prepare(handed_out)
     assert capsys.readouterr().out == "2 cells executed: the exercises can begin.\n"
-    assert {"np", "METHODS"} <= set(shell.user_ns) and not {"double", "prediction"} & set(shell.user_ns)
+    assert {"np", "METHODS"} <= set(shell.user_ns) and not {"double", "prediction"} & set(
+        shell.user_ns
+    )
 
 
 # --- grading: minutes
@@ -250,7 +295,9 @@ def edited(nb, how):
             nb.cells.insert(place, nbformat.from_dict(json.loads(json.dumps(nb.cells[place]))))
         case "delete":
             nb.cells = [
-                each for each in nb.cells if each not in (cell["exercise-1"], cell["exercise-2-check"], cell["imports"])
+                each
+                for each in nb.cells
+                if each not in (cell["exercise-1"], cell["exercise-2-check"], cell["imports"])
             ]
         case "skip":
             cell["exercise-1-check"].metadata["tags"] = ["skip-execution"]
@@ -263,9 +310,16 @@ def edited(nb, how):
             for each in nb.cells:
                 del each["id"]
         case "break metadata":
-            nb.metadata |= {"kernelspec": {"name": "../../none"}, "celltoolbar": 1, "widgets": {"x": 1}}
+            nb.metadata |= {
+                "kernelspec": {"name": "../../none"},
+                "celltoolbar": 1,
+                "widgets": {"x": 1},
+            }
             for each in nb.cells:
-                each.metadata = {"nbgrader": {"schema_version": 99, "grade_id": ["list"]}, "tags": "text"}
+                each.metadata = {
+                    "nbgrader": {"schema_version": 99, "grade_id": ["list"]},
+                    "tags": "text",
+                }
         case "other ids":
             for number, each in enumerate(nb.cells):
                 each["id"] = f"mine-{number}"
@@ -286,16 +340,31 @@ DANGEROUS = ("spy", "upward", "gradebook", "kill", "forks", "children", "threads
 
 def hand_in(folder, handed_out, port):
     """Forty submissions; the scores that they must get, and what the remarks must say."""
-    expected = {"nothing": (0, "nothing was handed in"), "link": (0, "a link is not followed; nothing was handed in")}
-    expected |= {"Ann_O_Neil": (6, ""), "as-nbgrader": (6, ""), "scan": (0, "cannot be read"), "bomb": (0, "cannot be read")}
-    names = {"GRADEBOOK": handed_out.parents[2] / "gradebook.db", "HANDED_IN": folder, "COURSE": handed_out.parents[2]}
+    expected = {
+        "nothing": (0, "nothing was handed in"),
+        "link": (0, "a link is not followed; nothing was handed in"),
+    }
+    expected |= {
+        "Ann_O_Neil": (6, ""),
+        "as-nbgrader": (6, ""),
+        "scan": (0, "cannot be read"),
+        "bomb": (0, "cannot be read"),
+    }
+    names = {
+        "GRADEBOOK": handed_out.parents[2] / "gradebook.db",
+        "HANDED_IN": folder,
+        "COURSE": handed_out.parents[2],
+    }
     for student, given in GIVEN["submissions"].items():
         if student in DANGEROUS and not fence.closed():  # they would do what they are made for
             continue
         given = dict(given)
         how, score, remark = given.pop("edit", None), given.pop("score"), given.pop("remark", "")
         for name, value in {**names, "PORT": port}.items():
-            given = {cell: text.replace(name, repr(value if name == "PORT" else str(value))) for cell, text in given.items()}
+            given = {
+                cell: text.replace(name, repr(value if name == "PORT" else str(value)))
+                for cell, text in given.items()
+            }
         nb = change(handed_out, folder / f"{student}.ipynb", **RIGHT | given)
         (folder / f"{student}.ipynb").write_text(json.dumps(edited(nb, how)))
         expected[student.replace("--", "_")] = score, remark
@@ -318,30 +387,51 @@ def limits(**seconds):
 
 
 def table():
-    return pd.read_csv("course/90_short.csv").fillna({"remarks": ""}).set_index("student").to_dict("index")
+    return (
+        pd.read_csv("course/90_short.csv")
+        .fillna({"remarks": ""})
+        .set_index("student")
+        .to_dict("index")
+    )
 
 
 def contents(folder):
     """What is in a folder, links unfollowed."""
-    return {path: path.is_symlink() or path.is_dir() or path.read_bytes() for path in folder.rglob("*")}
+    return {
+        path: path.is_symlink() or path.is_dir() or path.read_bytes() for path in folder.rglob("*")
+    }
 
 
 @pytest.mark.course
-def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_out, tmp_path, monkeypatch, capsys):
+def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
+    handed_out, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setenv("A_TOKEN", "s3cret")
     limits(Execute_timeout=8, Fenced_seconds=40)
-    folder, grade = tmp_path / "handed in", ["course", "grade", "short", str(tmp_path / "handed in")]
+    folder, grade = (
+        tmp_path / "handed in",
+        ["course", "grade", "short", str(tmp_path / "handed in")],
+    )
     folder.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
         expected = hand_in(folder, handed_out, server.getsockname()[1])
         before = contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path))
         assert main(grade) == 0
-    assert len(expected) >= 40 * fence.closed() and f"{len(expected)} submissions" in capsys.readouterr().out
+    assert (
+        len(expected) >= 40 * fence.closed()
+        and f"{len(expected)} submissions" in capsys.readouterr().out
+    )
     rows = table()
-    assert {student: row["score"] for student, row in rows.items()} == {name: score for name, (score, _) in expected.items()}
+    assert {student: row["score"] for student, row in rows.items()} == {
+        name: score for name, (score, _) in expected.items()
+    }
     for student, (score, remark) in expected.items():
-        assert remark in rows[student]["remarks"] and (remark or not rows[student]["remarks"]), rows[student]
-        page = (tmp_path / "course" / "feedback" / student / "90_short" / "90_short.html").read_text()
+        assert remark in rows[student]["remarks"] and (remark or not rows[student]["remarks"]), (
+            rows[student]
+        )
+        page = (
+            tmp_path / "course" / "feedback" / student / "90_short" / "90_short.html"
+        ).read_text()
         assert "Exercise 1" in page and "<script>alert" not in page
         assert score or not remark or "check: " in remark or "Not graded." in page, student
     assert [student for student, row in rows.items() if row["to_grade_by_hand"]] == ["answered"]
@@ -352,7 +442,9 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_
     assert main(grade) == 0 and not graded  # nothing has changed: only the table is written again
     source = tmp_path / "course" / "source" / "90_short" / "90_short.ipynb"
     source.write_text(source.read_text().replace("number = int(", "number = 2 * int("))
-    assert main(grade) == 0 and len(graded) == len(expected), "the hand-out is the same, but what grades it is not"
+    assert main(grade) == 0 and len(graded) == len(expected), (
+        "the hand-out is the same, but what grades it is not"
+    )
     with sqlite3.connect("course/gradebook.db") as book:
         book.execute("UPDATE grade SET auto_score = 0")
     assert main(grade) == 2
@@ -362,25 +454,41 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(handed_
 @pytest.mark.course
 def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_path):
     nb = read(short)
-    nb.cells[2].source += "\nimport os, time\n\nif 'FEDNB_STUDENT_SEED' in os.environ:\n    time.sleep(60)"
+    nb.cells[
+        2
+    ].source += "\nimport os, time\n\nif 'FEDNB_STUDENT_SEED' in os.environ:\n    time.sleep(60)"
     nbformat.write(nb, short)
     change(course.release("short"), tmp_path / "in" / "anna.ipynb", **RIGHT)
     limits(Execute_timeout=2)
     grading.grade("short", tmp_path / "in")
     (row,) = table().values()
-    assert math.isnan(row["score"]) and "no points yet, as the hand-out's own exported took too long" in row["remarks"]
-    assert not json.loads((handout.FOLDER / "90_short.json").read_text())["anna"]["digest"]  # the next call tries again
+    assert (
+        math.isnan(row["score"])
+        and "no points yet, as the hand-out's own exported took too long" in row["remarks"]
+    )
+    assert not json.loads((handout.FOLDER / "90_short.json").read_text())["anna"][
+        "digest"
+    ]  # the next call tries again
 
 
 @pytest.mark.course
-def test_without_namespaces_limits_still_hold_and_it_is_said(handed_out, tmp_path, monkeypatch, capsys):
+def test_without_namespaces_limits_still_hold_and_it_is_said(
+    handed_out, tmp_path, monkeypatch, capsys
+):
     monkeypatch.setattr(fence, "NAMESPACES", ["false"])
     monkeypatch.setattr(fence, "closed", fence.closed.__wrapped__)
     change(handed_out, tmp_path / "in" / "right.ipynb", **RIGHT)
-    change(handed_out, tmp_path / "in" / "stubborn.ipynb", **RIGHT | {"exercise_1": "sum(range(10**13))"})
+    change(
+        handed_out,
+        tmp_path / "in" / "stubborn.ipynb",
+        **RIGHT | {"exercise_1": "sum(range(10**13))"},
+    )
     limits(Fenced_seconds=25)
     grading.grade("short", tmp_path / "in")
-    assert {student: row["score"] for student, row in table().items()} == {"right": 6, "stubborn": 0}
+    assert {student: row["score"] for student, row in table().items()} == {
+        "right": 6,
+        "stubborn": 0,
+    }
     assert "There are no namespaces here" in capsys.readouterr().out
 
 
@@ -390,12 +498,16 @@ def test_without_namespaces_limits_still_hold_and_it_is_said(handed_out, tmp_pat
 def solution_lines(source):
     """The lines of a cell that stand between the markers."""
     regions = re.findall(r"(?s)BEGIN SOLUTION(.*?)\n[^\n]*END SOLUTION", source)
-    return {line.strip() for region in regions for line in region.splitlines() if re.search(r"\w", line)}
+    return {
+        line.strip() for region in regions for line in region.splitlines() if re.search(r"\w", line)
+    }
 
 
 @pytest.mark.course
 @every_notebook
-def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked_soon(path, tmp_path, monkeypatch):
+def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked_soon(
+    path, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     source, released = handout.source(path.stem), course.release(path.stem)
     handed_out = read(released)
@@ -413,7 +525,11 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     sweep = f"sweeps/{path.stem}.yaml"
     assert (released.parent / sweep).read_bytes() == (path.parent / sweep).read_bytes()
 
-    graded = {handout.grade_id(cell): cell for cell in handed_out.cells if cell.metadata.get("nbgrader", {}).get("grade")}
+    graded = {
+        handout.grade_id(cell): cell
+        for cell in handed_out.cells
+        if cell.metadata.get("nbgrader", {}).get("grade")
+    }
     by_hand = {name for name, cell in graded.items() if cell.cell_type == "markdown"}
     begin = time.monotonic()
     told = course.check(released)  # as a student would, before anything is done
@@ -421,7 +537,10 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     assert told == {name: "no answer yet" if name in by_hand else "not done yet" for name in graded}
 
     answers = [cell for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
-    mine = {handout.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words." for cell in answers}
+    mine = {
+        handout.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words."
+        for cell in answers
+    }
     change(released, tmp_path / "in" / "solved.ipynb", **mine)
     (row,) = pd.read_csv(grading.grade(path.stem, tmp_path / "in")[0]).to_dict("records")
     points = {name: cell.metadata["nbgrader"]["points"] for name, cell in graded.items()}
@@ -432,7 +551,13 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
 def test_a_students_notebook_takes_the_place_of_the_released_one(tmp_path):
     """Its export cells are what ``fednb.papers`` imports, in the project's tests, too."""
     nb = read(ROOT / "notebooks" / "01_moon.ipynb")
-    nb.cells.append(new_cell("mine", "def model_contrastive(*_, **__):\n    raise ValueError('by a student')", "export"))
+    nb.cells.append(
+        new_cell(
+            "mine",
+            "def model_contrastive(*_, **__):\n    raise ValueError('by a student')",
+            "export",
+        )
+    )
     nbformat.write(nb, tmp_path / "01_moon.ipynb")
     command = [sys.executable, "-m", "pytest", "-x", "-p", "no:cacheprovider", "tests/test_moon.py"]
     environment = os.environ | {"FEDNB_NOTEBOOKS": str(tmp_path)}

@@ -41,7 +41,10 @@ def publish(monkeypatch, change):
     """Let the files of a set in a folder be the published ones, for torchvision too."""
 
     def publish(name, folder):
-        sums = {file: hashlib.md5((folder / file).read_bytes()).hexdigest() for file in catalog.FACTS[name].files}
+        sums = {
+            file: hashlib.md5((folder / file).read_bytes()).hexdigest()
+            for file in catalog.FACTS[name].files
+        }
         change(name, files=sums)
         for module in ("cifar", "svhn"):
             monkeypatch.setattr(f"torchvision.datasets.{module}.check_integrity", lambda *_: True)
@@ -65,12 +68,28 @@ def cheap_error(name):
 def test_digits():
     state = random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
     found = data.load("digits", "/nowhere")
-    assert cache_files() == [] and state == (random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist())
-    assert (found.images.dtype, found.labels.dtype, len(found.images)) == (torch.uint8, torch.int64, 1438)
-    assert (found.num_classes, found.source, found.note, found.augmentation) == (10, "embedded", "", data.Augmentation())
+    assert cache_files() == [] and state == (
+        random.getstate(),
+        str(np.random.get_state()),
+        torch.get_rng_state().tolist(),
+    )
+    assert (found.images.dtype, found.labels.dtype, len(found.images)) == (
+        torch.uint8,
+        torch.int64,
+        1438,
+    )
+    assert (found.num_classes, found.source, found.note, found.augmentation) == (
+        10,
+        "embedded",
+        "",
+        data.Augmentation(),
+    )
     assert found.fingerprint == "3a5f0f9fcc82e188"  # the split must never change
     pixels = found.images.double() / 255
-    assert (found.mean, found.std) == ((round(pixels.mean().item(), 4),), (round(pixels.std(correction=0).item(), 4),))
+    assert (found.mean, found.std) == (
+        (round(pixels.mean().item(), 4),),
+        (round(pixels.std(correction=0).item(), 4),),
+    )
 
 
 OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file of arrays"
@@ -79,7 +98,12 @@ LAYOUTS = [
     ("cifar10", OFFICIAL, "cifar10", sets.write_cifar10),
     ("cifar10", TREE, "CIFAR10", write_images),
     ("cifar10", TREE, "cifar10", partial(write_images, suffix="webp", test="val")),
-    ("cifar10", ZIPS, "cifar10.zip", partial(write_images, method=zipfile.ZIP_DEFLATED, prefix="some-folder/")),
+    (
+        "cifar10",
+        ZIPS,
+        "cifar10.zip",
+        partial(write_images, method=zipfile.ZIP_DEFLATED, prefix="some-folder/"),
+    ),
     ("cifar10", ZIPS, ".", sets.write_zips),
     ("cifar10", FILE, "cifar10.npz", write_npz),
     ("mnist", OFFICIAL, "MNIST/raw", sets.write_idx),
@@ -110,7 +134,9 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
     if kind == OFFICIAL:  # which come first
         write_npz(root / f"{name}.npz", fake(10, 10, arrays[0].shape[1:], 10, seed=9))
     found = data.load(name)
-    assert found.source == data.where(name) == kind and found.fingerprint == data.fingerprint(*arrays)
+    assert found.source == data.where(name) == kind and found.fingerprint == data.fingerprint(
+        *arrays
+    )
     assert found.classes == tuple(catalog.FACTS[name].classes or sets.SYNSETS)
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
         by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
@@ -120,7 +146,9 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
 
 
 def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(root, change):
-    assert [size / catalog.FACTS["femnist"].num_classes for size in catalog.FACTS["femnist"].sizes] == [20 * 110, 20 * 15]
+    assert [
+        size / catalog.FACTS["femnist"].num_classes for size in catalog.FACTS["femnist"].sizes
+    ] == [20 * 110, 20 * 15]
     change("femnist", sizes=[62 * 4, 62 * 2])
     images = sets.write_nist(folder := root / "femnist" / "by_class")
     shutil.copy(folder / "41/train_41/train_41_00000.png", folder / "41/hsf_0/hsf_0_00000.png")
@@ -128,18 +156,35 @@ def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(ro
     found = data.load("femnist")
     assert found.classes == ("0", "A", "a") and found.labels.tolist() == [0] * 4 + [1] * 4 + [2] * 4
     assert np.array_equal(found.images, np.concatenate([images[c, "train"][:4] for c in "0Aa"]))
-    assert np.array_equal(found.test_images, np.concatenate([images[c, "hsf_0"][:2] for c in "0Aa"]))
-    assert found.note == "subset: 3 of 62 classes; 12 of at most 248 training images, 6 of at most 124 test images"
+    assert np.array_equal(
+        found.test_images, np.concatenate([images[c, "hsf_0"][:2] for c in "0Aa"])
+    )
+    assert (
+        found.note
+        == "subset: 3 of 62 classes; 12 of at most 248 training images, 6 of at most 124 test images"
+    )
     assert found.remark == "1 test images are training images as well" and found.source == OFFICIAL
-    assert found.train_groups is None and repr(data.load("femnist")) == repr(found)  # from the cache
+    assert found.train_groups is None and repr(data.load("femnist")) == repr(
+        found
+    )  # from the cache
 
 
 def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
     x, y, x_test, y_test = SMALL["cifar10"]
-    first, order = data.fingerprint(x, y, x_test, y_test), np.random.default_rng(1).permutation(len(x))
-    assert re.fullmatch("[0-9a-f]{16}", first) and data.fingerprint(x[order], y[order], x_test, y_test) == first
+    first, order = (
+        data.fingerprint(x, y, x_test, y_test),
+        np.random.default_rng(1).permutation(len(x)),
+    )
+    assert (
+        re.fullmatch("[0-9a-f]{16}", first)
+        and data.fingerprint(x[order], y[order], x_test, y_test) == first
+    )
     tall, twice = (-1, 1, 96, 32), (np.concatenate([x, x[:1]]), np.append(y, y[0]))
-    others = [(x ^ (x == x.max()), y, x_test, y_test), (x, (y + 1) % 10, x_test, y_test), (x_test, y_test, x, y)]
+    others = [
+        (x ^ (x == x.max()), y, x_test, y_test),
+        (x, (y + 1) % 10, x_test, y_test),
+        (x_test, y_test, x, y),
+    ]
     others += [(*twice, x_test, y_test), (x.reshape(tall), y, x_test.reshape(tall), y_test)]
     assert len({first, *(data.fingerprint(*arrays) for arrays in others)}) == 6
 
@@ -148,7 +193,11 @@ def test_what_is_said_of_a_set(root, change):
     arrays = x, y, x_test, y_test = SMALL["cifar10"]
     write_images(root / "cifar10", arrays)
     text = repr(data.load("cifar10"))
-    assert "20 training and 10 test images, 3x32x32" in text and "\n" not in text and str(root) not in text
+    assert (
+        "20 training and 10 test images, 3x32x32" in text
+        and "\n" not in text
+        and str(root) not in text
+    )
     assert "(subset: 20 of 50,000 training images, 10 of 10,000 test images)" in text
     change("cifar10", sizes=[20, 10], fingerprint=data.fingerprint(*arrays))
     assert data.load("cifar10").note == ""
@@ -156,12 +205,18 @@ def test_what_is_said_of_a_set(root, change):
     assert data.load("cifar10").note == "images or labels differ from the published ones"
     change("cifar10", sizes=[21, 10])
     write_images(root / "jpeg" / "cifar10", arrays, suffix="jpg")
-    assert data.load("cifar10", root / "jpeg").note == "subset: 20 of 21 training images; re-encoded as JPEG"
+    assert (
+        data.load("cifar10", root / "jpeg").note
+        == "subset: 20 of 21 training images; re-encoded as JPEG"
+    )
     change("cifar10", sizes=[19, 10])
     assert "has 19 training images, but 20 were found" in error()
     write_npz(root / "emnist_letters.npz", SMALL["emnist_letters"], first=1)
     stand_in = "a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers"
-    assert data.load("emnist_letters").note == f"subset: 52 of 124,800 training images, 26 of 20,800 test images; {stand_in}"
+    assert (
+        data.load("emnist_letters").note
+        == f"subset: 52 of 124,800 training images, 26 of 20,800 test images; {stand_in}"
+    )
 
 
 # --- what can be wrong
@@ -172,7 +227,11 @@ def test_unknown_and_missing_sets(root):
     assert "did you mean" not in error("qqqq") and "''" in error("") and error("x" * 3000)
     for name in set(data.NAMES) - {*catalog.EMBEDDED, "synthdigits", "digits5"}:
         message = error(name)
-        assert f"was not found in {root}" in message and "FEDNB_DATA" in message and data.where(name) == "-"
+        assert (
+            f"was not found in {root}" in message
+            and "FEDNB_DATA" in message
+            and data.where(name) == "-"
+        )
         assert (catalog.FACTS[name].by_hand or f"`python -m fednb data {name}`") in message
     assert "nobody-has-this-name/data" in error("cifar10", "~nobody-has-this-name/data")
 
@@ -190,7 +249,9 @@ def tiger(*splits):
 
 
 def without(split):
-    return lambda path: write_zip(path, [file for file in sets.members(SMALL["cifar10"]) if not file[0].startswith(split)])
+    return lambda path: write_zip(
+        path, [file for file in sets.members(SMALL["cifar10"]) if not file[0].startswith(split)]
+    )
 
 
 def other(**arrays):
@@ -202,57 +263,128 @@ class Evil:
         return os.mkdir, (os.environ["FEDNB_CACHE"],)
 
 
-CAT, ODD = f"train/cat/{SMALL['cifar10'][1].tolist().index(3):04}.png", encode(np.zeros((3, 32, 31), np.uint8))
+CAT, ODD = (
+    f"train/cat/{SMALL['cifar10'][1].tolist().index(3):04}.png",
+    encode(np.zeros((3, 32, 31), np.uint8)),
+)
 NOTES, NO_LINE = "val/val_annotations.txt", "has a line that is not a file name and a class"
 WRONG = {  # data set, where and how it is written: of which file what becomes (None: it is deleted), and what is said then
     ("cifar10", "cifar10", write_images): [
-        (CAT, b"", f"CIFAR-10: cifar10/{CAT} cannot be read (not an image); put a good copy in its place, or delete it"),
+        (
+            CAT,
+            b"",
+            f"CIFAR-10: cifar10/{CAT} cannot be read (not an image); put a good copy in its place, or delete it",
+        ),
         (CAT, ODD, f"{CAT} is 31x32 pixels instead of 32x32"),
-        (CAT, replaced(lambda path: path.symlink_to("/nowhere.png")), f"{CAT} cannot be read (No such file"),
+        (
+            CAT,
+            replaced(lambda path: path.symlink_to("/nowhere.png")),
+            f"{CAT} cannot be read (No such file",
+        ),
         (CAT, replaced(os.mkfifo), f"{CAT} cannot be read (not a file)"),
         ("", tiger("test"), "class cat is only in one split"),
-        ("", tiger("test", "train"), "CIFAR-10 has no class tiger; its classes are airplane, automobile"),
+        (
+            "",
+            tiger("test", "train"),
+            "CIFAR-10 has no class tiger; its classes are airplane, automobile",
+        ),
     ],
     ("cifar10", "cifar10.zip", write_images): [
-        ("", lambda path: path.write_bytes(path.read_bytes().replace(b"IDAT", b"idat", 1)), "cifar10.zip/train/"),
+        (
+            "",
+            lambda path: path.write_bytes(path.read_bytes().replace(b"IDAT", b"idat", 1)),
+            "cifar10.zip/train/",
+        ),
         ("", cut, "CIFAR-10: cifar10.zip cannot be read (File is not a zip file)"),
         ("", without("test"), "CIFAR-10 has no test images"),
-        ("", lambda path: write_zip(path, [("airplane/0.png", b"no split")]), "CIFAR-10 has no training images"),
-        ("", lambda path: shutil.copy(path, path.with_stem("cifar10-b")), ".png was already seen in another place"),
+        (
+            "",
+            lambda path: write_zip(path, [("airplane/0.png", b"no split")]),
+            "CIFAR-10 has no training images",
+        ),
+        (
+            "",
+            lambda path: shutil.copy(path, path.with_stem("cifar10-b")),
+            ".png was already seen in another place",
+        ),
     ],
     ("cifar10", "cifar10.npz", write_npz): [
         ("", b"nothing", "cifar10.npz cannot be read (File is not a zip file)"),
-        ("", other(y_train=np.arange(20) % 11), "cifar10.npz has labels outside of 0..9; put a good copy in its place"),
-        ("", other(y_train=np.arange(19) % 10), "does not hold one image of 32x32 pixels per label"),
+        (
+            "",
+            other(y_train=np.arange(20) % 11),
+            "cifar10.npz has labels outside of 0..9; put a good copy in its place",
+        ),
+        (
+            "",
+            other(y_train=np.arange(19) % 10),
+            "does not hold one image of 32x32 pixels per label",
+        ),
         ("", other(x_test=np.zeros((10, 32, 32, 3))), "does not hold images with labels"),
-        ("", other(x_train=np.zeros((0, 32, 32, 3), np.uint8), y_train=np.arange(0)), "holds no images"),
-        ("", other(x_test=np.array([Evil()], object)), "cannot be read (Object arrays cannot be loaded"),
+        (
+            "",
+            other(x_train=np.zeros((0, 32, 32, 3), np.uint8), y_train=np.arange(0)),
+            "holds no images",
+        ),
+        (
+            "",
+            other(x_test=np.array([Evil()], object)),
+            "cannot be read (Object arrays cannot be loaded",
+        ),
     ],
     ("mnist", "mnist", sets.write_idx): [
-        ("train-images-idx3-ubyte", pickle.dumps(Evil), "mnist/train-images-idx3-ubyte cannot be read (not an idx file)"),
+        (
+            "train-images-idx3-ubyte",
+            pickle.dumps(Evil),
+            "mnist/train-images-idx3-ubyte cannot be read (not an idx file)",
+        ),
         ("train-images-idx3-ubyte", cut, "train-images-idx3-ubyte cannot be read"),
         ("t10k-labels-idx1-ubyte", None, "t10k-labels-idx1-ubyte cannot be read (No such file"),
-        ("", lambda path: sets.write_idx(path, fake(20, 10, (1, 16, 16), 10)), "one image of 28x28 pixels per label"),
-        ("", lambda path: sets.write_idx(path, fake(0, 10, (1, 28, 28), 10)), "train-images-idx3-ubyte holds no images"),
+        (
+            "",
+            lambda path: sets.write_idx(path, fake(20, 10, (1, 16, 16), 10)),
+            "one image of 28x28 pixels per label",
+        ),
+        (
+            "",
+            lambda path: sets.write_idx(path, fake(0, 10, (1, 28, 28), 10)),
+            "train-images-idx3-ubyte holds no images",
+        ),
     ],
-    ("mnist", "mnist", partial(sets.write_idx, pack=True)): [("train-images-idx3-ubyte.gz", cut, "ubyte.gz cannot be read")],
-    ("emnist_letters", "emnist_letters.npz", write_npz): [("", lambda path: None, "has labels outside of 1..26")],
+    ("mnist", "mnist", partial(sets.write_idx, pack=True)): [
+        ("train-images-idx3-ubyte.gz", cut, "ubyte.gz cannot be read")
+    ],
+    ("emnist_letters", "emnist_letters.npz", write_npz): [
+        ("", lambda path: None, "has labels outside of 1..26")
+    ],
     ("mnistm", "mnist_m", sets.write_mnistm): [
-        ("mnist_m_train/00000007.png", ODD, "00000007.png is 31x32 pixels instead of 32x32; put a good copy in its place."),
+        (
+            "mnist_m_train/00000007.png",
+            ODD,
+            "00000007.png is 31x32 pixels instead of 32x32; put a good copy in its place.",
+        ),
         ("mnist_m_test_labels.txt", b"00000000.png\n", f"mnist_m_test_labels.txt {NO_LINE}"),
         ("mnist_m_test_labels.txt", None, "mnist_m_test_labels.txt cannot be read (No such file"),
     ],
     ("tiny_imagenet", "tiny-imagenet-200", sets.write_tiny): [
         (NOTES, b"../../../secret.png\tn01\n", f"{NOTES} {NO_LINE}"),
         (NOTES, b"/etc/secret.png\tn01\n", f"{NOTES} {NO_LINE}"),
-        ("val/images/val_1.JPEG", None, "tiny-imagenet-200/val/images/val_1.JPEG cannot be read (No such file"),
+        (
+            "val/images/val_1.JPEG",
+            None,
+            "tiny-imagenet-200/val/images/val_1.JPEG cannot be read (No such file",
+        ),
         (NOTES, None, "Tiny-ImageNet was not found"),
     ],
-    ("usps", "usps", sets.write_usps): [("usps.t.bz2", None, "usps.t.bz2 cannot be read (No such file")],
+    ("usps", "usps", sets.write_usps): [
+        ("usps.t.bz2", None, "usps.t.bz2 cannot be read (No such file")
+    ],
 }
 
 
-@pytest.mark.parametrize(("case", "path", "how", "sentence"), [(case, *wrong) for case in WRONG for wrong in WRONG[case]])
+@pytest.mark.parametrize(
+    ("case", "path", "how", "sentence"), [(case, *wrong) for case in WRONG for wrong in WRONG[case]]
+)
 def test_what_is_wrong_with_a_file_is_one_sentence(root, case, path, how, sentence):
     name, place, write = case
     write(root / place, SMALL[name])
@@ -286,9 +418,17 @@ def understate(path, size):
 
 def test_packed_bombs_are_refused_before_they_are_unpacked(root):
     sets.write_idx(root / "mnist", SMALL["mnist"], pack=True)
-    (root / "mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(2**26)) * 48)  # 3 GB
-    assert "train-images-idx3-ubyte.gz cannot be read (more than 47,044,096 bytes are too many)" in cheap_error("mnist")
-    for name, *files in (("usps", "usps.bz2", "usps.t.bz2"), ("svhn", "train_32x32.mat", "test_32x32.mat")):
+    (root / "mnist/train-images-idx3-ubyte.gz").write_bytes(
+        gzip.compress(bytes(2**26)) * 48
+    )  # 3 GB
+    assert (
+        "train-images-idx3-ubyte.gz cannot be read (more than 47,044,096 bytes are too many)"
+        in cheap_error("mnist")
+    )
+    for name, *files in (
+        ("usps", "usps.bz2", "usps.t.bz2"),
+        ("svhn", "train_32x32.mat", "test_32x32.mat"),
+    ):
         write_tree(root, [(file, bz2.compress(bytes(2**26)) * 48) for file in files])
         assert f"{files[0]} is not the published file (its MD5 is another)" in cheap_error(name)
 
@@ -302,13 +442,18 @@ def test_packed_bombs_are_refused_before_they_are_unpacked(root):
     ],
 )
 def test_zip_bombs_are_refused_before_they_are_unpacked(root, method, size, declared, reason):
-    for path, name in ((root / "cifar10.zip", "train/cat/a.png"), (root / "mnist.npz", "x_train.npy")):
+    for path, name in (
+        (root / "cifar10.zip", "train/cat/a.png"),
+        (root / "mnist.npz", "x_train.npy"),
+    ):
         write_zip(path, [(name, bytes(size))], method)
         if declared:
             understate(path, declared)
     with zipfile.ZipFile(root / "cifar10.zip", "a") as archive:
         archive.writestr("test/cat/a.png", ODD)
-    assert re.search(f"cifar10.zip/train/cat/a.png cannot be read .*{reason}", cheap_error("cifar10"))
+    assert re.search(
+        f"cifar10.zip/train/cat/a.png cannot be read .*{reason}", cheap_error("cifar10")
+    )
     assert re.search(f"mnist.npz cannot be read .*{reason}", cheap_error("mnist"))
 
 
@@ -316,10 +461,17 @@ def test_what_declares_to_be_huge_is_refused(root):
     header = b"\x89PNG\r\n\x1a\n" + struct.pack(">I4s", 13, b"IHDR")
     body = struct.pack(">IIBBBBB", 9000, 9000, 8, 2, 0, 0, 0)
     bomb = header + body + struct.pack(">I", zlib.crc32(b"IHDR" + body)) + ODD[33:]
-    write_tree(root / "syn", [(f"{split}/{label}/a.png", bomb) for label in range(10) for split in ("train", "val")])
-    assert "syn/train/0/a.png cannot be read (9000x9000 pixels are too many)" in cheap_error("synthdigits")
+    write_tree(
+        root / "syn",
+        [(f"{split}/{label}/a.png", bomb) for label in range(10) for split in ("train", "val")],
+    )
+    assert "syn/train/0/a.png cannot be read (9000x9000 pixels are too many)" in cheap_error(
+        "synthdigits"
+    )
     arrays = io.BytesIO()
-    np.lib.format.write_array_header_1_0(arrays, {"descr": "|u1", "fortran_order": False, "shape": (2**50, 28, 28)})
+    np.lib.format.write_array_header_1_0(
+        arrays, {"descr": "|u1", "fortran_order": False, "shape": (2**50, 28, 28)}
+    )
     write_zip(root / "mnist.npz", [("x_train.npy", arrays.getvalue())])
     assert "mnist.npz cannot be read" in error("mnist")
 
@@ -329,7 +481,10 @@ def test_cache_is_renewed_when_a_source_changes(root, place):
     x, y, x_test, y_test = SMALL["cifar10"]
     for number, arrays in enumerate([(x, y, x_test, y_test), (x ^ 1, y, x_test, y_test)], 1):
         write_images(root / place, arrays)
-        assert data.load("cifar10").fingerprint == data.fingerprint(*arrays) and len(cache_files()) == number
+        assert (
+            data.load("cifar10").fingerprint == data.fingerprint(*arrays)
+            and len(cache_files()) == number
+        )
     os.utime(max(file for file in root.rglob("*") if file.is_file()), (1, 1))
     assert data.load("cifar10").fingerprint == data.fingerprint(*arrays) and len(cache_files()) == 3
 
@@ -348,10 +503,16 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     if damage == "folder":  # in which nothing can be written
         monkeypatch.setenv("FEDNB_CACHE", str(path))
     second = data.load("cifar10")
-    assert all(np.array_equal(value, getattr(second, field)) for field, value in vars(first).items())
+    assert all(
+        np.array_equal(value, getattr(second, field)) for field, value in vars(first).items()
+    )
     second.images[0] = 0  # the arrays can be written to
     told = capsys.readouterr()  # and there is no progress bar without a terminal
-    assert path.read_bytes() == good and told.out == "" and ("no cache written in" in told.err) == (damage == "folder")
+    assert (
+        path.read_bytes() == good
+        and told.out == ""
+        and ("no cache written in" in told.err) == (damage == "folder")
+    )
 
 
 # --- download (without a network)
@@ -362,13 +523,19 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
 
     def archive(url, folder, md5, remove_finished):
         calls.append((url, md5))
-        sets.write_nist(Path(folder) / "by_class", classes=catalog.FACTS["femnist"].classes, train=1, tests=1)
+        sets.write_nist(
+            Path(folder) / "by_class", classes=catalog.FACTS["femnist"].classes, train=1, tests=1
+        )
 
     def fetch(place, write, name):
-        return lambda folder, **options: calls.append((folder, options)) or write(Path(folder) / place, SMALL[name])
+        return lambda folder, **options: (
+            calls.append((folder, options)) or write(Path(folder) / place, SMALL[name])
+        )
 
     monkeypatch.setattr(datasets, "MNIST", fetch("MNIST/raw", sets.write_idx, "mnist"))
-    monkeypatch.setattr(datasets, "EMNIST", fetch("EMNIST/raw", sets.write_emnist, "emnist_letters"))
+    monkeypatch.setattr(
+        datasets, "EMNIST", fetch("EMNIST/raw", sets.write_emnist, "emnist_letters")
+    )
     monkeypatch.setattr(datasets.utils, "download_and_extract_archive", archive)
     change("mnist", sizes=[20, 10], fingerprint="")
     change("emnist_letters", sizes=[52, 26])
@@ -376,9 +543,16 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
         for name in ("mnist", "emnist_letters", "femnist"):
             data.download(name, root / "new")
     folder, page = str(root / "new"), catalog.FACTS["femnist"].page
-    assert calls == [(folder, {"download": True}), (folder, {"download": True, "split": "letters"}), (page, None)]
+    assert calls == [
+        (folder, {"download": True}),
+        (folder, {"download": True, "split": "letters"}),
+        (page, None),
+    ]
     out = capsys.readouterr().out
-    assert data.fingerprint(*SMALL["mnist"]) in out and "62 training and 62 test images, 1x128x128, 62 classes" in out
+    assert (
+        data.fingerprint(*SMALL["mnist"]) in out
+        and "62 training and 62 test images, 1x128x128, 62 classes" in out
+    )
 
 
 def test_failed_download(root, monkeypatch):
@@ -402,19 +576,35 @@ def pets(*tops, number=5, grey=False, side=40, seed=0):
     for top in tops:
         for label in ("cat", "dog"):
             for i in range(number):
-                image = rng.integers(0, 256, (1 if grey or i else 3, side, side + (0 if seed else i)), np.uint8)
+                image = rng.integers(
+                    0, 256, (1 if grey or i else 3, side, side + (0 if seed else i)), np.uint8
+                )
                 yield f"{top}/{label}/{i}.png".lstrip("/"), encode(image)
 
 
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize(("tops", "sizes"), [(("",), (8, 2)), (("train", "val"), (10, 10)), (("lab", "home"), (16, 4))])
+@pytest.mark.parametrize(
+    ("tops", "sizes"), [(("",), (8, 2)), (("train", "val"), (10, 10)), (("lab", "home"), (16, 4))]
+)
 def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
-    write_zip(root / "pets.zip", pets(*tops), prefix="in/a/") if packed else write_tree(root / "pets", pets(*tops))
+    write_zip(root / "pets.zip", pets(*tops), prefix="in/a/") if packed else write_tree(
+        root / "pets", pets(*tops)
+    )
     name = "folder:pets.zip" if packed else "folder:pets"
     found, pixels = data.load(name), data.load(name).images.double() / 255
-    assert (found.name, found.classes, found.images.shape[1:]) == (name, ("cat", "dog"), (3, 32, 32))
-    assert (len(found.labels), len(found.test_labels)) == sizes and data.facts_of(name).sizes[0] == sizes[0]
-    assert found.group_names == tuple(data.facts_of(name).domains) == (("home", "lab") if "lab" in tops else ())
+    assert (found.name, found.classes, found.images.shape[1:]) == (
+        name,
+        ("cat", "dog"),
+        (3, 32, 32),
+    )
+    assert (len(found.labels), len(found.test_labels)) == sizes and data.facts_of(name).sizes[
+        0
+    ] == sizes[0]
+    assert (
+        found.group_names
+        == tuple(data.facts_of(name).domains)
+        == (("home", "lab") if "lab" in tops else ())
+    )
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
     assert found.note == f"images of several sizes, all resized to 32x32{divided}"
     assert found.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-4)
@@ -440,19 +630,29 @@ def test_own_images_are_grey_if_all_are_and_renewed_when_they_change(root):
         (["cat/0.png", "0.png"], "holds images at several depths"),
         (["cat/0.png", "cat/1.png"], "holds images of one class only, cat"),
         (["cat/0.png", "dog/1.png"], "has no test images"),
-        ([*(f"x/{label}/{i}.png" for label in "ab" for i in range(5)), "y/a/0.png"], "has no test images in y"),
-        ([f"{label}/{i}.png" for label in "ab" for i in range(5)], r"pets/a/0.png cannot be read \(not an image\)"),
+        (
+            [*(f"x/{label}/{i}.png" for label in "ab" for i in range(5)), "y/a/0.png"],
+            "has no test images in y",
+        ),
+        (
+            [f"{label}/{i}.png" for label in "ab" for i in range(5)],
+            r"pets/a/0.png cannot be read \(not an image\)",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_folder_is_one_sentence(root, files, sentence):
     write_tree(root / "pets", [(name, b"nothing") for name in files])
     assert re.search(sentence, error("folder:pets"))
     (root / "pets.zip").write_bytes(b"nothing")
-    assert "neither a folder nor a zip file" in error("folder:pets.zip") and "the side" in error("folder:pets.zip@0")
+    assert "neither a folder nor a zip file" in error("folder:pets.zip") and "the side" in error(
+        "folder:pets.zip@0"
+    )
 
 
 def run(dataset, **given):
-    asked = settings.resolve(METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given)
+    asked = settings.resolve(
+        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
+    )
     return runner.run(asked, METHODS, workers=1), ledger.path(asked)
 
 
@@ -460,12 +660,21 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
     places = [root / "pets", tmp_path / "a" / "pets", tmp_path / "b" / "pets"]
     for place, seed in zip(places, (1, 1, 2), strict=True):
         write_tree(place, pets("lab", "home", number=10, seed=seed))
-    (here, path), (there, same), (others, another) = [run(f"folder:{place}") for place in ("pets", *places[1:])]
+    (here, path), (there, same), (others, another) = [
+        run(f"folder:{place}") for place in ("pets", *places[1:])
+    ]
     assert path == same != another and here == there and "folder-pets-" in path.name
     for record in (here, others):
-        assert record["settings"]["dataset"] == f"folder:pets#{record['dataset']['fingerprint'][:8]}"
-        assert record["settings"]["partition"] == "domain" and record["partition"]["sizes"] == [16, 16]
-        assert list(record["final"]["groups"]) == ["home", "lab"] and str(tmp_path) not in f"{record}"
+        assert (
+            record["settings"]["dataset"] == f"folder:pets#{record['dataset']['fingerprint'][:8]}"
+        )
+        assert record["settings"]["partition"] == "domain" and record["partition"]["sizes"] == [
+            16,
+            16,
+        ]
+        assert (
+            list(record["final"]["groups"]) == ["home", "lab"] and str(tmp_path) not in f"{record}"
+        )
     assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
 
 
@@ -485,22 +694,38 @@ def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeyp
     x, y, x_test, y_test = fake(90, 90, (3, 16, 16), 3)
     groups = np.arange(90) % 2
     own = {"train_groups": groups, "test_groups": groups, "group_names": ("lab", "home")}
-    found = data.register("mine", x.transpose(0, 2, 3, 1), torch.from_numpy(y), x_test, y_test, **own)
+    found = data.register(
+        "mine", x.transpose(0, 2, 3, 1), torch.from_numpy(y), x_test, y_test, **own
+    )
     assert data.where("mine") == "registered"
     assert data.load("mine") is found and torch.equal(found.images, torch.from_numpy(x))
     assert data.facts_of("mine").sizes[0] == 90
     for split in settings.SPLITS:
-        given = {} if split == "domain" else {"num_clients": 3} | ({"shots": 5} if "shot" in split else {})
+        given = (
+            {}
+            if split == "domain"
+            else {"num_clients": 3} | ({"shots": 5} if "shot" in split else {})
+        )
         record, _ = run("mine", partition=split, **given)
-        assert record["status"] == "finished" and record["dataset"]["fingerprint"] == found.fingerprint
+        assert (
+            record["status"] == "finished" and record["dataset"]["fingerprint"] == found.fingerprint
+        )
     for arrays, more, sentence in (
         ((x, y, x_test, y_test + 1), {}, "labels outside of 0..2"),
         ((x / 255, y, x_test, y_test), {}, "does not hold images with labels"),
         ((x[:, :, :9], y, x_test, y_test), {}, "does not hold one image"),
         ((x, 0 * y, x_test, 0 * y_test), {}, "two classes or more"),
         ((x_test, y_test, x, y), {}, "was registered with other images already"),
-        ((x, y, x_test, y_test), own | {"test_groups": groups - 1}, "a group for each image, a position in group_names"),
-        ((x, y, x_test, y_test), own | {"test_groups": 0 * groups}, "images of each group in both splits"),
+        (
+            (x, y, x_test, y_test),
+            own | {"test_groups": groups - 1},
+            "a group for each image, a position in group_names",
+        ),
+        (
+            (x, y, x_test, y_test),
+            own | {"test_groups": 0 * groups},
+            "images of each group in both splits",
+        ),
     ):
         with pytest.raises(data.DataError, match=sentence):
             data.register("mine", *arrays, **more)

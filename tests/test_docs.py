@@ -26,7 +26,9 @@ def blocks(page, kind):
 def short(monkeypatch):
     """Runs of two rounds."""
     resolve = settings.resolve
-    monkeypatch.setattr(settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1}))
+    monkeypatch.setattr(
+        settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
+    )
     monkeypatch.setattr(loading, "_registered", {})
     monkeypatch.setitem(catalog.FACTS, "mine", None)  # what is registered is forgotten afterwards
 
@@ -39,22 +41,33 @@ def test_code_in_the_readme_runs(code, short, capsys):
 
 def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
-    for place in (f"photos/{domain}/{label}/{i}.jpg" for domain in "ab" for label in "cde" for i in range(60)):
+    for place in (
+        f"photos/{domain}/{label}/{i}.jpg" for domain in "ab" for label in "cde" for i in range(60)
+    ):
         (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)).save(tmp_path / place)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
 
     def made_here(todo, **_):  # and not in a process for each
-        return [(job, runner.run(job.settings, papers.methods(job.notebook), workers=1) and None) for job in todo]
+        return [
+            (job, runner.run(job.settings, papers.methods(job.notebook), workers=1) and None)
+            for job in todo
+        ]
 
     monkeypatch.setattr(sweep, "run", made_here)
-    lines = re.findall("^python -m fednb (.*(?:my_method|photos).*)", (ROOT / "README.md").read_text(), re.MULTILINE)
+    lines = re.findall(
+        "^python -m fednb (.*(?:my_method|photos).*)",
+        (ROOT / "README.md").read_text(),
+        re.MULTILINE,
+    )
     commands = [shlex.split(line, comments=True) for line in lines]
     assert [words[0] for words in commands] == ["new", "compare", "run", "compare"]
     for words in commands:
         with mock.patch.dict(os.environ):  # a command sets some for its own process
-            assert main([*words, *["num_rounds=1", "local_epochs=1"][: 2 * (words[0] != "new")]]) == 0
+            assert (
+                main([*words, *["num_rounds=1", "local_epochs=1"][: 2 * (words[0] != "new")]]) == 0
+            )
     shown = capsys.readouterr().out
     assert "MyMethod" in shown and "gap to FedAvg" in shown and "folder:photos#" in shown
 
@@ -77,19 +90,26 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
         def add_scalar(self, name, value, step):
             written.append((self.folder.name, name, value, step))
 
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer))
+    monkeypatch.setitem(
+        sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer)
+    )
     monkeypatch.setenv("FEDNB_RUNS", str(ROOT / "results" / "runs"))
     names = {"__name__": "using"}
     for code in blocks("notebooks/USING.md", "python"):
         exec(code, names)
-    assert names["terms"].keys() == {"cross_entropy", "contrastive"} and "MOON" in capsys.readouterr().out
+    assert (
+        names["terms"].keys() == {"cross_entropy", "contrastive"}
+        and "MOON" in capsys.readouterr().out
+    )
     path = next((ROOT / "results" / "runs").glob("MOON-cifar10-*.json"))
     accuracies = ledger.read(path)["metrics"]["accuracy"]
     told = [value for run, name, value, _ in written if run == path.stem and name == "accuracy"]
     assert told == [value for value in accuracies if value is not None]
 
 
-@pytest.mark.parametrize("given", [{}, {"dataset": "digits5_mini"}, {"sampled": 2, "num_clients": 4, "mu": 2.5}])
+@pytest.mark.parametrize(
+    "given", [{}, {"dataset": "digits5_mini"}, {"sampled": 2, "num_clients": 4, "mu": 2.5}]
+)
 def test_methods_are_compared_in_the_setting_of_the_first(given):
     """Though FedProto's notebook has another split by itself, and the papers other rounds for some methods."""
     names = ["FedAvg", "FedProto", "FedPLCC", "MOON", "FedProc"]
@@ -97,4 +117,6 @@ def test_methods_are_compared_in_the_setting_of_the_first(given):
     one = {tuple(getattr(job.settings, name) for name in settings.FIELDS) for job in table.jobs}
     assert len(table.jobs) == 10 and {job.settings.method for job in table.jobs} == set(names)
     assert len(one) == 2  # one for each seed
-    assert {job.settings.hyperparameters.get("mu") for job in table.jobs} >= ({2.5} if "mu" in given else set())
+    assert {job.settings.hyperparameters.get("mu") for job in table.jobs} >= (
+        {2.5} if "mu" in given else set()
+    )

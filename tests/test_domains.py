@@ -20,7 +20,11 @@ from fednb.data import catalog, synthetic
 from fednb.experiments import build, runner, settings
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
-INGREDIENTS = [2377051267, 2867565543, 3467488234]  # checksums of the two photographs, decoded, and of the fonts' outlines
+INGREDIENTS = [
+    2377051267,
+    2867565543,
+    3467488234,
+]  # checksums of the two photographs, decoded, and of the fonts' outlines
 
 
 root, change = made_up_sets.root, made_up_sets.change
@@ -49,15 +53,36 @@ def resized(image, side=32):
 def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
     """To the last pixel where photographs are decoded and fonts are read as they were; else nearly."""
     means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
-    assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)  # of other seeds up to 3 apart
-    fonts = np.concatenate([np.round(polygon, 6) for font in synthetic.outlines() for digit in font for polygon in digit])
+    assert means == pytest.approx(
+        [67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05
+    )  # of other seeds up to 3 apart
+    fonts = np.concatenate(
+        [
+            np.round(polygon, 6)
+            for font in synthetic.outlines()
+            for digit in font
+            for polygon in digit
+        ]
+    )
     if [zlib.crc32(part.tobytes()) for part in (*synthetic.photographs(), fonts)] == INGREDIENTS:
         assert mini.fingerprint == data.load("digits5_mini").fingerprint == "9e14cc65c806ff01"
     assert mini.images.shape == (2000, 3, 16, 16) and mini.images.dtype == torch.uint8
-    assert (mini.source, mini.group_names) == ("embedded", ("Digits", "Slanted", "Blended", "Fonts", "Scenes"))
-    assert mini.note == "a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts"
-    for labels, groups, number in ((mini.labels, mini.train_groups, 40), (mini.test_labels, mini.test_groups, 15)):
-        assert groups.dtype == torch.int64 and (groups * 10 + labels).bincount().tolist() == [number] * 50
+    assert (mini.source, mini.group_names) == (
+        "embedded",
+        ("Digits", "Slanted", "Blended", "Fonts", "Scenes"),
+    )
+    assert (
+        mini.note
+        == "a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts"
+    )
+    for labels, groups, number in (
+        (mini.labels, mini.train_groups, 40),
+        (mini.test_labels, mini.test_groups, 15),
+    ):
+        assert (
+            groups.dtype == torch.int64
+            and (groups * 10 + labels).bincount().tolist() == [number] * 50
+        )
 
 
 def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, monkeypatch):
@@ -68,7 +93,11 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
     plain = np.rint(255 * synthetic._enlarged(grey[sources[1][0][7]], 16)).astype(np.uint8)
     assert (mini.test_images[7].numpy() == plain).all()
     used, enlarged = [], synthetic._enlarged
-    monkeypatch.setattr(synthetic, "_enlarged", lambda digit, *more: used.append(digit.tobytes()) or enlarged(digit, *more))
+    monkeypatch.setattr(
+        synthetic,
+        "_enlarged",
+        lambda digit, *more: used.append(digit.tobytes()) or enlarged(digit, *more),
+    )
     synthetic.digits5_mini()
     assert len(used) == len(set(used)) == 3 * (400 + 150)
 
@@ -78,7 +107,9 @@ def test_training_and_test_patches_are_of_different_parts_of_the_photographs(mon
     monkeypatch.setattr(synthetic, "photographs", lambda: (halves, halves))
     rng = np.random.default_rng(0)
     for _ in range(50):
-        assert (synthetic.patch(rng, 32, True) == 0).all() and (synthetic.patch(rng, 32, False) == 1).all()
+        assert (synthetic.patch(rng, 32, True) == 0).all() and (
+            synthetic.patch(rng, 32, False) == 1
+        ).all()
 
 
 def test_cover_is_the_area_inside():
@@ -98,17 +129,29 @@ def test_a_drawn_image_depends_on_its_own_number_alone(kind):
     assert np.array_equal(images[:3], synthetic.draw(np.array([0, 1, 2, 9]), 32, True, kind)[:3])
     assert len({image.tobytes() for image in synthetic.draw(np.zeros(6, int), 32, True, kind)}) == 6
     for others in ((labels, 32, False), (labels[::-1], 32, True)):
-        assert all(not np.array_equal(a, b) for a, b in zip(images, synthetic.draw(*others, kind), strict=True))
+        assert all(
+            not np.array_equal(a, b)
+            for a, b in zip(images, synthetic.draw(*others, kind), strict=True)
+        )
 
 
 def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     first = data.load("synthdigits")
-    assert first.labels.bincount().tolist() == [3] * 10 and first.test_labels.bincount().tolist() == [2] * 10
-    assert (first.source, first.note) == ("rendered", "drawn in matplotlib's fonts, a stand-in for SynthDigits")
+    assert (
+        first.labels.bincount().tolist() == [3] * 10
+        and first.test_labels.bincount().tolist() == [2] * 10
+    )
+    assert (first.source, first.note) == (
+        "rendered",
+        "drawn in matplotlib's fonts, a stand-in for SynthDigits",
+    )
     monkeypatch.setattr(synthetic, "draw", None)  # the second time it comes from the cache
     assert data.load("synthdigits").fingerprint == first.fingerprint
     drawn = {label: pixels(int(label), 1, 3, 48, 64)[0] for label in "0123456789"}
-    write_tree(root / "syn", [(f"{s}/{label}/a.png", encode(x)) for s in ("train", "val") for label, x in drawn.items()])
+    write_tree(
+        root / "syn",
+        [(f"{s}/{label}/a.png", encode(x)) for s in ("train", "val") for label, x in drawn.items()],
+    )
     found = data.load("synthdigits")
     assert found.images.shape == (10, 3, 32, 32) and found.source == "image tree"
     assert np.array_equal(found.images[7].permute(1, 2, 0), resized(drawn["7"].transpose(1, 2, 0)))
@@ -120,19 +163,34 @@ def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
 @pytest.fixture
 def digits5(root):
     """Made-up files of all parts; return their images and labels by domain."""
-    arrays = {domain: (pixels(seed, 30, *shape), np.arange(30) % 10) for seed, (domain, shape) in enumerate(SHAPES.items())}
+    arrays = {
+        domain: (pixels(seed, 30, *shape), np.arange(30) % 10)
+        for seed, (domain, shape) in enumerate(SHAPES.items())
+    }
     files = ("mnist.npz", "usps.npz", "svhn_small.npz", "mnistm.npz")
     for file, (x, y) in zip(files, arrays.values(), strict=True):
-        write_npz(root / file, (x[:20], y[:20], x[20:], y[20:]), **{"src_train": y} if file == "svhn_small.npz" else {})
+        write_npz(
+            root / file,
+            (x[:20], y[:20], x[20:], y[20:]),
+            **{"src_train": y} if file == "svhn_small.npz" else {},
+        )
     return arrays
 
 
 def test_digits5_is_made_of_its_five_sets(root, digits5):
     found = data.load("digits5")
     assert repr(data.load("digits5")) == repr(found)  # from the cache
-    assert found.group_names == ("MNIST", "USPS", "SVHN", "Synth", "MNIST-M") and found.source == "several"
+    assert (
+        found.group_names == ("MNIST", "USPS", "SVHN", "Synth", "MNIST-M")
+        and found.source == "several"
+    )
     assert found.train_groups.bincount().tolist() == [20, 20, 20, 30, 20]
-    assert found.test_groups.bincount().tolist() == [10, 10, 10, 20, 10] and found.images.shape == (110, 3, 32, 32)
+    assert found.test_groups.bincount().tolist() == [10, 10, 10, 20, 10] and found.images.shape == (
+        110,
+        3,
+        32,
+        32,
+    )
     for domain, (x, y) in digits5.items():
         own = found.train_groups == found.group_names.index(domain)
         images = found.images[own].numpy()
@@ -140,17 +198,32 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
         if x.shape[1] == 3:
             assert np.array_equal(images, x[:20])
         else:  # enlarged, and grey repeated
-            assert (images == images[:, :1]).all() and np.array_equal(images[3, 0], resized(x[3, 0]))
+            assert (images == images[:, :1]).all() and np.array_equal(
+                images[3, 0], resized(x[3, 0])
+            )
     assert (found.mean, found.std) == ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     assert found.augmentation == data.Augmentation(pad=4, flip=True)
-    assert "SVHN 20 of 73,257 training and 10 of 26,032 test images" in found.note and "Synth 30" not in found.note
-    assert "SVHN: digits cut out of photographs of the full-number set, not the official crops" in found.note
+    assert (
+        "SVHN 20 of 73,257 training and 10 of 26,032 test images" in found.note
+        and "Synth 30" not in found.note
+    )
+    assert (
+        "SVHN: digits cut out of photographs of the full-number set, not the official crops"
+        in found.note
+    )
     assert "Synth: drawn in matplotlib's fonts, a stand-in for SynthDigits" in found.note
-    assert "the digits of MNIST-M are those of MNIST" in found.remark and "MNIST-M" not in found.note.partition(";")[2]
+    assert (
+        "the digits of MNIST-M are those of MNIST" in found.remark
+        and "MNIST-M" not in found.note.partition(";")[2]
+    )
     (root / "mnistm.npz").unlink()
-    assert error("digits5").startswith("MNIST-M was not found") and "mnist_m_train_labels.txt" in error("digits5")
+    assert error("digits5").startswith(
+        "MNIST-M was not found"
+    ) and "mnist_m_train_labels.txt" in error("digits5")
     (root / "usps.npz").unlink()
-    assert "USPS was not found" in error("digits5") and "`python -m fednb data usps`" in error("digits5")
+    assert "USPS was not found" in error("digits5") and "`python -m fednb data usps`" in error(
+        "digits5"
+    )
 
 
 def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
@@ -159,10 +232,18 @@ def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
         fetch = lambda folder, name=name, **options: calls.append((name, folder, *options.values()))  # noqa: E731
         monkeypatch.setattr(torchvision.datasets, name, fetch)
     (root / "mnistm.npz").unlink()
-    with pytest.raises(data.DataError, match=r"MNIST-M was not found .* put the release of its authors"):
+    with pytest.raises(
+        data.DataError, match=r"MNIST-M was not found .* put the release of its authors"
+    ):
         data.download("digits5")
     usps, svhn = ("USPS", str(root / "usps"), True), ("SVHN", str(root / "svhn"), True)
-    assert calls == [("MNIST", str(root), True), (*usps, True), (*usps, False), (*svhn, "train"), (*svhn, "test")]
+    assert calls == [
+        ("MNIST", str(root), True),
+        (*usps, True),
+        (*usps, False),
+        (*svhn, "train"),
+        (*svhn, "test"),
+    ]
 
 
 # --- trees DOMAIN/CLASS/FILE
@@ -186,18 +267,29 @@ def test_office10_has_the_published_sizes():
 
 
 def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
-    extra = [(name, b"nothing") for name in ("Webcam/mug/._000.png", "Webcam/mug/Thumbs.db", "__MACOSX/mug/0.png")]
+    extra = [
+        (name, b"nothing")
+        for name in ("Webcam/mug/._000.png", "Webcam/mug/Thumbs.db", "__MACOSX/mug/0.png")
+    ]
     write_tree(root / "Office_Caltech_10", [*tree("office10", 3), *extra])
     found = data.load("office10")
-    own = [Image.open(io.BytesIO(content)) for name, content in tree("office10", 3) if name.startswith("Webcam")]
+    own = [
+        Image.open(io.BytesIO(content))
+        for name, content in tree("office10", 3)
+        if name.startswith("Webcam")
+    ]
     own = [resized(np.asarray(image)).transpose(2, 0, 1) for image in own]
     test = [8, 9, 18, 19, 28, 29]
     assert np.array_equal(found.test_images[found.test_groups == 2], [own[i] for i in test])
-    assert np.array_equal(found.images[found.train_groups == 2], [x for i, x in enumerate(own) if i not in test])
+    assert np.array_equal(
+        found.images[found.train_groups == 2], [x for i, x in enumerate(own) if i not in test]
+    )
     assert found.test_labels[found.test_groups == 2].tolist() == [i // 3 for i in test]
     plain = tree("office10", 3, spelled=lambda name: name.lower().replace("_", ""))
     write_zip(root / "b" / "office_caltech10.zip", plain, prefix="in/")
-    write_zip(root / "c" / "office10" / "all.zip", [*tree("office10", 3, spelled=str.upper), *extra])
+    write_zip(
+        root / "c" / "office10" / "all.zip", [*tree("office10", 3, spelled=str.upper), *extra]
+    )
     others = [data.load("office10", root / folder) for folder in "bc"]
     assert [found.source, *(o.source for o in others)] == ["image tree", "zip files", "zip files"]
     assert {o.fingerprint for o in others} == {found.fingerprint}
@@ -210,17 +302,32 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
 
     files = dict(tree("pacs", 2, side=96))
     first = fingerprint(files.items())
-    assert "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet" in data.load("pacs").note
-    swapped = {name.replace("Photo", "x").replace("Sketch", "Photo").replace("x", "Sketch"): files[name] for name in files}
+    assert (
+        "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet"
+        in data.load("pacs").note
+    )
+    swapped = {
+        name.replace("Photo", "x").replace("Sketch", "Photo").replace("x", "Sketch"): files[name]
+        for name in files
+    }
     assert fingerprint(swapped.items()) != first  # the same images in other domains are another set
     fingerprint(tree("pacs", 2, side=227))
     assert "reduced" not in data.load("pacs").note
     good = files["Photo/dog/000.png"]
     for changed, sentence in (
-        ({name: files[name] for name in files if "Sketch" not in name}, "PACS lacks the domain Sketch: get the images of"),
+        (
+            {name: files[name] for name in files if "Sketch" not in name},
+            "PACS lacks the domain Sketch: get the images of",
+        ),
         (files | {"Photo/cat/1.png": good}, "PACS has no class cat; its classes are dog, elephant"),
-        (files | {"Photo/dog/x.png": b""}, "pacs.zip/Photo/dog/x.png cannot be read (not an image); put a good copy"),
-        (files | {"more/Photo/dog/000.png": good}, "pacs.zip/more/Photo/dog/000.png was already seen in another place"),
+        (
+            files | {"Photo/dog/x.png": b""},
+            "pacs.zip/Photo/dog/x.png cannot be read (not an image); put a good copy",
+        ),
+        (
+            files | {"more/Photo/dog/000.png": good},
+            "pacs.zip/more/Photo/dog/000.png was already seen in another place",
+        ),
     ):
         write_zip(root / "pacs.zip", changed.items())
         assert sentence in error("pacs")
@@ -233,22 +340,41 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     for name, content in files:
         of[name.partition("/")[0]].append((name, content))
     for domain in of:
-        write_zip(folder / f"{domain}.zip", of[domain]) if packed else write_tree(folder, of[domain])
+        write_zip(folder / f"{domain}.zip", of[domain]) if packed else write_tree(
+            folder, of[domain]
+        )
     plain = data.load("domainnet")
     assert plain.train_groups.bincount().tolist() == [32] * 6 and plain.num_classes == 10
     assert plain.note.startswith("without the official lists: every ninth and tenth image")
     for domain in of:
         for split in ("train", "test"):
-            lines = [f"{name} 7\n" for name, _ in of[domain] if name.endswith("3.png") == (split == "test")]
+            lines = [
+                f"{name} 7\n"
+                for name, _ in of[domain]
+                if name.endswith("3.png") == (split == "test")
+            ]
             (folder / f"{domain}_{split}.txt").write_text("".join(lines))
     found = data.load("domainnet")
-    assert found.train_groups.bincount().tolist() == [30] * 6 and found.test_groups.bincount().tolist() == [10] * 6
-    assert found.note == "" and found.remark == "ten classes, those of FedBN and FedPCL; FedPLCC does not name its own"
+    assert (
+        found.train_groups.bincount().tolist() == [30] * 6
+        and found.test_groups.bincount().tolist() == [10] * 6
+    )
+    assert (
+        found.note == ""
+        and found.remark == "ten classes, those of FedBN and FedPCL; FedPLCC does not name its own"
+    )
     last = np.asarray(Image.open(io.BytesIO(dict(files)["real/zebra/003.png"])))
     chosen = found.test_images[(found.test_groups == 4) & (found.test_labels == 9)]
     assert np.array_equal(chosen[0].permute(1, 2, 0), resized(last))
     (folder / "real_train.txt").write_text("real/zebra/000.png 9\n")
-    assert data.load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]  # in no list, in no split
+    assert data.load("domainnet").train_groups.bincount().tolist() == [
+        30,
+        30,
+        30,
+        30,
+        1,
+        30,
+    ]  # in no list, in no split
     (folder / "quickdraw_test.txt").unlink()
     assert "domainnet/quickdraw_test.txt cannot be read (No such file" in error("domainnet")
 
@@ -262,14 +388,18 @@ def resolve(method="FedAvg", dataset="digits5_mini", **given):
 
 def test_divide_by_domain(mini):
     parts, *others = build.divide(resolve(per_domain=100), mini)
-    assert others == [None, []] and [set(mini.train_groups[part].tolist()) for part in parts] == [{d} for d in range(5)]
+    assert others == [None, []] and [set(mini.train_groups[part].tolist()) for part in parts] == [
+        {d} for d in range(5)
+    ]
     assert (partition.class_counts(parts, mini.labels.numpy(), 10) == 10).all()
     kept, _, held_out = build.divide(resolve(per_domain=100, validation=0.2), mini)
     for whole, part, held in zip(parts, kept, held_out, strict=True):
         assert np.array_equal(np.union1d(part, held), whole) and (len(part), len(held)) == (80, 20)
     plain = build.divide(resolve(per_domain=100, balanced_draw=False), mini)[0]
     assert len(np.unique(partition.class_counts(plain, mini.labels.numpy(), 10))) > 1
-    assert partition.digest(parts) != partition.digest(build.divide(resolve(per_domain=100, seed=1), mini)[0])
+    assert partition.digest(parts) != partition.digest(
+        build.divide(resolve(per_domain=100, seed=1), mini)[0]
+    )
 
 
 def test_as_many_test_images_of_each_domain_as_asked_for(mini):
@@ -278,7 +408,9 @@ def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     assert np.bincount(mini.test_groups[index]).tolist() == [40] * 5
     own = (mini.test_groups == 3).nonzero().flatten().numpy()
     assert not np.array_equal(index[mini.test_groups[index] == 3], own[:40])  # drawn, not the first
-    assert np.array_equal(index, build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini))
+    assert np.array_equal(
+        index, build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini)
+    )
     assert set(index) < set(build.test_index(resolve(test_per_domain=41), mini))
     assert build.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
     assert build.test_index(resolve(), mini) is None
@@ -293,8 +425,13 @@ def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method
     noise = torch.where(other.view(-1, 1, 1, 1), 255 - mini.test_images, mini.test_images)
     record = runner.run(s, METHODS, workers=1)
     assert record["partition"]["test_images"] == 200
-    monkeypatch.setattr(build, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise))
-    assert runner.run(s, METHODS, workers=2, again=True)["metrics"]["groups"] == record["metrics"]["groups"]
+    monkeypatch.setattr(
+        build, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise)
+    )
+    assert (
+        runner.run(s, METHODS, workers=2, again=True)["metrics"]["groups"]
+        == record["metrics"]["groups"]
+    )
 
 
 def test_picture_of_all_domains(mini):
@@ -313,4 +450,8 @@ def test_the_command_line_lists_all_sets(root, capsys):
     assert __main__.main(["data"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
     assert list(lines) == list(data.NAMES)
-    assert (lines["digits5_mini"], lines["svhn"], lines["office10"]) == ("embedded", "file of arrays", "-")
+    assert (lines["digits5_mini"], lines["svhn"], lines["office10"]) == (
+        "embedded",
+        "file of arrays",
+        "-",
+    )

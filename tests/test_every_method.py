@@ -25,7 +25,11 @@ def models_of(federation):
 
 def terms(federation):
     """The loss terms of the last round that are not 0."""
-    return [value for name, value in federation.history[-1].items() if name.startswith("loss/") and value]
+    return [
+        value
+        for name, value in federation.history[-1].items()
+        if name.startswith("loss/") and value
+    ]
 
 
 @pytest.fixture
@@ -39,16 +43,23 @@ def with_dropout(batch_norm_net):
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_neither_workers_nor_a_break_change_a_result(ragged, with_dropout, identical, tmp_path, name):
+def test_neither_workers_nor_a_break_change_a_result(
+    ragged, with_dropout, identical, tmp_path, name
+):
     """Of a network with BatchNorm and dropout, on augmented images, with sampled clients that lack classes."""
     given = {"build_model": with_dropout, "participation": 0.5}
-    whole, first, second = (ragged(made(name), CLASSES_OF, **given, workers=workers) for workers in (1, 3, 3))
+    whole, first, second = (
+        ragged(made(name), CLASSES_OF, **given, workers=workers) for workers in (1, 3, 3)
+    )
     for fed in (whole, whole, whole, whole, first, first):
         fed.run_round()
     torch.save(first.checkpoint(), tmp_path / "checkpoint")
     second.restore(torch.load(tmp_path / "checkpoint", weights_only=True))
     second.run_round(), second.run_round()
-    ends = [fed.checkpoint() | {"history": [entry["accuracy"] for entry in fed.history]} for fed in (whole, second)]
+    ends = [
+        fed.checkpoint() | {"history": [entry["accuracy"] for entry in fed.history]}
+        for fed in (whole, second)
+    ]
     assert identical(*ends)
 
 
@@ -57,20 +68,36 @@ NO_CONTRAST = {"mu_glob": 0.0, "mu_glob_end": 0.0}
 NO_TERMS = NO_CONTRAST | {"mu_moon": 0.0}
 LIMITS = [
     ("FedProx", {"mu": 0.0}, "FedAvg", {"mu": 0.1}),
-    *(("MOON", {"mu": 0.0} | more, "FedAvg", {"mu": 1.0}) for more in ({}, {"negatives": 3}, {"second_term": "l2"})),
+    *(
+        ("MOON", {"mu": 0.0} | more, "FedAvg", {"mu": 1.0})
+        for more in ({}, {"negatives": 3}, {"second_term": "l2"})
+    ),
     ("FedProc", {"alpha": 0.0}, "FedAvg", {"alpha": 0.1}),
-    ("FedProc", {"alpha": 0.0, "alpha_schedule": "constant", "temperature": 0.1}, "FedAvg", {"alpha": 0.1}),
+    (
+        "FedProc",
+        {"alpha": 0.0, "alpha_schedule": "constant", "temperature": 0.1},
+        "FedAvg",
+        {"alpha": 0.1},
+    ),
     ("FedProc", {"alpha": 0.0, "weighted_prototypes": True}, "FedAvg", {"alpha": 0.1}),
     *(
         ("FedSSC", NO_TERMS | more, "FedAvg", {"mu_glob": 1.0})
         for more in ({}, {"num_shared": 9}, {"variant": "local-pairs"})
     ),
     ("FedSSC", NO_CONTRAST | {"mu_moon": 1.0}, "MOON", {"mu_glob": 1.0}),
-    *(("FedProto", {"lam": 0.0} | more, "Local", {"lam": 0.1}) for more in ({}, {"distance": "l2"})),
+    *(
+        ("FedProto", {"lam": 0.0} | more, "Local", {"lam": 0.1})
+        for more in ({}, {"distance": "l2"})
+    ),
     ("FedProto", {"lam": 0.0, "weighted_prototypes": True}, "Local", {"lam": 0.1}),
     ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam1": 1.0}),
     ("FedPLCC", {"lam1": 0.0, "lam2": 0.0, "weighted": False, "phi": 1.0}, "FedAvg", {"lam2": 1.0}),
-    ("FedPLCC", {"lam1": 0.0, "lam2": 0.0, "weighted_mean": True, "alpha": 1.0}, "FedAvg", {"lam2": 1.0}),
+    (
+        "FedPLCC",
+        {"lam1": 0.0, "lam2": 0.0, "weighted_mean": True, "alpha": 1.0},
+        "FedAvg",
+        {"lam2": 1.0},
+    ),
     ("FedProto+FedAvg", {"lam": 0.0}, "FedAvg", {"lam": 1.0}),
 ]
 
@@ -81,7 +108,13 @@ def test_without_its_terms_a_method_is_another_bit_for_bit(
     ragged, with_dropout, identical, rounds, name, without, left, again, participation
 ):
     feds = [
-        ragged(method, CLASSES_OF, participation=participation, local_epochs=1, build_model=with_dropout)
+        ragged(
+            method,
+            CLASSES_OF,
+            participation=participation,
+            local_epochs=1,
+            build_model=with_dropout,
+        )
         for method in (made(left), made(name, **without), made(name, **without | again))
     ]
     for fed in feds:
@@ -114,7 +147,11 @@ def test_before_anything_is_known_of_others_the_first_round_is_that_of_the_metho
     for one in (fed, plain):
         rounds(one)
     assert not identical(models_of(fed), models_of(plain))
-    assert len(terms(fed)) == sum(name.startswith("loss/") for name in fed.history[-1]) > len(terms(plain))
+    assert (
+        len(terms(fed))
+        == sum(name.startswith("loss/") for name in fed.history[-1])
+        > len(terms(plain))
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,14 +159,49 @@ def test_before_anything_is_known_of_others_the_first_round_is_that_of_the_metho
     [
         ("MOON", "cifar10", {"mu": 5.0, "temperature": 0.5}),
         ("MOON+FedAvgM", "tiny_imagenet", {"mu": 1.0}),
-        ("FedProc", "cifar100", {"lr": 0.1, "num_rounds": 100, "alpha": 1.0, "alpha_schedule": "linear"}),
-        ("FedSSC", "cifar10", {"mu_moon": 5.0, "mu_glob": 1.0, "mu_glob_end": 1e-4, "warmup": 5, "min_images": 10}),
-        ("FedProto", "mnist", {"lam": 1.0, "stdev": 2, "lr": 0.01, "batch_size": 8, "momentum": 0.5, "test_shots": 40}),
-        ("FedProto", "cifar10", {"lam": 0.1, "num_rounds": 110, "model": "resnet-18-7x7", "pretrained": True}),
-        ("FedPLCC", "digits5", {"lam1": 100.0, "lam2": 1000.0, "phi": 0.5, "alpha": 0.5, "num_rounds": 50}),
-        ("FedPLCC", "office10", {"lam1": 20.0, "lam2": 200.0, "num_rounds": 100, "model": "resnet-10"}),
+        (
+            "FedProc",
+            "cifar100",
+            {"lr": 0.1, "num_rounds": 100, "alpha": 1.0, "alpha_schedule": "linear"},
+        ),
+        (
+            "FedSSC",
+            "cifar10",
+            {"mu_moon": 5.0, "mu_glob": 1.0, "mu_glob_end": 1e-4, "warmup": 5, "min_images": 10},
+        ),
+        (
+            "FedProto",
+            "mnist",
+            {
+                "lam": 1.0,
+                "stdev": 2,
+                "lr": 0.01,
+                "batch_size": 8,
+                "momentum": 0.5,
+                "test_shots": 40,
+            },
+        ),
+        (
+            "FedProto",
+            "cifar10",
+            {"lam": 0.1, "num_rounds": 110, "model": "resnet-18-7x7", "pretrained": True},
+        ),
+        (
+            "FedPLCC",
+            "digits5",
+            {"lam1": 100.0, "lam2": 1000.0, "phi": 0.5, "alpha": 0.5, "num_rounds": 50},
+        ),
+        (
+            "FedPLCC",
+            "office10",
+            {"lam1": 20.0, "lam2": 200.0, "num_rounds": 100, "model": "resnet-10"},
+        ),
         ("FedPLVM", "digits5", {"lam": 100.0, "alpha": 0.25, "temperature": 0.07}),
-        ("FCCL+", "office10", {"public_lr": 0.001, "similarity_weight": 3.0, "similarity_temperature": 0.02}),
+        (
+            "FCCL+",
+            "office10",
+            {"public_lr": 0.001, "similarity_weight": 3.0, "similarity_temperature": 0.02},
+        ),
     ],
 )
 def test_defaults_are_the_papers(method, dataset, expected):

@@ -69,7 +69,9 @@ def beside(action: Callable[[], object]) -> threading.Thread:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell ignores Ctrl-C
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # a background job of a shell ignores Ctrl-C
     yield
     signal.signal(signal.SIGINT, before)
 
@@ -83,7 +85,12 @@ def test_a_sweep_of_good_and_bad_runs_two_at_once(
     assert main(["sweep", file, "--jobs", "2"]) == 1
     found = {path.name.split("-")[0]: ledger.read(path) for path in records()}
     status = {name: record["status"] for name, record in found.items()}
-    assert status == {"Pair": "finished", "Flaky": "finished", "Broken": "failed", "Diverging": "diverged"}
+    assert status == {
+        "Pair": "finished",
+        "Flaky": "finished",
+        "Broken": "failed",
+        "Diverging": "diverged",
+    }
     assert found["Flaky"]["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
     out, err = capsys.readouterr()
     assert "4 runs: 0 recorded, 4 to do." in out and "3 runs made, 1 failed" in out
@@ -92,18 +99,34 @@ def test_a_sweep_of_good_and_bad_runs_two_at_once(
     lines = err.splitlines()  # no terminal: a line per run
     assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert all("; about " in line for line in lines)
-    assert sum("  diverged" in line for line in lines) == sum("  failed: " in line for line in lines) == 1
+    assert (
+        sum("  diverged" in line for line in lines)
+        == sum("  failed: " in line for line in lines)
+        == 1
+    )
     marks = Counter(path.name.split("-")[0] for path in tmp_path.glob("*-*[0-9]"))
-    assert marks == {"pair": 2, "flaky": 2, "broken": 2}  # what fails is tried twice; and no untagged cell
+    assert marks == {
+        "pair": 2,
+        "flaky": 2,
+        "broken": 2,
+    }  # what fails is tried twice; and no untagged cell
     (flaky,) = (log for log in logs() if log.name.startswith("Flaky"))
     assert "the first time" in flaky.read_text() and rounds(flaky) == ["1/1"]
 
     before = {path: path.stat().st_mtime_ns for path in records()}
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
+    monkeypatch.setattr(
+        subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
+    )
     for arguments, told in [
-        (["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"], "2 runs: 2 recorded, 0 to do."),
+        (
+            ["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"],
+            "2 runs: 2 recorded, 0 to do.",
+        ),
         (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
-        (["sweep", file, "--dry-run"], "mixed: 90_tiny method=Broken\n"),  # what failed is to be made again
+        (
+            ["sweep", file, "--dry-run"],
+            "mixed: 90_tiny method=Broken\n",
+        ),  # what failed is to be made again
     ]:
         assert main(arguments) == 0 and told in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in records()} == before
@@ -129,7 +152,11 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
 
     # under a time limit: `timeout -s INT` sends it to the process and to its group
     execute.log_of(second).unlink()
-    options = {"stderr": subprocess.PIPE, "text": True, "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)}
+    options = {
+        "stderr": subprocess.PIPE,
+        "text": True,
+        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    }
     with subprocess.Popen(command, cwd=ROOT, **options) as process:
         wait_for(lambda: rounds(execute.log_of(second)))
         left = below(process.pid)
@@ -146,12 +173,23 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     assert first.stat().st_mtime_ns == time_of_first
     got = [json.loads(path.read_text())["metrics"]["accuracy"] for path in (first, second)]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "direct"))
-    assert got == [runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs]
+    assert got == [
+        runner.run(job.settings, papers.methods("tiny"))["metrics"]["accuracy"] for job in jobs
+    ]
 
 
-def test_runs_of_a_group_are_made_in_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    group, started = sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs, []
-    monkeypatch.setattr(subprocess, "Popen", lambda *args, **options: started.append(args) or Popen(*args, **options))
+def test_runs_of_a_group_are_made_in_one_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    group, started = (
+        sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs,
+        [],
+    )
+    monkeypatch.setattr(
+        subprocess,
+        "Popen",
+        lambda *args, **options: started.append(args) or Popen(*args, **options),
+    )
     made = execute.make(group)
     assert [record["settings"]["seed"] for record in made.records] == [3, 4] and len(started) == 1
     assert len(logs()) == 1 and rounds(logs()[0]) == ["1/1", "1/1"]
@@ -193,29 +231,63 @@ class Dask:
 
     def start(self, *arguments: str) -> None:
         number = str(len(self.processes))
-        given = {"PYTHONPATH": str(ROOT), "FEDNB_RUNS": str(self.runs), "FEDNB_NOTEBOOKS": str(self.notebooks)}
+        given = {
+            "PYTHONPATH": str(ROOT),
+            "FEDNB_RUNS": str(self.runs),
+            "FEDNB_NOTEBOOKS": str(self.notebooks),
+        }
         given["CUDA_VISIBLE_DEVICES"] = f"70{number}"
-        command = [sys.executable, "-m", "dask", *arguments, "--host", "127.0.0.1", "--no-dashboard"]
+        command = [
+            sys.executable,
+            "-m",
+            "dask",
+            *arguments,
+            "--host",
+            "127.0.0.1",
+            "--no-dashboard",
+        ]
         with (self.folder / f"{number}.log").open("wb") as log:
-            process = subprocess.Popen(command, cwd=self.folder, env=os.environ | given, stdout=log, stderr=log)
+            process = subprocess.Popen(
+                command, cwd=self.folder, env=os.environ | given, stdout=log, stderr=log
+            )
         self.processes.append(process)
 
     def scheduler(self) -> None:
         file = self.folder / "scheduler.json"
-        self.start("scheduler", "--port", "0", "--scheduler-file", str(file), "--idle-timeout", "10 minutes")
+        self.start(
+            "scheduler",
+            "--port",
+            "0",
+            "--scheduler-file",
+            str(file),
+            "--idle-timeout",
+            "10 minutes",
+        )
         wait_for(file.exists)
         self.address = json.loads(file.read_text())["address"]
 
     def worker(self) -> None:
         """Start one with two threads, but a single GPU; without a nanny, which would start it again if killed."""
-        options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60 --local-directory".split()
-        self.start("worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}"))
+        options = (
+            "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60 --local-directory".split()
+        )
+        self.start(
+            "worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}")
+        )
 
     def workers(self, count: int) -> list[subprocess.Popen]:
         """Workers that are connected; those that lack are started."""
-        while len(alive := [process for process in self.processes if process.poll() is None]) < count + 1:
+        while (
+            len(alive := [process for process in self.processes if process.poll() is None])
+            < count + 1
+        ):
             self.worker()
-        wait_for(lambda: (self.folder / "0.log").read_text().count("Register worker") >= len(self.processes) - 1)
+        wait_for(
+            lambda: (
+                (self.folder / "0.log").read_text().count("Register worker")
+                >= len(self.processes) - 1
+            )
+        )
         return alive[1:]
 
     def left(self) -> list[psutil.Process]:
@@ -223,7 +295,10 @@ class Dask:
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder) and "dask" not in process.cmdline()
+                ours = (
+                    process.environ().get("FEDNB_TEST_MARKS") == str(self.folder)
+                    and "dask" not in process.cmdline()
+                )
                 found += living([process]) if ours else []
         return found
 
@@ -253,7 +328,15 @@ def dask(processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
 
 
 def runs_of(folder: Path, *runs: dict[str, object]) -> str:
-    return str(write(folder, {"one": TABLE | {"columns": "seed", "runs": [{"method": "Slow"} | run for run in runs]}}))
+    return str(
+        write(
+            folder,
+            {
+                "one": TABLE
+                | {"columns": "seed", "runs": [{"method": "Slow"} | run for run in runs]}
+            },
+        )
+    )
 
 
 def test_a_worker_with_other_code_or_data_refuses(
@@ -267,12 +350,16 @@ def test_a_worker_with_other_code_or_data_refuses(
         out, err = capsys.readouterr()
         where = rf"the worker tcp://\S+ on {socket.gethostname()} has other {told} than the sweep: make them the same there"
         assert re.search(rf"^failed: Slow\S+: {where}", out, re.MULTILINE)
-        assert (f"No worker is connected to {dask.address}; waiting for one" in err) == (told == "code")
+        assert (f"No worker is connected to {dask.address}; waiting for one" in err) == (
+            told == "code"
+        )
     thread.join()
     assert not records() and not records(dask.runs) and not dask.left()
 
 
-def test_ctrl_c_ends_the_run_on_its_worker(dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, ctrl_c: None) -> None:
+def test_ctrl_c_ends_the_run_on_its_worker(
+    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, ctrl_c: None
+) -> None:
     file = runs_of(tmp_path, {"seed": [0, 1], "num_rounds": 500, "pause": 0.2})
     (worker,) = dask.workers(1)
 
@@ -305,7 +392,9 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     victim.wait()
     out, err = capsys.readouterr()
     assert "2 runs made, 0 failed" in out
-    assert sorted(line.split()[1] for line in err.splitlines() if "  finished" in line) == [path.stem for path in records()]
+    assert sorted(line.split()[1] for line in err.splitlines() if "  finished" in line) == [
+        path.stem for path in records()
+    ]
     assert sorted(rounds(log)[0] == "1/6" for log in logs()) == [False, True]  # one went on
     assert len(dask.marks()) in (12, 13)  # no run was made twice: the kill cost a round at most
     assert len(set(dask.marks())) == 2  # each worker's runs had its own GPU
@@ -314,7 +403,9 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     assert main(["sweep", file, "--scheduler", "tcp://nowhere:1"]) == 0  # nothing to do
 
 
-def test_a_record_comes_back_without_a_shared_folder(dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+def test_a_record_comes_back_without_a_shared_folder(
+    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     file = runs_of(tmp_path, {"seed": [5, 5]}, {"seed": 5, "num_rounds": 1})
     dask.workers(1)
     assert main(["sweep", file, "--scheduler", dask.address]) == 0
@@ -337,7 +428,10 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
         dask.processes[0].kill()
         err = process.stderr.read()
     assert process.returncode == 2
-    assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost") and err.count("\n") == 1
+    assert (
+        err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost")
+        and err.count("\n") == 1
+    )
     wait_for(lambda: not dask.left(), 20)
 
 
@@ -354,7 +448,10 @@ def test_without_a_scheduler_or_dask_there_is_one_sentence(
             assert main(["sweep", file, "--scheduler", address]) == 2
             assert time.monotonic() - begin < 20
             err = capsys.readouterr().err
-            assert err.startswith(f"fednb: No dask scheduler answers at {address} (") and err.count("\n") == 1
+            assert (
+                err.startswith(f"fednb: No dask scheduler answers at {address} (")
+                and err.count("\n") == 1
+            )
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["sweep", file, "--scheduler", nobody]) == 2
     assert 'pip install -e ".[cluster]"' in capsys.readouterr().err

@@ -56,7 +56,9 @@ def test_types_of_hyperparameters_say_what_is_allowed(hint, good, bad, words):
 
 
 @pytest.mark.parametrize("augmentation", [Augmentation(), Augmentation(pad=1, flip=True)])
-def test_one_client_is_central_sgd_bit_for_bit(federate, make_dataset, rounds, identical, augmentation):
+def test_one_client_is_central_sgd_bit_for_bit(
+    federate, make_dataset, rounds, identical, augmentation
+):
     fed = federate(sizes=(23,), dataset=make_dataset(images=23, augmentation=augmentation))
     model = fed.build_model().to(memory_format=torch.channels_last).train()
     threads = torch.get_num_threads()
@@ -93,11 +95,20 @@ def test_an_epoch_is_a_new_shuffle_whose_labels_belong_to_the_images(federate):
     assert orders[0] != orders[1]
 
 
-@pytest.mark.parametrize(("keep_last", "second", "steps"), [(None, [4, 4], 4), (False, [4, 4], 4), (True, [4, 4, 1], 6)])
-def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(federate, identical, rounds, keep_last, second, steps):
+@pytest.mark.parametrize(
+    ("keep_last", "second", "steps"), [(None, [4, 4], 4), (False, [4, 4], 4), (True, [4, 4, 1], 6)]
+)
+def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(
+    federate, identical, rounds, keep_last, second, steps
+):
     fed = federate(sizes=(20, 9, 3, 4), keep_last=keep_last)
     rng = np.random.default_rng(0)
-    assert [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients] == [[4] * 5, second, [3], [4]]
+    assert [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients] == [
+        [4] * 5,
+        second,
+        [3],
+        [4],
+    ]
     model = rounds(fed)
     assert [c.steps for c in fed.clients] == [10, steps, 2, 2]
     assert identical(model, rounds(federate(sizes=(20, 9, 3, 4)))) == (not keep_last)
@@ -121,9 +132,13 @@ def test_rounds_and_clients_have_different_orders(federate, make_dataset):
             return super().loss(model, x, y, given)
 
     data = make_dataset(images=8)
-    same = dataclasses.replace(data, images=data.images.repeat(2, 1, 1, 1), labels=data.labels.repeat(2))
+    same = dataclasses.replace(
+        data, images=data.images.repeat(2, 1, 1, 1), labels=data.labels.repeat(2)
+    )
     seen = []
-    fed = federate(Noting(), sizes=(8, 8), dataset=same, batch_size=1)  # two clients with the same images
+    fed = federate(
+        Noting(), sizes=(8, 8), dataset=same, batch_size=1
+    )  # two clients with the same images
     for _ in range(2):
         fed.run_round()
     orders = {tuple(seen[i : i + 8]) for i in range(0, len(seen), 8)}
@@ -132,18 +147,24 @@ def test_rounds_and_clients_have_different_orders(federate, make_dataset):
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_neither_workers_nor_the_order_of_clients_matter(federate, identical, rounds, monkeypatch, participation):
+def test_neither_workers_nor_the_order_of_clients_matter(
+    federate, identical, rounds, monkeypatch, participation
+):
     def run(workers):
         fed = federate(SCAFFOLD(), workers=workers, participation=participation)
         rounds(fed, 3)
-        return fed.checkpoint() | {"history": [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]}
+        return fed.checkpoint() | {
+            "history": [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]
+        }
 
     first, before = run(1), torch.get_num_threads()
     assert first["server"]["seed"] == 0  # for the server's draws
     assert identical(first, run(2)) and identical(first, run(3))
     assert torch.get_num_threads() == before
     plain = Federation.map
-    monkeypatch.setattr(Federation, "map", lambda fed, f, *items: plain(fed, f, *(one[::-1] for one in items))[::-1])
+    monkeypatch.setattr(
+        Federation, "map", lambda fed, f, *items: plain(fed, f, *(one[::-1] for one in items))[::-1]
+    )
     assert identical(first, run(1))
 
 
@@ -153,10 +174,14 @@ def test_uploads_come_in_the_order_of_the_clients_and_say_whose_they_are_at_no_c
     assert [(u["client"], int(u["num_samples"])) for u in uploads] == [(0, 4), (1, 9), (2, 7)]
     assert set(fed.traffic["up"]) == {"model", "num_samples"}
     one = torch.ones(1)
-    assert fed.exchange(fed.server, fed.clients[:1], 1, lambda *_: {"x": one}) == [{"x": one, "client": 0}]
+    assert fed.exchange(fed.server, fed.clients[:1], 1, lambda *_: {"x": one}) == [
+        {"x": one, "client": 0}
+    ]
 
 
-def test_the_global_generators_are_neither_read_nor_moved(federate, identical, rounds, make_dataset):
+def test_the_global_generators_are_neither_read_nor_moved(
+    federate, identical, rounds, make_dataset
+):
     data = make_dataset(images=60, shape=(1, 28, 28), num_classes=10)
     network = partial(models.build, "mnist-cnn", 10, channels=1, side=28)  # it has dropout
 
@@ -173,7 +198,9 @@ def test_the_global_generators_are_neither_read_nor_moved(federate, identical, r
 
 
 @pytest.mark.parametrize("method", [OnlyClassifier(), FedRep()])
-def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(federate, method, monkeypatch):
+def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(
+    federate, method, monkeypatch
+):
     fed = federate(method)
     states = [fed.initial[None]]
     plain = federation.take_steps
@@ -258,7 +285,11 @@ def test_traffic_is_the_models_size_counted_by_hand(federate):
 
 
 def test_a_message_is_tensors_and_dicts_of_tensors():
-    message = {"a": torch.zeros(2, 3), "b": {"c": torch.zeros(4, dtype=torch.int64), "d": {"e": torch.tensor(1.0)}}, "f": {}}
+    message = {
+        "a": torch.zeros(2, 3),
+        "b": {"c": torch.zeros(4, dtype=torch.int64), "d": {"e": torch.tensor(1.0)}},
+        "f": {},
+    }
     assert message_size(message) == {"a": (6, 24), "b": (5, 36), "f": (0, 0)}
     for value in (1, 1.5, "text", None, np.zeros(2)):
         with pytest.raises(TypeError, match="a holds something else"):
@@ -268,11 +299,25 @@ def test_a_message_is_tensors_and_dicts_of_tensors():
 # --- networks of the clients' own
 
 
-def test_clients_with_different_networks_run_together_from_the_same_weights(federate, batch_norm_net, identical):
+def test_clients_with_different_networks_run_together_from_the_same_weights(
+    federate, batch_norm_net, identical
+):
     widths = [3, 6, 3, 6]
-    fed = federate(SOLO(), architectures=widths, build_model=lambda width: batch_norm_net(width=width), workers=2)
-    begun = fed.exchange(fed.server, fed.clients, 0, lambda c, received, t: c.load(received) or {"model": c.model.state()})
-    assert identical([upload["model"] for upload in begun], [fed.initial[width] for width in widths])
+    fed = federate(
+        SOLO(),
+        architectures=widths,
+        build_model=lambda width: batch_norm_net(width=width),
+        workers=2,
+    )
+    begun = fed.exchange(
+        fed.server,
+        fed.clients,
+        0,
+        lambda c, received, t: c.load(received) or {"model": c.model.state()},
+    )
+    assert identical(
+        [upload["model"] for upload in begun], [fed.initial[width] for width in widths]
+    )
     entries = [fed.run_round() for _ in range(2)]
     assert [c.memory["model"]["encoder.0.weight"].shape[0] for c in fed.clients] == widths
     assert len(entries[-1]["clients"]) == entries[-1]["up_numbers"] == 4
@@ -306,13 +351,18 @@ SOME = np.array([2, 3, 5, 7, 30, 34, 39])
 
 @pytest.mark.parametrize("tests", ["all", "some", "own"])
 @pytest.mark.parametrize("method", [FedAvg(), SOLO()])
-def test_accuracy_of_global_and_of_personal_models_on_shared_and_on_own_test_images(federate, batch_norm_net, method, tests):
+def test_accuracy_of_global_and_of_personal_models_on_shared_and_on_own_test_images(
+    federate, batch_norm_net, method, tests
+):
     own = [np.arange(10), np.arange(5, 30), np.arange(30, 40), np.array([7])]
     which = {"some": {"test_index": SOME}, "own": {"test_parts": own}, "all": {}}[tests]
     fed = federate(method, workers=3, **which)
     entry = fed.run_round()
     index = {"some": [SOME] * 4, "own": own, "all": [np.arange(40)] * 4}[tests]
-    by_hand = [percent(hits(s, batch_norm_net(), fed)[part]) for s, part in zip(models_of(fed), index, strict=True)]
+    by_hand = [
+        percent(hits(s, batch_norm_net(), fed)[part])
+        for s, part in zip(models_of(fed), index, strict=True)
+    ]
     assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
     if tests == "own" or method.personal:
         assert len(set(by_hand)) > 1
@@ -324,17 +374,28 @@ def test_accuracy_of_global_and_of_personal_models_on_shared_and_on_own_test_ima
 
 
 @pytest.mark.parametrize("method", [FedAvg(), SOLO()])
-def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(ragged, batch_norm_net, method):
-    classes_of, parts = ([0, 1], [2, 0], [2], [0, 1, 2]), [np.arange(10 * i, 10 * i + 10) for i in range(4)]
+def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(
+    ragged, batch_norm_net, method
+):
+    classes_of, parts = (
+        ([0, 1], [2, 0], [2], [0, 1, 2]),
+        [np.arange(10 * i, 10 * i + 10) for i in range(4)],
+    )
     shared, fed = (ragged(method, classes_of, lr=1e-4, test_parts=own) for own in (None, parts))
     assert not any("local classes" in name for name in shared.run_round())
     entry, who = fed.run_round(), zip(models_of(fed), classes_of, parts, strict=True)
-    by_hand = [percent(hits(state, batch_norm_net(), fed, classes)[part]) for state, classes, part in who]
+    by_hand = [
+        percent(hits(state, batch_norm_net(), fed, classes)[part]) for state, classes, part in who
+    ]
     assert entry["clients/local classes"] == pytest.approx(by_hand)
     assert entry["accuracy/local classes"] == pytest.approx(np.mean(by_hand))
     assert entry["accuracy_std/local classes"] == pytest.approx(np.std(by_hand), abs=1e-4)
-    assert by_hand[2] == pytest.approx(percent(fed.dataset.test_labels[parts[2]] == 2))  # one class: no choice
-    assert entry["clients/local classes"][3] == entry["clients"][3]  # all classes: nothing to rule out
+    assert by_hand[2] == pytest.approx(
+        percent(fed.dataset.test_labels[parts[2]] == 2)
+    )  # one class: no choice
+    assert (
+        entry["clients/local classes"][3] == entry["clients"][3]
+    )  # all classes: nothing to rule out
     assert entry["clients/local classes"] != entry["clients"]
 
 
@@ -347,7 +408,9 @@ def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_
     entry = fed.run_round()
     right = torch.stack([hits(state, batch_norm_net(), fed).float() for state in models_of(fed)])
     big, small = (100 * right[:, index[groups[index] == g]].mean(1) for g in (0, 1))
-    assert entry["groups"] == pytest.approx({"big": big.mean().item(), "small": small.mean().item()})
+    assert entry["groups"] == pytest.approx(
+        {"big": big.mean().item(), "small": small.mean().item()}
+    )
     assert entry["accuracy"] == pytest.approx(sum(entry["groups"].values()) / 2)
     if method.personal:
         assert entry["clients"] == pytest.approx(((big + small) / 2).tolist())
@@ -361,7 +424,9 @@ def test_accuracy_on_a_clients_own_mix_of_classes(ragged, batch_norm_net, method
     labels, expected = fed.dataset.test_labels, []
     for client, state in zip(fed.clients, models_of(fed), strict=True):
         right, own = hits(state, batch_norm_net(), fed), client.labels.tolist()
-        expected.append(sum(own.count(k) / len(own) * percent(right[labels == k]) for k in range(3)))
+        expected.append(
+            sum(own.count(k) / len(own) * percent(right[labels == k]) for k in range(3))
+        )
     assert len({round(value, 3) for value in expected}) > 2
     assert entry["clients/own mix"] == pytest.approx(expected)
     assert entry["accuracy/own mix"] == pytest.approx(np.mean(expected))
@@ -378,14 +443,28 @@ def test_a_class_without_test_images_is_left_out_of_the_mix(ragged, batch_norm_n
 
 
 @pytest.mark.parametrize("method", [FedAvg(), SOLO(), SCAFFOLD(niid_bench=True)])
-def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twice(federate, identical, method):
-    always, seldom, twice = (federate(method, num_rounds=5, evaluate_every=every) for every in (1, 2, 1))
+def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twice(
+    federate, identical, method
+):
+    always, seldom, twice = (
+        federate(method, num_rounds=5, evaluate_every=every) for every in (1, 2, 1)
+    )
     for _ in range(6):
         always.run_round(), seldom.run_round(), twice.run_round()
         assert identical(evaluate(twice), evaluate(twice))
-    assert [entry["round"] for entry in seldom.history if "accuracy" in entry] == [2, 4, 5, 6]  # 5 is the last one planned
+    assert [entry["round"] for entry in seldom.history if "accuracy" in entry] == [
+        2,
+        4,
+        5,
+        6,
+    ]  # 5 is the last one planned
     for other in (seldom, twice):
-        assert identical(*({n: v for n, v in fed.checkpoint().items() if n != "history"} for fed in (always, other)))
+        assert identical(
+            *(
+                {n: v for n, v in fed.checkpoint().items() if n != "history"}
+                for fed in (always, other)
+            )
+        )
     for full, entry in zip(always.history, seldom.history, strict=True):
         assert all(full[name] == value for name, value in entry.items() if "seconds" not in name)
         assert ("accuracy" in entry) == (full.keys() == entry.keys())
@@ -410,7 +489,11 @@ class Hoarder(FedAvg):
 
     def upload(self, client, given):
         message = super().upload(client, given)
-        client.memory |= {"kept": message["model"], "again": message["model"], "list": [torch.zeros(3)]}
+        client.memory |= {
+            "kept": message["model"],
+            "again": message["model"],
+            "list": [torch.zeros(3)],
+        }
         return message
 
 
@@ -420,8 +503,13 @@ def test_what_a_client_holds_beside_its_network_is_counted_once(federate):
         return [fed.run_round()["held_bytes"] for _ in range(2)]
 
     size = sum(v.nbytes for v in federate().initial[None].values())
-    assert held(FedAvg()) == held(SOLO()) == [0, 0]  # one's own model is the network that is trained
-    assert held(Hoarder()) == [size, 2 * size + 12]  # what was received; then also what was kept, and the list
+    assert (
+        held(FedAvg()) == held(SOLO()) == [0, 0]
+    )  # one's own model is the network that is trained
+    assert held(Hoarder()) == [
+        size,
+        2 * size + 12,
+    ]  # what was received; then also what was kept, and the list
 
 
 # --- what a round reports

@@ -11,7 +11,16 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedplcc import FPL, METHODS, FedPLCC, FedPLVM, FedProtoAveraged, contrast, correlation, similarity
+from fednb.papers.fedplcc import (
+    FPL,
+    METHODS,
+    FedPLCC,
+    FedPLVM,
+    FedProtoAveraged,
+    contrast,
+    correlation,
+    similarity,
+)
 from literal import agree, cosine, in_floats, prototypes_of, vectors
 
 from fednb import models
@@ -52,7 +61,9 @@ def lists(prototypes):
     """The vectors of each class with their weights, as ragged lists; padding is none."""
     weights = prototypes.get("weights", torch.ones(len(prototypes["labels"])))
     found = {}
-    for label, *pair in zip(prototypes["labels"].tolist(), prototypes["vectors"].tolist(), weights.tolist(), strict=True):
+    for label, *pair in zip(
+        prototypes["labels"].tolist(), prototypes["vectors"].tolist(), weights.tolist(), strict=True
+    ):
         if label >= 0:
             found.setdefault(label, []).append(pair)
     return found
@@ -67,7 +78,10 @@ def literal_contrast(z, y, prototypes, alpha, temperature):
     """Equation 6, image by image."""
     losses, of_class = [], lists(prototypes)
     for own, label in zip(z.tolist(), y.tolist(), strict=True):
-        lumps = {k: sum(w * math.exp(literal_s(own, g, alpha) / temperature) for g, w in of) for k, of in of_class.items()}
+        lumps = {
+            k: sum(w * math.exp(literal_s(own, g, alpha) / temperature) for g, w in of)
+            for k, of in of_class.items()
+        }
         losses.append(-math.log(lumps[label] / sum(lumps.values())) if label in lumps else 0.0)
     return losses
 
@@ -76,43 +90,66 @@ def literal_correlation(z, y, prototypes, alpha, phi):
     """Equation 8, image by image."""
     losses, of_class = [], lists(prototypes)
     for own, label in zip(z.tolist(), y.tolist(), strict=True):
-        products = sorted((w * literal_s(own, g, alpha) for g, w in of_class.get(label, [])), reverse=True)
+        products = sorted(
+            (w * literal_s(own, g, alpha) for g, w in of_class.get(label, [])), reverse=True
+        )
         losses.append(-sum(products[: math.ceil(Fraction(str(phi)) * len(products))]))
     return losses
 
 
 TERMS = [(partial(contrast, temperature=0.07), partial(literal_contrast, temperature=0.07))]
-TERMS += [(partial(correlation, phi=phi), partial(literal_correlation, phi=phi)) for phi in (1.0, 0.5, 0.1)]
+TERMS += [
+    (partial(correlation, phi=phi), partial(literal_correlation, phi=phi))
+    for phi in (1.0, 0.5, 0.1)
+]
 
 
 @pytest.mark.parametrize("even", [False, True])
 @pytest.mark.parametrize("capacity", [None, 11])
-@pytest.mark.parametrize("labels", [[], [2], [0, 1, 3], [0, 0, 0, 0, 0, 1, 1, 3], [3, 0, 2, 1, 0, 2, 2]])
+@pytest.mark.parametrize(
+    "labels", [[], [2], [0, 1, 3], [0, 0, 0, 0, 0, 1, 1, 3], [3, 0, 2, 1, 0, 2, 2]]
+)
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize(("ours", "literal"), TERMS)
-def test_both_losses_and_their_gradients_are_those_of_literal_loops(ours, literal, alpha, labels, capacity, even):
+def test_both_losses_and_their_gradients_are_those_of_literal_loops(
+    ours, literal, alpha, labels, capacity, even
+):
     y, p = torch.tensor([0, 3, 2, 1, 0]), weighted_of(labels, capacity or max(len(labels), 1), even)
     loss, _ = agree(
-        lambda z: ours(similarity(z, p, alpha), y, p), lambda z: literal(z, y, p, alpha=alpha), vectors(5, 6), rtol=1e-9
+        lambda z: ours(similarity(z, p, alpha), y, p),
+        lambda z: literal(z, y, p, alpha=alpha),
+        vectors(5, 6),
+        rtol=1e-9,
     )
     assert (loss[[label not in labels for label in y.tolist()]] == 0).all()
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.5, 0.25])
 def test_at_cosine_0_and_below_and_for_a_vector_of_zeros_everything_is_finite(alpha):
-    rows = torch.tensor([[0.0, 0, 0], [0, 0, 2], [-1, -1, 0], [1, -1, 0], [1, 1e-7, 0], [1, 1e-3, 0]]).double()
+    rows = torch.tensor(
+        [[0.0, 0, 0], [0, 0, 2], [-1, -1, 0], [1, -1, 0], [1, 1e-7, 0], [1, 1e-3, 0]]
+    ).double()
     z, y = rows.requires_grad_(), torch.tensor([0, 0, 1, 1, 1, 1])
-    made = {"vectors": torch.tensor([[3.0, 0, 0], [0, 1, 0], [0, 0.5, 0]]).double(), "labels": torch.tensor([0, 1, 1])}
+    made = {
+        "vectors": torch.tensor([[3.0, 0, 0], [0, 1, 0], [0, 0.5, 0]]).double(),
+        "labels": torch.tensor([0, 1, 1]),
+    }
     prototypes = padded(made | {"weights": torch.tensor([1.0, 0.75, 0.25]).double()}, 4)
     s = similarity(z, prototypes, alpha)
     losses = contrast(s, y, prototypes, 0.07), correlation(s, y, prototypes, 0.5)
-    np.testing.assert_allclose(losses[0].detach(), literal_contrast(z.detach(), y, prototypes, alpha, 0.07), rtol=1e-9)
-    np.testing.assert_allclose(losses[1].detach(), literal_correlation(z.detach(), y, prototypes, alpha, 0.5), rtol=1e-9)
+    np.testing.assert_allclose(
+        losses[0].detach(), literal_contrast(z.detach(), y, prototypes, alpha, 0.07), rtol=1e-9
+    )
+    np.testing.assert_allclose(
+        losses[1].detach(), literal_correlation(z.detach(), y, prototypes, alpha, 0.5), rtol=1e-9
+    )
     for loss, scale in zip(losses, (1 / 0.07, 1), strict=True):
         (gradient,) = torch.autograd.grad(loss.sum(), z, retain_graph=True)
         assert gradient.isfinite().all()
         assert (gradient[1:].norm(dim=1) <= 2 * scale * alpha * 1e-6 ** (alpha - 1)).all()
-        assert alpha == 1 or (gradient[:3] == 0).all()  # clamped: no direction is better than another
+        assert (
+            alpha == 1 or (gradient[:3] == 0).all()
+        )  # clamped: no direction is better than another
 
 
 @pytest.mark.parametrize("phi", [1e-5, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
@@ -121,14 +158,20 @@ def test_as_many_prototypes_count_as_phi_times_their_number_rounded_up(phi, dtyp
     for n in range(1, 61):  # in float32, 0.6 * 25 is more than 15
         labels = torch.tensor([0] * n + [1] * 3 + [-1] * 2)
         prototypes = {"labels": labels, "weights": torch.ones(len(labels), dtype=dtype)}
-        counted = -correlation(torch.ones(2, len(labels), dtype=dtype), torch.tensor([0, 1]), prototypes, phi)
+        counted = -correlation(
+            torch.ones(2, len(labels), dtype=dtype), torch.tensor([0, 1]), prototypes, phi
+        )
         assert counted.tolist() == [math.ceil(Fraction(str(phi)) * m) for m in (n, 3)], n
 
 
 @pytest.mark.parametrize("method", ["FPL", "FedPLVM", "FedPLCC", "FedProto+FedAvg", "FCCL+"])
 def test_a_run_that_blows_up_ends_as_diverged(method):
-    given = {"num_clients": 3, "num_rounds": 3, "lr": 1e25, "local_epochs": 1} | (PUBLIC if method == "FCCL+" else {})
-    record = runner.run(settings.resolve(METHODS, method=method, dataset="digits", **given), METHODS, workers=1)
+    given = {"num_clients": 3, "num_rounds": 3, "lr": 1e25, "local_epochs": 1} | (
+        PUBLIC if method == "FCCL+" else {}
+    )
+    record = runner.run(
+        settings.resolve(METHODS, method=method, dataset="digits", **given), METHODS, workers=1
+    )
     assert (record["status"], record["final"]) == ("diverged", {})
 
 
@@ -145,10 +188,14 @@ def test_a_received_set_is_padded_to_the_next_power_of_two(federate):
     for number, room in {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 8: 8, 9: 16}.items():
         sent = in_floats(weighted_of([i % 3 for i in range(number)]))
         given = given_of(fed, {"model": fed.server["model"], "prototypes": sent})
-        assert given["prototypes"]["labels"].tolist() == sent["labels"].tolist() + [-1] * (room - number)
+        assert given["prototypes"]["labels"].tolist() == sent["labels"].tolist() + [-1] * (
+            room - number
+        )
         assert torch.equal(given["prototypes"]["weights"][:number], sent.pop("weights"))
         assert given["means"]["labels"].shape == (3,)
-        ones = given_of(fed, {"model": fed.server["model"], "prototypes": sent})["prototypes"]["weights"]
+        ones = given_of(fed, {"model": fed.server["model"], "prototypes": sent})["prototypes"][
+            "weights"
+        ]
         assert torch.equal(ones[:number], torch.ones(number))
 
 
@@ -175,11 +222,16 @@ def mse(a, b):
 
 def both(z, y, sent, alpha, temperature, distance, factor):
     contrasts = [v / len(y) for v in literal_contrast(z, y, sent, alpha, temperature)]
-    return [factor * (a + b) for a, b in zip(contrasts, near_mean(z, y, sent, distance), strict=True)]
+    return [
+        factor * (a + b) for a, b in zip(contrasts, near_mean(z, y, sent, distance), strict=True)
+    ]
 
 
 def fedplcc(z, y, sent, alpha, temperature, phi):
-    pairs = literal_contrast(z, y, sent, alpha, temperature), literal_correlation(z, y, sent, alpha, phi)
+    pairs = (
+        literal_contrast(z, y, sent, alpha, temperature),
+        literal_correlation(z, y, sent, alpha, phi),
+    )
     return [(0.3 * a + 7 * b) / len(y) for a, b in zip(*pairs, strict=True)]
 
 
@@ -188,17 +240,28 @@ LITERAL = [
     *(
         (
             FedPLVM(lam=3.0, temperature=0.3, alpha=alpha),
-            partial(both, alpha=alpha, temperature=0.3, distance=lambda a, b: 2 * (1 - cosine(a, b)) ** 2, factor=3),
+            partial(
+                both,
+                alpha=alpha,
+                temperature=0.3,
+                distance=lambda a, b: 2 * (1 - cosine(a, b)) ** 2,
+                factor=3,
+            ),
         )
         for alpha in (0.25, 1.0)
     ),
     (FedPLCC(lam1=0.3, lam2=7.0, phi=0.5), partial(fedplcc, alpha=0.5, temperature=0.07, phi=0.5)),
-    (FedPLCC(0.3, 7.0, 1.0, 1.0, temperature=0.3), partial(fedplcc, alpha=1, temperature=0.3, phi=1.0)),
+    (
+        FedPLCC(0.3, 7.0, 1.0, 1.0, temperature=0.3),
+        partial(fedplcc, alpha=1, temperature=0.3, phi=1.0),
+    ),
     (FedProtoAveraged(lam=0.3), lambda *given: [0.3 * v for v in near_mean(*given, mse)]),
 ]
 
 
-@pytest.mark.parametrize("labels", [[0, 0, 0, 2, 2, 0, 2], [1], []])  # class 1, or all but it, has no prototype
+@pytest.mark.parametrize(
+    "labels", [[0, 0, 0, 2, 2, 0, 2], [1], []]
+)  # class 1, or all but it, has no prototype
 @pytest.mark.parametrize(("method", "literal"), LITERAL)
 def test_a_loss_and_its_gradient_are_those_of_literal_loops(federate, method, literal, labels):
     fed, net, y = federate(method), Identity(), torch.tensor([0, 1, 2, 0, 1, 1])
@@ -235,7 +298,10 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
     method = WITH_PROTOTYPES[name]
     fed, plain = ragged(method, CLASSES_OF), ragged(FedAvg(), CLASSES_OF)
     uploads, _ = (one.exchange(one.server, one.clients, 0) for one in (fed, plain))
-    clusters, mean = name.startswith(("FedPLCC", "FedPLVM")), getattr(method, "weighted_mean", False)
+    clusters, mean = (
+        name.startswith(("FedPLCC", "FedPLVM")),
+        getattr(method, "weighted_mean", False),
+    )
     down = getattr(method, "weighted", False)  # do weights cross?
     up, pool = down or mean, {}
     for client, upload in zip(fed.clients, uploads, strict=True):
@@ -245,12 +311,18 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
         for k in CLASSES_OF[client.id]:
             own, rows = select(sent, sent["labels"] == k), z[y == k]
             expected = finch_star(rows)
-            torch.testing.assert_close(own["vectors"], expected.centres if clusters else rows.mean(0, keepdim=True))
+            torch.testing.assert_close(
+                own["vectors"], expected.centres if clusters else rows.mean(0, keepdim=True)
+            )
             assert not up or torch.equal(own["weights"], expected.weights)
-            pool.setdefault(k, []).append((own["vectors"], expected.weights if clusters else torch.ones(1)))
+            pool.setdefault(k, []).append(
+                (own["vectors"], expected.weights if clusters else torch.ones(1))
+            )
     rows = sum(len(upload["prototypes"]["labels"]) for upload in uploads)
     crossed = {"up": (rows * (4 + 1 + up), rows * (4 * 4 + 8 + 8 * up)), "down": (0, 0)}
-    assert fed.traffic == {way: plain.traffic[way] | {"prototypes": numbers} for way, numbers in crossed.items()}
+    assert fed.traffic == {
+        way: plain.traffic[way] | {"prototypes": numbers} for way, numbers in crossed.items()
+    }
     server, total = fed.method.aggregate(fed.server, uploads, 0), 0
     kept = server["prototypes"]
     assert kept.keys() == {"vectors", "labels"} | ({"weights"} if down else set())
@@ -267,7 +339,10 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
     assert len(kept["labels"]) == total
     fed.traffic = {}
     fed.exchange(server, fed.clients, 1)
-    assert fed.traffic["down"]["prototypes"] == (4 * total * (4 + 1 + down), 4 * total * (4 * 4 + 8 + 4 * down))
+    assert fed.traffic["down"]["prototypes"] == (
+        4 * total * (4 + 1 + down),
+        4 * total * (4 * 4 + 8 + 4 * down),
+    )
     assert all(client.memory == {} for client in fed.clients)
 
 
@@ -281,9 +356,20 @@ class Strangers(FCCLPlus):
         message = super().broadcast(server, client_id)
         if "model" not in message:
             return message
-        moved = {n: v.numel() for n, v in message["model"].items() if v.is_floating_point() and "running" not in n}
-        waves = {n: 0.2 * torch.sin(torch.arange(1.0, number + 1) * (client_id + 1)) for n, number in moved.items()}
-        return message | {"model": {n: v + waves[n].view_as(v) if n in waves else v for n, v in message["model"].items()}}
+        moved = {
+            n: v.numel()
+            for n, v in message["model"].items()
+            if v.is_floating_point() and "running" not in n
+        }
+        waves = {
+            n: 0.2 * torch.sin(torch.arange(1.0, number + 1) * (client_id + 1))
+            for n, number in moved.items()
+        }
+        return message | {
+            "model": {
+                n: v + waves[n].view_as(v) if n in waves else v for n, v in message["model"].items()
+            }
+        }
 
 
 def literal_cross_correlation(own, others, off_diagonal=0.0051):
@@ -323,7 +409,9 @@ def literal_divergence(logits, teacher, y, temperature):
     for own, other, label in zip(logits.tolist(), teacher.tolist(), y.tolist(), strict=True):
         p, q = ([math.exp(v / temperature) for v in row] for row in (own, other))
         p, q = ([v / sum(row) for v in row] for row in (p, q))
-        terms = [b * math.log(b / a) for k, (a, b) in enumerate(zip(p, q, strict=True)) if k != label]
+        terms = [
+            b * math.log(b / a) for k, (a, b) in enumerate(zip(p, q, strict=True)) if k != label
+        ]
         found.append(temperature**2 * sum(terms) / len(y))
     return found
 
@@ -346,7 +434,9 @@ def test_the_loss_at_home_keeps_what_the_teacher_knew(batch_norm_net):
     assert list(terms) == ["cross_entropy", "distillation"]
     logits = batch_norm_net().train()(x).logits
     assert terms["cross_entropy"].item() == pytest.approx(F.cross_entropy(logits, y).item())
-    expected = sum(literal_divergence(logits.detach().double(), old(x).logits.detach().double(), y, 2.0))
+    expected = sum(
+        literal_divergence(logits.detach().double(), old(x).logits.detach().double(), y, 2.0)
+    )
     assert terms["distillation"].item() == pytest.approx(expected, rel=1e-4)
 
 
@@ -355,7 +445,11 @@ def public_loss(net, x, logits, similarities, weight, temperature):
     z, own = net(x)
     loss = sum(literal_cross_correlation(list(own.unbind()), logits.tolist()))
     for i in range(len(x)):
-        row = [F.cosine_similarity(z[i], z[j], dim=0, eps=1e-8) / temperature for j in range(len(x)) if j != i]
+        row = [
+            F.cosine_similarity(z[i], z[j], dim=0, eps=1e-8) / temperature
+            for j in range(len(x))
+            if j != i
+        ]
         others = [math.exp(s / temperature) for s in similarities[i].tolist()]
         total = sum(torch.exp(s) for s in row)
         for s, q in zip(row, (v / sum(others) for v in others), strict=True):
@@ -367,7 +461,10 @@ def test_the_public_step_is_one_step_of_adam_on_the_literal_loss(federate):
     method = FCCLPlus(public_lr=0.003, similarity_weight=2.0, similarity_temperature=0.3)
     fed = federate(method)
     x = vectors(6, 1, 8, 8).float()
-    received = {"logits": vectors(6, 3, seed=8).float(), "similarities": vectors(6, 5, seed=9).tanh().float()}
+    received = {
+        "logits": vectors(6, 3, seed=8).float(),
+        "similarities": vectors(6, 5, seed=9).tanh().float(),
+    }
     client, ends = fed.clients[1], []
     for dirt in (0.0, 1e3):  # gradients that another client has left behind
         client.memory["model"] = client.random_weights()
@@ -380,17 +477,29 @@ def test_the_public_step_is_one_step_of_adam_on_the_literal_loss(federate):
     net = fed.build_model().double().train()
     net.load_state_dict(client.random_weights())
     before = {name: p.detach().clone() for name, p in net.named_parameters()}
-    public_loss(net, x.double(), received["logits"].double(), received["similarities"].double(), 2.0, 0.3).backward()
+    public_loss(
+        net, x.double(), received["logits"].double(), received["similarities"].double(), 2.0, 0.3
+    ).backward()
     compared = 0
     for name, p in net.named_parameters():
-        sure = p.grad.abs() > 1e-4  # of the others (biases before a standardisation) only rounding is left
+        sure = (
+            p.grad.abs() > 1e-4
+        )  # of the others (biases before a standardisation) only rounding is left
         step = before[name] - 0.003 * p.grad / (p.grad.abs() + 1e-8)
         torch.testing.assert_close(ends[0][name].double()[sure], step[sure], rtol=0, atol=3e-6)
         assert ((ends[0][name].double() - before[name]).abs() <= 0.00301).all()
         compared += int(sure.sum())
     assert compared > 0.7 * sum(p.numel() for p in net.parameters())
-    assert ends[0]["encoder.1.num_batches_tracked"] == client.random_weights()["encoder.1.num_batches_tracked"] + 1
-    torch.testing.assert_close(ends[0]["encoder.1.running_mean"].double(), net.encoder[1].running_mean, rtol=1e-4, atol=1e-6)
+    assert (
+        ends[0]["encoder.1.num_batches_tracked"]
+        == client.random_weights()["encoder.1.num_batches_tracked"] + 1
+    )
+    torch.testing.assert_close(
+        ends[0]["encoder.1.running_mean"].double(),
+        net.encoder[1].running_mean,
+        rtol=1e-4,
+        atol=1e-6,
+    )
 
 
 # --- FCCL+: rounds
@@ -399,7 +508,9 @@ def test_the_public_step_is_one_step_of_adam_on_the_literal_loss(federate):
 def public_of(federation, t):
     """The public batches of a round."""
     method = federation.method
-    return fccl.public_batches(federation, method.public, method.public_size, method.public_batch, t)
+    return fccl.public_batches(
+        federation, method.public, method.public_size, method.public_batch, t
+    )
 
 
 def watched(fed, name):
@@ -441,16 +552,28 @@ def test_a_round_of_clients_with_different_networks_by_hand(federate, identical)
         assert not identical(state, own)
         assert state["encoder.1.num_batches_tracked"] == own["encoder.1.num_batches_tracked"] + 2
         assert client.memory == {}
-    numbers = {"logits": 4 * 2 * 5 * 3, "similarities": 4 * 2 * 5 * 4}  # clients, batches, images, classes or other images
+    numbers = {
+        "logits": 4 * 2 * 5 * 3,
+        "similarities": 4 * 2 * 5 * 4,
+    }  # clients, batches, images, classes or other images
     crossed = {name: (number, 4 * number) for name, number in numbers.items()}
     assert fed.traffic == {way: sent | crossed for way, sent in plain.traffic.items()}
 
 
-def test_with_averaged_networks_all_clients_are_one_after_the_public_images(federate, make_dataset, identical):
+def test_with_averaged_networks_all_clients_are_one_after_the_public_images(
+    federate, make_dataset, identical
+):
     """Equal networks and equal images, but unequal dropout masks would make unequal logits."""
     net = partial(models.build, "mnist-cnn", 10, channels=1, side=28, projection_head=False)
     data = make_dataset(images=48, shape=(1, 28, 28), num_classes=10)
-    options = {"build_model": net, "dataset": data, "sizes": (16,) * 3, "batch_size": 8, "local_epochs": 1, "lr": 0.01}
+    options = {
+        "build_model": net,
+        "dataset": data,
+        "sizes": (16,) * 3,
+        "batch_size": 8,
+        "local_epochs": 1,
+        "lr": 0.01,
+    }
     fed = federate(FCCLPlus(**PUBLIC), **options)
     for _ in range(2):
         begin, agreed = fed.server["model"], watched(fed, "agree")
@@ -472,7 +595,9 @@ def test_public_images_are_the_same_whenever_they_are_asked_for_and_those_of_a_s
     grey = public_images("photographs", 20, 1, 16)[:, 0]
     assert ((photographs.float().mean(1) - grey).abs() <= 0.5).all()
     everything, images = build.load_dataset("digits").images, public_images("digits", 50, 1, 8)
-    assert {image.numpy().tobytes() for image in images} <= {image.numpy().tobytes() for image in everything}
+    assert {image.numpy().tobytes() for image in images} <= {
+        image.numpy().tobytes() for image in everything
+    }
     assert not torch.equal(images, everything[:50])
     assert len(public_images("digits", 10**6, 1, 8)) == len(everything)
 

@@ -11,7 +11,9 @@ from literal import agree, between_classes, in_floats, prototypes_of, vectors
 from fednb.prototypes import class_means
 
 
-@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [3, 1], [2], []])  # with missing classes, in any order, and none at all
+@pytest.mark.parametrize(
+    "labels", [[0, 1, 2, 3], [3, 1], [2], []]
+)  # with missing classes, in any order, and none at all
 @pytest.mark.parametrize("capacity", [4, 7])
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0, 2.0])
 def test_loss_and_gradient_are_those_of_literal_loops(labels, capacity, temperature):
@@ -22,7 +24,9 @@ def test_loss_and_gradient_are_those_of_literal_loops(labels, capacity, temperat
         z,
     )
     felt = torch.tensor([label in labels and len(labels) > 1 for label in y.tolist()])
-    assert ((gradient.abs().sum(1) > 1e-4) == felt).all()  # no other prototype, no pull; not known, no loss
+    assert (
+        (gradient.abs().sum(1) > 1e-4) == felt
+    ).all()  # no other prototype, no pull; not known, no loss
     assert (gradient * z).sum(1).abs().max() < 1e-9  # the length of z is left alone
 
 
@@ -43,8 +47,12 @@ def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_n
     terms = FedProc(temperature=0.3).loss(net, x, y, given)
     expected = between_classes(net(x).representation.detach().double(), y, prototypes, 0.3)
     assert list(terms) == ["cross_entropy", "contrastive"]
-    assert terms["contrastive"].item() == pytest.approx(0.25 * np.mean(expected), rel=1e-5)  # two images count as zero
-    assert terms["cross_entropy"].item() == pytest.approx(0.75 * F.cross_entropy(net(x).logits, y).item(), rel=1e-5)
+    assert terms["contrastive"].item() == pytest.approx(
+        0.25 * np.mean(expected), rel=1e-5
+    )  # two images count as zero
+    assert terms["cross_entropy"].item() == pytest.approx(
+        0.75 * F.cross_entropy(net(x).logits, y).item(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,12 +72,16 @@ def test_each_round_has_the_weight_of_its_schedule(federate, given, expected):
     fed = federate(FedProc(**given), num_rounds=4)
     received = fed.method.broadcast(fed.server, 0)
     with fed.lend_model(fed.clients[0]):
-        alphas = [fed.method.prepare(fed.clients[0], received, t)["alpha"].item() for t in range(len(expected))]
+        alphas = [
+            fed.method.prepare(fed.clients[0], received, t)["alpha"].item()
+            for t in range(len(expected))
+        ]
     assert alphas == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
-    ("schedule", "alpha_rounds", "switch"), [("linear", 0, 4), ("two-stage", 0, 2), ("two-stage", 2, 1)]
+    ("schedule", "alpha_rounds", "switch"),
+    [("linear", 0, 4), ("two-stage", 0, 2), ("two-stage", 2, 1)],
 )
 def test_what_each_round_trains(federate, schedule, alpha_rounds, switch):
     """In round 0 the output layer learns nothing; the second of two stages freezes all but the output layer."""
@@ -80,10 +92,15 @@ def test_what_each_round_trains(federate, schedule, alpha_rounds, switch):
         entry = fed.run_round()
         states.append(fed.server["model"])
         contrast, entropy = entry["loss/contrastive"] > 0, entry["loss/cross_entropy"] > 0
-        assert (contrast, entropy) == ((t < switch, t >= switch) if schedule == "two-stage" else (True, t > 0))
+        assert (contrast, entropy) == (
+            (t < switch, t >= switch) if schedule == "two-stage" else (True, t > 0)
+        )
         for name, value in states[-1].items():  # BatchNorm's buffers too
             trained = entropy if name.startswith("classifier") else t < switch
-            assert torch.allclose(value.double(), states[-2][name].double(), rtol=0, atol=1e-6) != trained, (t, name)
+            assert (
+                torch.allclose(value.double(), states[-2][name].double(), rtol=0, atol=1e-6)
+                != trained
+            ), (t, name)
 
 
 def test_normalised_representations_reach_loss_prototypes_and_prediction(federate, batch_norm_net):
@@ -91,11 +108,16 @@ def test_normalised_representations_reach_loss_prototypes_and_prediction(federat
     net, method, plain = batch_norm_net().eval(), fed.method, FedProc()
     x, y = torch.rand(6, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2])
     given = {"prototypes": in_floats(prototypes_of([0, 1, 2], dim=4)), "alpha": torch.tensor(0.25)}
-    terms, logits = method.loss(net, x, y, given), net.classifier(F.normalize(net(x).representation))
+    terms, logits = (
+        method.loss(net, x, y, given),
+        net.classifier(F.normalize(net(x).representation)),
+    )
     torch.testing.assert_close(terms["cross_entropy"], 0.75 * F.cross_entropy(logits, y))
     torch.testing.assert_close(method.predict(net, x, given)["classifier"], logits)
     assert not torch.allclose(logits, net(x).logits)
-    torch.testing.assert_close(plain.loss(net, x, y, given)["contrastive"], terms["contrastive"])  # it has cosines
+    torch.testing.assert_close(
+        plain.loss(net, x, y, given)["contrastive"], terms["contrastive"]
+    )  # it has cosines
     torch.testing.assert_close(plain.predict(net, x, given)["classifier"], net(x).logits)
     client = fed.clients[0]
     with fed.lend_model(client):

@@ -41,7 +41,13 @@ def mixed(federate, make_dataset):
         if not heterogeneous:
             options = {"build_model": partial(build, "mnist-cnn")}
         data = make_dataset(images=96, shape=(1, 28, 28), num_classes=10)
-        options |= {"sizes": (16,) * 6, "dataset": data, "batch_size": 8, "local_epochs": 1, "lr": 0.01}
+        options |= {
+            "sizes": (16,) * 6,
+            "dataset": data,
+            "batch_size": 8,
+            "local_epochs": 1,
+            "lr": 0.01,
+        }
         return federate(method, **options | given)
 
     return make
@@ -53,10 +59,15 @@ def mixed(federate, make_dataset):
 def literal_distance(z, y, prototypes, distance):
     """The terms of L_R, number by number, in float64."""
     of_class = known(prototypes)
-    images = [(label, row) for label, row in zip(y.tolist(), z.tolist(), strict=True) if label in of_class]
+    images = [
+        (label, row) for label, row in zip(y.tolist(), z.tolist(), strict=True) if label in of_class
+    ]
     if distance in ("mse", "squared"):
         per = len(z) * (z.shape[1] if distance == "mse" else 1)
-        return [sum((a - b) ** 2 for a, b in zip(row, of_class[label], strict=True)) / per for label, row in images]
+        return [
+            sum((a - b) ** 2 for a, b in zip(row, of_class[label], strict=True)) / per
+            for label, row in images
+        ]
     terms = []
     for label in {label for label, _ in images}:
         rows = [row for other, row in images if other == label]
@@ -92,7 +103,9 @@ def test_at_distance_0_loss_and_gradient_are_0(distance):
 def test_the_loss_on_a_batch_is_cross_entropy_and_lam_times_the_distance(batch_norm_net, distance):
     net, x, y = batch_norm_net().eval(), torch.rand(6, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2])
     prototypes = prototypes_of([2, 0], 3, dim=4)
-    terms = FedProto(lam=0.3, distance=distance).loss(net, x, y, {"prototypes": in_floats(prototypes)})
+    terms = FedProto(lam=0.3, distance=distance).loss(
+        net, x, y, {"prototypes": in_floats(prototypes)}
+    )
     assert list(terms) == ["cross_entropy", "prototypes"]
     z, logits = net(x)
     assert terms["cross_entropy"].item() == pytest.approx(F.cross_entropy(logits, y).item())
@@ -104,15 +117,24 @@ def test_the_loss_on_a_batch_is_cross_entropy_and_lam_times_the_distance(batch_n
 def test_prototypes_are_all_that_crosses(ragged, weighted):
     fed = ragged(FedProto(weighted_prototypes=weighted), CLASSES_OF)
     held, row, row_bytes = sum(map(len, CLASSES_OF)), 4 + 1, 4 * 4 + 8  # four numbers and a label
-    up = (held * (row + weighted), held * (row_bytes + 8 * weighted))  # and how many images it stands for
+    up = (
+        held * (row + weighted),
+        held * (row_bytes + 8 * weighted),
+    )  # and how many images it stands for
     fed.run_round()
     assert fed.traffic == {"down": {"prototypes": (0, 0)}, "up": {"prototypes": up}}
     entry = fed.run_round()
-    assert fed.traffic == {"down": {"prototypes": (4 * 3 * row, 4 * 3 * row_bytes)}, "up": {"prototypes": up}}
+    assert fed.traffic == {
+        "down": {"prototypes": (4 * 3 * row, 4 * 3 * row_bytes)},
+        "up": {"prototypes": up},
+    }
     assert (entry["down_numbers"], entry["up_numbers"]) == (60, up[0])
     uploads = fed.exchange(fed.server, fed.clients, 2)
     assert all(upload.keys() == {"prototypes", "client"} for upload in uploads)
-    assert fed.method.aggregate(fed.server, uploads, 2)["prototypes"].keys() == {"vectors", "labels"}
+    assert fed.method.aggregate(fed.server, uploads, 2)["prototypes"].keys() == {
+        "vectors",
+        "labels",
+    }
     assert all(client.memory.keys() == {"model"} for client in fed.clients)
     assert fed.server["model"] == {}
 
@@ -140,15 +162,22 @@ def test_each_client_predicts_by_the_servers_prototypes_of_its_own_classes(ragge
         net = fed.build_model().eval()
         net.load_state_dict(client.memory["model"])
         of_class = known(fed.server["prototypes"])
-        chosen = [min(classes, key=lambda k: math.dist(z, of_class[k])) for z in net(x).representation.tolist()]
+        chosen = [
+            min(classes, key=lambda k: math.dist(z, of_class[k]))
+            for z in net(x).representation.tolist()
+        ]
         by_hand.append(100 * np.mean(np.array(chosen) == fed.dataset.test_labels.numpy()))
     assert entry["clients/prototype"] == pytest.approx(by_hand)
     assert entry["accuracy/prototype"] == pytest.approx(np.mean(by_hand)) != entry["accuracy"]
 
 
-@pytest.mark.parametrize("method", [FedAvg(), FeSEM(), FedPer(), FedPer(private="classifier"), FedRep()])
+@pytest.mark.parametrize(
+    "method", [FedAvg(), FeSEM(), FedPer(), FedPer(private="classifier"), FedRep()]
+)
 def test_a_method_that_averages_weights_refuses_different_networks(mixed, method):
-    with pytest.raises(ValueError, match=rf"^{type(method).__name__} averages encoder.* has not the same shape"):
+    with pytest.raises(
+        ValueError, match=rf"^{type(method).__name__} averages encoder.* has not the same shape"
+    ):
         mixed(method)
     mixed(method, heterogeneous=False)
 
@@ -157,8 +186,12 @@ def test_a_method_that_averages_weights_refuses_different_networks(mixed, method
 
 
 @pytest.mark.parametrize("method", [FedPer, FedRep])
-@pytest.mark.parametrize(("private", "numbers"), [("linear", 10 * 25 + 10 + 20 * 250 + 20), ("classifier", 21_840 - 510)])
-def test_of_the_mnist_network_the_convolutions_travel_or_all_but_the_output_layer(mixed, method, private, numbers):
+@pytest.mark.parametrize(
+    ("private", "numbers"), [("linear", 10 * 25 + 10 + 20 * 250 + 20), ("classifier", 21_840 - 510)]
+)
+def test_of_the_mnist_network_the_convolutions_travel_or_all_but_the_output_layer(
+    mixed, method, private, numbers
+):
     fed = mixed(method(private=private), heterogeneous=False)
     fed.run_round()
     assert fed.traffic["down"] == {"model": (6 * numbers, 6 * 4 * numbers)}
@@ -180,7 +213,9 @@ def test_of_the_mnist_network_the_convolutions_travel_or_all_but_the_output_laye
 )
 def test_which_layers_of_the_other_networks_are_private(model, kind, private):
     names = models.build(model, 10, projection_head=model == "simple-cnn").state_dict()
-    assert {name.rpartition(".")[0] for name in names if not FedPer(private=kind).shared(name)} == private
+    assert {
+        name.rpartition(".")[0] for name in names if not FedPer(private=kind).shared(name)
+    } == private
 
 
 def test_fedper_averages_the_body_and_every_client_goes_on_with_its_own_head(ragged, identical):
@@ -202,7 +237,11 @@ def test_fedrep_trains_all_of_the_network_first_the_head_then_the_body(mixed):
     assert (head.epochs, body.epochs) == (3, 2)
     names = [name for name, _ in fed.build_model().named_parameters()]
     for name in names:
-        assert head.trains(name) == (not body.trains(name)) == ("fc1" in name or name.startswith("classifier"))
+        assert (
+            head.trains(name)
+            == (not body.trains(name))
+            == ("fc1" in name or name.startswith("classifier"))
+        )
     fed.run_round()
     assert {client.steps for client in fed.clients} == {(3 + 2) * 2}
 
@@ -220,13 +259,18 @@ def assignment(points, k):
 
 
 def groups(labels):
-    return {frozenset(np.flatnonzero(np.asarray(labels) == c)) for c in set(np.asarray(labels).tolist())}
+    return {
+        frozenset(np.flatnonzero(np.asarray(labels) == c)) for c in set(np.asarray(labels).tolist())
+    }
 
 
 def states_of(points):
     """Models whose weights are these numbers, with a counter that is none."""
     rows = torch.tensor(points).float()
-    return [{"a": row[:1], "b": row[1:].view(1, -1), "counter": torch.tensor(1000 * i)} for i, row in enumerate(rows)]
+    return [
+        {"a": row[:1], "b": row[1:].view(1, -1), "counter": torch.tensor(1000 * i)}
+        for i, row in enumerate(rows)
+    ]
 
 
 @pytest.mark.parametrize("t", [0, 3])
@@ -236,15 +280,26 @@ def test_clusters_of_well_separated_clients_are_those_of_brute_force(k, t):
         rng = np.random.default_rng(seed)
         belongs = rng.permutation([0, 1, 2, 0, 1, 2] if k == 3 else [0, 0, 1, 0, 1, 0])
         points = 10 * np.eye(3)[belongs] + rng.normal(size=(6, 3))
-        centres = states_of(10 * rng.permutation(np.eye(3)[:k]))  # of the round before; in round 0 of no meaning
-        server = {"models": dict(zip("012", centres, strict=False)), "cluster": torch.zeros(6).long(), "seed": seed}
-        uploads = [{"model": s, "num_samples": torch.tensor(9**i), "client": i} for i, s in enumerate(states_of(points))]
+        centres = states_of(
+            10 * rng.permutation(np.eye(3)[:k])
+        )  # of the round before; in round 0 of no meaning
+        server = {
+            "models": dict(zip("012", centres, strict=False)),
+            "cluster": torch.zeros(6).long(),
+            "seed": seed,
+        }
+        uploads = [
+            {"model": s, "num_samples": torch.tensor(9**i), "client": i}
+            for i, s in enumerate(states_of(points))
+        ]
         after = FeSEM(num_clusters=k).aggregate(server, uploads, t)
         cluster = after["cluster"].numpy()
         assert groups(cluster) == groups(belongs) == assignment(points, k)
         for c in range(k):  # one client, one vote
             mean, expected = after["models"][str(c)], points[cluster == c].mean(0)
-            np.testing.assert_allclose(torch.cat([mean["a"], mean["b"].flatten()]), expected, rtol=1e-5, atol=1e-6)
+            np.testing.assert_allclose(
+                torch.cat([mean["a"], mean["b"].flatten()]), expected, rtol=1e-5, atol=1e-6
+            )
             assert mean["counter"] == round(1000 * np.flatnonzero(cluster == c).mean())
 
 
@@ -253,7 +308,11 @@ def test_clusters_go_on_from_the_last_rounds():
     points = np.array([[0.0, 0, 0], [0.2, 0, 0], [9, 9, 9], [9.2, 9, 9]])
     for order in ([0, 1], [1, 0]):
         centres = states_of(points[[0, 2]][order] + 1)
-        server = {"models": dict(zip("01", centres, strict=True)), "cluster": torch.zeros(4).long(), "seed": 0}
+        server = {
+            "models": dict(zip("01", centres, strict=True)),
+            "cluster": torch.zeros(4).long(),
+            "seed": 0,
+        }
         uploads = [{"model": state, "client": i} for i, state in enumerate(states_of(points))]
         after = FeSEM().aggregate(server, uploads, 1)
         assert after["cluster"].tolist() == [order.index(c) for c in (0, 0, 1, 1)]
@@ -273,7 +332,9 @@ def test_clients_that_are_not_sampled_keep_their_cluster(ragged, identical):
     assert len(seen) > 1
 
 
-def test_with_a_cluster_for_each_fesem_is_local_and_with_one_for_all_it_is_fedavg(ragged, identical):
+def test_with_a_cluster_for_each_fesem_is_local_and_with_one_for_all_it_is_fedavg(
+    ragged, identical
+):
     many, alone, one, plain = (
         ragged(method, CLASSES_OF, sizes=(8,) * 4)
         for method in (FeSEM(num_clusters=9), Local(), FeSEM(num_clusters=1), FedAvg())
@@ -288,11 +349,18 @@ def test_with_a_cluster_for_each_fesem_is_local_and_with_one_for_all_it_is_fedav
 
 
 def test_every_method_has_the_number_of_rounds_that_it_is_said_to_need():
-    rows = {tuple(row.split(", ")): cells["rounds"] for row, cells in reporting.printed("FedProto Table 1").items()}
+    rows = {
+        tuple(row.split(", ")): cells["rounds"]
+        for row, cells in reporting.printed("FedProto Table 1").items()
+    }
     assert len(rows) == 3 * 8
     for (dataset, method), rounds in rows.items():
         given = {"heterogeneous": True} if method.endswith("-mh") else {}
-        given |= {"method": method.removesuffix("-mh"), "dataset": dataset.lower(), "partition": "n-way-k-shot"}
+        given |= {
+            "method": method.removesuffix("-mh"),
+            "dataset": dataset.lower(),
+            "partition": "n-way-k-shot",
+        }
         own = settings.resolve(METHODS, **given)
         # Local, which is said to need none, has as many epochs as FedProto
         assert (own.num_rounds, own.local_epochs) == (rounds or rows[dataset, "FedProto"], 1)

@@ -7,7 +7,16 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.fedssc import FedSSC, class_weight, local_and_shared_contrastive
-from literal import agree, between_classes, between_models, cosine, in_floats, known, prototypes_of, vectors
+from literal import (
+    agree,
+    between_classes,
+    between_models,
+    cosine,
+    in_floats,
+    known,
+    prototypes_of,
+    vectors,
+)
 
 from fednb.federation import FedAvg
 from fednb.prototypes import class_means
@@ -28,18 +37,27 @@ def among_all(z, y, shared, temperature):
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
 @pytest.mark.parametrize("labels", [[], [0, 1, 3], [3, 0, 2, 1]])
 def test_pairs_from_the_batch_are_those_of_literal_loops(labels, temperature):
-    y, shared = torch.tensor([0, 3, 2, 1, 0, 0]), prototypes_of(labels, 4)  # 1, 2 and 3 are alone in the batch
+    y, shared = (
+        torch.tensor([0, 3, 2, 1, 0, 0]),
+        prototypes_of(labels, 4),
+    )  # 1, 2 and 3 are alone in the batch
     loss, _ = agree(  # the gradient goes through both images of a pair
         lambda z: local_and_shared_contrastive(z, y, shared, temperature),
         lambda z: among_all(z, y, shared, temperature),
         vectors(6, 6),
     )
-    assert [value == 0 for value in loss.tolist()] == [k in (1, 2, 3) and k not in labels for k in y.tolist()]
+    assert [value == 0 for value in loss.tolist()] == [
+        k in (1, 2, 3) and k not in labels for k in y.tolist()
+    ]
 
 
 def test_the_loss_on_a_batch_is_made_of_its_parts(batch_norm_net):
     net, glob, prev = (batch_norm_net(seed=s).eval() for s in range(3))
-    x, y, shared = torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1]), prototypes_of([0, 2], 3, dim=4)
+    x, y, shared = (
+        torch.rand(5, 1, 8, 8),
+        torch.tensor([0, 1, 2, 0, 1]),
+        prototypes_of([0, 2], 3, dim=4),
+    )
     given = {
         "prototypes": in_floats(shared),
         "weights": {"class": torch.tensor(1.0), "glob": torch.tensor(0.25)},
@@ -55,7 +73,11 @@ def test_the_loss_on_a_batch_is_made_of_its_parts(batch_norm_net):
     for variant, name, expected in (
         ("default", "class_contrast", 0.25 * np.mean(between_classes(z, y, shared, 0.7))),
         ("default", "model_contrast", 2 * np.mean(between_models(z, z_glob, [z_prev], 0.7))),
-        ("other-image", "model_contrast", 2 * np.mean(between_models(z, z_glob, [z_glob[[4, 0, 1, 2, 3]]], 0.7))),
+        (
+            "other-image",
+            "model_contrast",
+            2 * np.mean(between_models(z, z_glob, [z_glob[[4, 0, 1, 2, 3]]], 0.7)),
+        ),
         ("local-pairs", "class_contrast", 0.25 * np.mean(among_all(z, y, shared, 0.7))),
     ):
         assert terms(variant=variant)[name].item() == pytest.approx(expected, rel=1e-4)
@@ -69,7 +91,9 @@ def test_mu_glob_is_held_during_warm_up_and_then_falls_in_equal_steps():
     assert [class_weight(t, 4, 2.0, 1.0, 0) for t in range(5)] == [2.0, 1.75, 1.5, 1.25, 1.0]
     assert class_weight(2, 3, 0.0, 1e-4, 0) == pytest.approx(2e-4 / 3)  # from 0 it rises to its end
     for warmup in (0, 3, 8):  # a run as short as its warm-up is no division by zero
-        assert class_weight(2, 3, 1.0, 0.0, warmup) == (1.0 if warmup >= 2 else pytest.approx(1 / 3))
+        assert class_weight(2, 3, 1.0, 0.0, warmup) == (
+            1.0 if warmup >= 2 else pytest.approx(1 / 3)
+        )
 
 
 # --- the draw
@@ -78,13 +102,19 @@ def test_mu_glob_is_held_during_warm_up_and_then_falls_in_equal_steps():
 def upload(client, *labels):
     """What a client sends: vectors that tell whose they are, (client, class)."""
     rows = torch.tensor([[client, k] for k in labels]).float().view(-1, 2)
-    return {"prototypes": {"vectors": rows, "labels": torch.tensor(labels, dtype=torch.long)}, "client": client}
+    return {
+        "prototypes": {"vectors": rows, "labels": torch.tensor(labels, dtype=torch.long)},
+        "client": client,
+    }
 
 
 def served(method, uploads, t=0, seed=0):
     """What the server then has, and sends to client 0: class to vector."""
     nothing = {"vectors": torch.zeros(0, 2), "labels": torch.zeros(0, dtype=torch.long)}
-    server = {"seed": seed, "prototypes": method.merge({"seed": seed, "prototypes": nothing}, uploads, t)}
+    server = {
+        "seed": seed,
+        "prototypes": method.merge({"seed": seed, "prototypes": nothing}, uploads, t),
+    }
     sent = method.sent(server, 0)
     assert sent.keys() == {"vectors", "labels"}
     return server, known(sent)
@@ -100,15 +130,21 @@ def test_with_k_1_each_class_is_one_devices_drawn_anew_each_round_and_for_each_s
         assert [vector[1] for vector in sent.values()] == list(sent) == [0, 1, 2]
         owners.append(tuple(vector[0] for vector in sent.values()))
         assert served(method, ALL, t, seed)[1] == sent  # the same whenever it is asked for
-        assert all(known(method.sent(server, receiver)) == sent for receiver in range(6))  # and for everybody
+        assert all(
+            known(method.sent(server, receiver)) == sent for receiver in range(6)
+        )  # and for everybody
     assert len(set(owners)) == 4
     assert any(len(set(three)) > 1 for three in owners)  # a draw for each class
 
 
 def test_every_device_is_as_likely_as_the_others():
-    counts = Counter(served(FedSSC(), [upload(i, 0) for i in range(4)], t)[1][0][0] for t in range(400))
+    counts = Counter(
+        served(FedSSC(), [upload(i, 0) for i in range(4)], t)[1][0][0] for t in range(400)
+    )
     assert len(counts) == 4
-    assert all(70 <= n <= 130 for n in counts.values()), counts  # 100 expected; the standard deviation is 8.7
+    assert all(70 <= n <= 130 for n in counts.values()), (
+        counts
+    )  # 100 expected; the standard deviation is 8.7
 
 
 def test_k_are_averaged_and_k_at_least_the_holders_is_the_mean_of_all():
@@ -157,17 +193,25 @@ def test_what_is_sent_is_the_model_and_the_representations(federate):
     for direction, count in counts.items():  # a vector of 4 and its label
         crossed = {"prototypes": (count * (4 + 1), count * (4 * 4 + 8))}
         assert fed.traffic[direction] == plain.traffic[direction] | crossed
-    assert fed.history[0]["down_numbers"] == plain.history[0]["down_numbers"]  # nothing to share yet
+    assert (
+        fed.history[0]["down_numbers"] == plain.history[0]["down_numbers"]
+    )  # nothing to share yet
 
 
 def test_two_stages_train_the_encoder_and_then_the_classifier(federate):
-    fed = federate(FedSSC(variant="two-stage", min_images=1), num_rounds=10, local_epochs=1, weight_decay=0.0)
+    fed = federate(
+        FedSSC(variant="two-stage", min_images=1), num_rounds=10, local_epochs=1, weight_decay=0.0
+    )
     parameters = [name for name, _ in fed.build_model().named_parameters()]
     output = {name for name in parameters if name.startswith("classifier")}
     for t in range(10):
         before, entry = fed.server["model"], fed.run_round()
         after = fed.server["model"]
-        moved = {name for name in parameters if not torch.allclose(before[name], after[name], rtol=0, atol=1e-6)}
+        moved = {
+            name
+            for name in parameters
+            if not torch.allclose(before[name], after[name], rtol=0, atol=1e-6)
+        }
         # round 0 has no representation to contrast with
         assert moved == (output if t == 9 else set() if t == 0 else set(parameters) - output), t
         assert (entry["loss/cross_entropy"] == 0) == (t < 9)

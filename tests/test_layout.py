@@ -25,11 +25,17 @@ def imports(path):
         if isinstance(node, ast.ImportFrom) and node.module == "fednb":
             yield from (alias.name for alias in node.names if alias.name not in PLACES)
         elif isinstance(node, ast.ImportFrom) and node.level:
-            raise AssertionError(f"{path.name} has a relative import, which this test does not follow")
+            raise AssertionError(
+                f"{path.name} has a relative import, which this test does not follow"
+            )
         elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("fednb."):
             yield node.module.removeprefix("fednb.")
         elif isinstance(node, ast.Import):
-            yield from (alias.name.removeprefix("fednb.") for alias in node.names if alias.name.startswith("fednb"))
+            yield from (
+                alias.name.removeprefix("fednb.")
+                for alias in node.names
+                if alias.name.startswith("fednb")
+            )
 
 
 def test_imports_between_rooms_go_one_way_and_no_module_is_a_corridor():

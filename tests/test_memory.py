@@ -20,20 +20,41 @@ ROUNDS, SAMPLED = 4, 20
 def case(method, num_clients, pipe):
     """A few rounds; in megabytes the peak, what the clients keep between rounds, and one network."""
     rng = np.random.default_rng(0)
-    images, labels = torch.from_numpy(rng.integers(0, 256, (10_200, 3, 32, 32), np.uint8)), torch.arange(10_200) % 10
-    split = {"images": images[200:], "labels": labels[200:], "test_images": images[:200], "test_labels": labels[:200]}
-    told = {"classes": tuple("0123456789"), "augmentation": Augmentation(), "fingerprint": "", "source": "made up"}
+    images, labels = (
+        torch.from_numpy(rng.integers(0, 256, (10_200, 3, 32, 32), np.uint8)),
+        torch.arange(10_200) % 10,
+    )
+    split = {
+        "images": images[200:],
+        "labels": labels[200:],
+        "test_images": images[:200],
+        "test_labels": labels[:200],
+    }
+    told = {
+        "classes": tuple("0123456789"),
+        "augmentation": Augmentation(),
+        "fingerprint": "",
+        "source": "made up",
+    }
     dataset = Dataset("made up", mean=(0.5,) * 3, std=(0.25,) * 3, **split, **told)
     parts = [np.arange(10 * i, 10 * i + 10) for i in range(num_clients)]
     training = Training(ROUNDS, local_epochs=1, batch_size=10, lr=0.01, momentum=0.9)
     build, share = partial(models.build, "simple-cnn", 10), SAMPLED / num_clients
-    federation = Federation(METHODS[method](), dataset, parts, build, training, participation=share, workers=1)
+    federation = Federation(
+        METHODS[method](), dataset, parts, build, training, participation=share, workers=1
+    )
     for _ in range(ROUNDS):
         federation.run_round()
     assert all(sum(c.steps for c in federation.sample(t)) == SAMPLED for t in range(ROUNDS))
-    tensors = [v for v in tree_leaves([c.memory for c in federation.clients]) if isinstance(v, torch.Tensor)]
+    tensors = [
+        v
+        for v in tree_leaves([c.memory for c in federation.clients])
+        if isinstance(v, torch.Tensor)
+    ]
     kept = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
+        1 if sys.platform == "darwin" else 1024
+    )
     network = 4 * len(flat(federation.build_model()))
     pipe.send([value / 2**20 for value in (peak, sum(kept.values()), network)])
 
@@ -41,7 +62,9 @@ def case(method, num_clients, pipe):
 def megabytes(method, num_clients):
     """What `case` finds in a process of its own, forked from one that has imported everything and done nothing."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["fednb.papers.moon", "fednb.data.loading", "torch._dynamo", "pytest"])
+    context.set_forkserver_preload(
+        ["fednb.papers.moon", "fednb.data.loading", "torch._dynamo", "pytest"]
+    )
     here, there = context.Pipe()
     process = context.Process(target=case, args=(method, num_clients, there))
     process.start()
@@ -56,6 +79,10 @@ def test_only_clients_that_were_sampled_have_a_state_and_nothing_else_grows():
     assert nothing == 0 and many < few + 30
     for method in ("MOON", "SCAFFOLD"):
         peak, kept, network = megabytes(method, 1000)
-        assert 0.8 * ROUNDS * SAMPLED * network < kept < 1.01 * ROUNDS * SAMPLED * network  # a few were sampled twice
-        assert peak < many + kept + 60  # the uploads of a round hold more than one vector per client
+        assert (
+            0.8 * ROUNDS * SAMPLED * network < kept < 1.01 * ROUNDS * SAMPLED * network
+        )  # a few were sampled twice
+        assert (
+            peak < many + kept + 60
+        )  # the uploads of a round hold more than one vector per client
         assert peak < 3 * 1024

@@ -61,13 +61,17 @@ def scaffold_by_hand(fed, a, b, num_rounds, *, factor, niid_bench):
     ],
 )
 def test_scaffold_by_hand(quadratics, rounds, method, momentum, factor, participation):
-    fed, a, b = quadratics(method, num_clients=4, steps=5, momentum=momentum, participation=participation)
+    fed, a, b = quadratics(
+        method, num_clients=4, steps=5, momentum=momentum, participation=participation
+    )
     rounds(fed, 3)
     w, c, own = scaffold_by_hand(fed, a, b, 3, factor=factor, niid_bench=method.niid_bench)
     zeros = torch.zeros(2)
     np.testing.assert_allclose(fed.server["model"]["w"], w, rtol=2e-4, atol=1e-4)
     np.testing.assert_allclose(fed.server["control"], c, rtol=2e-4, atol=1e-4)
-    np.testing.assert_allclose(np.stack([k.memory.get("control", zeros) for k in fed.clients]), own, rtol=2e-4, atol=1e-4)
+    np.testing.assert_allclose(
+        np.stack([k.memory.get("control", zeros) for k in fed.clients]), own, rtol=2e-4, atol=1e-4
+    )
 
 
 def test_scaffold_finds_the_optimum_of_heterogeneous_quadratics_where_fedavg_does_not(quadratics):
@@ -98,7 +102,9 @@ def test_niid_bench_corrects_batch_norm_buffers_too(federate):
     for f in (plain, fed):
         model = f.exchange(f.server, f.clients, 0)[0]["model"]
         buffers.append(torch.cat([model["encoder.1.running_mean"], model["encoder.1.running_var"]]))
-    shift = -0.05 * sum(0.9**j for j in range(5)) * torch.arange(1.0, 7.0)  # lr; BatchNorm forgets a tenth per step
+    shift = (
+        -0.05 * sum(0.9**j for j in range(5)) * torch.arange(1.0, 7.0)
+    )  # lr; BatchNorm forgets a tenth per step
     torch.testing.assert_close(buffers[1] - buffers[0], shift, rtol=1e-4, atol=1e-5)
 
 
@@ -106,7 +112,11 @@ def test_scaffold_sends_the_control_variate_both_ways(federate):
     fed = federate(SCAFFOLD(), sizes=(8,) * 4)
     fed.run_round()
     numbers = sum(p.numel() for p in fed.build_model().parameters())
-    assert fed.traffic["down"]["control"] == fed.traffic["up"]["control"] == (4 * numbers, 16 * numbers)
+    assert (
+        fed.traffic["down"]["control"]
+        == fed.traffic["up"]["control"]
+        == (4 * numbers, 16 * numbers)
+    )
 
 
 def test_fedavgm_without_momentum_is_fedavg(federate, rounds):
@@ -121,7 +131,10 @@ def test_solo_sends_nothing_and_every_client_keeps_its_own_model(federate, ident
     for _ in range(2):
         entry = fed.run_round()
         alone.run_round()
-    assert fed.traffic == {"down": {"model": (0, 0)}, "up": {"model": (0, 0), "num_samples": (2, 16)}}
+    assert fed.traffic == {
+        "down": {"model": (0, 0)},
+        "up": {"model": (0, 0), "num_samples": (2, 16)},
+    }
     assert entry["up_numbers"] == len(entry["clients"]) == 2
     first, second = (client.memory["model"] for client in fed.clients)
     assert identical(first, alone.server["model"]) and not identical(first, second)
@@ -135,21 +148,41 @@ def test_the_loss_compiles_in_one_piece_and_is_the_same(name):
     fed = build.federation(quick(name, num_clients=3), METHODS, workers=1)
     fed.run_round()
     givens, prepare, client = {}, fed.method.prepare, fed.clients[1]
-    fed.method.prepare = lambda client, received, t: givens.setdefault(client.id, prepare(client, received, t))
+    fed.method.prepare = lambda client, received, t: givens.setdefault(
+        client.id, prepare(client, received, t)
+    )
     fed.method.round(fed, fed.server, fed.clients, 1)
-    module, batch = batched._Loss(fed.method, fed.network()), next(fed.batches(client.indices, np.random.default_rng(0)))
+    module, batch = (
+        batched._Loss(fed.method, fed.network()),
+        next(fed.batches(client.indices, np.random.default_rng(0))),
+    )
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True, backend="eager")
     found, expected = (one(*batch, givens[1]) for one in (compiled, module))
     torch.testing.assert_close(found, expected)
-    gradients = [torch.autograd.grad(sum(terms.values()), list(module.parameters())) for terms in (found, expected)]
+    gradients = [
+        torch.autograd.grad(sum(terms.values()), list(module.parameters()))
+        for terms in (found, expected)
+    ]
     torch.testing.assert_close(*gradients)
 
 
 FEW_WAYS = {"method": "FedProto", "partition": "n-way-k-shot"}
-DOMAINS = {"method": "FedAvg", "dataset": "digits5_mini", "partition": "domain", "num_clients": 5, "per_domain": 64}
+DOMAINS = {
+    "method": "FedAvg",
+    "dataset": "digits5_mini",
+    "partition": "domain",
+    "num_clients": 5,
+    "per_domain": 64,
+}
 PUBLIC = {"method": "FCCL+", "public_size": 128, "public_batch": 64}
-RESNET = {"method": "FedAvg", "dataset": "cifar10", "model": "resnet-18-7x7", "projection_head": False, "min_size": 2}
+RESNET = {
+    "method": "FedAvg",
+    "dataset": "cifar10",
+    "model": "resnet-18-7x7",
+    "projection_head": False,
+    "min_size": 2,
+}
 
 # fmt: off
 CHANGES = [  # runs, and settings of which each, changed alone, changes them
@@ -191,7 +224,9 @@ CHANGES = [  # runs, and settings of which each, changed alone, changes them
     ({"method": "FedPrior"}, {"strength": 0.5}),
 ]
 # fmt: on
-CHANGES = {name: (base, {name: value}) for base, changes in CHANGES for name, value in changes.items()}
+CHANGES = {
+    name: (base, {name: value}) for base, changes in CHANGES for name, value in changes.items()
+}
 
 
 @pytest.fixture(scope="module")
@@ -209,7 +244,11 @@ def result(monkeypatch, make_dataset, done):
     }
     plain = build.load_dataset
     monkeypatch.setattr(build, "load_dataset", lambda name: noise.get(name) or plain(name))
-    monkeypatch.setattr(models, "_imagenet_weights", lambda name: {"layer1.0.conv1.weight": torch.ones(64, 64, 3, 3)})
+    monkeypatch.setattr(
+        models,
+        "_imagenet_weights",
+        lambda name: {"layer1.0.conv1.weight": torch.ones(64, 64, 3, 3)},
+    )
     linear = models.Model(lambda channels, side: (nn.Flatten(), channels * side**2), (8, 8), (8,))
     monkeypatch.setitem(models.MODELS, "linear", linear)
 
@@ -220,10 +259,15 @@ def result(monkeypatch, make_dataset, done):
         fed = build.federation(s, METHODS, workers=1)
         for _ in range(s.num_rounds):
             fed.run_round()
-        curves = [{n: v for n, v in e.items() if n == "accuracy" or n.startswith("loss/")} for e in fed.history]
+        curves = [
+            {n: v for n, v in e.items() if n == "accuracy" or n.startswith("loss/")}
+            for e in fed.history
+        ]
         with fed.lend_model(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
-            weights = torch.cat([v.float().flatten() for v in fed.clients[0].model.state().values()])
+            weights = torch.cat(
+                [v.float().flatten() for v in fed.clients[0].model.state().values()]
+            )
         done[str(s)] = ledger.key(s.flat()), curves, weights
         return done[str(s)]
 
@@ -243,7 +287,11 @@ def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
     other_key, other_curves, other_weights = result(**base | change)
     assert other_key != key
     assert other_curves != curves
-    if name in ("test_shots", "test_per_domain", "evaluate_every"):  # nobody trains on what these are about
+    if name in (
+        "test_shots",
+        "test_per_domain",
+        "evaluate_every",
+    ):  # nobody trains on what these are about
         assert torch.equal(other_weights, weights)
     else:
         assert other_weights.shape != weights.shape or not torch.equal(other_weights, weights)
@@ -267,20 +315,39 @@ def double():
 
 def norm(part):
     """The norm of all that is in the tensors of a nested structure."""
-    tensors = [v.double().flatten() for v in torch.utils._pytree.tree_leaves(part) if isinstance(v, torch.Tensor)]
+    tensors = [
+        v.double().flatten()
+        for v in torch.utils._pytree.tree_leaves(part)
+        if isinstance(v, torch.Tensor)
+    ]
     return torch.cat(tensors).norm().item() if tensors else 0.0
 
 
 def measured(name):
     """Of two short rounds of a method: losses, norms of what server and clients end with, how many numbers crossed."""
     public = {"public": "digits", "public_size": 64, "public_batch": 32} if name == "FCCL+" else {}
-    fed = build.federation(quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **public), METHODS, workers=1)
+    fed = build.federation(
+        quick(name, beta=5.0, batch_size=16, lr=0.01, participation=0.75, **public),
+        METHODS,
+        workers=1,
+    )
     fed.constants = [c.double() for c in fed.constants]  # then images are normalised to float64
     entries = [fed.run_round() for _ in range(2)]
-    found = {f"round {e['round']}: {n}": v for e in entries for n, v in e.items() if n.startswith("loss/")}
-    kept = {f"server: {n}": v for n, v in fed.server.items()} | {f"client {c.id}": c.memory for c in fed.clients}
+    found = {
+        f"round {e['round']}: {n}": v
+        for e in entries
+        for n, v in e.items()
+        if n.startswith("loss/")
+    }
+    kept = {f"server: {n}": v for n, v in fed.server.items()} | {
+        f"client {c.id}": c.memory for c in fed.clients
+    }
     found |= {n: norm(v) for n, v in kept.items() if norm(v)}
-    return found | {f"{way}: {n}": numbers for way, sent in fed.traffic.items() for n, (numbers, _) in sent.items()}
+    return found | {
+        f"{way}: {n}": numbers
+        for way, sent in fed.traffic.items()
+        for n, (numbers, _) in sent.items()
+    }
 
 
 @pytest.mark.parametrize("name", METHODS)

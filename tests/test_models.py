@@ -36,9 +36,15 @@ COUNTED = [  # name, channels, side, classes, head, numbers, width of z
 ]
 
 
-@pytest.mark.parametrize(("name", "channels", "side", "num_classes", "head", "numbers", "width"), COUNTED)
-def test_networks_have_the_sizes_counted_by_hand(name, channels, side, num_classes, head, numbers, width):
-    model = models.build(name, num_classes, channels=channels, side=side, projection_head=head).eval()
+@pytest.mark.parametrize(
+    ("name", "channels", "side", "num_classes", "head", "numbers", "width"), COUNTED
+)
+def test_networks_have_the_sizes_counted_by_hand(
+    name, channels, side, num_classes, head, numbers, width
+):
+    model = models.build(
+        name, num_classes, channels=channels, side=side, projection_head=head
+    ).eval()
     assert len(flat(model)) == numbers
     x = torch.rand(2, channels, side, side)
     z, logits = model(x)
@@ -50,14 +56,22 @@ def test_networks_have_the_sizes_counted_by_hand(name, channels, side, num_class
 
 def fedproto_net(name, seed=0):
     channels, side, num_classes = next(row[1:4] for row in COUNTED if row[0] == name)
-    model = models.build(name, num_classes, channels=channels, side=side, projection_head=False, seed=seed)
+    model = models.build(
+        name, num_classes, channels=channels, side=side, projection_head=False, seed=seed
+    )
     return model, uniform(3)((4, channels, side, side))
 
 
 def test_the_width_of_a_head_can_be_chosen_and_what_freezes_networks_is_no_part_of_them():
     assert models.build("simple-cnn", 10, projection_dim=64).classifier.in_features == 64
-    assert models.build("mnist-cnn", 10, channels=1, side=28, projection_dim=64).classifier.in_features == 50  # it has none
-    assert sum(isinstance(module, models.Net) for module in models.build("simple-cnn", 10).modules()) == 1
+    assert (
+        models.build("mnist-cnn", 10, channels=1, side=28, projection_dim=64).classifier.in_features
+        == 50
+    )  # it has none
+    assert (
+        sum(isinstance(module, models.Net) for module in models.build("simple-cnn", 10).modules())
+        == 1
+    )
 
 
 def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_neither_read_nor_moved():
@@ -66,7 +80,9 @@ def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_neithe
     first = models.build("digits-cnn", 10, channels=1, side=8).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(3)
-    again, other = (models.build("digits-cnn", 10, channels=1, side=8, seed=s).state_dict() for s in (0, 1))
+    again, other = (
+        models.build("digits-cnn", 10, channels=1, side=8, seed=s).state_dict() for s in (0, 1)
+    )
     assert all(torch.equal(first[n], again[n]) for n in first)
     assert not any(torch.equal(first[n], other[n]) for n in first)
 
@@ -78,16 +94,28 @@ def test_threads_that_build_networks_at_the_same_time_do_not_draw_from_one_anoth
     seeds = list(range(8)) * 10
     alone = {seed: weights(seed) for seed in set(seeds)}
     with ThreadPoolExecutor(8) as pool:
-        assert all(torch.equal(w, alone[seed]) for seed, w in zip(seeds, pool.map(weights, seeds), strict=True))
+        assert all(
+            torch.equal(w, alone[seed])
+            for seed, w in zip(seeds, pool.map(weights, seeds), strict=True)
+        )
 
 
 @pytest.mark.parametrize(
     ("words", "make"),
     [
-        ("digits-cnn.*32x32 pixels; it takes sides of 8 to 16", lambda: models.build("digits-cnn", 10, side=32)),
+        (
+            "digits-cnn.*32x32 pixels; it takes sides of 8 to 16",
+            lambda: models.build("digits-cnn", 10, side=32),
+        ),
         ("resnet-10.*4x4 pixels; it takes sides of", lambda: models.build("resnet-10", 10, side=4)),
-        ("no ImageNet weights for model 'simple-cnn': leave", lambda: models.build("simple-cnn", 10, pretrained=True)),
-        ("no variants .* of 'simple-cnn': known are mnist-cnn", lambda: models.heterogeneous("simple-cnn", 20)),
+        (
+            "no ImageNet weights for model 'simple-cnn': leave",
+            lambda: models.build("simple-cnn", 10, pretrained=True),
+        ),
+        (
+            "no variants .* of 'simple-cnn': known are mnist-cnn",
+            lambda: models.heterogeneous("simple-cnn", 20),
+        ),
     ],
 )
 def test_what_a_network_cannot_do_is_refused(words, make):
@@ -96,16 +124,26 @@ def test_what_a_network_cannot_do_is_refused(words, make):
 
 
 def test_the_stem_of_a_resnet_is_that_of_the_variant():
-    for name, strides, side in (("7x7", (2, 2), 8), ("7x7-stride-1-4", (1, 4), 8), ("", (1, None), 32)):
+    for name, strides, side in (
+        ("7x7", (2, 2), 8),
+        ("7x7-stride-1-4", (1, 4), 8),
+        ("", (1, None), 32),
+    ):
         encoder = models.build(f"resnet-18-{name}".rstrip("-"), 10, projection_head=False).encoder
         assert (encoder.conv1.stride[0], getattr(encoder.maxpool, "stride", None)) == strides
         assert encoder.maxpool(encoder.conv1(torch.rand(1, 3, 32, 32))).shape == (1, 64, side, side)
 
 
 def test_heterogeneous_clients_have_the_networks_of_fedprotos_code():
-    assert models.heterogeneous("mnist-cnn", 20) == ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6
+    assert (
+        models.heterogeneous("mnist-cnn", 20)
+        == ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6
+    )
     assert models.heterogeneous("femnist-cnn", 20)[6:8] == ["femnist-cnn-18", "femnist-cnn"]
-    assert models.heterogeneous("resnet-18-7x7", 20) == ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10
+    assert (
+        models.heterogeneous("resnet-18-7x7", 20)
+        == ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10
+    )
     for num_clients, numbers in ((3, (1, 1, 1)), (10, (3, 4, 3)), (40, (14, 14, 12))):
         given = models.heterogeneous("mnist-cnn", num_clients)
         assert tuple(map(given.count, ("mnist-cnn-18", "mnist-cnn", "mnist-cnn-22"))) == numbers
@@ -142,7 +180,9 @@ def test_channel_dropout_zeroes_whole_channels_and_keeps_the_mean():
     assert sorted(y.unique().tolist()) == pytest.approx([0, 4 / 3])
     assert (y == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
     assert y.mean().item() == pytest.approx(1, abs=0.03)
-    assert ((flat(torch.ones(50, 40, 3, 3)) == 0).float().mean((2, 3)) % 1 > 0).any()  # single values
+    assert (
+        (flat(torch.ones(50, 40, 3, 3)) == 0).float().mean((2, 3)) % 1 > 0
+    ).any()  # single values
 
 
 def test_dropout_stands_after_the_second_convolution_and_before_the_output_layer():
@@ -154,16 +194,22 @@ def test_dropout_stands_after_the_second_convolution_and_before_the_output_layer
     z, logits = model(x)
     again = uniform()
     again((4, 20, 1, 1))  # the channels' mask comes first
-    torch.testing.assert_close(logits, model.classifier(z * (again(z.shape) >= 0.5) * 2))  # z itself is not masked
+    torch.testing.assert_close(
+        logits, model.classifier(z * (again(z.shape) >= 0.5) * 2)
+    )  # z itself is not masked
 
 
-@pytest.mark.parametrize(("name", "train"), [("mnist-cnn", False), ("resnet-18-7x7", False), ("simple-cnn", True)])
+@pytest.mark.parametrize(
+    ("name", "train"), [("mnist-cnn", False), ("resnet-18-7x7", False), ("simple-cnn", True)]
+)
 def test_networks_compile_in_one_piece_and_run_stacked(name, train):
     model, x = fedproto_net(name)
     expected = model.train(train)(x).logits
     assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(x).logits, expected)
     stacked = {name: torch.stack([value, value]) for name, value in model.state_dict().items()}
-    together = torch.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(stacked)
+    together = torch.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(
+        stacked
+    )
     torch.testing.assert_close(together[1], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -175,7 +221,10 @@ def test_imagenet_weights_are_put_everywhere_but_into_first_and_last_layer(monke
     with torch.random.fork_rng():
         imagenet = {n: v + 1 for n, v in resnet.resnet18().state_dict().items()}
     monkeypatch.setattr(resnet.ResNet18_Weights, "get_state_dict", lambda self, **_: imagenet)
-    trained, random = (models.build(name, 10, projection_head=False, pretrained=flag).state_dict() for flag in (True, False))
+    trained, random = (
+        models.build(name, 10, projection_head=False, pretrained=flag).state_dict()
+        for flag in (True, False)
+    )
     for entry, value in trained.items():
         layer = entry.removeprefix("encoder.")
         own = layer.split(".")[0] in {"conv1", "bn1", "classifier"}
@@ -189,7 +238,10 @@ def test_imagenet_weights_that_cannot_be_reached_are_one_sentence_that_says_what
         raise URLError("no route")
 
     monkeypatch.setattr(resnet.ResNet18_Weights, "get_state_dict", fail)
-    with pytest.raises(ValueError, match=r"cannot be loaded \(.*no route.*\): .*resnet18-\w+\.pth .* pretrained=False\.$"):
+    with pytest.raises(
+        ValueError,
+        match=r"cannot be loaded \(.*no route.*\): .*resnet18-\w+\.pth .* pretrained=False\.$",
+    ):
         models.build("resnet-18-7x7", 10, projection_head=False, pretrained=True)
 
 

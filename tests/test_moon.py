@@ -28,7 +28,9 @@ def test_loss_and_gradient_are_those_of_literal_loops(k, temperature):
 @pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8])
 def test_a_dead_representation_has_a_bounded_gradient(scale):
     z = (scale * vectors(3, 8).float()).requires_grad_()
-    model_contrastive(z, vectors(3, 8, seed=1).float(), vectors(1, 3, 8, seed=2).float(), 0.5).sum().backward()
+    model_contrastive(
+        z, vectors(3, 8, seed=1).float(), vectors(1, 3, 8, seed=2).float(), 0.5
+    ).sum().backward()
     assert z.grad.isfinite().all()
     assert z.grad.abs().max() <= 2 / EPS
 
@@ -39,7 +41,9 @@ def test_the_loss_on_a_batch_is_made_of_the_three_networks(batch_norm_net):
     given = {"frozen": [other.state_dict() for other in others]}
     terms = MOON(mu=2.0, temperature=0.7, negatives=2).loss(net, x, y, given)
     z, z_glob, *z_prev = (n(x).representation.detach().double() for n in (net, *others))
-    assert terms["contrastive"].item() == pytest.approx(2.0 * np.mean(between_models(z, z_glob, z_prev, 0.7)), rel=1e-5)
+    assert terms["contrastive"].item() == pytest.approx(
+        2.0 * np.mean(between_models(z, z_glob, z_prev, 0.7)), rel=1e-5
+    )
     assert terms["cross_entropy"].item() == FedAvg().loss(net, x, y, {})["cross_entropy"].item()
     distance = MOON(mu=0.3, second_term="l2")
     terms = distance.loss(net, x, y, {"frozen": given["frozen"][:1]})
@@ -52,7 +56,9 @@ def test_the_loss_on_a_batch_is_made_of_the_three_networks(batch_norm_net):
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
 
 
-def test_frozen_networks_work_in_eval_mode_get_no_gradient_and_touch_nothing(batch_norm_net, identical):
+def test_frozen_networks_work_in_eval_mode_get_no_gradient_and_touch_nothing(
+    batch_norm_net, identical
+):
     net, other = batch_norm_net(seed=0).train(), batch_norm_net(seed=1)
     before, state = ({n: v.clone() for n, v in one.state_dict().items()} for one in (net, other))
     x = torch.rand(6, 1, 8, 8)
@@ -71,17 +77,25 @@ def test_moon_with_server_momentum_is_both(federate, identical, rounds, momentum
     rounds(fed, 3)
     assert fed.history[-1]["loss/contrastive"] > 0
     assert fed.server.keys() == {"model", "velocity", "seed"}
-    assert not identical(fed.server["model"], rounds(federate(FedAvgM(server_momentum=momentum)), 3))
+    assert not identical(
+        fed.server["model"], rounds(federate(FedAvgM(server_momentum=momentum)), 3)
+    )
     alone = rounds(federate(MOON(mu=1.0)), 3)
-    close = all(torch.allclose(fed.server["model"][n].double(), alone[n].double(), atol=1e-4) for n in alone)
+    close = all(
+        torch.allclose(fed.server["model"][n].double(), alone[n].double(), atol=1e-4) for n in alone
+    )
     assert close == (momentum == 0.0)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize("k", [1, 2, 5])
-def test_the_memory_is_a_queue_of_a_clients_own_last_k_models(federate, identical, k, participation):
+def test_the_memory_is_a_queue_of_a_clients_own_last_k_models(
+    federate, identical, k, participation
+):
     """A client that is not sampled keeps stale models; one that never was has no contrast."""
-    fed = federate(MOON(mu=0.1, negatives=k), sizes=(8,) * 4, local_epochs=1, participation=participation)
+    fed = federate(
+        MOON(mu=0.1, negatives=k), sizes=(8,) * 4, local_epochs=1, participation=participation
+    )
     trained = [[] for _ in fed.clients]
     for t in range(8):
         for client, own in zip(fed.clients, trained, strict=True):
@@ -100,7 +114,9 @@ def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(f
     fed = federate(MOON(mu=1.0, random_start=True), sizes=(12,) * 4, participation=0.5)
     fed.run_round()
     states = []
-    for client in [client for client in fed.clients if not client.memory] * 2:  # the same whenever it is asked for
+    for client in [
+        client for client in fed.clients if not client.memory
+    ] * 2:  # the same whenever it is asked for
         received = fed.method.broadcast(fed.server, client.id)
         with fed.lend_model(client):
             received_one, random = fed.method.prepare(client, received, 1)["frozen"]
@@ -122,8 +138,16 @@ def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch, method):
     """The path of the CIFAR-100 and Tiny-ImageNet tables: the paper's network, on noise of a quarter of its side."""
     noise = make_dataset(images=4, tests=2, shape=(3, 8, 8), num_classes=3)
     monkeypatch.setattr(build, "load_dataset", lambda name: noise)
-    small = {"num_clients": 1, "num_rounds": 2, "local_epochs": 1, "batch_size": 4, "partition": "iid"}
-    fed = build.federation(settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1)
+    small = {
+        "num_clients": 1,
+        "num_rounds": 2,
+        "local_epochs": 1,
+        "batch_size": 4,
+        "partition": "iid",
+    }
+    fed = build.federation(
+        settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1
+    )
     assert len(flat(fed.build_model())) > 27_000_000
     entries = [fed.run_round() for _ in range(2)]
     assert all(entry["finite"] for entry in entries)

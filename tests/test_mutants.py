@@ -15,7 +15,9 @@ def test_a_fault_can_be_put_in_and_the_tests_that_must_see_it_exist(mutant: Muta
     for test in mutant.tests:
         file, _, name = test.partition("::")
         nodes = ast.walk(ast.parse((ROOT / "tests" / file).read_text()))
-        assert not name or name.partition("[")[0] in {n.name for n in nodes if isinstance(n, ast.FunctionDef)}, test
+        assert not name or name.partition("[")[0] in {
+            n.name for n in nodes if isinstance(n, ast.FunctionDef)
+        }, test
 
 
 def test_there_are_faults_in_every_notebook_and_all_over_the_package() -> None:
@@ -26,5 +28,10 @@ def test_there_are_faults_in_every_notebook_and_all_over_the_package() -> None:
 
 def test_only_a_test_that_fails_has_caught_a_fault() -> None:
     assert verdict(1, "F\n1 failed in 0.5s\n") == "caught"
-    for status, output in ((1, "1 error in 0.5s"), (2, "1 error during collection"), (0, "1 passed"), (None, "")):
+    for status, output in (
+        (1, "1 error in 0.5s"),
+        (2, "1 error during collection"),
+        (0, "1 passed"),
+        (None, ""),
+    ):
         assert verdict(status, output) != "caught"

@@ -18,7 +18,10 @@ def three(tmp_path, monkeypatch):
         "91_bad": "1 / 0",
         "92_better": "import os; os.environ['FEDNB_RUNS']",
     }.items():
-        cells = [new_code_cell("seed = 0", metadata={"tags": ["parameters"]}), new_code_cell(source)]
+        cells = [
+            new_code_cell("seed = 0", metadata={"tags": ["parameters"]}),
+            new_code_cell(source),
+        ]
         nbformat.write(new_notebook(cells=cells), folder / f"{name}.ipynb")
     monkeypatch.setattr(papers, "notebooks", lambda extras: sorted(folder.glob("*.ipynb")))
     return folder

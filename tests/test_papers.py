@@ -40,7 +40,9 @@ def notebooks(tmp_path, monkeypatch):
 
     def write(name, *cells):
         """Write cells, pairs of tags and source."""
-        made = [new_code_cell(source, metadata={"tags": tags} if tags else {}) for tags, source in cells]
+        made = [
+            new_code_cell(source, metadata={"tags": tags} if tags else {}) for tags, source in cells
+        ]
         told = new_markdown_cell("export", metadata={"tags": ["export"]})
         nbformat.write(new_notebook(cells=[told, *made]), tmp_path / f"{name}.ipynb")
         return tmp_path / f"{name}.ipynb"
@@ -97,8 +99,12 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks):
     own = notebooks("01_moon", (["export"], "a = 1"))
     notebooks("scratch")
     assert papers.path("moon") == own
-    assert own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
-    assert [file.stem[:3] for file in papers.notebooks()] == [f"{i:02}_" for i in range(len(papers.notebooks()))]
+    assert (
+        own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
+    )
+    assert [file.stem[:3] for file in papers.notebooks()] == [
+        f"{i:02}_" for i in range(len(papers.notebooks()))
+    ]
 
 
 def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
@@ -109,14 +115,23 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
     monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
-    assert execute.environment()["FEDNB_RUNS"] == str(ledger.runs_folder()) == str(tmp_path / "results" / "runs")
+    assert (
+        execute.environment()["FEDNB_RUNS"]
+        == str(ledger.runs_folder())
+        == str(tmp_path / "results" / "runs")
+    )
     monkeypatch.delenv("FEDNB_DATA", raising=False)
-    assert execute.environment()["FEDNB_DATA"] == str(catalog.data_folder()) == str(tmp_path / "data")
+    assert (
+        execute.environment()["FEDNB_DATA"] == str(catalog.data_folder()) == str(tmp_path / "data")
+    )
 
 
 def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path, monkeypatch):
     notebooks("07_study")
-    with pytest.raises(NotebookError, match=rf"no notebook '09' in {re.escape(str(tmp_path))}; there are: .*07_study"):
+    with pytest.raises(
+        NotebookError,
+        match=rf"no notebook '09' in {re.escape(str(tmp_path))}; there are: .*07_study",
+    ):
         papers.load("09")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fednb.papers.nothing")
@@ -151,15 +166,23 @@ def test_export_cells_that_give_no_methods_are_one_sentence(notebooks, ask, sour
 
 
 def test_the_methods_are_known_without_importing_torch():
-    code = "import sys; from fednb import papers; print(*papers.outline('06'), 'torch' in sys.modules)"
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    code = (
+        "import sys; from fednb import papers; print(*papers.outline('06'), 'torch' in sys.modules)"
+    )
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert told.split() == [*papers.methods("06"), "False"]
 
 
 def test_methods_that_cannot_be_read_are_executed(notebooks):
-    notebooks("07_study", (["export"], SOURCE + "\n\nMETHODS = dict(zip(['Mine'], [eval('Fragile')]))"))
+    notebooks(
+        "07_study", (["export"], SOURCE + "\n\nMETHODS = dict(zip(['Mine'], [eval('Fragile')]))")
+    )
     assert papers.outline("study").keys() == {"Mine"}
-    notebooks("08_other", (["export"], SOURCE + "\n\nfor cls in [Fragile]:\n    METHODS = {'Mine': cls}"))
+    notebooks(
+        "08_other", (["export"], SOURCE + "\n\nfor cls in [Fragile]:\n    METHODS = {'Mine': cls}")
+    )
     assert papers.outline("other") == papers.methods("other")
 
 
@@ -169,14 +192,27 @@ PARAMETERS = 'method = "FedProx"\ndataset = "digits"\nseed = 0\nmu = None  # wei
 @pytest.fixture
 def study(notebooks):
     """A notebook with a parameter of its own, and a place for all others."""
-    notebooks("07_study", (["export"], "from fednb.papers.foundations import METHODS"), (["parameters"], PARAMETERS))
-    return {"method": "FedProx", "dataset": "digits", "seed": 3, "mu": 0.5, "more": {"num_rounds": 2}, "lr": 7}
+    notebooks(
+        "07_study",
+        (["export"], "from fednb.papers.foundations import METHODS"),
+        (["parameters"], PARAMETERS),
+    )
+    return {
+        "method": "FedProx",
+        "dataset": "digits",
+        "seed": 3,
+        "mu": 0.5,
+        "more": {"num_rounds": 2},
+        "lr": 7,
+    }
 
 
 def test_settings_are_read_from_parameters_and_more_and_nothing_else(study):
     settings = papers.settings("07_study", study)
     assert (settings.seed, settings.num_rounds, settings.hyperparameters) == (3, 2, {"mu": 0.5})
-    assert settings.lr == papers.settings("07_study", study | {"lr": 8}).lr != 7  # a variable of the notebook
+    assert (
+        settings.lr == papers.settings("07_study", study | {"lr": 8}).lr != 7
+    )  # a variable of the notebook
     readers_own = study | {"METHODS": {"FedProx": FedAvg}, "mu": None}
     assert papers.settings("07_study", readers_own).hyperparameters == {}
 
@@ -185,9 +221,15 @@ def test_settings_are_read_from_parameters_and_more_and_nothing_else(study):
     ("given", "told"),
     [
         ({"more": {"num_round": 2}}, "'num_round'.*did you mean 'num_rounds'"),
-        ({"more": {"mu": 1.0}}, "must be a dict of settings, but of none that is a parameter by itself"),
+        (
+            {"more": {"mu": 1.0}},
+            "must be a dict of settings, but of none that is a parameter by itself",
+        ),
         ({"more": 3}, "more is 3; it must be a dict"),
-        ({"In": ["", "# Parameters\nmu = 1\nnum_rounds = 3\n"]}, "no parameter 'num_rounds': put it into more"),
+        (
+            {"In": ["", "# Parameters\nmu = 1\nnum_rounds = 3\n"]},
+            "no parameter 'num_rounds': put it into more",
+        ),
     ],
 )
 def test_a_name_that_nobody_reads_is_an_error(study, given, told):
@@ -199,11 +241,15 @@ def test_flat_names_are_sorted_into_more(study, notebooks):
     flat = {"mu": 1.0, "num_rounds": 3, "beta": 0.1}
     assert papers.arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
     notebooks("08_closed", (["parameters"], "method = 'FedAvg'"))
-    with pytest.raises(NotebookError, match="08_closed has no parameter 'methud': known are method"):
+    with pytest.raises(
+        NotebookError, match="08_closed has no parameter 'methud': known are method"
+    ):
         papers.arrange("08_closed", {"methud": "SOLO"})
 
 
-@pytest.mark.parametrize("source", ["a = b", "print(1)", "a = (", "a = c = 1\nfor i in a: pass", None])
+@pytest.mark.parametrize(
+    "source", ["a = b", "print(1)", "a = (", "a = c = 1\nfor i in a: pass", None]
+)
 def test_parameters_that_cannot_be_read_are_an_error(notebooks, source):
     notebooks("07_study", *([(["parameters"], source)] if source else []))
     with pytest.raises(NotebookError, match="parameters of 07_study cannot be read"):

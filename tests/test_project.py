@@ -38,11 +38,23 @@ def test_every_data_set_has_settings():
 
 
 def test_committed_files_hold_no_machine_path():
-    files = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    files = subprocess.run(
+        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
     assert len(files) > 20
     path = re.compile(r"(?<![\w.:/])/(home|root|work|tmp|Users|content)/[\w.]")
     for name in files:
-        if (ROOT / name).suffix in {".py", ".md", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".csv", ".svg"}:
+        if (ROOT / name).suffix in {
+            ".py",
+            ".md",
+            ".ipynb",
+            ".json",
+            ".yaml",
+            ".yml",
+            ".toml",
+            ".csv",
+            ".svg",
+        }:
             found = path.search((ROOT / name).read_text(encoding="utf-8"))
             assert not found, f"{name}: {found[0]}"
 
@@ -54,7 +66,9 @@ def cells(path):
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda p: p.stem)
 class TestNotebook:
-    def test_is_executed_without_errors_and_warnings_and_what_records_render_is_compared(self, cells):
+    def test_is_executed_without_errors_and_warnings_and_what_records_render_is_compared(
+        self, cells
+    ):
         for cell in (cell for cell in cells if cell.cell_type == "code"):
             assert cell.execution_count is not None, f"not executed: {cell.source[:60]}"
             assert cell.source.count("\n") <= 45, f"too long: {cell.source[:60]}"
@@ -67,25 +81,44 @@ class TestNotebook:
         """At most 45 cells, 3,000 words, and 350 lines of code before the exercises; the first equation within ten cells."""
         exercises = next(i for i, cell in enumerate(cells) if "**Exercise 1**" in cell.source)
         words = sum(len(cell.source.split()) for cell in cells if cell.cell_type == "markdown")
-        lines = [line for cell in cells[:exercises] if cell.cell_type == "code" for line in cell.source.splitlines()]
+        lines = [
+            line
+            for cell in cells[:exercises]
+            if cell.cell_type == "code"
+            for line in cell.source.splitlines()
+        ]
         assert len(cells) <= 45 and words <= 3000 and sum(map(bool, map(str.strip, lines))) <= 350
         assert any("$$" in cell.source for cell in cells[:10])
-        title, first = cells[:2]  # the first screen: the claim, the picture, and the result at a glance
+        title, first = cells[
+            :2
+        ]  # the first screen: the claim, the picture, and the result at a glance
         pictures = [output for output in first.outputs if "image/png" in output.get("data", {})]
-        assert "**Claim.** " in title.source and len(first.source.splitlines()) <= 14 and len(pictures) == 2
+        assert (
+            "**Claim.** " in title.source
+            and len(first.source.splitlines()) <= 14
+            and len(pictures) == 2
+        )
         assert len({cell.id for cell in cells}) == len(cells) and path.stat().st_size < 1_000_000
 
     def test_sections_come_in_order(self, cells):
         text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
         titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)
-        order = [titles.index(t) for t in ("Reproduction", "Exercises", "Summary", "References") if t in titles]
+        order = [
+            titles.index(t)
+            for t in ("Reproduction", "Exercises", "Summary", "References")
+            if t in titles
+        ]
         assert order == sorted(order) and {"Exercises", "Summary", "References"} <= set(titles)
         numbers = [int(n) for n in re.findall(r"(?m)^## (\d+) ·", text)]
         assert numbers and numbers == sorted(set(numbers))
 
-    def test_its_parameters_have_comments_and_reach_the_settings_of_a_run_on_embedded_data(self, path):
+    def test_its_parameters_have_comments_and_reach_the_settings_of_a_run_on_embedded_data(
+        self, path
+    ):
         """Set-up is one line, which reads all of them; any other setting goes into ``more``."""
-        (told,), setup, run = (papers.cells(path, "code", tag) for tag in ("parameters", "setup", "run"))
+        (told,), setup, run = (
+            papers.cells(path, "code", tag) for tag in ("parameters", "setup", "run")
+        )
         assert all(re.fullmatch(r"\w+ = .+  # .+", line) for line in told.splitlines()), told
         assert f'settings = papers.settings("{path.stem}", globals())' in "\n".join(setup) and run
         assert list(papers.parameters(path.stem))[:3] == ["method", "dataset", "seed"]
@@ -97,16 +130,22 @@ class TestNotebook:
 
 def test_committed_pages_are_those_that_the_records_make(monkeypatch):
     results = ROOT / "results"
-    monkeypatch.setattr(plots, "figures", lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], ""))
+    monkeypatch.setattr(
+        plots, "figures", lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], "")
+    )
     made = render.pages(ROOT / "notebooks" / "sweeps", results / "runs", results)
     for path, text in made.items():
         stale = f"{path.name} is stale: run `python -m fednb report`"
         if path.suffix == ".csv":  # the last digits depend on the version of SciPy
-            pd.testing.assert_frame_equal(pd.read_csv(path), pd.read_csv(io.StringIO(text)), rtol=1e-9, obj=stale)
+            pd.testing.assert_frame_equal(
+                pd.read_csv(path), pd.read_csv(io.StringIO(text)), rtol=1e-9, obj=stale
+            )
         elif path.suffix == ".md":  # a figure's bytes depend on matplotlib's version
             assert path.read_text() == text, stale
     kept = {path for folder in ("tables", "figures") for path in (results / folder).iterdir()}
-    assert kept == {path for path in made if path.parent != results and path.parent != ROOT}, "delete what nothing makes"
+    assert kept == {path for path in made if path.parent != results and path.parent != ROOT}, (
+        "delete what nothing makes"
+    )
 
 
 def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():

@@ -11,16 +11,28 @@ from fednb.papers.fedproto import FedProto
 
 from fednb import papers
 from fednb.federation import FedAvg
-from fednb.prototypes import WithPrototypes, class_means, join, mean_by_class, padded, select, updated
+from fednb.prototypes import (
+    WithPrototypes,
+    class_means,
+    join,
+    mean_by_class,
+    padded,
+    select,
+    updated,
+)
 
 METHODS = papers.methods()
 CLASSES_OF = ([0, 1, 2], [0, 1], [2], [0, 2])  # what the four clients of `ragged` hold
-MODEL = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)  # the numbers of the network with BatchNorm
+MODEL = (
+    27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)
+)  # the numbers of the network with BatchNorm
 
 
 def made_up(labels, counts=None, dimension=3, seed=0, dtype=torch.float64):
     """A set of prototypes with random vectors."""
-    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(labels), dimension))).to(dtype)
+    vectors = torch.from_numpy(
+        np.random.default_rng(seed).normal(size=(len(labels), dimension))
+    ).to(dtype)
     made = {"vectors": vectors, "labels": torch.tensor(labels, dtype=torch.long)}
     return made if counts is None else made | {"counts": torch.tensor(counts)}
 
@@ -37,7 +49,10 @@ def literal_means(z, y, weights=None):
     sums, totals = {}, Counter()
     for own, label, weight in zip(z.tolist(), y.tolist(), weights or [1] * len(y), strict=True):
         totals[label] += weight
-        sums[label] = [s + weight * value for s, value in zip(sums.get(label, [0] * len(own)), own, strict=True)]
+        sums[label] = [
+            s + weight * value
+            for s, value in zip(sums.get(label, [0] * len(own)), own, strict=True)
+        ]
     return {label: [value / totals[label] for value in values] for label, values in sums.items()}
 
 
@@ -52,14 +67,18 @@ def assert_same(found, expected, **tolerance):
 
 
 def test_class_means_are_those_of_literal_loops_in_any_order():
-    y = torch.tensor([5, 0, 2, 0, 5, 0, 5, 0, 0, 5, 0])  # classes 1, 3 and 4 are missing, class 2 has a single image
+    y = torch.tensor(
+        [5, 0, 2, 0, 5, 0, 5, 0, 0, 5, 0]
+    )  # classes 1, 3 and 4 are missing, class 2 has a single image
     z = made_up(y.tolist(), dimension=4)["vectors"]
     for means in (class_means(z, y), class_means(z.flip(0), y.flip(0))):
         assert means["labels"].tolist() == [0, 2, 5]
         assert means["counts"].tolist() == [6, 1, 4]
         assert_same(means, literal_means(z, y))
         assert torch.equal(means["vectors"][1], z[2])
-    assert {name: len(values) for name, values in class_means(z[:0], y[:0]).items()} == dict.fromkeys(means, 0)
+    assert {
+        name: len(values) for name, values in class_means(z[:0], y[:0]).items()
+    } == dict.fromkeys(means, 0)
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -71,7 +90,9 @@ def test_the_mean_over_clients_is_that_of_literal_loops(weighted):
     means = mean_by_class(everything, weighted)
     assert means["counts"].tolist() == [4, 4, 3]
     pooled = literal_means(torch.cat(z), torch.cat(parts))
-    assert_same(means, pooled if weighted else literal_means(everything["vectors"], everything["labels"]))
+    assert_same(
+        means, pooled if weighted else literal_means(everything["vectors"], everything["labels"])
+    )
     assert np.allclose(means["vectors"][0], pooled[0]) == weighted
 
 
@@ -128,14 +149,18 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
     fed = ragged(FedProc(weighted_prototypes=weighted))
     assert len(fed.server["prototypes"]["labels"]) == 0
     fed.run_round()
-    expected = mean_by_class(join([by_hand(fed, fed.initial[None], client) for client in fed.clients]), weighted)
+    expected = mean_by_class(
+        join([by_hand(fed, fed.initial[None], client) for client in fed.clients]), weighted
+    )
     assert received[0].keys() == {0, 1, 2, 3}
     for message in received[0].values():
         assert_same(message, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("method", [FedProc(), FedProc(normalise_z=True), FedProto()])
-def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(ragged, method):
+def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(
+    ragged, method
+):
     fed, unit = ragged(method), getattr(method, "normalise_z", False)
     fed.run_round()
     begun = [fed.server["model"] | client.memory.get("model", {}) for client in fed.clients]
@@ -144,7 +169,10 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
         end = client.memory.get("model", {}) | upload.get("model", {})  # kept or sent
         assert upload["prototypes"]["labels"].tolist() == CLASSES_OF[client.id]
         assert_same(upload["prototypes"], by_hand(fed, end, client, unit), rtol=1e-4, atol=1e-6)
-        for other in (by_hand(fed, end, client, unit, training=True), by_hand(fed, begin, client, unit)):
+        for other in (
+            by_hand(fed, end, client, unit, training=True),
+            by_hand(fed, begin, client, unit),
+        ):
             assert not np.allclose(upload["prototypes"]["vectors"][0], other["vectors"][0])
 
 
@@ -160,7 +188,9 @@ def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, meth
         assert torch.equal(sent.setdefault("counts", counts), counts)
     merged = fed.method.aggregate(fed.server, uploads, 1)["prototypes"]
     assert_same(merged, mean_by_class(join(sets), weighted), rtol=1e-5)
-    assert not np.allclose(merged["vectors"][0], mean_by_class(join(sets), not weighted)["vectors"][0], rtol=1e-3)
+    assert not np.allclose(
+        merged["vectors"][0], mean_by_class(join(sets), not weighted)["vectors"][0], rtol=1e-3
+    )
 
 
 def test_prototypes_do_not_move_what_a_client_sends_of_its_model(ragged, identical, rounds):
@@ -172,7 +202,9 @@ def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
     fed = ragged(FedProc(weighted_prototypes=weighted))
     held = sum(map(len, CLASSES_OF))
     row, row_bytes = 4 + 1, 4 * 4 + 8  # a vector of four numbers and its label
-    up, up_bytes = (row + 1, row_bytes + 8) if weighted else (row, row_bytes)  # and how many images it stands for
+    up, up_bytes = (
+        (row + 1, row_bytes + 8) if weighted else (row, row_bytes)
+    )  # and how many images it stands for
     model = (4 * MODEL, 4 * (4 * MODEL + 4))  # of four clients; BatchNorm's counter has 8 bytes
     later = {
         "down": {"model": model, "prototypes": (4 * 3 * row, 4 * 3 * row_bytes)},
@@ -187,8 +219,12 @@ def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
     assert fed.traffic == later
 
 
-@pytest.mark.parametrize("name", ["FedProc", "FedSSC", "FedProto", "FPL", "FedPLVM", "FedPLCC", "FedProto+FedAvg"])
-def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototypes(ragged, identical, name):
+@pytest.mark.parametrize(
+    "name", ["FedProc", "FedSSC", "FedProto", "FPL", "FedPLVM", "FedPLCC", "FedProto+FedAvg"]
+)
+def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototypes(
+    ragged, identical, name
+):
     method = METHODS[name](**{"min_images": 1} if name == "FedSSC" else {})
     fed = ragged(method, classes_of=([0, 2], [0], [1], [1]), participation=0.5, lr=0.005)
     kept = changed = unknown = 0
@@ -198,11 +234,18 @@ def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototy
         fed.run_round()
         after = fed.server["prototypes"]
         for label in known:
-            same = identical(*(select(prototypes, prototypes["labels"] == label) for prototypes in (before, after)))
+            same = identical(
+                *(
+                    select(prototypes, prototypes["labels"] == label)
+                    for prototypes in (before, after)
+                )
+            )
             assert same == (label not in held)
             kept, changed = kept + same, changed + (not same)
         before, known = after, known | held
-        assert set(after["labels"].tolist()) == known  # nothing is made up for a class that nobody has held yet
+        assert (
+            set(after["labels"].tolist()) == known
+        )  # nothing is made up for a class that nobody has held yet
         assert after["vectors"].isfinite().all()
         unknown += len(known) < 3
     assert kept and changed and unknown

@@ -40,8 +40,16 @@ def page(table, **more):
 
 def line(text, row):
     """The cells of a row in a table in Markdown, by their columns."""
-    head, found = (next(x for x in text.splitlines() if x.startswith(f"| {start} |")) for start in ("method", row))
-    return dict(zip(*([part.strip() for part in x.strip("|").split("|")] for x in (head, found)), strict=True))
+    head, found = (
+        next(x for x in text.splitlines() if x.startswith(f"| {start} |"))
+        for start in ("method", row)
+    )
+    return dict(
+        zip(
+            *([part.strip() for part in x.strip("|").split("|")] for x in (head, found)),
+            strict=True,
+        )
+    )
 
 
 # t(0.975, 2 degrees of freedom) = 4.3027; values m − d, m, m + d have the standard error d / sqrt(3): half width 2.4841 d
@@ -64,13 +72,25 @@ def test_verdict(values, verdict):
 
 def test_a_cell_holds_printed_and_measured_values():
     c = only(recorded(66.0, 67.0, 68.0))
-    assert (c.row, c.column, c.printed, c.place.std, c.expected) == ("FedAvg", "CIFAR-10", 66.3, 0.5, 3)
+    assert (c.row, c.column, c.printed, c.place.std, c.expected) == (
+        "FedAvg",
+        "CIFAR-10",
+        66.3,
+        0.5,
+        3,
+    )
     assert (c.mean, c.values, c.seeds, c.deviations) == (67.0, (66.0, 67.0, 68.0), (0, 1, 2), ())
     assert c.half == pytest.approx(4.30265273 / math.sqrt(3)) and c.spread is None  # ddof 1
-    for seed, accuracy in enumerate((46.0, 48.0)):  # clients have a spread of their own, in a column of its own
+    for seed, accuracy in enumerate(
+        (46.0, 48.0)
+    ):  # clients have a spread of their own, in a column of its own
         record(job("SOLO", seed), accuracy, final={"accuracy_std": 5.0 + seed})
     told = line(page(table(job("SOLO"), job("SOLO", 1))), "SOLO")
-    assert (told["measured"], told["over clients"], told["paper's ±"]) == ("47.0 ± 12.7", "5.5", "5.1")
+    assert (told["measured"], told["over clients"], told["paper's ±"]) == (
+        "47.0 ± 12.7",
+        "5.5",
+        "5.1",
+    )
 
 
 def test_other_settings_and_data_are_told_once_and_never_judged():
@@ -89,7 +109,10 @@ def test_other_settings_and_data_are_told_once_and_never_judged():
 def test_what_does_not_count_is_shown():
     t = recorded(66.0, 66.3, 66.6, None, 50.0)
     path = record(t.jobs[4], status="failed")
-    assert (only(t).values, only(t).statuses) == ((66.0, 66.3, 66.6), ("finished",) * 3 + ("diverged", "failed"))
+    assert (only(t).values, only(t).statuses) == (
+        (66.0, 66.3, 66.6),
+        ("finished",) * 3 + ("diverged", "failed"),
+    )
     assert "[3 (diverged)](" in page(t) and f"[4 (failed)](../runs/{path.name})" in page(t)
     record(t.jobs[0], 10.0, version=ledger.RESULTS_VERSION - 1)
     assert (only(t).values, only(t).stale, only(t).expected) == ((66.3, 66.6), 1, 5)
@@ -102,14 +125,29 @@ def test_what_does_not_count_is_shown():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"printed": "MOONE Table 1"}, r"no printed table 'MOONE Table 1': .* did you mean 'MOON Table 1'"),
-        ({"columns": sweep.Axis("dataset", {})}, r"MOON Table 1 has no column 'cifar10'; it has CIFAR-10, CIFAR-100"),
-        ({"jobs": (job("FedAvgM"),)}, r"MOON Table 1 has no row 'FedAvgM' with its settings; its rows: MOON, FedAvg"),
+        (
+            {"printed": "MOONE Table 1"},
+            r"no printed table 'MOONE Table 1': .* did you mean 'MOON Table 1'",
+        ),
+        (
+            {"columns": sweep.Axis("dataset", {})},
+            r"MOON Table 1 has no column 'cifar10'; it has CIFAR-10, CIFAR-100",
+        ),
+        (
+            {"jobs": (job("FedAvgM"),)},
+            r"MOON Table 1 has no row 'FedAvgM' with its settings; its rows: MOON, FedAvg",
+        ),
         ({"printed": "FedProto Table 2"}, r"no row 'FedAvg' with its settings"),
-        ({"measure": "loss"}, r"unknown measure 'loss': known are accuracy, .*, accuracy in DOMAIN"),
+        (
+            {"measure": "loss"},
+            r"unknown measure 'loss': known are accuracy, .*, accuracy in DOMAIN",
+        ),
         ({"measure": "lead"}, "the measure 'lead' needs a baseline; name it in the table"),
         ({"target": 50.0}, "the measure 'accuracy' does not read a target; leave it out"),
-        ({"baseline": "FedAvg", "jobs": (job(), job(lr=0.5))}, "the baseline 'FedAvg' has several runs with seed 0"),
+        (
+            {"baseline": "FedAvg", "jobs": (job(), job(lr=0.5))},
+            "the baseline 'FedAvg' has several runs with seed 0",
+        ),
     ],
 )
 def test_descriptions_that_do_not_fit(changes, message):
@@ -122,7 +160,11 @@ def test_settings_of_the_printed_table_are_no_deviations():
     half = {n: label.replace("200", "100").replace("500", "250") for n, label in labels.items()}
 
     def deviates(measure="accuracy", **given):
-        options = {"columns": "num_clients", "printed": "MOON Table 3", "labels": labels if measure == "accuracy" else half}
+        options = {
+            "columns": "num_clients",
+            "printed": "MOON Table 3",
+            "labels": labels if measure == "accuracy" else half,
+        }
         return only(table(job(dataset="cifar100", **given), measure=measure, **options)).deviations
 
     assert deviates(num_clients=100, num_rounds=500, participation=0.2) == ()
@@ -130,38 +172,81 @@ def test_settings_of_the_printed_table_are_no_deviations():
     assert deviates(num_clients=50) == ("num_rounds 100 instead of 200",)
     assert deviates("halfway", num_clients=50, num_rounds=200) == ()
     assert deviates("halfway", num_clients=50, num_rounds=100) == ("num_rounds 50 instead of 100",)
-    t = table(job(num_rounds=20), measure="halfway")  # where no half is printed, the run's own length counts
+    t = table(
+        job(num_rounds=20), measure="halfway"
+    )  # where no half is printed, the run's own length counts
     assert only(t).deviations == ("num_rounds 20 instead of 100",)
-    labels = {0.1: "beta=0.1", 0.5: "beta=0.5"}  # what the paper varies is none, nor what a table of ours does
-    t = table(*(job(beta=b, dataset="cifar100") for b in labels), columns="beta", labels=labels, printed="MOON Table 4")
-    assert [c.deviations for of in (t, replace(t, printed=None)) for c in report.cells_of(of)] == [()] * 4
-    t = table(*recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs)  # nor that of which the paper says nothing
-    assert only(t).deviations == () and only(replace(t, printed=None)).deviations == ("niid_bench True instead of False",)
+    labels = {
+        0.1: "beta=0.1",
+        0.5: "beta=0.5",
+    }  # what the paper varies is none, nor what a table of ours does
+    t = table(
+        *(job(beta=b, dataset="cifar100") for b in labels),
+        columns="beta",
+        labels=labels,
+        printed="MOON Table 4",
+    )
+    assert [c.deviations for of in (t, replace(t, printed=None)) for c in report.cells_of(of)] == [
+        ()
+    ] * 4
+    t = table(
+        *recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs
+    )  # nor that of which the paper says nothing
+    assert only(t).deviations == () and only(replace(t, printed=None)).deviations == (
+        "niid_bench True instead of False",
+    )
 
 
 def test_the_best_of_a_tuned_parameter_makes_the_cell():
     def tuned(accuracies):  # as in MOON's table 10
-        jobs = [j for b, of in accuracies.items() for j in recorded(*of, method="FedAvgM", server_momentum=b).jobs]
+        jobs = [
+            j
+            for b, of in accuracies.items()
+            for j in recorded(*of, method="FedAvgM", server_momentum=b).jobs
+        ]
         rows = sweep.Axis("dataset", {"cifar10": "CIFAR-10"})
-        return table(*jobs, rows=rows, columns="method", printed="MOON Table 10", best_of="server_momentum")
+        return table(
+            *jobs, rows=rows, columns="method", printed="MOON Table 10", best_of="server_momentum"
+        )
 
     t = tuned({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (68.4, 10.0, 60.0)})
-    assert (only(t).row, only(t).mean, only(t).expected, only(t).printed) == ("CIFAR-10", 67.5, 3, 67.1)
+    assert (only(t).row, only(t).mean, only(t).expected, only(t).printed) == (
+        "CIFAR-10",
+        67.5,
+        3,
+        67.1,
+    )
     assert (only(t).verdict, len(only(t).paths)) == ("as printed", 3)
     assert "- Tuned on the test set: server momentum 0.7, the best of 3 values.\n" in page(t)
     t = tuned({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (None, None, None)})
-    assert only(t).deviations == ("server_momentum chosen from 2 instead of 3 values",) and only(t).verdict == ""
+    assert (
+        only(t).deviations == ("server_momentum chosen from 2 instead of 3 values",)
+        and only(t).verdict == ""
+    )
     assert "the best of 2 values (of 3)" in page(t)
     alone = tuned({0.1: (60.0, 60.0, 60.0)})
-    assert only(alone).deviations == ("server_momentum 0.1 alone instead of 3 values",) and "Tuned" not in page(alone)
-    found = [(c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))]  # else they are not averaged
-    assert found[:2] == [("CIFAR-10, server momentum 0.1", 60.0), ("CIFAR-10, server momentum 0.7", 67.5)]
-    assert only(tuned({0.2: (None,)})).deviations == ("server_momentum 0.2 instead of one of 0.1, 0.7, 0.9",)
+    assert only(alone).deviations == (
+        "server_momentum 0.1 alone instead of 3 values",
+    ) and "Tuned" not in page(alone)
+    found = [
+        (c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))
+    ]  # else they are not averaged
+    assert found[:2] == [
+        ("CIFAR-10, server momentum 0.1", 60.0),
+        ("CIFAR-10, server momentum 0.7", 67.5),
+    ]
+    assert only(tuned({0.2: (None,)})).deviations == (
+        "server_momentum 0.2 instead of one of 0.1, 0.7, 0.9",
+    )
 
 
 def against_baseline(measure, curves):
     """A table of FedAvg (the baseline) and FedProx: per method a curve per seed, or None for a run that is not recorded."""
-    jobs = [(job(method, i, num_rounds=4), curve) for method, of in curves.items() for i, curve in enumerate(of)]
+    jobs = [
+        (job(method, i, num_rounds=4), curve)
+        for method, of in curves.items()
+        for i, curve in enumerate(of)
+    ]
     for one, curve in jobs:
         if curve:
             record(one, curve[-1], curve=curve)
@@ -170,13 +255,28 @@ def against_baseline(measure, curves):
 
 def test_rounds_to_the_baselines_accuracy_and_speedup():
     curves = {"FedAvg": [AVERAGE], "FedProx": [[10.0, 20.0, 26.0, 20.0]]}
-    assert [c.values for c in report.cells_of(against_baseline("rounds_to_baseline", curves))] == [(2.0,), (3.0,)]
-    assert [c.mean for c in report.cells_of(against_baseline("speedup", curves))] == [2.0, pytest.approx(4 / 3)]
+    assert [c.values for c in report.cells_of(against_baseline("rounds_to_baseline", curves))] == [
+        (2.0,),
+        (3.0,),
+    ]
+    assert [c.mean for c in report.cells_of(against_baseline("speedup", curves))] == [
+        2.0,
+        pytest.approx(4 / 3),
+    ]
     text = page(against_baseline("speedup", curves))
-    assert line(text, "FedProx")["measured"] == "1.33" and "- The baseline is FedAvg." in text and "same rule" in text
+    assert (
+        line(text, "FedProx")["measured"] == "1.33"
+        and "- The baseline is FedAvg." in text
+        and "same rule" in text
+    )
     low, high, same = [5.0, 5.0, 5.0, 10.0], [5.0, 5.0, 5.0, 40.0], [5.0, 12.0, 30.0, 41.0]
-    t = against_baseline("rounds_to_baseline", {"FedAvg": [low, high, None], "FedProx": [same, same, same]})
-    assert report.cells_of(t)[1].values == (2.0, 4.0)  # each seed has the baseline of its own, and without one no value
+    t = against_baseline(
+        "rounds_to_baseline", {"FedAvg": [low, high, None], "FedProx": [same, same, same]}
+    )
+    assert report.cells_of(t)[1].values == (
+        2.0,
+        4.0,
+    )  # each seed has the baseline of its own, and without one no value
     assert "[2 (without baseline)](" in line(page(t), "FedProx")["seeds"]
 
 
@@ -197,22 +297,40 @@ def test_what_is_never_reached_is_shown():
 
 def test_rounds_and_bytes_to_a_target():
     jobs = [job(seed=seed, num_rounds=4) for seed in range(3)]
-    for one, curve in zip(jobs, ([10.0, 61.0, 50.0, 70.0], [60.0] * 4, [10.0, 59.9, 50.0, 59.0]), strict=True):
-        sent = {"down_bytes": [1e6, 2e6, 4e6, 8e6], "up_bytes": [5e5, 5e5, 5e5, 5e5], "up_numbers": [4, 4, 4, 5000]}
+    for one, curve in zip(
+        jobs, ([10.0, 61.0, 50.0, 70.0], [60.0] * 4, [10.0, 59.9, 50.0, 59.0]), strict=True
+    ):
+        sent = {
+            "down_bytes": [1e6, 2e6, 4e6, 8e6],
+            "up_bytes": [5e5, 5e5, 5e5, 5e5],
+            "up_numbers": [4, 4, 4, 5000],
+        }
         record(one, curve[-1], metrics=sent | {"accuracy": curve})
     columns = {"MB": "bytes_to_target", "rounds": "rounds_to_target", "numbers": "up_numbers"}
     t = table(*jobs, printed=None, target=60.0, columns=columns)
     megabytes, rounds, numbers = report.cells_of(t)
-    assert (megabytes.values, rounds.values) == ((4.0, 1.5, math.inf), (2, 1, math.inf)) and megabytes.mean == 4.0
+    assert (megabytes.values, rounds.values) == (
+        (4.0, 1.5, math.inf),
+        (2, 1, math.inf),
+    ) and megabytes.mean == 4.0
     assert numbers.mean == 5.0
-    assert line(page(t), "FedAvg")["MB"] == "4.00 (1.50 to never)" and "- The target is 60 %." in page(t)
+    assert line(page(t), "FedAvg")[
+        "MB"
+    ] == "4.00 (1.50 to never)" and "- The target is 60 %." in page(t)
 
 
 def test_rounds_that_were_not_evaluated():
     curve = [None, 20.0, None, 40.0, 30.0]
     record(one := job(num_rounds=5, evaluate_every=2), 30.0, curve=curve)
     t = table(one, printed=None)
-    assert list(report.curves(t, ledger=ledger.load()).lines[0].get_xydata().flat) == [2, 20, 4, 40, 5, 30]
+    assert list(report.curves(t, ledger=ledger.load()).lines[0].get_xydata().flat) == [
+        2,
+        20,
+        4,
+        40,
+        5,
+        30,
+    ]
     assert only(t).deviations == ("num_rounds 5 instead of 100",)
     assert only(replace(t, measure="halfway")).values == (20.0,)
     assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
@@ -225,55 +343,103 @@ def test_rounds_that_were_not_evaluated():
 
 def test_seconds_are_medians_and_relative_on_both_sides():
     jobs = [job(m, num_rounds=3) for m in ("FedAvg", "FedProx")]
-    for one, seconds in zip(jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True):  # medians 10 and 12.5
+    for one, seconds in zip(
+        jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True
+    ):  # medians 10 and 12.5
         record(one, metrics={"seconds": seconds}, device="A", workers=1)
     t = table(*jobs, printed="MOON Table 11", measure="seconds_ratio", baseline="FedAvg")
-    assert [(c.mean, c.printed) for c in report.cells_of(t)] == [(1.0, 1.0), (1.25, pytest.approx(340 / 330))]
-    assert (line(page(t), "FedProx")["printed"], line(page(t), "FedProx")["measured"]) == ("1.03", "1.25")
+    assert [(c.mean, c.printed) for c in report.cells_of(t)] == [
+        (1.0, 1.0),
+        (1.25, pytest.approx(340 / 330)),
+    ]
+    assert (line(page(t), "FedProx")["printed"], line(page(t), "FedProx")["measured"]) == (
+        "1.03",
+        "1.25",
+    )
     for other in ({"device": "B"}, {"device": "A", "workers": 2}):
         record(jobs[1], **other)
         assert report.cells_of(t)[1].statuses == ("without baseline",)
 
 
 def test_what_a_record_may_lack_is_told():
-    final = {"clients/own mix": [50.0, 90.0, 70.0], "clients": [1.0], "groups": {"a": 4.0, "b": 3.0}, "validation": 48.0}
+    final = {
+        "clients/own mix": [50.0, 90.0, 70.0],
+        "clients": [1.0],
+        "groups": {"a": 4.0, "b": 3.0},
+        "validation": 48.0,
+    }
     record(own := job(), final=final)
-    columns = {"mean": "client mean", "worst": "worst client", "domain": "worst domain", "held": "client_memory"}
+    columns = {
+        "mean": "client mean",
+        "worst": "worst client",
+        "domain": "worst domain",
+        "held": "client_memory",
+    }
     t = table(own, printed=None, columns=columns | {"validation": "validation"})
     assert [c.mean for c in report.cells_of(t)] == [70.0, 50.0, 3.0, None, 48.0]
     assert report.cells_of(t)[3].statuses == ("not measured",)
-    record(shared := job(dataset="mnist", partition="n-way-k-shot"), final={"clients": [50.0, 90.0]})
+    record(
+        shared := job(dataset="mnist", partition="n-way-k-shot"), final={"clients": [50.0, 90.0]}
+    )
     t = table(shared, printed=None, columns={"mean": "client mean"})
-    assert only(t).statuses == ("not measured",)  # of personal models on everybody's images: not their own
+    assert only(t).statuses == (
+        "not measured",
+    )  # of personal models on everybody's images: not their own
     record(shared, final={"clients": [50.0, 90.0]}, partition={"test_sizes": [3, 3]})
     assert only(t).mean == 70.0
     final = {"clients": [50.0, 0.0], "clients/prototype": [100.0, 100.0]}
-    counted = measure("accuracy/counted on").read({"final": final, "partition": {"test_sizes": [2, 1]}}, None)
-    assert counted == pytest.approx((75 + 100 * 4 / 6) / 2)  # hits and images: 1 of 2, 3 of 4; then 3 of 5, 4 of 6
-    counted = measure("accuracy_std/counted on").read({"final": final, "partition": {"test_sizes": [2, 1]}}, None)
+    counted = measure("accuracy/counted on").read(
+        {"final": final, "partition": {"test_sizes": [2, 1]}}, None
+    )
+    assert counted == pytest.approx(
+        (75 + 100 * 4 / 6) / 2
+    )  # hits and images: 1 of 2, 3 of 4; then 3 of 5, 4 of 6
+    counted = measure("accuracy_std/counted on").read(
+        {"final": final, "partition": {"test_sizes": [2, 1]}}, None
+    )
     assert counted == pytest.approx((75 - 100 * 4 / 6) / 2)
     assert all(measure(name).words for name in MEASURES)
 
 
 def test_a_run_fills_a_row_of_domains():
-    jobs = [job(method, seed, dataset="office10") for method in ("FedAvg", "FedProx") for seed in range(3)]
+    jobs = [
+        job(method, seed, dataset="office10")
+        for method in ("FedAvg", "FedProx")
+        for seed in range(3)
+    ]
     for one in jobs:  # FedAvg as printed, FedProx two points higher in each domain
         shift = 0.1 * (one.settings.seed - 1) + 2.0 * (one.settings.method != "FedAvg")
         groups = {name: accuracy + shift for name, accuracy in zip(OFFICE, PRINTED, strict=True)}
         record(one, sum(groups.values()) / 4, final={"groups": groups})
-    measures = {name: f"accuracy in {name}" for name in OFFICE} | {"Avg.": "accuracy", "Delta": "lead"}
+    measures = {name: f"accuracy in {name}" for name in OFFICE} | {
+        "Avg.": "accuracy",
+        "Delta": "lead",
+    }
     t = table(*jobs, columns=measures, printed="FedPLCC Table III", baseline="FedAvg")
     found = report.cells_of(t)
-    assert [(c.row, c.column) for c in found] == [(m, c) for m in ("FedAvg", "FedProx") for c in (*OFFICE, "Avg.", "Delta")]
+    assert [(c.row, c.column) for c in found] == [
+        (m, c) for m in ("FedAvg", "FedProx") for c in (*OFFICE, "Avg.", "Delta")
+    ]
     average, prox = found[:6], found[6:]
     assert [c.mean for c in average] == pytest.approx([*PRINTED, 67.85, 0])
     assert [c.printed for c in prox] == [54.46, 75.79, 86.21, 56.67, 68.282, 0.432]
-    assert [c.verdict for c in average] == ["as printed"] * 5 + [""]  # half width 2.484 times 0.1: one point is the rule
+    assert [c.verdict for c in average] == ["as printed"] * 5 + [
+        ""
+    ]  # half width 2.484 times 0.1: one point is the rule
     assert [c.verdict.split()[0] for c in prox[:5]] == ["10.0", "9.4", "11.8", "1.3", "1.6"]
     lines = page(t).splitlines()
-    assert any(x.startswith("| FedProx | printed | 54.5 | 75.8 | 86.2 | 56.7 | 68.3 | +0.4 |") for x in lines)
-    here = next(x for x in lines if x.startswith("| FedProx | measured | 64.5 ± 0.2 | 85.2 ± 0.2 |"))
-    assert "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here and "right sign, 4.6 times" not in here and here.count("](") == 3
+    assert any(
+        x.startswith("| FedProx | printed | 54.5 | 75.8 | 86.2 | 56.7 | 68.3 | +0.4 |")
+        for x in lines
+    )
+    here = next(
+        x for x in lines if x.startswith("| FedProx | measured | 64.5 ± 0.2 | 85.2 ± 0.2 |")
+    )
+    assert (
+        "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here
+        and "right sign, 4.6 times" not in here
+        and here.count("](") == 3
+    )
     assert "1.6 above the printed; gap: right sign, far beyond the printed lead" in here
     ax = report.curves(t, ledger=ledger.load())  # a run has one curve, by its mean
     assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
@@ -282,31 +448,54 @@ def test_a_run_fills_a_row_of_domains():
 def test_a_table_for_readers_leads_to_its_records_and_to_the_lines_that_make_them_again(folder):
     t = recorded(66.0, 66.5, 67.0)
     text, told = page(t, page=True), line(page(t), "FedAvg")
-    assert [told[x] for x in ("printed", "paper's ±", "measured", "verdict")] == ["66.3", "0.5", "66.5 ± 1.2", "as printed"]
+    assert [told[x] for x in ("printed", "paper's ±", "measured", "verdict")] == [
+        "66.3",
+        "0.5",
+        "66.5 ± 1.2",
+        "as printed",
+    ]
     assert "- The paper's ±: over 3 trials; for SOLO over parties" in text
     links = re.findall(r"\[(\d)\]\(([^)]+)\)", told["seeds"])
     assert [seed for seed, _ in links] == ["0", "1", "2"]
     assert all((folder.parent / "tables" / link).resolve().exists() for _, link in links)
-    assert text.startswith('## <a id="moon-1"></a>moon-1\n') and "sweeps/00_foundations.yaml --table moon-1" in text
-    assert "- FedAvg, CIFAR-10: `python -m fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0`\n" in text
+    assert (
+        text.startswith('## <a id="moon-1"></a>moon-1\n')
+        and "sweeps/00_foundations.yaml --table moon-1" in text
+    )
+    assert (
+        "- FedAvg, CIFAR-10: `python -m fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0`\n"
+        in text
+    )
     text = page(table(t.jobs[0], job("FedProx", dataset="digits"), printed=None, labels={}))
     assert "- Not run: FedProx, digits (tier hours-gpu)." in text
 
 
 def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
-    many = {"moon-1": recorded(66.0, 66.5, 67.0), "later": table(job("FedProx", 7), name="later", title="Later")}
+    many = {
+        "moon-1": recorded(66.0, 66.5, 67.0),
+        "later": table(job("FedProx", 7), name="later", title="Later"),
+    }
     monkeypatch.setattr(sweep, "read", lambda path: many)
     out = folder.parent
     assert main(["report"]) == 0
     assert "3 files written" in capsys.readouterr().out
-    page, *others = [(out / name).read_text() for name in ("tables/00_foundations.md", "cells.csv", "REPORT.md")]
+    page, *others = [
+        (out / name).read_text() for name in ("tables/00_foundations.md", "cells.csv", "REPORT.md")
+    ]
     assert str(tmp_path) not in page + "".join(others)
     assert '- <a id="later"></a>**Later** (1 runs, tier hours-gpu): `python -m fednb sweep' in page
     (first, later) = pd.read_csv(out / "cells.csv").to_dict("records")
-    assert (first["mean"], first["half"], first["verdict"]) == (66.5, pytest.approx(1.2420688), "as printed")
+    assert (first["mean"], first["half"], first["verdict"]) == (
+        66.5,
+        pytest.approx(1.2420688),
+        "as printed",
+    )
     assert first["values"] == "66.0; 66.5; 67.0" and math.isnan(later["mean"])
     (tmp_path / "file").write_text("")
-    assert main(["report", "--out", str(tmp_path / "file")]) == 2 and f"{tmp_path / 'file'}" in capsys.readouterr().err
+    assert (
+        main(["report", "--out", str(tmp_path / "file")]) == 2
+        and f"{tmp_path / 'file'}" in capsys.readouterr().err
+    )
 
 
 @pytest.fixture
@@ -329,16 +518,27 @@ def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monke
     told = line(text, "FedProx")
     assert (told["measured"], told["seeds"]) == ("72.0 ± 28.7", "0 1 2 3")
     gaps = [told[f"gap to FedAvg, {kind}"] for kind in ("printed", "measured")]
-    assert gaps == ["+0.6", "+2.0 ± 1.2"] and told["verdict"] == "right sign, far beyond the printed lead"
-    assert "Reduced: 20 rounds instead of 100. Rows differ in their seeds" in text and "SOLO" not in text
-    assert "Seeds: 0 1 2." in (one := report.compact("moon-1", ["FedAvg"]).data) and "seeds |" not in one
+    assert (
+        gaps == ["+0.6", "+2.0 ± 1.2"]
+        and told["verdict"] == "right sign, far beyond the printed lead"
+    )
+    assert (
+        "Reduced: 20 rounds instead of 100. Rows differ in their seeds" in text
+        and "SOLO" not in text
+    )
+    assert (
+        "Seeds: 0 1 2." in (one := report.compact("moon-1", ["FedAvg"]).data)
+        and "seeds |" not in one
+    )
     where = "../results/tables/00_foundations.md#moon-1"
     assert f"[All of it]({where})" in text and str(tmp_path) not in text
     monkeypatch.chdir(ROOT / "notebooks" / "sweeps")  # as deep as the notebooks in extras/
     assert f"(../{where})" in report.compact("moon-1").data
     with pytest.raises(report.ReportError, match="no table 'moon-2': known are moon-1"):
         report.compact("moon-2")
-    with pytest.raises(report.ReportError, match="moon-1 has no row 'MOON': known are FedAvg, FedProx, SOLO"):
+    with pytest.raises(
+        report.ReportError, match="moon-1 has no row 'MOON': known are FedAvg, FedProx, SOLO"
+    ):
         report.compact("moon-1", ["MOON"])
     assert f"1: CIFAR-10**: [not run yet](../{where})." in report.compact("moon-1", ["SOLO"]).data
 
@@ -350,12 +550,28 @@ def test_curves():
     ax = report.curves(table(*jobs), ledger=ledger.load())
     mean, level = ax.lines[0], next(line for line in ax.lines if line.get_linestyle() == "--")
     assert (list(mean.get_xydata().flat), set(level.get_ydata())) == ([1, 15, 2, 30, 3, 30], {46.0})
-    assert {tuple(v) for v in ax.collections[0].get_paths()[0].vertices} >= {(1, 10), (1, 20), (2, 20), (2, 40)}
-    assert {t.get_text() for t in ax.get_legend().get_texts()} == {"FedAvg", "SOLO (seed 0) (one round)"}
-    variants = [job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)]  # a method's colour, and a shade of it
+    assert {tuple(v) for v in ax.collections[0].get_paths()[0].vertices} >= {
+        (1, 10),
+        (1, 20),
+        (2, 20),
+        (2, 40),
+    }
+    assert {t.get_text() for t in ax.get_legend().get_texts()} == {
+        "FedAvg",
+        "SOLO (seed 0) (one round)",
+    }
+    variants = [
+        job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)
+    ]  # a method's colour, and a shade of it
     for one in variants:
         record(one, curve=[10.0, 20.0])
-    colours = [x.get_color() for x in report.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load()).lines]
+    colours = [
+        x.get_color()
+        for x in report.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load()).lines
+    ]
     own = [plt.matplotlib.colors.to_rgb(plots.plots.colour(name)) for name in ("FedAvg", "FedProx")]
     assert colours[:2] == own and len({*map(tuple, colours)}) == 3
-    assert report.curves(table(job("FedProx", 9)), ledger=ledger.load()).texts[0].get_text() == "nothing recorded"
+    assert (
+        report.curves(table(job("FedProx", 9)), ledger=ledger.load()).texts[0].get_text()
+        == "nothing recorded"
+    )

@@ -16,7 +16,9 @@ from fednb.experiments import build, ledger, runner, settings
 from fednb.experiments.runner import RunError
 from fednb.federation import FedAvg, Federation
 
-ALL_METHODS = {n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()}
+ALL_METHODS = {
+    n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()
+}
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 FORKSERVER = multiprocessing.get_context("forkserver")
 
@@ -29,7 +31,9 @@ def quick(method="SCAFFOLD", **given):
 def lasting(record):
     """What of a record depends on the recipe alone."""
     metrics = {n: v for n, v in record["metrics"].items() if "seconds" not in n}
-    same = "key status final settings partition model_parameters messages_per_round deviations dataset"
+    same = (
+        "key status final settings partition model_parameters messages_per_round deviations dataset"
+    )
     return metrics, {n: record[n] for n in same.split()}
 
 
@@ -45,7 +49,9 @@ def checkpoint_of(s):
 def trained(monkeypatch):
     """The rounds that were trained since it was last emptied."""
     rounds, plain = [], Federation.run_round
-    monkeypatch.setattr(Federation, "run_round", lambda fed: rounds.append(fed.rounds_done + 1) or plain(fed))
+    monkeypatch.setattr(
+        Federation, "run_round", lambda fed: rounds.append(fed.rounds_done + 1) or plain(fed)
+    )
     return rounds
 
 
@@ -90,17 +96,27 @@ def child(environment, s, die_in_round, log, barrier):
 
 def start(s, log, die_in_round=None, barrier=None):
     """Start a child process that makes a run, forked from a server that has the package imported already."""
-    preload = ["fednb.experiments.runner", "fednb.papers.foundations", "pytest", "sklearn.datasets", "torch._dynamo"]
+    preload = [
+        "fednb.experiments.runner",
+        "fednb.papers.foundations",
+        "pytest",
+        "sklearn.datasets",
+        "torch._dynamo",
+    ]
     FORKSERVER.set_forkserver_preload(preload)
     environment = {n: v for n, v in os.environ.items() if n.startswith("FEDNB_")}
-    process = FORKSERVER.Process(target=child, args=(environment, s, die_in_round, log, barrier), daemon=True)
+    process = FORKSERVER.Process(
+        target=child, args=(environment, s, die_in_round, log, barrier), daemon=True
+    )
     process.start()
     return process
 
 
 # memory on both sides; models that stay with the clients; a queue of previous models
 @pytest.mark.parametrize("method", ["SCAFFOLD", "SOLO", "MOON"])
-def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(trained, monkeypatch, tmp_path, method):
+def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(
+    trained, monkeypatch, tmp_path, method
+):
     s, log = quick(method, num_rounds=4), tmp_path / "log"
     for die_in_round in (1, 2, 3, 4):
         process = start(s, log, die_in_round)
@@ -109,10 +125,14 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(trained, monkeypat
         assert not records()
         assert checkpoint_of(s).exists() == (die_in_round > 1)
     assert log.read_text().split() == ["1", "2", "3"]  # each round was trained once
-    checkpoint_of(s).with_name(f".{checkpoint_of(s).name}.123").touch()  # killed while it wrote a checkpoint
+    checkpoint_of(s).with_name(
+        f".{checkpoint_of(s).name}.123"
+    ).touch()  # killed while it wrote a checkpoint
     resumed = runner.run(s, METHODS, workers=2)
     assert trained == [4]
-    assert len(records()) == 1 and [file.suffix for file in checkpoint_of(s).parent.iterdir()] == [".lock"]
+    assert len(records()) == 1 and [file.suffix for file in checkpoint_of(s).parent.iterdir()] == [
+        ".lock"
+    ]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
     assert lasting(resumed) == lasting(runner.run(s, METHODS))
 
@@ -132,15 +152,27 @@ def test_a_record_says_what_was_run_and_what_came_out_and_is_not_made_again(trai
     record, again = (runner.run(s, METHODS, workers=1) for _ in range(2))
     assert trained == [1, 2] and record == again == json.loads(records()[0].read_text())
     assert [path.name for path in records()] == [f"SCAFFOLD-digits-seed0-{record['key']}.json"]
-    assert (record["status"], record["settings"], record["model_parameters"]) == ("finished", s.flat(), 22_026)
+    assert (record["status"], record["settings"], record["model_parameters"]) == (
+        "finished",
+        s.flat(),
+        22_026,
+    )
     assert "num_rounds 2 instead of 10" in record["deviations"]
-    assert (record["dataset"]["fingerprint"], record["dataset"]["training_images"]) == (FINGERPRINT, 1438)
-    assert record["partition"].keys() == {"hash", "sizes"} and sum(record["partition"]["sizes"]) == 1438
+    assert (record["dataset"]["fingerprint"], record["dataset"]["training_images"]) == (
+        FINGERPRINT,
+        1438,
+    )
+    assert (
+        record["partition"].keys() == {"hash", "sizes"}
+        and sum(record["partition"]["sizes"]) == 1438
+    )
     assert record["messages_per_round"]["down"]["control"] == [2 * 22_026, 8 * 22_026]
     accuracy, final = record["metrics"]["accuracy"], record["final"]
     assert record["metrics"]["round"] == [1, 2]
     expected = accuracy[-1], max(accuracy), sum(accuracy) / 2
-    assert [final[name] for name in ("accuracy", "best", "mean_of_last_5")] == pytest.approx(expected)
+    assert [final[name] for name in ("accuracy", "best", "mean_of_last_5")] == pytest.approx(
+        expected
+    )
     assert record["versions"].keys() == {"torch", "numpy", "python", "torchvision"}
     assert record["device"] and record["workers"] == record["threads_per_client"] == 1
 
@@ -184,8 +216,18 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
 def test_what_is_no_record_is_an_error_that_names_it(change, said):
     s = quick("FedAvg", num_rounds=1)
     path = ledger.path(s)
-    record = {"key": ledger.key(s.flat()), "results_version": 1, "settings": s.flat(), "deviations": [], "dataset": {}}
-    content = change if isinstance(change, str) else json.dumps(record | {"status": "diverged", "metrics": {}} | change)
+    record = {
+        "key": ledger.key(s.flat()),
+        "results_version": 1,
+        "settings": s.flat(),
+        "deviations": [],
+        "dataset": {},
+    }
+    content = (
+        change
+        if isinstance(change, str)
+        else json.dumps(record | {"status": "diverged", "metrics": {}} | change)
+    )
     ledger.write_atomically(path, content)
     for action in (lambda: runner.run(s, METHODS), ledger.load):
         with pytest.raises(RunError, match=f"^{path.name} in .*{said}.*(restore|delete)"):
@@ -206,7 +248,9 @@ def without(take):
 
 DAMAGES = {
     "another file": lambda path: path.write_bytes(b"no checkpoint"),
-    "one bit": lambda path: path.write_bytes((c := path.read_bytes())[:-9000] + bytes([c[-9000] ^ 1]) + c[-8999:]),
+    "one bit": lambda path: path.write_bytes(
+        (c := path.read_bytes())[:-9000] + bytes([c[-9000] ^ 1]) + c[-8999:]
+    ),
     "no server": without(lambda checkpoint: checkpoint.pop("server")),
     "of other code": without(lambda checkpoint: checkpoint["server"].pop("control")),
     "one client too few": without(lambda checkpoint: checkpoint["memories"].pop()),
@@ -222,7 +266,9 @@ def test_a_senseless_checkpoint_starts_the_run_anew(interrupted, trained, capsys
 
 
 @pytest.mark.parametrize(("again", "rounds"), [(False, [3, 4]), (True, [1, 2, 3, 4])])
-def test_an_interrupted_run_goes_on_unless_it_shall_be_made_again(interrupted, trained, again, rounds):
+def test_an_interrupted_run_goes_on_unless_it_shall_be_made_again(
+    interrupted, trained, again, rounds
+):
     runner.run(interrupted, METHODS, again=again)
     assert trained == rounds
 
@@ -235,7 +281,9 @@ def test_an_interrupted_run_goes_on_unless_it_shall_be_made_again(interrupted, t
         ("FEDNB_PROGRESS", "loud", "FEDNB_PROGRESS is 'loud'; it must be one of bar, log, off"),
     ],
 )
-def test_what_cannot_be_is_an_error_before_training(trained, monkeypatch, tmp_path, name, value, told):
+def test_what_cannot_be_is_an_error_before_training(
+    trained, monkeypatch, tmp_path, name, value, told
+):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(name, value)
@@ -249,7 +297,9 @@ def test_a_full_disk_is_told_and_the_run_goes_on_where_it_was(trained, monkeypat
     for module, name in ((os, "fsync"), (ledger, "write")):  # at the first checkpoint; at the end
         with monkeypatch.context() as patch:
             patch.setattr(module, name, no_space)
-            with pytest.raises(RunError, match=r"cannot be recorded .*No space left.*: free some space"):
+            with pytest.raises(
+                RunError, match=r"cannot be recorded .*No space left.*: free some space"
+            ):
                 runner.run(quick(), METHODS)
     runner.run(quick(), METHODS)
     assert trained == [1, 1, 2, 3, 4, 4]
@@ -277,28 +327,42 @@ def test_the_ledger_holds_the_record_of_each_run():
     runner.run(quick("FedProx", num_rounds=2, seed=0), METHODS)
     record = runner.run(quick("FedProx", num_rounds=2, seed=1), METHODS)
     assert list(found := ledger.load()) == records() and len(found) == 2
-    assert found[records()[1]] == record and (record["settings"]["mu"], record["status"]) == (0.01, "finished")
+    assert found[records()[1]] == record and (record["settings"]["mu"], record["status"]) == (
+        0.01,
+        "finished",
+    )
     assert record["final"]["accuracy"] == pytest.approx(record["metrics"]["accuracy"][-1])
 
 
 def test_keys_differ_by_settings_and_not_by_what_is_none():
     given = quick(partition="iid").flat()
     key = ledger.key(given)
-    assert len(key) == 12 and key == ledger.key(quick(partition="iid").flat()) == ledger.key(given | {"added_later": None})
+    assert len(key) == 12 and key == ledger.key(quick(partition="iid").flat()) == ledger.key(
+        given | {"added_later": None}
+    )
     assert len({key, ledger.key(given | {"added_later": 1}), ledger.key(given | {"seed": 1})}) == 3
 
 
-def test_an_older_version_and_other_data_are_a_records_state_and_not_its_name(trained, monkeypatch, make_dataset):
+def test_an_older_version_and_other_data_are_a_records_state_and_not_its_name(
+    trained, monkeypatch, make_dataset
+):
     s = quick("FedAvg", num_rounds=1)
     first = runner.run(s, METHODS)
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "RESULTS_VERSION", first["results_version"] + 1)
         assert list(map(ledger.state, ledger.load().values())) == ["stale"]
         again = runner.run(s, METHODS)
-        assert trained == [1, 1] and again["results_version"] == first["results_version"] + 1 and len(records()) == 1
+        assert (
+            trained == [1, 1]
+            and again["results_version"] == first["results_version"] + 1
+            and len(records()) == 1
+        )
     noise = make_dataset(images=400, tests=100, num_classes=10, name="digits")
     monkeypatch.setattr(build, "load_dataset", lambda name: noise)
-    with pytest.raises(RunError, match=r"is recorded on other data than are here: set FEDNB_RUNS .* or run with again=True"):
+    with pytest.raises(
+        RunError,
+        match=r"is recorded on other data than are here: set FEDNB_RUNS .* or run with again=True",
+    ):
         runner.run(s, METHODS)
     assert ledger.read(ledger.path(s)) == again
     assert runner.run(s, METHODS, again=True)["dataset"]["fingerprint"] == noise.fingerprint
@@ -310,14 +374,21 @@ def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     own, (held_out,) = np.sort(np.concatenate(fed.parts)), fed.held_out
     assert len(held_out) == round(0.25 * len(fed.labels))
     assert np.array_equal(np.sort(np.concatenate([own, held_out])), np.arange(len(fed.labels)))
-    assert not np.array_equal(held_out, build.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0])
-    expected = partition.dirichlet(fed.labels.numpy()[own], 4, s.beta, np.random.RandomState(s.seed))
+    assert not np.array_equal(
+        held_out, build.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0]
+    )
+    expected = partition.dirichlet(
+        fed.labels.numpy()[own], 4, s.beta, np.random.RandomState(s.seed)
+    )
     assert all(np.array_equal(own[e], p) for e, p in zip(expected, fed.parts, strict=True))
     assert not len(build.federation(quick(), METHODS).held_out)
 
 
 def test_clients_with_test_images_of_their_own_hold_out_their_own_training_images():
-    fed, plain = (build.federation(quick("SOLO", partition="n-way-k-shot", validation=v), METHODS) for v in (0.2, None))
+    fed, plain = (
+        build.federation(quick("SOLO", partition="n-way-k-shot", validation=v), METHODS)
+        for v in (0.2, None)
+    )
     assert [len(part) for part in fed.held_out] == [round(0.2 * len(part)) for part in plain.parts]
     for part, held_out, both in zip(fed.parts, fed.held_out, plain.parts, strict=True):
         assert np.array_equal(np.sort(np.concatenate([part, held_out])), np.sort(both))
@@ -342,7 +413,9 @@ def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(meth
         return 100 * (network(x).logits.argmax(1) == fed.labels[images]).double().mean().item()
 
     held_out = fed.held_out if split == "n-way-k-shot" else [*fed.held_out] * len(fed.clients)
-    by_hand = [accuracy(client, images) for client, images in zip(fed.clients, held_out, strict=True)]
+    by_hand = [
+        accuracy(client, images) for client, images in zip(fed.clients, held_out, strict=True)
+    ]
     assert entry["validation"] == pytest.approx(np.mean(by_hand), abs=0.1)
     assert entry["validation"] != entry["accuracy"]
     if split == "dirichlet":
@@ -350,16 +423,30 @@ def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(meth
         assert "validation" not in build.federation(quick(method), METHODS).run_round()
 
 
-def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_network(monkeypatch, make_dataset):
+def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_network(
+    monkeypatch, make_dataset
+):
     noise = make_dataset(images=400, tests=100, shape=(1, 28, 28), num_classes=10)
     monkeypatch.setattr(build, "load_dataset", lambda name: noise)
-    few = {"dataset": "mnist", "partition": "n-way-k-shot", "num_clients": 3, "num_rounds": 1, "shots": 10, "test_shots": 2}
-    chosen = (settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **few) for flag in (True, None))
+    few = {
+        "dataset": "mnist",
+        "partition": "n-way-k-shot",
+        "num_clients": 3,
+        "num_rounds": 1,
+        "shots": 10,
+        "test_shots": 2,
+    }
+    chosen = (
+        settings.resolve(METHODS, method="SOLO", heterogeneous=flag, **few) for flag in (True, None)
+    )
     mixed, same = (runner.run(one, METHODS) for one in chosen)
     sizes = mixed["partition"]["test_sizes"]
     assert len(sizes) == 3 and all(size in (4, 6, 8, 10) for size in sizes)
     assert same["partition"] == mixed["partition"]
-    assert (mixed["model_parameters"], same["model_parameters"]) == ([19_738, 21_840, 23_942], 21_840)
+    assert (mixed["model_parameters"], same["model_parameters"]) == (
+        [19_738, 21_840, 23_942],
+        21_840,
+    )
     assert len(mixed["final"]["clients/local classes"]) == 3
     assert "accuracy_std/local classes" in mixed["final"]
     assert mixed["deviations"][-1] == "heterogeneous True instead of False"
@@ -381,10 +468,15 @@ def test_a_run_that_is_seldom_evaluated_ends_as_every_other(tmp_path, monkeypatc
     record = runner.run(s, METHODS)
     curve = always["metrics"]["accuracy"]
     told = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines()]
-    assert told == [[f"round {t}/5", f"{curve[t - 1]:.2f} %"] for t in (4, 5)]  # it was killed in round 4
+    assert told == [
+        [f"round {t}/5", f"{curve[t - 1]:.2f} %"] for t in (4, 5)
+    ]  # it was killed in round 4
     assert record["metrics"]["accuracy"] == [None, curve[1], None, curve[3], curve[4]]
     evaluated = [curve[1], curve[3], curve[4]]
-    means = {"best": pytest.approx(max(evaluated)), "mean_of_last_5": pytest.approx(np.mean(evaluated))}
+    means = {
+        "best": pytest.approx(max(evaluated)),
+        "mean_of_last_5": pytest.approx(np.mean(evaluated)),
+    }
     assert record["final"] == always["final"] | means and record["key"] != always["key"]
     for name in ("deviations", "partition", "messages_per_round", "model_parameters"):
         assert record[name] == always[name]
@@ -392,7 +484,9 @@ def test_a_run_that_is_seldom_evaluated_ends_as_every_other(tmp_path, monkeypatc
 
 
 def test_in_bfloat16_a_run_ends_nearly_as_in_float32():
-    exact, near = (runner.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16"))
+    exact, near = (
+        runner.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16")
+    )
     assert exact["key"] != near["key"] and near["settings"]["precision"] == "bf16"
     losses = [record["metrics"]["loss/cross_entropy"] for record in (exact, near)]
     assert all(0 < abs(a - b) < 0.05 * a for a, b in zip(*losses, strict=True))

@@ -21,8 +21,21 @@ def refused(message, **given):
 
 
 def test_what_is_given_wins_and_none_means_the_papers_value():
-    expected = {"method": "FedAvg", "dataset": "cifar10", "partition": "dirichlet", "beta": 0.5, "num_clients": 10}
-    expected |= {"participation": 1.0, "num_rounds": 3, "local_epochs": 10, "batch_size": 64, "lr": 0.01, "momentum": 0.9}
+    expected = {
+        "method": "FedAvg",
+        "dataset": "cifar10",
+        "partition": "dirichlet",
+        "beta": 0.5,
+        "num_clients": 10,
+    }
+    expected |= {
+        "participation": 1.0,
+        "num_rounds": 3,
+        "local_epochs": 10,
+        "batch_size": 64,
+        "lr": 0.01,
+        "momentum": 0.9,
+    }
     expected |= {"weight_decay": 1e-5, "model": "simple-cnn", "projection_head": True, "seed": 0}
     own = resolve(dataset="cifar10", num_rounds=3, lr=None, mu=None).flat()
     assert {name: value for name, value in own.items() if value is not None} == expected
@@ -69,7 +82,13 @@ BAD = {
     float: [-1.0, "0.5", True, float("nan"), float("inf")],
     str: ["by luck", 1, True],
 }
-ENDS = {"seed": [2**32], "momentum": [1, 1.5], "participation": [0, 1.01], "validation": [0.0, 1], "beta": [0, 1e-300]}
+ENDS = {
+    "seed": [2**32],
+    "momentum": [1, 1.5],
+    "participation": [0, 1.01],
+    "validation": [0.0, 1],
+    "beta": [0, 1e-300],
+}
 ZERO = "lr num_clients num_rounds batch_size min_size ways evaluate_every local_steps"
 ENDS |= {name: [0] for name in ZERO.split()}
 
@@ -77,7 +96,9 @@ ENDS |= {name: [0] for name in ZERO.split()}
 @pytest.mark.parametrize("name", settings.FIELDS)
 def test_a_bad_value_is_refused_with_what_is_allowed(name):
     splits = {"n-way-k-shot": {"partition": "n-way-k-shot"}, "domain": {"dataset": "digits5_mini"}}
-    split = next((given for owner, given in splits.items() if owner in settings.FIELDS[name]["of"]), {})
+    split = next(
+        (given for owner, given in splits.items() if owner in settings.FIELDS[name]["of"]), {}
+    )
     for value in [*BAD[rules.of(settings.Settings)[name].kind], *ENDS.get(name, [])]:
         told = re.escape(repr(value))
         refused(rf"^{name} is {told}(\.0)?; it must be (a|one of|True)", **split | {name: value})
@@ -92,14 +113,23 @@ def test_a_setting_of_another_split_is_refused(name):
         if split in owners:
             assert resolve(**given, **{name: value}).flat()[name] == value
         else:
-            refused(f"^{name} belongs to partition '.*; with '{split}' leave it at None", **given, **{name: value})
+            refused(
+                f"^{name} belongs to partition '.*; with '{split}' leave it at None",
+                **given,
+                **{name: value},
+            )
             assert resolve(**given, **{name: None}).flat()[name] is None
 
 
 def test_of_another_split_a_method_keeps_its_hyperparameters_but_not_its_length():
     """SOLO is as long as the others there, and has not MOON's 300 epochs in one round."""
     values = resolve("SOLO", "mnist", partition="n-way-k-shot")
-    assert (values.num_rounds, values.local_epochs, values.lr, values.momentum) == (100, 1, 0.01, 0.5)
+    assert (values.num_rounds, values.local_epochs, values.lr, values.momentum) == (
+        100,
+        1,
+        0.01,
+        0.5,
+    )
     assert resolve("FedProx", "cifar10", partition="n-way-k-shot").hyperparameters["mu"] == 0.01
     assert resolve(dataset="cifar100", partition="iid").model == "resnet-50"
 
@@ -112,7 +142,10 @@ def test_whole_numbers_become_floats_where_a_float_is_meant():
 
 
 def test_departures_are_the_settings_that_are_not_the_papers():
-    few, domains = partial(resolve, dataset="cifar10", partition="n-way-k-shot"), partial(resolve, dataset="digits5")
+    few, domains = (
+        partial(resolve, dataset="cifar10", partition="n-way-k-shot"),
+        partial(resolve, dataset="digits5"),
+    )
     for own, expected in [
         (resolve(dataset="cifar10", num_rounds=20, seed=3), ["num_rounds 20 instead of 100"]),
         (resolve(dataset="cifar10", num_rounds=100), []),
@@ -131,21 +164,36 @@ def test_departures_are_the_settings_that_are_not_the_papers():
 
 def test_what_says_the_same_as_none_makes_the_same_recipe():
     plain = resolve(dataset="mnist")
-    off = {"keep_last": False, "evaluate_every": 1, "heterogeneous": False, "pretrained": False, "precision": "float32"}
+    off = {
+        "keep_last": False,
+        "evaluate_every": 1,
+        "heterogeneous": False,
+        "pretrained": False,
+        "precision": "float32",
+    }
     for name, value in off.items():
         assert resolve(dataset="mnist", **{name: value}) == plain
-    kept, dropped = (resolve(dataset="digits5", keep_last=value) for value in (None, False))  # where the paper has it
+    kept, dropped = (
+        resolve(dataset="digits5", keep_last=value) for value in (None, False)
+    )  # where the paper has it
     assert (kept.keep_last, dropped.keep_last) == (True, False)
-    assert resolve(dataset="cifar10", partition="n-way-k-shot", pretrained=False).pretrained is False
+    assert (
+        resolve(dataset="cifar10", partition="n-way-k-shot", pretrained=False).pretrained is False
+    )
 
 
 def test_settings_are_printed_one_in_a_line_and_their_page_is_up_to_date():
     lines = str(resolve("FedProx")).splitlines()
     assert len(lines) == 16 and ["mu", "0.01"] in [line.split() for line in lines]
-    assert any(line.split()[0] == "num_rounds" and line.endswith(settings.FIELDS["num_rounds"]["says"]) for line in lines)
+    assert any(
+        line.split()[0] == "num_rounds" and line.endswith(settings.FIELDS["num_rounds"]["says"])
+        for line in lines
+    )
     table = settings.table()
     assert all(f"| `{name}` |" in table for name in settings.FIELDS)
-    assert table in (ROOT / "notebooks" / "SETTINGS.md").read_text(encoding="utf-8")  # `python -m fednb settings` writes it
+    assert table in (ROOT / "notebooks" / "SETTINGS.md").read_text(
+        encoding="utf-8"
+    )  # `python -m fednb settings` writes it
 
 
 def test_a_network_of_ones_own_is_known(monkeypatch):

@@ -32,28 +32,47 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
         tmp_path,
         parameters={"num_rounds": 3, "lr": 0.5},
         grid={"method": ["FedAvg", "Slow"], "seed": [0, 1, 2]},
-        runs=[{"method": "Slow", "pause": [0.5, 1], "seed": [3, 4]}, {"method": "Pair", "num_rounds": 7}],
+        runs=[
+            {"method": "Slow", "pause": [0.5, 1], "seed": [3, 4]},
+            {"method": "Pair", "num_rounds": 7},
+        ],
     )
     seeds = {"FedAvg": [0, 1, 2], "Slow": [0, 1, 2, 3, 4, 3, 4], "Pair": [0]}
     runs = [(method, seed) for method, of in seeds.items() for seed in of]
     assert [(j.settings.method, j.settings.seed) for j in table.jobs] == runs
-    assert {j.settings.num_rounds for j in table.jobs[:-1]} == {3} and len({j.path for j in table.jobs}) == 11
+    assert {j.settings.num_rounds for j in table.jobs[:-1]} == {3} and len(
+        {j.path for j in table.jobs}
+    ) == 11
     job = table.jobs[-1]
-    assert job.parameters == {"num_rounds": 7, "lr": 0.5, "method": "Pair"}  # flat, as they are given
+    assert job.parameters == {
+        "num_rounds": 7,
+        "lr": 0.5,
+        "method": "Pair",
+    }  # flat, as they are given
     assert job.settings.num_clients == 2  # the notebook's own, of its `more`
     assert (table.notebook, table.measure, table.printed) == ("90_tiny", "accuracy", None)
-    namespace = papers.parameters("90_tiny") | papers.arrange("90_tiny", job.parameters)  # what the kernel will have
+    namespace = papers.parameters("90_tiny") | papers.arrange(
+        "90_tiny", job.parameters
+    )  # what the kernel will have
     assert job.path == ledger.path(papers.settings("90_tiny", namespace))
 
 
-def test_a_notebook_without_more_has_the_parameters_of_its_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_without_more_has_the_parameters_of_its_cell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    file = write_notebook(tmp_path / "91_own.ipynb", parameters="method = 'FedAvg'\ndataset = 'digits'\nlr = None")
+    file = write_notebook(
+        tmp_path / "91_own.ipynb", parameters="method = 'FedAvg'\ndataset = 'digits'\nlr = None"
+    )
     assert read(tmp_path, "own", runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
-    with pytest.raises(sweep.SweepError, match="no parameter 'num_rounds': known are method, dataset, lr"):
+    with pytest.raises(
+        sweep.SweepError, match="no parameter 'num_rounds': known are method, dataset, lr"
+    ):
         read(tmp_path, "own", runs=[{"num_rounds": 3}])
     write_notebook(file, parameters="dataset = 'digits'")
-    with pytest.raises(sweep.SweepError, match="cannot be swept: it must have parameters method and dataset"):
+    with pytest.raises(
+        sweep.SweepError, match="cannot be swept: it must have parameters method and dataset"
+    ):
         read(tmp_path, "own", runs=[{}])
 
 
@@ -64,12 +83,27 @@ def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: P
         tables[name]["priority"] = priority
     write(tmp_path, {name: tables[name] for name in ("usual", "last")}, name="a.yaml")
     write(tmp_path, {name: tables[name] for name in ("second", "first")}, "tiny", name="b.yaml")
-    recorded, todo = sweep.plan([job for table in sweep.read(tmp_path).values() for job in table.jobs])
+    recorded, todo = sweep.plan(
+        [job for table in sweep.read(tmp_path).values() for job in table.jobs]
+    )
     assert not recorded
-    assert [job.settings.seed for job in todo] == [2, 4, 3, 1, 7, 6]  # 2 and 4 have the best of their tables' priorities
-    assert [(job.priority, job.table) for job in todo[:3]] == [(1, "first"), (1, "first"), (2, "second")]
+    assert [job.settings.seed for job in todo] == [
+        2,
+        4,
+        3,
+        1,
+        7,
+        6,
+    ]  # 2 and 4 have the best of their tables' priorities
+    assert [(job.priority, job.table) for job in todo[:3]] == [
+        (1, "first"),
+        (1, "first"),
+        (2, "second"),
+    ]
     write(tmp_path, {"usual": tables["last"]}, name="b.yaml")
-    with pytest.raises(sweep.SweepError, match=r"b\.yaml, table 'usual': there is a table of that name already"):
+    with pytest.raises(
+        sweep.SweepError, match=r"b\.yaml, table 'usual': there is a table of that name already"
+    ):
         sweep.read(tmp_path)
 
 
@@ -84,7 +118,10 @@ NO_FILES = [
     ("tables: {one: {}, two: {}, one: {}}", "s.yaml: 'one' is given twice"),
     ("a: [1", "s.yaml: while parsing"),
     ("- 1", "s.yaml: it must be object"),
-    ("notebook: tiny\ntables: {a: {}}", r"it.tables.a must contain \['columns', 'rows', 'tier', 'title'\] properties"),
+    (
+        "notebook: tiny\ntables: {a: {}}",
+        r"it.tables.a must contain \['columns', 'rows', 'tier', 'title'\] properties",
+    ),
     (f"{BOMB}notebook: tiny\ntables: *x59", "must not contain|must be object"),
     ("notebook: tiny\ntables: &m {a: *m}", "must contain|must not contain"),
     ("[" * 20_000, "s.yaml: while parsing"),
@@ -93,7 +130,9 @@ NO_FILES = [
 
 
 @pytest.mark.parametrize(("text", "message"), NO_FILES, ids=lambda value: value[:20])
-def test_files_that_make_no_sense_are_refused_at_once(tmp_path: Path, text: str, message: str) -> None:
+def test_files_that_make_no_sense_are_refused_at_once(
+    tmp_path: Path, text: str, message: str
+) -> None:
     (tmp_path / "s.yaml").write_text(text)
     begin = time.process_time()
     with pytest.raises(sweep.SweepError, match=message):
@@ -102,29 +141,48 @@ def test_files_that_make_no_sense_are_refused_at_once(tmp_path: Path, text: str,
 
 
 WRONG = [
-    ({"colums": "dataset"}, "it.tables.one must not contain {'colums'} properties; known are title, .*, columns"),
+    (
+        {"colums": "dataset"},
+        "it.tables.one must not contain {'colums'} properties; known are title, .*, columns",
+    ),
     ({"priority": True}, "it.tables.one.priority must be integer or object"),
     ({"tier": "weeks"}, r"it.tables.one.tier must be one of \['minutes-cpu'"),
     ({"tier": {"cifar10": "minutes-cpu"}}, "tier says nothing about the data set 'digits'"),
     ({"columns": {"labels": {}}}, r"columns must contain \['parameter'\]"),
     ({"parameters": {"lr": [1, 2]}}, "parameters.lr must be string or number or boolean or null"),
     ({"best_of": "las"}, "its runs have no parameter 'las': known are"),
-    ({"baseline": "FedAgv"}, "its runs make no row 'FedAgv': known are FedAvg; did you mean 'FedAvg'"),
-    ({"rows": {"parameter": "method", "named": {"x": {"lr": 1.0}}}}, "no row or column 'x': known are FedAvg"),
-    ({"rows": {"parameter": "method", "labels": {"FedAgv": "x"}}}, "no row or column 'x': known are FedAvg"),
+    (
+        {"baseline": "FedAgv"},
+        "its runs make no row 'FedAgv': known are FedAvg; did you mean 'FedAvg'",
+    ),
+    (
+        {"rows": {"parameter": "method", "named": {"x": {"lr": 1.0}}}},
+        "no row or column 'x': known are FedAvg",
+    ),
+    (
+        {"rows": {"parameter": "method", "labels": {"FedAgv": "x"}}},
+        "no row or column 'x': known are FedAvg",
+    ),
     ({"rows": "metod"}, "no parameter 'metod'.*did you mean 'method'"),
     ({"grid": {}}, "it has 0 runs, in grid and runs together; it must have 1 to 10,000"),
     ({"grid": {f"p{i}": list(range(59)) for i in range(6)}}, "it has 42,180,533,641 runs"),
     ({"runs": [{"method": "Slow", "pause": -1.0}]}, "pause is -1.0; it must be a number from 0"),
     ({"parameters": {1: 2}}, "Unknown parameter '1'"),
-    ({"parameters": {"numrounds": 5}}, "Unknown parameter 'numrounds': known are .*did you mean 'num_rounds'"),
+    (
+        {"parameters": {"numrounds": 5}},
+        "Unknown parameter 'numrounds': known are .*did you mean 'num_rounds'",
+    ),
     ({"parameters": {"pause": 1}}, "FedAvg has no parameter 'pause'"),
 ]
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG, ids=str)
-def test_a_wrong_table_is_refused_in_one_sentence(tmp_path: Path, change: dict, message: str) -> None:
-    with pytest.raises(sweep.SweepError, match=rf"^sweep.yaml(, table 'one')?: .*{message}") as caught:
+def test_a_wrong_table_is_refused_in_one_sentence(
+    tmp_path: Path, change: dict, message: str
+) -> None:
+    with pytest.raises(
+        sweep.SweepError, match=rf"^sweep.yaml(, table 'one')?: .*{message}"
+    ) as caught:
         read(tmp_path, **{"grid": {"method": ["FedAvg"]}} | change)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
@@ -133,15 +191,36 @@ def test_names_that_several_settings_make(tmp_path: Path) -> None:
     named = {"FedAvg, fast": {"method": "FedAvg", "lr": 0.5}, "fast": {"lr": 0.5}}
     rows = {"parameter": "method", "labels": {"FedAvg": "average"}, "named": named}
     grid = {"method": ["FedAvg", "Slow"], "lr": [0.5, 0.1]}
-    table = read(tmp_path, rows=rows, columns="num_rounds", grid=grid, baseline="average", best_of="pause", target=60)
-    assert [table.rows.name(job) for job in table.jobs] == ["FedAvg, fast", "fast", "average", "Slow"]
-    assert {table.columns.name(job) for job in table.jobs} == {"1"}  # a setting that is no parameter of the notebook's
+    table = read(
+        tmp_path,
+        rows=rows,
+        columns="num_rounds",
+        grid=grid,
+        baseline="average",
+        best_of="pause",
+        target=60,
+    )
+    assert [table.rows.name(job) for job in table.jobs] == [
+        "FedAvg, fast",
+        "fast",
+        "average",
+        "Slow",
+    ]
+    assert {table.columns.name(job) for job in table.jobs} == {
+        "1"
+    }  # a setting that is no parameter of the notebook's
     assert (table.baseline, table.best_of, table.target) == ("average", "pause", 60.0)
 
 
 def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
-    domains = {"columns": "domains", "parameters": {"dataset": "digits5_mini", "num_clients": 5}, "runs": [{}]}
-    expected = {name: f"accuracy in {name}" for name in ("Digits", "Slanted", "Blended", "Fonts", "Scenes")}
+    domains = {
+        "columns": "domains",
+        "parameters": {"dataset": "digits5_mini", "num_clients": 5},
+        "runs": [{}],
+    }
+    expected = {
+        name: f"accuracy in {name}" for name in ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
+    }
     expected |= {"Avg.": "accuracy"}
     assert list(read(tmp_path, **domains).columns.measures.items()) == list(expected.items())
     table = read(tmp_path, **domains, baseline="FedAvg")
@@ -152,7 +231,10 @@ def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
 def test_choosing_runs(tmp_path: Path) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu", "cifar10": "minutes-gpu"}
     grid = {"dataset": ["mnist", "digits"], "method": ["FedAvg", "Slow"], "seed": [0, 1]}
-    file = write(tmp_path, {"both": TABLE | {"tier": tiers, "grid": grid}, "one": TABLE | {"runs": [{"seed": 5}]}})
+    file = write(
+        tmp_path,
+        {"both": TABLE | {"tier": tiers, "grid": grid}, "one": TABLE | {"runs": [{"seed": 5}]}},
+    )
     jobs = [job for table in sweep.read(file).values() for job in table.jobs]
     for only, counts in [
         ([], {"both": 8, "one": 1}),
@@ -169,20 +251,38 @@ def test_choosing_runs(tmp_path: Path) -> None:
 def test_what_records_tell(tmp_path: Path) -> None:
     states = ["finished", "finished", "finished", "diverged", "failed", "stale"]  # and none
     for job, state, seconds in zip(
-        read(tmp_path, grid={"seed": list(range(6))}).jobs, states, (50, 100, 600, 1, 1, 1), strict=True
+        read(tmp_path, grid={"seed": list(range(6))}).jobs,
+        states,
+        (50, 100, 600, 1, 1, 1),
+        strict=True,
     ):
         version = ledger.RESULTS_VERSION - (state == "stale")
-        head = {"status": state.replace("stale", "finished"), "results_version": version, "settings": job.settings.flat()}
-        head |= {"key": ledger.key(job.settings.flat()), "dataset": {}, "deviations": [], "wall_seconds": seconds}
-        ledger.write(job.path, head | {"device": "a GPU", "final": {"accuracy": 50.0}, "metrics": {}})
+        head = {
+            "status": state.replace("stale", "finished"),
+            "results_version": version,
+            "settings": job.settings.flat(),
+        }
+        head |= {
+            "key": ledger.key(job.settings.flat()),
+            "dataset": {},
+            "deviations": [],
+            "wall_seconds": seconds,
+        }
+        ledger.write(
+            job.path, head | {"device": "a GPU", "final": {"accuracy": 50.0}, "metrics": {}}
+        )
     table = read(tmp_path, grid={"seed": list(range(7))})
     assert [job.status for job in table.jobs] == [*states, None]
     assert [job.settings.seed for job in sweep.plan(table.jobs)[1]] == [4, 5, 6]
     assert sweep.took(table.jobs) == "01:40 on a GPU"
 
 
-def test_nothing_starts_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(execute.subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started"))
+def test_nothing_starts_that_cannot_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        execute.subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
+    )
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
     with pytest.raises(sweep.data.DataError, match="CIFAR-10 was not found"):
@@ -200,16 +300,21 @@ def test_nothing_starts_that_cannot_be_made(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(sweep.SweepError, match="91_norun has no code cell tagged 'run'"):
         sweep.run(read(tmp_path, "norun", runs=[{}]).jobs)
     write_notebook(
-        tmp_path / "92_fails.ipynb", methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0"
+        tmp_path / "92_fails.ipynb",
+        methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0",
     )
     with pytest.raises(papers.NotebookError, match=r"export cells of 92_fails\.ipynb fail"):
         sweep.run(read(tmp_path, "fails", runs=[{}]).jobs)
     assert not ledger.runs_folder().exists()
 
 
-def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "runs"))
-    jobs = read(tmp_path, grid={"method": ["FedAvg", "Slow"], "seed": [3, 4]}, runs=[{"num_rounds": 2}]).jobs
+    jobs = read(
+        tmp_path, grid={"method": ["FedAvg", "Slow"], "seed": [3, 4]}, runs=[{"num_rounds": 2}]
+    ).jobs
     asked: list[list[int]] = []
 
     def make(group: list[sweep.Job], **_: object) -> execute.Made:
@@ -223,28 +328,54 @@ def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(tmp_path: Path, monkey
     assert asked == [[3], [4], [3], [4], [0], [3, 4], [3, 4], [0]]
 
 
-def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
     tables = sweep.read(papers.folder() / "sweeps")
     for notebook in papers.notebooks():
         outline, classes = papers.outline(notebook.stem), papers.methods(notebook.stem)
         assert list(outline) == list(classes)
         for name, cls in classes.items():
-            fields = [[(f.name, f.default) for f in dataclasses.fields(c)] for c in (outline[name], cls)]
+            fields = [
+                [(f.name, f.default) for f in dataclasses.fields(c)] for c in (outline[name], cls)
+            ]
             assert fields[0] == fields[1]
     jobs = [job for table in tables.values() for job in table.jobs]
     for job in jobs[::7]:  # with the classes' own checks
-        values = papers.parameters(job.notebook) | papers.parameters(job.notebook)["more"] | job.parameters
-        assert settings.resolve(papers.methods(job.notebook), **values | {"more": None}) == job.settings
+        values = (
+            papers.parameters(job.notebook)
+            | papers.parameters(job.notebook)["more"]
+            | job.parameters
+        )
+        assert (
+            settings.resolve(papers.methods(job.notebook), **values | {"more": None})
+            == job.settings
+        )
     chosen = sweep.choose(jobs, [("tier", "minutes-gpu"), ("tier", "minutes-cpu")])
-    order = dict.fromkeys(job.table for job in sweep.plan(chosen)[1] if job.priority < sweep.DEFAULT_PRIORITY)
-    known = ["moon-1", "fedproc-2", "fedproc-4", "fedssc-1", "fedproto-2", "moon-5", "moon-12", "moon-figure-7"]
+    order = dict.fromkeys(
+        job.table for job in sweep.plan(chosen)[1] if job.priority < sweep.DEFAULT_PRIORITY
+    )
+    known = [
+        "moon-1",
+        "fedproc-2",
+        "fedproc-4",
+        "fedssc-1",
+        "fedproto-2",
+        "moon-5",
+        "moon-12",
+        "moon-figure-7",
+    ]
     assert [name for name in order if name in known] == known  # the papers' main tables come first
-    assert settings.MODELS == {name: model.head is not None for name, model in models.MODELS.items()}
+    assert settings.MODELS == {
+        name: model.head is not None for name, model in models.MODELS.items()
+    }
     assert all(map(settings._RULES["precision"].test, models.PRECISIONS))
 
 
-def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
     own = "def __post_init__(self):\n        mark('')\n        super().__post_init__()"  # unknown without executing cells
     methods = f"{METHODS.partition('METHODS = ')[0]}class Mine(Slow):\n    {own}\n\n\nMETHODS = {{'Mine': dataclass(Mine)}}"

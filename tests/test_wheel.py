@@ -14,7 +14,18 @@ from fednb import ROOT
 def wheel(tmp_path_factory):
     """A folder into which the wheel is unpacked, as pip would."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation", "-w", folder, ROOT]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "-q",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        folder,
+        ROOT,
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     zipfile.ZipFile(built).extractall(folder / "site")
@@ -28,7 +39,9 @@ def run(wheel, tmp_path):
     env = kept | {"PYTHONPATH": str(wheel), "FEDNB_PROGRESS": "off"}
 
     def run(*arguments, status=0):
-        done = subprocess.run([sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True
+        )
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -36,7 +49,10 @@ def run(wheel, tmp_path):
 
 
 def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
-    said = run("-c", "import fednb; from fednb.papers.fedplcc import FedPLCC; print(fednb.__file__, FedPLCC.__module__)")
+    said = run(
+        "-c",
+        "import fednb; from fednb.papers.fedplcc import FedPLCC; print(fednb.__file__, FedPLCC.__module__)",
+    )
     assert str(wheel) in said and "fednb.papers.fedplcc" in said
     assert (wheel / "fednb" / "py.typed").exists()
     assert "digits-moon" in run("-m", "fednb", "list")
@@ -54,6 +70,8 @@ def test_a_new_method_is_run_swept_and_compared_where_one_works(run, tmp_path):
     assert "to do" in run("-m", "fednb", "sweep", "my_idea.yaml", "--dry-run")
     said = run("-m", "fednb", "compare", "FedAvg", "my_idea.ipynb", "--seeds", "2", *short)
     assert "MyIdea" in said and "FedAvg" in said
-    assert len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4  # the run that was there is not made again
+    assert (
+        len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4
+    )  # the run that was there is not made again
     made = {path.suffix for path in (tmp_path / "results" / "compare").iterdir()}
     assert made == {".md", ".svg"}

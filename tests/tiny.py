@@ -84,10 +84,19 @@ record = runner.run(papers.settings("{name}", globals()), METHODS)
 TABLE = {"title": "A title", "rows": "method", "columns": "dataset", "tier": "minutes-cpu"}
 
 
-def write_notebook(file: Path, *, parameters: str = PARAMETERS, methods: str = METHODS, run: str = RUN) -> Path:
+def write_notebook(
+    file: Path, *, parameters: str = PARAMETERS, methods: str = METHODS, run: str = RUN
+) -> Path:
     """Write the notebook, between its tagged cells such as a sweep must not execute."""
-    tagged = [("setup", SETUP), ("parameters", parameters), ("export", methods), ("run", run.format(name=file.stem))]
-    cells = [new_code_cell(source.strip(), metadata={"tags": [tag]}) for tag, source in tagged if source]
+    tagged = [
+        ("setup", SETUP),
+        ("parameters", parameters),
+        ("export", methods),
+        ("run", run.format(name=file.stem)),
+    ]
+    cells = [
+        new_code_cell(source.strip(), metadata={"tags": [tag]}) for tag, source in tagged if source
+    ]
     cells.insert(3, new_code_cell("raise RuntimeError('this cell must not run')"))
     cells.append(new_code_cell("mark('after')", metadata={"tags": ["results"]}))
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -95,7 +104,9 @@ def write_notebook(file: Path, *, parameters: str = PARAMETERS, methods: str = M
     return file
 
 
-def write(folder: Path, tables: dict[str, object], notebook: str = "90_tiny", name: str = "sweep.yaml") -> Path:
+def write(
+    folder: Path, tables: dict[str, object], notebook: str = "90_tiny", name: str = "sweep.yaml"
+) -> Path:
     """Write a sweep file."""
     file = folder / name
     file.write_text(yaml.safe_dump({"notebook": notebook, "tables": tables}), encoding="utf-8")

@@ -22,7 +22,16 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
 from fednb.course import fence
-from fednb.course.handout import FOLDER, LARGEST, TEMPLATES, CourseError, errors, grade_id, read, release
+from fednb.course.handout import (
+    FOLDER,
+    LARGEST,
+    TEMPLATES,
+    CourseError,
+    errors,
+    grade_id,
+    read,
+    release,
+)
 from fednb.experiments.ledger import write_atomically
 
 try:
@@ -32,10 +41,17 @@ try:
     from traitlets import Integer, Unicode
     from traitlets.config import Config, PyFileConfigLoader
 except ModuleNotFoundError as error:
-    raise CourseError('The course commands need nbgrader: python -m pip install "fednb[course]"') from error
+    raise CourseError(
+        'The course commands need nbgrader: python -m pip install "fednb[course]"'
+    ) from error
 
 CONFIG = TEMPLATES / "nbgrader_config.py"
-SETTINGS = {"FEDNB_PROGRESS": "off", "FEDNB_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": "", "MPLBACKEND": "agg"}
+SETTINGS = {
+    "FEDNB_PROGRESS": "off",
+    "FEDNB_DEVICE": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    "MPLBACKEND": "agg",
+}
 
 
 class Fenced(Execute):
@@ -77,11 +93,15 @@ def too_long(*_: object) -> None:
 
 def take(step: str, *of: str, patience: int = 1) -> None:
     """Have nbgrader take a step (a method of its API) of an assignment, and a student; a CourseError says why it failed."""
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
+    path = (
+        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
+    )
     with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
         course = api(patience)
         signal.signal(signal.SIGALRM, too_long)
-        signal.alarm(course.config.Fenced.seconds + 60)  # a page of feedback can be made to take for ever
+        signal.alarm(
+            course.config.Fenced.seconds + 60
+        )  # a page of feedback can be made to take for ever
         done = getattr(course, step)(*of)
         signal.alarm(0)
     if "KeyboardInterrupt" in done.get("error", ""):
@@ -89,7 +109,9 @@ def take(step: str, *of: str, patience: int = 1) -> None:
     if not done["success"]:
         text, log = done.get("log", done["error"]), FOLDER / "nbgrader.log"
         log.write_text(text, encoding="utf-8")
-        said = re.findall(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)", text) or [f"nbgrader failed: see {log}"]
+        said = re.findall(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)", text) or [
+            f"nbgrader failed: see {log}"
+        ]
         raise CourseError(said[-1][:200].removeprefix("RuntimeError: "))
 
 
@@ -99,12 +121,26 @@ def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, lis
     for entry in sorted(folder.glob("[!._]*")):
         alone = entry.is_symlink() or not entry.is_dir()
         paths = [entry] if alone else sorted(entry.rglob("*"))
-        files = [p for p in paths if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts]
-        files = [f for f in files if f.name == notebook] or [f for f in files if f.suffix == ".ipynb"] or files
-        student = re.sub(r"[^\w.@-]+|^\W+", "_", entry.stem if alone else entry.name)  # no option, and no formula
+        files = [
+            p
+            for p in paths
+            if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts
+        ]
+        files = (
+            [f for f in files if f.name == notebook]
+            or [f for f in files if f.suffix == ".ipynb"]
+            or files
+        )
+        student = re.sub(
+            r"[^\w.@-]+|^\W+", "_", entry.stem if alone else entry.name
+        )  # no option, and no formula
         remarks = ["a link is not followed"] * any(path.is_symlink() for path in paths)
         if len(files) != 1:
-            some = f"{len(files)} files were handed in; graded is {files[0].name}" if files else "nothing was handed in"
+            some = (
+                f"{len(files)} files were handed in; graded is {files[0].name}"
+                if files
+                else "nothing was handed in"
+            )
             remarks.append(some)
         if student in found:
             remarks.append(f"another file is {student}'s too")
@@ -120,7 +156,9 @@ def mended(file: Path, released: NotebookNode) -> NotebookNode:
     nb, assignment = read(file), released.metadata["fednb"]["assignment"]
     said = nb.metadata.get("fednb")
     if isinstance(said, dict) and said.get("assignment", assignment) != assignment:
-        raise CourseError(f"{file.name} is the hand-out of {str(said['assignment'])[:100]}, not of {assignment}")
+        raise CourseError(
+            f"{file.name} is the hand-out of {str(said['assignment'])[:100]}, not of {assignment}"
+        )
     names = {cell.id: grade_id(cell) for cell in released.cells}
     marked, sources = set(names.values()) - {""}, {cell.source for cell in released.cells}
     answers, before, waiting = {}, defaultdict(list), []
@@ -131,7 +169,9 @@ def mended(file: Path, released: NotebookNode) -> NotebookNode:
             before[name] += waiting
             waiting = []
         elif name is None and cell.source not in sources:  # the student's own
-            waiting.append((new_code_cell if cell.cell_type == "code" else new_markdown_cell)(cell.source))
+            waiting.append(
+                (new_code_cell if cell.cell_type == "code" else new_markdown_cell)(cell.source)
+            )
     cells = []
     for cell in released.cells:
         if cell.metadata.get("nbgrader", {}).get("solution"):
@@ -156,23 +196,33 @@ def grade_one(student: str, file: Path | None, remarks: list[str], assignment: s
         nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
     submitted.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, submitted)
-    for patience in (1, 3):  # what fails by itself, or because the machine is slow, gets a second try and more time
+    for patience in (
+        1,
+        3,
+    ):  # what fails by itself, or because the machine is slow, gets a second try and more time
         try:
             take("autograde", assignment, student, patience=patience)
             take("generate_feedback", assignment, student)
         except CourseError as error:
             if not file:
-                raise CourseError(f"Not even the untouched hand-out can be graded: {error}") from error
+                raise CourseError(
+                    f"Not even the untouched hand-out can be graded: {error}"
+                ) from error
             if patience == 3 or "Stopped" in str(error):
                 remarks.append(f"executing it failed ({error}), so it scores zero")
                 return grade_one(student, None, remarks, assignment)
             continue
         wrong = errors(read(place("autograded", assignment, student)))
-        late = next((name for name, said in wrong.items() if said.startswith("CellTimeoutError")), "exercise")
+        late = next(
+            (name for name, said in wrong.items() if said.startswith("CellTimeoutError")),
+            "exercise",
+        )
         if late.startswith("exercise"):
             remarks += [f"{name}: {said}" for name, said in wrong.items() if file]
             return True
-    remarks.append(f"no points yet, as the hand-out's own {late} took too long: call the same command again")
+    remarks.append(
+        f"no points yet, as the hand-out's own {late} took too long: call the same command again"
+    )
     return False
 
 
@@ -180,8 +230,15 @@ def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[st
     """The score of a submission, with what a person has given, and the machine's points by check."""
     with api().gradebook as book:
         found = book.find_submission(assignment, student)
-        points = {grade.name: grade.auto_score for grade in sorted(found.notebooks[0].grades, key=lambda grade: grade.name)}
-        return {"score": found.score, "max_score": found.max_score, "to_grade_by_hand": found.needs_manual_grade}, points
+        points = {
+            grade.name: grade.auto_score
+            for grade in sorted(found.notebooks[0].grades, key=lambda grade: grade.name)
+        }
+        return {
+            "score": found.score,
+            "max_score": found.max_score,
+            "to_grade_by_hand": found.needs_manual_grade,
+        }, points
 
 
 def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
@@ -191,16 +248,27 @@ def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
     if not (folder / "gradebook.db").exists() or not place("release", assignment).exists():
         release(assignment)
     if not fence.closed():
-        print("There are no namespaces here: what is executed can read and write all that you can.", flush=True)
+        print(
+            "There are no namespaces here: what is executed can read and write all that you can.",
+            flush=True,
+        )
     notes = folder / f"{assignment}.json"
     noted = json.loads(notes.read_text(encoding="utf-8")) if notes.exists() else {}
-    graded_by = (folder / "nbgrader_config.py").read_bytes() + place("source", assignment).read_bytes()
+    graded_by = (folder / "nbgrader_config.py").read_bytes() + place(
+        "source", assignment
+    ).read_bytes()
     for number, (student, (file, remarks)) in enumerate(found.items(), 1):
-        digest = hashlib.sha256(graded_by + (file.open("rb").read(LARGEST) if file else b"")).hexdigest()
+        digest = hashlib.sha256(
+            graded_by + (file.open("rb").read(LARGEST) if file else b"")
+        ).hexdigest()
         if noted.get(student, {}).get("digest") != digest:
             done = grade_one(student, file, remarks, assignment)
             points = in_gradebook(assignment, student)[1] if done else None
-            noted[student] = {"digest": done and digest, "points": points, "remarks": "; ".join(remarks)}
+            noted[student] = {
+                "digest": done and digest,
+                "points": points,
+                "remarks": "; ".join(remarks),
+            }
             write_atomically(notes, json.dumps(noted))
             print(f"{number}/{len(found)} {student}", *remarks, sep="; ", flush=True)
     rows, changed = [], []
@@ -211,7 +279,9 @@ def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
         changed += [student] * (note["points"] not in (None, points))
     if changed:
         way = f"put back your copy of it, or delete {notes}, and all are graded anew"
-        raise CourseError(f"The gradebook has other points than were made for {', '.join(changed)}: {way}.")
+        raise CourseError(
+            f"The gradebook has other points than were made for {', '.join(changed)}: {way}."
+        )
     path, table = folder / f"{assignment}.csv", pd.DataFrame(rows)
     table.to_csv(path, index=False)
     return path, table

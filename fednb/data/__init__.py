@@ -4,5 +4,14 @@ from fednb.data.catalog import NAMES, facts_of, recorded_name, whole_name
 from fednb.data.dataset import Augmentation, DataError, Dataset, fingerprint
 from fednb.data.loading import download, load, register, where
 
-__all__ = ["NAMES", "Augmentation", "DataError", "Dataset", "download", "facts_of", "fingerprint", "load"]
+__all__ = [
+    "NAMES",
+    "Augmentation",
+    "DataError",
+    "Dataset",
+    "download",
+    "facts_of",
+    "fingerprint",
+    "load",
+]
 __all__ += ["recorded_name", "register", "where", "whole_name"]

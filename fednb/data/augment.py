@@ -27,14 +27,18 @@ def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tens
     return torch.from_numpy(np.column_stack([corner, flip, degrees]).astype(np.float32))
 
 
-def gather(stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation) -> Tensor:
+def gather(
+    stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation
+) -> Tensor:
     """Images ``index`` [B] of what `store` made, changed as `draw` says, or as they are (None): uint8 [B, H, W, C]."""
     n, height, width, channels = stored.shape
     p = augmentation.pad
     rows, columns = height - 2 * p, width - 2 * p
     s0, s1, s2, s3 = stored.stride()
     # every crop of every image as a view, [N, 2p+1, 2p+1, H, W, C]: picking crops is one indexing operation
-    crops = stored.as_strided((n, 2 * p + 1, 2 * p + 1, rows, columns, channels), (s0, s1, s2, s1, s2, s3))
+    crops = stored.as_strided(
+        (n, 2 * p + 1, 2 * p + 1, rows, columns, channels), (s0, s1, s2, s1, s2, s3)
+    )
     if draws is None:
         return crops[index, p, p]
     x = crops[index, draws[:, 0].long(), draws[:, 1].long()]
@@ -51,14 +55,18 @@ def _rotate(x: Tensor, degrees: Tensor) -> Tensor:
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
     rows, columns = x.shape[1:3]
     # the output pixel at (u, v) shows the input at the position turned back; u and v are in units of half a side
-    theta = torch.stack([cos, -sin * rows / columns, zero, sin * columns / rows, cos, zero], 1).view(-1, 2, 3)
+    theta = torch.stack(
+        [cos, -sin * rows / columns, zero, sin * columns / rows, cos, zero], 1
+    ).view(-1, 2, 3)
     pixels = x.permute(0, 3, 1, 2).float()
     grid = F.affine_grid(theta, list(pixels.shape), align_corners=False)
     turned = F.grid_sample(pixels, grid, mode="nearest", padding_mode="zeros", align_corners=False)
     return turned.permute(0, 2, 3, 1).to(torch.uint8)
 
 
-def constants(mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
+def constants(
+    mean: Sequence[float], std: Sequence[float], device: torch.device | str = "cpu"
+) -> tuple[Tensor, Tensor]:
     """Scale and shift, [C] each, that take a byte b to (b / 255 - mean) / std."""
     scale = torch.tensor([1 / (255 * s) for s in std], dtype=torch.float32)
     shift = torch.tensor([-m / s for m, s in zip(mean, std, strict=True)], dtype=torch.float32)

@@ -34,18 +34,28 @@ OWN_FOLDER = "folder:"  # how the name of a set begins that is somebody's own im
 
 def data_folder(root: Path | str | None = None) -> Path:
     """Where sets are looked for: ``root``, $FEDNB_DATA, or `data/` of the repository or, without one, where one works."""
-    return Path(os.path.abspath(os.path.expanduser(root or os.environ.get("FEDNB_DATA") or home() / "data")))
+    return Path(
+        os.path.abspath(os.path.expanduser(root or os.environ.get("FEDNB_DATA") or home() / "data"))
+    )
 
 
 def cache_folder() -> Path:
     """Where decoded sets are kept: $FEDNB_CACHE, or `data/cache` of the repository or, without one, where one works."""
-    return Path(os.path.abspath(os.path.expanduser(os.environ.get("FEDNB_CACHE") or home() / "data" / "cache")))
+    return Path(
+        os.path.abspath(
+            os.path.expanduser(os.environ.get("FEDNB_CACHE") or home() / "data" / "cache")
+        )
+    )
 
 
 def own_place(name: str, root: Path | None = None) -> tuple[Path, str]:
     """Where ``folder:PATH`` lies, seen from the folder of the sets or else from where one works; and what follows PATH."""
-    path, rest = re.fullmatch(r"folder:(.*?)((?:@[0-9]{1,4})?(?:#[0-9a-f]{8})?)", name, re.DOTALL).groups()
-    there, here = (folder / os.path.expanduser(path) for folder in (root or data_folder(), Path.cwd()))
+    path, rest = re.fullmatch(
+        r"folder:(.*?)((?:@[0-9]{1,4})?(?:#[0-9a-f]{8})?)", name, re.DOTALL
+    ).groups()
+    there, here = (
+        folder / os.path.expanduser(path) for folder in (root or data_folder(), Path.cwd())
+    )
     return here if here.exists() and not there.exists() else there, rest
 
 

@@ -18,7 +18,11 @@ from fednb.data.dataset import Content, content
 
 _PER_CLASS = (40, 15)  # training and test images of each embedded domain
 # all of matplotlib's files that hold upright arabic digits of full height
-FONTS = [f"DejaVu{name}{style}" for name in ("Sans", "SansMono") for style in ("", "-Bold", "-Oblique", "-BoldOblique")]
+FONTS = [
+    f"DejaVu{name}{style}"
+    for name in ("Sans", "SansMono")
+    for style in ("", "-Bold", "-Oblique", "-BoldOblique")
+]
 FONTS += [f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")]
 FONTS += [f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")]
 FONTS += ["cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"]
@@ -29,21 +33,31 @@ _UP = 4  # rows and columns of samples per pixel
 def digits() -> Content:
     """scikit-learn's 8x8 digits (values 0..16, here 0..255), four fifths of each class for training."""
     bunch = load_digits()
-    images, labels = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None], bunch.target.astype(np.int64)
+    images, labels = (
+        np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None],
+        bunch.target.astype(np.int64),
+    )
     rng = np.random.RandomState(0)  # its stream never changes, that of default_rng may
     test = np.zeros(len(labels), bool)
     for k in range(10):
         members = rng.permutation(np.flatnonzero(labels == k))
         test[members[: round(len(members) / 5)]] = True
-    return content((images[~test], labels[~test]), (images[test], labels[test]), FACTS["digits"].classes)
+    return content(
+        (images[~test], labels[~test]), (images[test], labels[test]), FACTS["digits"].classes
+    )
 
 
 def synthdigits() -> Content:
     """SynthDigits in its published size, drawn here."""
     facts = FACTS["synthdigits"]
     labels, test_labels = (np.arange(number) % 10 for number in facts.sizes)
-    train, test = (draw(labels, 32, True, "colours"), labels), (draw(test_labels, 32, False, "colours"), test_labels)
-    return content(train, test, facts.classes, ["drawn in matplotlib's fonts, a stand-in for SynthDigits"])
+    train, test = (
+        (draw(labels, 32, True, "colours"), labels),
+        (draw(test_labels, 32, False, "colours"), test_labels),
+    )
+    return content(
+        train, test, facts.classes, ["drawn in matplotlib's fonts, a stand-in for SynthDigits"]
+    )
 
 
 def digits5_mini() -> Content:
@@ -54,10 +68,19 @@ def digits5_mini() -> Content:
     for train, per_class, written in zip((True, False), _PER_CLASS, sources, strict=True):
         labels = np.repeat(np.arange(10), per_class)
         plain, thick, on_photographs = (grey[source] for source in written)
-        _, slants, patches = (seeds.generator(0, f"embedded {'train' if train else 'test'}", client=d) for d in range(3))
-        slanted = [_enlarged(digit, side, slants.choice([-1, 1]) * slants.uniform(0.3, 0.5)) for digit in thick]
+        _, slants, patches = (
+            seeds.generator(0, f"embedded {'train' if train else 'test'}", client=d)
+            for d in range(3)
+        )
+        slanted = [
+            _enlarged(digit, side, slants.choice([-1, 1]) * slants.uniform(0.3, 0.5))
+            for digit in thick
+        ]
         slanted = [ndimage.grey_dilation(digit, footprint=np.ones((2, 2))) for digit in slanted]
-        blended = [np.abs(patch(patches, side, train) - _enlarged(digit, side)[..., None]) for digit in on_photographs]
+        blended = [
+            np.abs(patch(patches, side, train) - _enlarged(digit, side)[..., None])
+            for digit in on_photographs
+        ]
         parts = [
             np.repeat(to_bytes([_enlarged(digit, side) for digit in plain])[:, None], 3, axis=1),
             np.repeat(to_bytes(slanted)[:, None], 3, axis=1),
@@ -90,10 +113,14 @@ def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     scale = len(digit) / side
     centre, middle = (len(digit) - 1) / 2, (side - 1) / 2
     matrix = np.array([[scale, 0], [slant * scale, scale]])
-    return ndimage.affine_transform(digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1)
+    return ndimage.affine_transform(
+        digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1
+    )
 
 
-photographs = functools.cache(lambda: tuple(load_sample_images().images))  # scikit-learn's two, uint8 [427, 640, 3]
+photographs = functools.cache(
+    lambda: tuple(load_sample_images().images)
+)  # scikit-learn's two, uint8 [427, 640, 3]
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
@@ -110,18 +137,24 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
     """Digits in fonts with neighbours on "colours", as SynthDigits, or "scenes", photographs: uint8 [N, 3, size, size]."""
     images = np.empty((len(labels), 3, size, size), np.uint8)
-    for i, label in enumerate(tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)):
+    for i, label in enumerate(
+        tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)
+    ):
         rng = seeds.generator(0, f"{kind} {'train' if train else 'test'}", client=i)
         if kind == "colours":
             ground = _clutter(rng, size)
         else:  # lighter or darker, with less or more contrast
             piece = patch(rng, size, train)
             mean = piece.mean((0, 1))
-            ground = np.clip(mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1)
+            ground = np.clip(
+                mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1
+            )
         image = _paint(rng, ground, _number(rng, int(label), size))
         blur = rng.uniform(0, 1.1) * size / 32
         image = ndimage.gaussian_filter(image, (blur, blur, 0), mode="nearest")
-        images[i] = to_bytes(image + rng.uniform(0, 0.05) * rng.standard_normal(image.shape)).transpose(2, 0, 1)
+        images[i] = to_bytes(
+            image + rng.uniform(0, 0.05) * rng.standard_normal(image.shape)
+        ).transpose(2, 0, 1)
     return images
 
 
@@ -132,7 +165,11 @@ def outlines() -> list[list[list[np.ndarray]]]:
     from matplotlib.font_manager import FontProperties
     from matplotlib.textpath import TextPath
 
-    folder, steps, found = Path(matplotlib.get_data_path()) / "fonts" / "ttf", np.linspace(0, 1, 6, endpoint=False), []
+    folder, steps, found = (
+        Path(matplotlib.get_data_path()) / "fonts" / "ttf",
+        np.linspace(0, 1, 6, endpoint=False),
+        [],
+    )
     for name in FONTS:
         font, shapes = FontProperties(fname=folder / f"{name}.ttf"), []
         for digit in "0123456789":
@@ -141,7 +178,9 @@ def outlines() -> list[list[list[np.ndarray]]]:
                 if code == matplotlib.path.Path.MOVETO:
                     polygons.append([])
                 else:
-                    polygons[-1].append(segment(steps if len(segment.control_points) > 2 else steps[:1]))
+                    polygons[-1].append(
+                        segment(steps if len(segment.control_points) > 2 else steps[:1])
+                    )
             shapes.append([np.concatenate(polygon) * (1, -1) for polygon in polygons])
         height = max(np.ptp(np.concatenate(shapes[d])[:, 1]) for d in (0, 1))
         for d, polygons in enumerate(shapes):
@@ -158,12 +197,16 @@ def cover(polygons: list[np.ndarray], size: int) -> np.ndarray:
     start = np.concatenate(polygons) * _UP
     end = np.concatenate([np.roll(polygon, -1, axis=0) for polygon in polygons]) * _UP
     y = np.arange(n)[:, None] + 0.5
-    row, edge = np.nonzero((start[:, 1] <= y) != (end[:, 1] <= y))  # which edges cross which line of samples
+    row, edge = np.nonzero(
+        (start[:, 1] <= y) != (end[:, 1] <= y)
+    )  # which edges cross which line of samples
     a, b = start[edge], end[edge]
     x = a[:, 0] + (row + 0.5 - a[:, 1]) * (b[:, 0] - a[:, 0]) / (b[:, 1] - a[:, 1])
     crossings = np.zeros((n, n + 1), np.int64)
     np.add.at(crossings, (row, np.ceil(x - 0.5).clip(0, n).astype(int)), 1)
-    inside = crossings[:, :n].cumsum(1) % 2  # a sample is inside if an odd number of edges lies left of it
+    inside = (
+        crossings[:, :n].cumsum(1) % 2
+    )  # a sample is inside if an odd number of edges lies left of it
     return inside.reshape(size, _UP, size, _UP).mean((1, 3))
 
 
@@ -179,7 +222,9 @@ def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
         corners = rng.uniform(-0.2, 1.2, (3, 2)) * size
         if rng.random() < 0.5:  # a stripe from the first corner to the second
             across = (corners[1] - corners[0])[::-1] * (1, -1) / size * rng.uniform(0.02, 0.1)
-            corners = np.stack([corners[0] - across, corners[0] + across, corners[1] + across, corners[1] - across])
+            corners = np.stack(
+                [corners[0] - across, corners[0] + across, corners[1] + across, corners[1] - across]
+            )
         shade = np.clip(first + rng.uniform(-0.35, 0.35, 3), 0, 1)
         ground = ground + 0.8 * cover([corners], size)[..., None] * (shade - ground)
     return ground
@@ -189,7 +234,11 @@ def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]
     """The digit in the middle, and what is seen of those beside it: cover [size, size] of one to three digits."""
     font = outlines()[rng.integers(len(FONTS))]
     height = size * rng.uniform(0.55, 0.85)
-    angle, slant, stretch = rng.uniform(-0.35, 0.35), rng.uniform(-0.25, 0.25), rng.uniform(0.8, 1.2)
+    angle, slant, stretch = (
+        rng.uniform(-0.35, 0.35),
+        rng.uniform(-0.25, 0.25),
+        rng.uniform(0.8, 1.2),
+    )
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     matrix = height * turn @ np.array([[stretch, slant], [0, 1]])
     centre = size * (0.5 + rng.uniform(-0.08, 0.08, 2))
@@ -198,7 +247,9 @@ def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]
     for side, which in [(0, digit), *beside]:
         gap = 0.12 + sum(np.ptp(np.concatenate(font[d])[:, 0]) / 2 for d in (digit, which))
         shift = np.array([side * gap, 0])
-        masks.append(cover([(polygon + shift) @ matrix.T + centre for polygon in font[which]], size))
+        masks.append(
+            cover([(polygon + shift) @ matrix.T + centre for polygon in font[which]], size)
+        )
     return masks
 
 
@@ -207,7 +258,9 @@ def _paint(rng: np.random.Generator, ground: np.ndarray, masks: list[np.ndarray]
     weights = masks[0][..., None]
     below = (weights * ground).sum((0, 1)) / max(weights.sum(), 1e-9)
     candidates = rng.random((20, 3))
-    apart = np.abs((candidates - below) @ _GREY)  # the first that is far enough, or else the farthest
+    apart = np.abs(
+        (candidates - below) @ _GREY
+    )  # the first that is far enough, or else the farthest
     colour = candidates[np.argmax(apart >= 0.35) if apart.max() >= 0.35 else np.argmax(apart)]
     ink = np.clip(sum(masks), 0, 1)[..., None] * rng.uniform(0.8, 1)
     return ground + ink * (colour - ground)

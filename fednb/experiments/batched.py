@@ -45,7 +45,9 @@ class Batched:
     def __init__(self) -> None:
         self.stacks: dict[Hashable, Stack] = {}
 
-    def __call__(self, fed: Federation, clients: Sequence[Client], received: Sequence[Message], t: int) -> list[Message]:
+    def __call__(
+        self, fed: Federation, clients: Sequence[Client], received: Sequence[Message], t: int
+    ) -> list[Message]:
         return self.train([(fed, *pair, t) for pair in zip(clients, received, strict=True)])
 
     def train(self, asked: Sequence[Asked]) -> list[Message]:
@@ -58,7 +60,9 @@ class Batched:
                 groups: dict[Hashable, list[Work]] = {}
                 for place, work in enumerate(works):
                     if number < len(work.plan) and work.prepare(work.plan[number]):
-                        large = sum(parameter.numel() for parameter in work.trained.values()) > LARGE
+                        large = (
+                            sum(parameter.numel() for parameter in work.trained.values()) > LARGE
+                        )
                         groups.setdefault((work.kind, place if large else None), []).append(work)
                 for (kind, _), group in groups.items():
                     self._stack(kind, group).train(group)
@@ -66,7 +70,9 @@ class Batched:
 
     def _stack(self, kind: Hashable, works: list["Work"]) -> "Stack":
         epochs = max(phase.epochs for work in works for phase in work.plan)
-        room = epochs * max(client.num_samples for work in works for client in work.federation.clients)
+        room = epochs * max(
+            client.num_samples for work in works for client in work.federation.clients
+        )
         axes = tree_map(_axis, *(work.given for work in works))
         key = kind, len(works), room, repr(axes)
         if key not in self.stacks:
@@ -125,14 +131,22 @@ class Work:
         """Draw the batches of a phase; False if there are none, or none for a `Stack`: then the steps are made here."""
         federation, client = self.federation, self.client
         federation.freeze(client.model, phase)
-        self.trained = {name: value for name, value in client.model.named_parameters() if value.requires_grad}
+        self.trained = {
+            name: value for name, value in client.model.named_parameters() if value.requires_grad
+        }
         optimizer = federation.method.optimizer(client, list(self.trained.values()), self.given)
         if not is_plain(optimizer):
             take_steps(federation, client, phase, self.given, self.rng)
             return False
-        self.sgd = {n: value for n, value in optimizer.param_groups[0].items() if n not in ("params", "differentiable")}
+        self.sgd = {
+            n: value
+            for n, value in optimizer.param_groups[0].items()
+            if n not in ("params", "differentiable")
+        }
         # what must stay the same for a step to be replayed: all but the numbers in tensors
-        given = tree_map(lambda v: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v, self.given)
+        given = tree_map(
+            lambda v: (tuple(v.shape), v.dtype) if isinstance(v, Tensor) else v, self.given
+        )
         self.kind = client.architecture, tuple(self.trained), repr(self.sgd), repr(given)
         self.batches = list(federation.steps(client, phase, self.rng))
         client.steps += len(self.batches)
@@ -141,13 +155,25 @@ class Work:
 
 def is_plain(optimizer: torch.optim.Optimizer) -> bool:
     """Whether a step is the same in every row and round: SGD without hooks, nor dampening, which spares the first step."""
-    hooks, groups = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks, optimizer.param_groups
-    return type(optimizer) is torch.optim.SGD and not hooks and len(groups) == 1 and not groups[0]["dampening"]
+    hooks, groups = (
+        optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks,
+        optimizer.param_groups,
+    )
+    return (
+        type(optimizer) is torch.optim.SGD
+        and not hooks
+        and len(groups) == 1
+        and not groups[0]["dampening"]
+    )
 
 
 def _axis(*values: Any) -> int | None:
     """0 for tensors to be stacked; None where all clients have the very same one, or what is no tensor and equal anyway."""
-    found = {(value.data_ptr(), value.shape, value.stride()) for value in values if isinstance(value, Tensor)}
+    found = {
+        (value.data_ptr(), value.shape, value.stride())
+        for value in values
+        if isinstance(value, Tensor)
+    }
     return 0 if len(found) > 1 else None
 
 
@@ -163,37 +189,63 @@ class Stack:
         device = federation.images.device
         zeros = partial(torch.zeros, device=device)
         self.federation, self.sgd, self.axes = federation, first.sgd, axes
-        self.loss = _Loss(federation.method, federation.network(first.client.architecture))  # its own weights play no part
+        self.loss = _Loss(
+            federation.method, federation.network(first.client.architecture)
+        )  # its own weights play no part
         federation.freeze(self.loss.model, Phase(1, first.trained.__contains__))
         self.shapes = {name: value.shape for name, value in first.trained.items()}
         self.weights, self.momentum = zeros(2, n, sum(map(math.prod, self.shapes.values())))
         state = first.client.model.state_dict()
-        self.rest = {name: zeros(n, *v.shape, dtype=v.dtype) for name, v in state.items() if name not in self.shapes}
-        self.given = tree_map_only(Tensor, lambda value: value.detach().to(device, copy=True), self._given(works))
-        self.index, self.draws = zeros(n, room, dtype=torch.long), zeros(n, room, 4, dtype=torch.float32)
+        self.rest = {
+            name: zeros(n, *v.shape, dtype=v.dtype)
+            for name, v in state.items()
+            if name not in self.shapes
+        }
+        self.given = tree_map_only(
+            Tensor, lambda value: value.detach().to(device, copy=True), self._given(works)
+        )
+        self.index, self.draws = (
+            zeros(n, room, dtype=torch.long),
+            zeros(n, room, 4, dtype=torch.float32),
+        )
         self.place, self.who = zeros(2, n, dtype=torch.long)  # of next batches; who steps
         drawn, (index, _) = [], first.batches[0]
-        seed_dropout(self.loss, lambda shape: drawn.append(math.prod(shape)) or torch.ones(shape, device=device))
+        seed_dropout(
+            self.loss,
+            lambda shape: drawn.append(math.prod(shape)) or torch.ones(shape, device=device),
+        )
         with torch.no_grad():  # to see which terms the loss has, and how many numbers dropout draws
             terms = self.loss(federation.inputs(index), federation.labels[index], first.given)
         self.losses = {name: zeros(n) for name in terms}
-        self.masks = zeros(n, room, sum(drawn) // len(index))  # what dropout draws for an image in a step
+        self.masks = zeros(
+            n, room, sum(drawn) // len(index)
+        )  # what dropout draws for an image in a step
         self.pool: Any = None
         self._replays: dict[tuple[int, int, bool], Callable[[], None]] = {}
 
     def _given(self, works: Sequence[Work]) -> Any:
         given = (work.given for work in works)
-        return tree_map(lambda axis, *values: values[0] if axis is None else torch.stack(values), self.axes, *given)
+        return tree_map(
+            lambda axis, *values: values[0] if axis is None else torch.stack(values),
+            self.axes,
+            *given,
+        )
 
     def train(self, works: Sequence[Work]) -> None:
         """Make all steps of a phase; the clients' networks and sums of losses hold the result."""
-        works = sorted(works, key=lambda work: -len(work.batches))  # those with a batch left are then the first, as a rule
+        works = sorted(
+            works, key=lambda work: -len(work.batches)
+        )  # those with a batch left are then the first, as a rule
         steps = _schedule([[len(index) for index, _ in work.batches] for work in works])
         kinds = [(len(who), size, who == list(range(len(who)))) for who, size in steps]
         for kind in set(kinds) - self._replays.keys():
             self._replays[kind] = self._record(*kind)
         given = self._given(works)  # filled in only now, as a recording makes steps
-        tree_map(lambda kept, value: kept.copy_(value) if isinstance(kept, Tensor) else None, self.given, given)
+        tree_map(
+            lambda kept, value: kept.copy_(value) if isinstance(kept, Tensor) else None,
+            self.given,
+            given,
+        )
         for i, work in enumerate(works):
             state = work.client.model.state_dict()
             torch.cat([state[name].reshape(-1) for name in self.shapes], out=self.weights[i])
@@ -210,7 +262,10 @@ class Stack:
                 self.who[: len(who)] = who
             self._replays[kind]()
         for i, work in enumerate(works):
-            rest, losses = {name: values[i] for name, values in self.rest.items()}, work.client.losses
+            rest, losses = (
+                {name: values[i] for name, values in self.rest.items()},
+                work.client.losses,
+            )
             work.client.model.load_state_dict(rest | self._named(self.weights[i]))
             losses |= {name: losses.get(name, 0) + sums[i] for name, sums in self.losses.items()}
 
@@ -221,13 +276,19 @@ class Stack:
         ids = torch.arange(k, device=device) if first else who
         at = ids[:, None], self.place[who, None] + torch.arange(size, device=device)
         index = self.index[at]
-        x = self.federation.inputs(index.flatten(), self.draws[at].flatten(0, 1)).unflatten(0, (k, size))
+        x = self.federation.inputs(index.flatten(), self.draws[at].flatten(0, 1)).unflatten(
+            0, (k, size)
+        )
         rest = {name: values[who] for name, values in self.rest.items()}
         w, momentum = self.weights[who].detach().requires_grad_(), self.momentum[who]
-        given = tree_map(lambda axis, value: value if axis is None else value[who], self.axes, self.given)
+        given = tree_map(
+            lambda axis, value: value if axis is None else value[who], self.axes, self.given
+        )
         with _Layers() if len(self.weights) > 1 else nullcontext():
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
-            terms = loss(w, rest, self.masks[at].flatten(1), x, self.federation.labels[index], given)
+            terms = loss(
+                w, rest, self.masks[at].flatten(1), x, self.federation.labels[index], given
+            )
         (gradient,) = torch.autograd.grad(sum(value.sum() for value in terms.values()), w)
         sgd([w.detach()], [gradient.contiguous()], [momentum], **self.sgd)
         if not first:
@@ -240,7 +301,10 @@ class Stack:
 
     def _named(self, w: Tensor) -> State:
         pieces = w.split([math.prod(shape) for shape in self.shapes.values()])
-        return {name: piece.view(shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
+        return {
+            name: piece.view(shape)
+            for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)
+        }
 
     def _terms(self, w: Tensor, rest: State, masks: Tensor, *batch: Any) -> dict[str, Tensor]:
         """The loss of one client on x, y and what it is given, for its row of weights."""
@@ -270,7 +334,9 @@ class Stack:
                 step()
         finally:
             gc.enable()
-        self.pool = graph.pool()  # recordings are never replayed at once, so they share their memory
+        self.pool = (
+            graph.pool()
+        )  # recordings are never replayed at once, so they share their memory
         return graph.replay
 
 
@@ -297,15 +363,21 @@ class _Loss(nn.Module):
 class _Layers(TorchFunctionMode):
     """Layers as vmap makes few products of them: a convolution would get a group for each network, slow on a GPU."""
 
-    def __torch_function__(self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+    def __torch_function__(
+        self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
         if function is F.linear:  # as addmm, vmap multiplies by factors of 1
             x, weight, bias = args
             return x @ weight.mT if bias is None else x @ weight.mT + bias
         if function is not F.conv2d or args[6] != 1:
             return function(*args, **(kwargs or {}))
         x, weight, bias, stride, padding, dilation, _ = args
-        patches = F.unfold(x, weight.shape[2:], dilation, padding, stride)  # [B, C rows columns, places]
+        patches = F.unfold(
+            x, weight.shape[2:], dilation, padding, stride
+        )  # [B, C rows columns, places]
         y = weight.flatten(1) @ patches.transpose(0, 1).flatten(1)  # [out, B places]
         y = y if bias is None else y + bias[:, None]
-        height = (x.shape[2] + 2 * padding[0] - dilation[0] * (weight.shape[2] - 1) - 1) // stride[0] + 1
+        height = (x.shape[2] + 2 * padding[0] - dilation[0] * (weight.shape[2] - 1) - 1) // stride[
+            0
+        ] + 1
         return y.view(len(weight), len(x), height, -1).transpose(0, 1)

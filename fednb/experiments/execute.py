@@ -40,7 +40,11 @@ def reduced(notebook: str) -> "NotebookNode":
     import nbformat
 
     nb = nbformat.read(papers.path(notebook), as_version=4)
-    nb.cells = [cell for cell in nb.cells if cell.cell_type == "code" and TAGS & set(cell.metadata.get("tags", []))]
+    nb.cells = [
+        cell
+        for cell in nb.cells
+        if cell.cell_type == "code" and TAGS & set(cell.metadata.get("tags", []))
+    ]
     for cell in nb.cells:
         cell.outputs, cell.execution_count = [], None
         # of a course's hand-out too: there a tag leaves out what its checks do not need, the run among it
@@ -53,9 +57,16 @@ def run(notebook: str, parameters: Mapping[str, Any]) -> str | None:
     file = papers.path(notebook)
     if notebook.endswith(".ipynb"):  # it may have a namesake
         os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
-    options = {"progress_bar": False, "stdout_file": sys.stdout, "stderr_file": sys.stdout, "shutdown_kernel": "immediate"}
+    options = {
+        "progress_bar": False,
+        "stdout_file": sys.stdout,
+        "stderr_file": sys.stdout,
+        "shutdown_kernel": "immediate",
+    }
     try:
-        _papermill(reduced(notebook), None, papers.arrange(notebook, parameters), file.parent, **options)
+        _papermill(
+            reduced(notebook), None, papers.arrange(notebook, parameters), file.parent, **options
+        )
     except Exception as error:
         print(error)  # with its traceback, if it is a cell's
         return line_of(error)
@@ -72,8 +83,12 @@ def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, A
         begin, told = time.monotonic(), "done"
         print(f"[{number}/{len(notebooks)}] {notebook.stem:<18}", end=" ", flush=True)
         try:
-            _papermill(notebook, copies / notebook.name, parameters, notebook.parent, progress_bar=bar)
-        except Exception as error:  # a cell, a kernel that died, a full disk: the next notebook may fare better
+            _papermill(
+                notebook, copies / notebook.name, parameters, notebook.parent, progress_bar=bar
+            )
+        except (
+            Exception
+        ) as error:  # a cell, a kernel that died, a full disk: the next notebook may fare better
             failed.append(notebook.stem)
             told = f"FAILED in {line_of(error)}"
         print(f"{time.monotonic() - begin:4.0f} s  {told}", flush=True)
@@ -81,8 +96,12 @@ def execute_all(notebooks: Sequence[Path], out: Path, parameters: Mapping[str, A
     return failed
 
 
-def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any], folder: Path, **options: Any) -> None:
-    os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # a kernel of this environment, whatever the user has called python3
+def _papermill(
+    notebook: Any, output: Path | None, parameters: Mapping[str, Any], folder: Path, **options: Any
+) -> None:
+    os.environ["JUPYTER_PREFER_ENV_PATH"] = (
+        "1"  # a kernel of this environment, whatever the user has called python3
+    )
     import papermill  # slow to import
 
     options |= {"kernel_name": "python3", "language": "python", "cwd": folder}
@@ -92,7 +111,11 @@ def _papermill(notebook: Any, output: Path | None, parameters: Mapping[str, Any]
 
 def line_of(error: BaseException) -> str:
     """An error in one line; that of the cell, if it is papermill's."""
-    cell = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}" if hasattr(error, "ename") else ""
+    cell = (
+        f"cell [{error.exec_count}]: {error.ename}: {error.evalue}"
+        if hasattr(error, "ename")
+        else ""
+    )
     return " ".join((cell or f"{type(error).__name__}: {error}").split())
 
 
@@ -108,7 +131,13 @@ Group = Sequence["Job"]
 Submit = Callable[[Group], Future[Made]]
 
 
-def make(group: Group, *, jobs: int = 1, cores: int | None = None, stop: Callable[[], bool] = lambda: False) -> Made:
+def make(
+    group: Group,
+    *,
+    jobs: int = 1,
+    cores: int | None = None,
+    stop: Callable[[], bool] = lambda: False,
+) -> Made:
     """Make the runs of a group in one process, one of ``jobs`` on the ``cores``; it is ended when ``stop`` says yes."""
     paths, error, text = [ledger.runs_folder() / job.path.name for job in group], Made().error, ""
     slot = re.search(r"\d*$", threading.current_thread().name)[0]  # pools number their threads
@@ -121,12 +150,25 @@ def make(group: Group, *, jobs: int = 1, cores: int | None = None, stop: Callabl
         if len(todo) > 1:
             env["FEDNB_SEEDS"] = ",".join(str(job.settings.seed) for job in todo)
         # -P: not the package of the folder where one works. Ctrl-C in a terminal is for the sweep: hence a session.
-        order = [sys.executable, "-P", "-m", __name__, todo[0].notebook, json.dumps(todo[0].parameters)]
+        order = [
+            sys.executable,
+            "-P",
+            "-m",
+            __name__,
+            todo[0].notebook,
+            json.dumps(todo[0].parameters),
+        ]
         options = {"env": env, "start_new_session": True}
-        with log.open(mode) as out, subprocess.Popen(order, stdin=PIPE, stdout=out, stderr=STDOUT, **options) as process:
+        with (
+            log.open(mode) as out,
+            subprocess.Popen(order, stdin=PIPE, stdout=out, stderr=STDOUT, **options) as process,
+        ):
             while process.poll() is None and not stop():
                 time.sleep(0.2)
-        text, error = log.read_text("utf-8", "replace"), f"status {process.returncode}, and no {paths[0].name}."
+        text, error = (
+            log.read_text("utf-8", "replace"),
+            f"status {process.returncode}, and no {paths[0].name}.",
+        )
         if shutil.disk_usage(log.parent).free < 1 << 20:
             error = f"the disk of {log.parent} is full."
         elif process.returncode > 0 and text.strip():
@@ -143,11 +185,22 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     import torch
 
-    env = os.environ | {"FEDNB_DATA": str(catalog.data_folder()), "FEDNB_CACHE": str(catalog.cache_folder())}
-    env |= {"FEDNB_NOTEBOOKS": str(papers.folder()), "FEDNB_RUNS": str(ledger.runs_folder()), "FEDNB_PROGRESS": "log"}
-    env["PYTHONPATH"] = os.pathsep.join([str(PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])])
+    env = os.environ | {
+        "FEDNB_DATA": str(catalog.data_folder()),
+        "FEDNB_CACHE": str(catalog.cache_folder()),
+    }
+    env |= {
+        "FEDNB_NOTEBOOKS": str(papers.folder()),
+        "FEDNB_RUNS": str(ledger.runs_folder()),
+        "FEDNB_PROGRESS": "log",
+    }
+    env["PYTHONPATH"] = os.pathsep.join(
+        [str(PACKAGE.parent), *filter(None, [env.get("PYTHONPATH")])]
+    )
     if count := torch.cuda.device_count():
-        gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [str(i) for i in range(count)]
+        gpus = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", "")) or [
+            str(i) for i in range(count)
+        ]
         env["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
     else:  # a GPU's streams are another matter than cores
         env.setdefault("FEDNB_WORKERS", str(max(1, (cores or os.cpu_count() or 1) // jobs)))
@@ -156,17 +209,28 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
 
 def follow(groups: Collection[Group], submit: Submit) -> list[tuple["Job", str | None]]:
     """Make runs and say what went wrong with each, if anything: a line per run, and in a terminal a bar."""
-    pending, made, begin, total = {submit(group): group for group in groups}, [], time.monotonic(), sum(map(len, groups))
+    pending, made, begin, total = (
+        {submit(group): group for group in groups},
+        [],
+        time.monotonic(),
+        sum(map(len, groups)),
+    )
     # smoothing 0: the time left from all finished runs, as short and long ones alternate
-    with tqdm(total=total, unit="run", smoothing=0, dynamic_ncols=True, disable=not sys.stderr.isatty()) as bar:
+    with tqdm(
+        total=total, unit="run", smoothing=0, dynamic_ncols=True, disable=not sys.stderr.isatty()
+    ) as bar:
         while pending:
             done = wait(pending, timeout=1, return_when=FIRST_COMPLETED).done
             while done:
                 group = pending.pop(future := done.pop())
                 wrong = future.exception()  # a CancelledError is raised if the scheduler is gone
                 error, records, log = Made(line_of(wrong)) if wrong else future.result()
-                del future  # whoever still holds a dask future wants its run made again if that worker dies
-                for job, record in zip(group, records, strict=False):  # made in another folder perhaps; none by who refuses
+                del (
+                    future
+                )  # whoever still holds a dask future wants its run made again if that worker dies
+                for job, record in zip(
+                    group, records, strict=False
+                ):  # made in another folder perhaps; none by who refuses
                     if record and not ledger.recorded(job.path):
                         ledger.write(job.path, record)
                 if log:
@@ -174,9 +238,14 @@ def follow(groups: Collection[Group], submit: Submit) -> list[tuple["Job", str |
                 for job in group:
                     record = ledger.recorded(job.path)
                     made.append((job, None if record else error))
-                    left = tqdm.format_interval((time.monotonic() - begin) / len(made) * (total - len(made)))
+                    left = tqdm.format_interval(
+                        (time.monotonic() - begin) / len(made) * (total - len(made))
+                    )
                     told = record["status"] if record else f"failed: {error}"
-                    bar.write(f"{len(made)}/{total}  {job.path.stem}  {told}; about {left} left", file=sys.stderr)
+                    bar.write(
+                        f"{len(made)}/{total}  {job.path.stem}  {told}; about {left} left",
+                        file=sys.stderr,
+                    )
                 bar.update(len(group))
             bar.refresh()
     return made
@@ -200,7 +269,9 @@ def cluster(address: str) -> Iterator[Submit]:
         from distributed import Client
         from distributed.core import CommClosedError, connect
     except ImportError as error:
-        raise ConnectionError('A sweep on a cluster needs dask: pip install -e ".[cluster]".') from error
+        raise ConnectionError(
+            'A sweep on a cluster needs dask: pip install -e ".[cluster]".'
+        ) from error
     logging.disable()  # a lost connection is told in a sentence
 
     async def ask() -> None:
@@ -209,9 +280,13 @@ def cluster(address: str) -> Iterator[Submit]:
     try:  # first by hand: a client waits without end for a server that accepts and then says nothing
         asyncio.run(ask())
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except Exception as error:  # of many kinds: an address that makes no sense, a server that is not dask
+    except (
+        Exception
+    ) as error:  # of many kinds: an address that makes no sense, a server that is not dask
         way_out = "start one with `dask scheduler`, which prints its address, or see whether a firewall is in the way."
-        raise ConnectionError(f"No dask scheduler answers at {address} ({line_of(error)}): {way_out}") from error
+        raise ConnectionError(
+            f"No dask scheduler answers at {address} ({line_of(error)}): {way_out}"
+        ) from error
     with client:
         try:
             if not client.scheduler_info()["workers"]:
@@ -219,12 +294,16 @@ def cluster(address: str) -> Iterator[Submit]:
                 print(told, file=sys.stderr, flush=True)
                 client.wait_for_workers(1)
             offers = [worker["resources"] for worker in client.scheduler_info()["workers"].values()]
-            pool = client.get_executor(pure=False, resources={"GPU": 1} if any(o.get("GPU") for o in offers) else None)
+            pool = client.get_executor(
+                pure=False, resources={"GPU": 1} if any(o.get("GPU") for o in offers) else None
+            )
             here = functools.cache(what_is_here)
             yield lambda group: pool.submit(make_there, group, here(group[0].settings.dataset))
         except (CancelledError, CommClosedError) as error:
             way_out = "see that it runs; the same command then goes on where this one ended."
-            raise ConnectionError(f"The connection to the scheduler at {address} was lost: {way_out}") from error
+            raise ConnectionError(
+                f"The connection to the scheduler at {address} was lost: {way_out}"
+            ) from error
 
 
 def what_is_here(dataset: str) -> dict[str, str]:
@@ -232,7 +311,10 @@ def what_is_here(dataset: str) -> dict[str, str]:
     files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
     sources += [cell for file in papers.notebooks() for cell in papers.cells(file, "code")]
-    return {"code": hashlib.sha256("\0".join(sources).encode()).hexdigest(), "data": data.load(dataset).fingerprint}
+    return {
+        "code": hashlib.sha256("\0".join(sources).encode()).hexdigest(),
+        "data": data.load(dataset).fingerprint,
+    }
 
 
 def make_there(group: Group, asked: Mapping[str, str]) -> Made:
@@ -243,13 +325,19 @@ def make_there(group: Group, asked: Mapping[str, str]) -> Made:
     worker, here = get_worker(), what_is_here(group[0].settings.dataset)
     key, where = worker.get_current_task(), f"the worker {worker.address} on {socket.gethostname()}"
     if differ := " and ".join(name for name in asked if here[name] != asked[name]):
-        return Made(f"{where} has other {differ} than the sweep: make them the same there, and restart the worker.")
+        return Made(
+            f"{where} has other {differ} than the sweep: make them the same there, and restart the worker."
+        )
 
     def stop() -> bool:
         # Nobody waits for the run any more (Ctrl-C, the sweep killed), or this worker is closing (so it does when the
         # scheduler is gone). dask cannot interrupt a thread, but takes note of it in the task's state.
         task = worker.state.tasks.get(key)
-        return task is None or task.state == "cancelled" or worker.status.name in ("closing", "closed", "failed")
+        return (
+            task is None
+            or task.state == "cancelled"
+            or worker.status.name in ("closing", "closed", "failed")
+        )
 
     made = make(group, jobs=worker.state.nthreads, cores=CPU_COUNT, stop=stop)
     if stop() and not all(made.records):
@@ -257,6 +345,8 @@ def make_there(group: Group, asked: Mapping[str, str]) -> Made:
     return made
 
 
-if __name__ == "__main__":  # the process of a run: standard input is open as long as somebody waits for it, then it ends
+if (
+    __name__ == "__main__"
+):  # the process of a run: standard input is open as long as somebody waits for it, then it ends
     threading.Thread(target=lambda: os.read(0, 1) or os._exit(1), daemon=True).start()
     sys.exit(run(sys.argv[1], json.loads(sys.argv[2])))

@@ -31,7 +31,9 @@ class RunError(RuntimeError):
 def runs_folder() -> Path:
     """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of one's own notebooks or at `home`."""
     own = os.environ.get("FEDNB_NOTEBOOKS") or home()  # a record does not say whose code made it
-    return Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs").expanduser().absolute()
+    return (
+        Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs").expanduser().absolute()
+    )
 
 
 @contextmanager
@@ -43,7 +45,9 @@ def writing_to(folder: Path) -> Iterator[None]:
         way_out = "make it writable, or set FEDNB_RUNS to another folder"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             way_out = "free some space, and the run goes on where it was"
-        raise RunError(f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}.") from error
+        raise RunError(
+            f"Runs cannot be recorded in {folder} ({error.strerror or error}): {way_out}."
+        ) from error
 
 
 def make_folders() -> None:
@@ -56,14 +60,18 @@ def make_folders() -> None:
 
 def key(recipe: Mapping[str, Any]) -> str:
     """Twelve hex digits that name a run: of its settings in one level, without those that are None and do not apply."""
-    known = {name: value for name, value in recipe.items() if value is not None}  # one added later leaves old keys alone
+    known = {
+        name: value for name, value in recipe.items() if value is not None
+    }  # one added later leaves old keys alone
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def path(settings: Settings) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
     recipe = settings.flat()
-    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[-40:]  # a folder's name may hold anything
+    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[
+        -40:
+    ]  # a folder's name may hold anything
     return runs_folder() / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
 
 
@@ -79,8 +87,12 @@ def read(path: Path) -> dict[str, Any]:
         if record["key"] != key(record["settings"]):
             raise ValueError("its key is not that of its settings, which somebody has changed")
     except (OSError, ValueError, RecursionError) as error:
-        way_out = "restore it (for instance with `git checkout`) or delete it, and the run is made again"
-        raise RunError(f"{path.name} in {path.parent} is no run record ({error}): {way_out}.") from error
+        way_out = (
+            "restore it (for instance with `git checkout`) or delete it, and the run is made again"
+        )
+        raise RunError(
+            f"{path.name} in {path.parent} is no run record ({error}): {way_out}."
+        ) from error
     return record
 
 
@@ -92,7 +104,9 @@ def recorded(path: Path) -> dict[str, Any] | None:
 
 @functools.cache
 def _schema(name: str) -> Callable[[Any], Any]:
-    return fastjsonschema.compile(yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8")))
+    return fastjsonschema.compile(
+        yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8"))
+    )
 
 
 def check_form(content: Any, schema: str) -> None:
@@ -101,7 +115,9 @@ def check_form(content: Any, schema: str) -> None:
         _schema(schema)(content)
     except fastjsonschema.JsonSchemaValueException as error:
         allowed = error.definition["properties"] if error.rule == "additionalProperties" else ()
-        told = error.message[:300].replace("data", "it", 1) + f"; known are {', '.join(allowed)}" * bool(allowed)
+        told = error.message[:300].replace(
+            "data", "it", 1
+        ) + f"; known are {', '.join(allowed)}" * bool(allowed)
         raise ValueError(told) from error
 
 
@@ -111,7 +127,9 @@ def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
-            file.writelines(piece.encode() if isinstance(piece, str) else piece for piece in content)
+            file.writelines(
+                piece.encode() if isinstance(piece, str) else piece for piece in content
+            )
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -121,8 +139,14 @@ def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
 
 def write(path: Path, record: Mapping[str, Any]) -> None:
     """Write a record: one line per metric, so that it is small and a difference between two can be read."""
-    lines = [f"  {json.dumps(name)}: {json.dumps(value)}" for name, value in record.items() if name != "metrics"]
-    metrics = [f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in record["metrics"].items()]
+    lines = [
+        f"  {json.dumps(name)}: {json.dumps(value)}"
+        for name, value in record.items()
+        if name != "metrics"
+    ]
+    metrics = [
+        f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in record["metrics"].items()
+    ]
     lines.append('  "metrics": {\n' + ",\n".join(metrics) + "\n  }")
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
@@ -139,7 +163,10 @@ def commit() -> str | None:
         return None
     orders = ["git rev-parse --short=10 HEAD", "git status --porcelain -- fednb notebooks"]
     try:
-        found, changed = (subprocess.check_output(o.split(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True) for o in orders)
+        found, changed = (
+            subprocess.check_output(o.split(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True)
+            for o in orders
+        )
     except (OSError, subprocess.CalledProcessError):
         return None
     return found.strip() + ("+changes" if changed else "")

@@ -34,7 +34,12 @@ CHECKPOINT_SECONDS = 20.0  # from one to the next
 
 
 def run(
-    settings: Settings, methods: Methods, *, workers: int | None = None, again: bool = False, train: Train | None = None
+    settings: Settings,
+    methods: Methods,
+    *,
+    workers: int | None = None,
+    again: bool = False,
+    train: Train | None = None,
 ) -> dict[str, Any]:
     """Make a run and record it, or return its record if there is one that counts.
 
@@ -43,20 +48,28 @@ def run(
     Of two processes that ask for the same run, the second waits for the first. In the record ``status`` is ``finished``, or
     ``diverged`` if a loss or weight became NaN or Inf. A `RunError` tells of results that cannot be written.
     """
-    beside = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]  # a sweep makes them together
+    beside = [
+        int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed
+    ]  # a sweep makes them together
     if train is None and settings.seed in beside:
-        return run_seeds(settings, methods, beside, workers=workers, again=again)[beside.index(settings.seed)]
+        return run_seeds(settings, methods, beside, workers=workers, again=again)[
+            beside.index(settings.seed)
+        ]
     ledger.commit()  # now: the code on disk may change while the run goes on
     dataset, path = build.load_dataset(settings.dataset), ledger.path(settings)
     checkpoint = path.parent.parent / "checkpoints" / f"{path.stem}.pt"
     ledger.make_folders()  # now, and not after the training
-    with FileLock(checkpoint.with_suffix(".lock")):  # it goes away with the process, however that ends
+    with FileLock(
+        checkpoint.with_suffix(".lock")
+    ):  # it goes away with the process, however that ends
         if not again and (record := ledger.recorded(path)):
             if record["dataset"].get("fingerprint") != dataset.fingerprint:
                 way_out = "set FEDNB_RUNS to another folder to keep both, or run with again=True to replace it"
                 raise RunError(f"{path.name} is recorded on other data than are here: {way_out}.")
             return record
-        for part in checkpoint.parent.glob(f".{checkpoint.name}.*"):  # of what a killed process was writing
+        for part in checkpoint.parent.glob(
+            f".{checkpoint.name}.*"
+        ):  # of what a killed process was writing
             part.unlink()
         if again:
             checkpoint.unlink(missing_ok=True)  # it is of the code as it was
@@ -67,7 +80,11 @@ def run(
         except (SettingsError, RunError):
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened; made again at the next request
-            failed = {"status": "failed", "metrics": {}, "error": f"{type(error).__name__}: {error}"}
+            failed = {
+                "status": "failed",
+                "metrics": {},
+                "error": f"{type(error).__name__}: {error}",
+            }
             ledger.write(path, _head(settings, dataset) | failed)
             raise
         with ledger.writing_to(path.parent):
@@ -76,7 +93,9 @@ def run(
     return record
 
 
-def run_seeds(settings: Settings, methods: Methods, seeds: Sequence[int], **options: Any) -> list[dict[str, Any]]:
+def run_seeds(
+    settings: Settings, methods: Methods, seeds: Sequence[int], **options: Any
+) -> list[dict[str, Any]]:
     """`run` with several seeds, which train as one; the records are those of the runs alone, up to rounding."""
     meeting = Together(len(seeds))
 
@@ -92,7 +111,9 @@ def run_seeds(settings: Settings, methods: Methods, seeds: Sequence[int], **opti
 
 def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
     """Run the rounds that are left; the status in which the run ends."""
-    shown_as = rules.rule(rules.one_of(("bar", "log", "off")))  # of rounds a bar, a line each, nothing
+    shown_as = rules.rule(
+        rules.one_of(("bar", "log", "off"))
+    )  # of rounds a bar, a line each, nothing
     progress = shown_as.fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
     _restore(fed, checkpoint)
     if fed.device != "cpu":
@@ -110,7 +131,9 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
                 seconds = entry["seconds"] + entry["evaluation_seconds"]
                 left = (number - fed.rounds_done) * seconds / 60
                 told = f"round {fed.rounds_done}/{number}  {text}  {seconds:.1f} s, about {left:.1f} min left\n"
-                print(told, end="", flush=True)  # in one piece: seeds that train together write here at once
+                print(
+                    told, end="", flush=True
+                )  # in one piece: seeds that train together write here at once
             if not entry["finite"]:
                 return "diverged"
             if time.monotonic() - saved >= CHECKPOINT_SECONDS and fed.rounds_done < number:
@@ -135,22 +158,31 @@ def _restore(federation: Federation, path: Path) -> None:
     try:
         if hashlib.sha256(content[32:]).digest() != content[:32]:
             raise ValueError("it is damaged")
-        federation.restore(torch.load(io.BytesIO(content[32:]), map_location=federation.device, weights_only=True))
+        federation.restore(
+            torch.load(io.BytesIO(content[32:]), map_location=federation.device, weights_only=True)
+        )
     except Exception as error:
         print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
 
 
 def _head(settings: Settings, dataset: Dataset) -> dict[str, Any]:
     """What a record tells of the run, see ``record.schema.yaml``."""
-    versions = {"python": platform.python_version(), "numpy": np.__version__, "torch": torch.__version__}
-    told = {name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")}
+    versions = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "torch": torch.__version__,
+    }
+    told = {
+        name: getattr(dataset, name) for name in ("name", "fingerprint", "source", "note", "remark")
+    }
     return {
         "key": ledger.key(settings.flat()),
         "results_version": ledger.RESULTS_VERSION,
         "method": settings.method,
         "settings": settings.flat(),
         "deviations": deviations(settings),
-        "dataset": told | {"training_images": len(dataset.labels), "test_images": len(dataset.test_labels)},
+        "dataset": told
+        | {"training_images": len(dataset.labels), "test_images": len(dataset.test_labels)},
         "versions": versions | {"torchvision": metadata.version("torchvision")},
         "commit": ledger.commit(),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -162,9 +194,14 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
     if status == "finished":
         accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
         wanted = ("accuracy", "clients", "groups", "validation")
-        final = _plain({name: value for name, value in fed.history[-1].items() if name.startswith(wanted)})
+        final = _plain(
+            {name: value for name, value in fed.history[-1].items() if name.startswith(wanted)}
+        )
         final |= {"best": max(accuracies), "mean_of_last_5": float(np.mean(accuracies[-5:]))}
-    split: dict[str, Any] = {"hash": partition.digest(fed.parts), "sizes": [len(part) for part in fed.parts]}
+    split: dict[str, Any] = {
+        "hash": partition.digest(fed.parts),
+        "sizes": [len(part) for part in fed.parts],
+    }
     if fed.test_index is not None:
         split["test_images"] = len(fed.test_index)
     if fed.test_parts is not None:
@@ -175,20 +212,31 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
         "status": status,
         "final": final,
         "partition": split,
-        "model_parameters": sizes or len(flat(fed.build_model())),  # of each client's, where they differ
-        "messages_per_round": {d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()},
+        "model_parameters": sizes
+        or len(flat(fed.build_model())),  # of each client's, where they differ
+        "messages_per_round": {
+            d: {n: list(s) for n, s in names.items()} for d, names in fed.traffic.items()
+        },
         "seconds_per_round": round(sum(seconds) / len(seconds), 3),
-        "wall_seconds": round(sum(seconds) + sum(entry["evaluation_seconds"] for entry in fed.history), 1),
+        "wall_seconds": round(
+            sum(seconds) + sum(entry["evaluation_seconds"] for entry in fed.history), 1
+        ),
         "device": build.device_name(fed.device),
         "threads_per_client": 1 if fed.device == "cpu" else None,
         "workers": fed.workers,
     }
-    if fed.device != "cpu":  # everything that was there at once: images, networks, all clients' memories
+    if (
+        fed.device != "cpu"
+    ):  # everything that was there at once: images, networks, all clients' memories
         result["gpu_peak_bytes"] = torch.cuda.max_memory_allocated(fed.device)
     names = dict.fromkeys(name for entry in fed.history for name in entry if name != "finite")
-    return result | {"metrics": {name: [_plain(entry.get(name)) for entry in fed.history] for name in names}}
+    return result | {
+        "metrics": {name: [_plain(entry.get(name)) for entry in fed.history] for name in names}
+    }
 
 
 def _plain(value: Any) -> Any:
     """Numbers as JSON knows them: rounded where more digits say nothing, None for NaN and Inf."""
-    return tree_map_only(float, lambda number: float(f"{number:.7g}") if math.isfinite(number) else None, value)
+    return tree_map_only(
+        float, lambda number: float(f"{number:.7g}") if math.isfinite(number) else None, value
+    )

@@ -10,11 +10,24 @@ from typing import Annotated, Any
 import yaml
 
 from fednb import data, rules
-from fednb.rules import BelowOne, Count, NonNegative, NonNegativeInt, Positive, SettingsError, look_up, one_of
+from fednb.rules import (
+    BelowOne,
+    Count,
+    NonNegative,
+    NonNegativeInt,
+    Positive,
+    SettingsError,
+    look_up,
+    one_of,
+)
 
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
-SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # kind of split, data set, settings
-METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "usual", hyperparameters
+SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS[
+    "splits"
+]  # kind of split, data set, settings
+METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS[
+    "methods"
+]  # method, data set or "usual", hyperparameters
 MODELS: dict[str, bool] = _PAPERS["networks"]  # and whether they have a projection head
 
 Seed = Annotated[int, lambda v: 0 <= v < 2**32, "a whole number from 0 to 4294967295"]
@@ -23,7 +36,9 @@ Inside = Annotated[float, lambda v: 0 < v < 1, "a fraction between 0 and 1"]
 Concentration = Annotated[float, lambda v: 1e-3 <= v <= 1e6, "a number from 0.001 to 1000000"]
 Split, Precision, Draw = one_of(SPLITS), one_of(("float32", "bf16")), one_of(("uniform", "normal"))
 Network = Annotated[  # somebody may have added one
-    str, lambda v: v in MODELS or v in getattr(sys.modules.get("fednb.models"), "MODELS", ()), f"one of {', '.join(MODELS)}"
+    str,
+    lambda v: v in MODELS or v in getattr(sys.modules.get("fednb.models"), "MODELS", ()),
+    f"one of {', '.join(MODELS)}",
 ]
 
 
@@ -48,8 +63,12 @@ class Settings:
     dataset: str
     partition: Split = _says("how the images are divided among the clients")
     beta: Concentration | None = _says("Dirichlet concentration: small means uneven", of=_LABELS)
-    balance: bool | None = _says("no more images for full clients", of=("dirichlet",), none="as MOON's code", same=True)
-    min_size: Count | None = _says("images that a client has at least", of=_LABELS, none="10, as MOON's code", same=10)
+    balance: bool | None = _says(
+        "no more images for full clients", of=("dirichlet",), none="as MOON's code", same=True
+    )
+    min_size: Count | None = _says(
+        "images that a client has at least", of=_LABELS, none="10, as MOON's code", same=10
+    )
     num_clients: Count = _says("clients")
     participation: Share = _says("fraction of the clients that is sampled in each round")
     num_rounds: Count = _says("communication rounds")
@@ -60,21 +79,35 @@ class Settings:
     weight_decay: NonNegative = _says("weight decay of the clients' SGD")
     model: Network = _says("network")
     projection_head: bool = _says("two more layers before the output layer")
-    projection_dim: Count | None = _says("width of the projection head's output", none="the network's own")
-    validation: Inside | None = _says("fraction of the training images that is held out", none="none")
+    projection_dim: Count | None = _says(
+        "width of the projection head's output", none="the network's own"
+    )
+    validation: Inside | None = _says(
+        "fraction of the training images that is held out", none="none"
+    )
     ways: Count | None = _says("n, classes of a client, on average", of=_SHOTS)
     stdev: NonNegativeInt | None = _says("spread of n, and of k", of=_SHOTS)
     shots: Count | None = _says("k, training images of a client per class", of=_SHOTS)
     test_shots: Count | None = _says("test images of a client per class", of=_SHOTS)
     draw: Draw | None = _says("how n and k are drawn", of=_SHOTS)
-    heterogeneous: bool | None = _says("networks that differ between clients", none="equal ones", same=False)
-    pretrained: bool | None = _says("start from ImageNet weights", none="from random ones", same=False)
+    heterogeneous: bool | None = _says(
+        "networks that differ between clients", none="equal ones", same=False
+    )
+    pretrained: bool | None = _says(
+        "start from ImageNet weights", none="from random ones", same=False
+    )
     precision: Precision | None = _says("in which layers compute", none="float32", same="float32")
     per_domain: Count | None = _says("training images of a client, at most", of=_DOMAINS)
     balanced_draw: bool | None = _says("of each class as many, as far as there are", of=_DOMAINS)
-    test_per_domain: Count | None = _says("test images of a domain, at most", of=_DOMAINS, none="all")
-    keep_last: bool | None = _says("train on the last, incomplete batch too", none="it is dropped", same=False)
-    local_steps: Count | None = _says("SGD steps of a client in a phase, at most", none="whole epochs")
+    test_per_domain: Count | None = _says(
+        "test images of a domain, at most", of=_DOMAINS, none="all"
+    )
+    keep_last: bool | None = _says(
+        "train on the last, incomplete batch too", none="it is dropped", same=False
+    )
+    local_steps: Count | None = _says(
+        "SGD steps of a client in a phase, at most", none="whole epochs"
+    )
     evaluate_every: Count | None = _says("rounds from one evaluation to the next", none="1", same=1)
     seed: Seed = _says("partition, initial weights, batches and augmentation follow from it")
 
@@ -96,7 +129,10 @@ _RULES = rules.of(Settings)
 def table() -> str:
     """All settings as a table in Markdown."""
     head = "| setting | what it is | values | without it | only with partition |\n| :-- | :-- | :-- | :-- | :-- |\n"
-    lines = [(name, told["says"], _RULES[name].words, told["none"], ", ".join(told["of"])) for name, told in FIELDS.items()]
+    lines = [
+        (name, told["says"], _RULES[name].words, told["none"], ", ".join(told["of"]))
+        for name, told in FIELDS.items()
+    ]
     return head + "".join(f"| `{name}` | {' | '.join(rest)} |\n" for name, *rest in lines)
 
 
@@ -120,7 +156,14 @@ def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
     return values
 
 
-def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: int | None = None, **given: Any) -> Settings:
+def resolve(
+    methods: Mapping[str, type],
+    *,
+    method: str,
+    dataset: str,
+    sampled: int | None = None,
+    **given: Any,
+) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
     ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients, and ``given`` are
@@ -130,7 +173,9 @@ def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: 
     look_up("Unknown method", method, methods)
     usual_split = "domain" if data.facts_of(dataset).domains else "dirichlet"
     given = {name: value for name, value in given.items() if value is not None}
-    hyperparameters = {name: [field.name for field in dataclasses.fields(cls)] for name, cls in methods.items()}
+    hyperparameters = {
+        name: [field.name for field in dataclasses.fields(cls)] for name, cls in methods.items()
+    }
     own = hyperparameters[method]
     for name in (name for name in given if name not in FIELDS and name not in own):
         if owners := [other for other, names in hyperparameters.items() if name in names]:
@@ -142,26 +187,43 @@ def resolve(methods: Mapping[str, type], *, method: str, dataset: str, sampled: 
     values = {"seed": 0} | usual | given
     if sampled is not None:
         if "participation" in given:
-            raise SettingsError("sampled says participation as a number of clients: give one of the two.")
+            raise SettingsError(
+                "sampled says participation as a number of clients: give one of the two."
+            )
         most = values["num_clients"]
-        allowed = rules.Rule(int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}")
+        allowed = rules.Rule(
+            int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"
+        )
         values["participation"] = allowed.fit("sampled", sampled) / most
     for name, told in FIELDS.items():
         if told["of"] and split not in told["of"]:
             if name in given:
                 owners = " or ".join(map(repr, told["of"]))
-                raise SettingsError(f"{name} belongs to partition {owners}; with {split!r} leave it at None.")
+                raise SettingsError(
+                    f"{name} belongs to partition {owners}; with {split!r} leave it at None."
+                )
             values[name] = None
         elif values[name] is not None or not told["none"]:
             values[name] = _RULES[name].fit(name, values[name])
-            if told["same"] is not None and values[name] == told["same"] and usual.get(name) is None:
+            if (
+                told["same"] is not None
+                and values[name] == told["same"]
+                and usual.get(name) is None
+            ):
                 values[name] = None
     _check_together(dataset, values, given)
     try:
-        made = methods[method](**{name: values[name] for name in own if name in values})  # it checks and fits its own
+        made = methods[method](
+            **{name: values[name] for name in own if name in values}
+        )  # it checks and fits its own
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{method}: {error}") from error
-    return Settings(method, {name: getattr(made, name) for name in own}, dataset, **{name: values[name] for name in FIELDS})
+    return Settings(
+        method,
+        {name: getattr(made, name) for name in own},
+        dataset,
+        **{name: values[name] for name in FIELDS},
+    )
 
 
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
@@ -170,9 +232,13 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
         told = f"{dataset} has {domains} domains with one client each; leave it at None, or set partition to 'dirichlet'."
         raise SettingsError(f"num_clients is {clients}, but {told}")
     if not values["projection_head"] and "projection_dim" in given:
-        raise SettingsError("projection_dim belongs to a projection head; with projection_head False leave it at None.")
+        raise SettingsError(
+            "projection_dim belongs to a projection head; with projection_head False leave it at None."
+        )
     if values["projection_head"] and not MODELS.get(model, True):
-        raise SettingsError(f"Model {model!r} has no projection head; set projection_head to False.")
+        raise SettingsError(
+            f"Model {model!r} has no projection head; set projection_head to False."
+        )
     if split in ("dirichlet", "iid", "quantity"):
         images, held_out = data.facts_of(dataset).sizes[0], values["validation"]
         left = images - (max(1, round(images * held_out)) if held_out else 0)
@@ -186,8 +252,15 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[str]:
     """Deviations from the paper's settings, or from those ``given``; neither seed nor evaluation counts."""
     paper = defaults(settings.method, settings.dataset, settings.partition) | dict(given or {})
-    paper |= {name: None for name, told in FIELDS.items() if told["of"] and settings.partition not in told["of"]}
-    usual = {name: told["none"] if told["same"] is None else told["same"] for name, told in FIELDS.items()}
+    paper |= {
+        name: None
+        for name, told in FIELDS.items()
+        if told["of"] and settings.partition not in told["of"]
+    }
+    usual = {
+        name: told["none"] if told["same"] is None else told["same"]
+        for name, told in FIELDS.items()
+    }
     return [
         f"{name} {value} instead of {usual.get(name) if paper[name] is None else paper[name]}"
         for name, value in settings.flat().items()

@@ -47,7 +47,11 @@ class Job:
     def recorded(self) -> tuple[str | None, float, str]:
         """Status, seconds and device by the record that there is when it is first asked for; no status if there is none."""
         record = ledger.read(self.path) if self.path.exists() else {}
-        return ledger.state(record) if record else None, record.get("wall_seconds", 0.0), record.get("device", "")
+        return (
+            ledger.state(record) if record else None,
+            record.get("wall_seconds", 0.0),
+            record.get("device", ""),
+        )
 
     @property
     def status(self) -> str | None:
@@ -61,7 +65,9 @@ class Axis:
 
     parameter: str = ""
     labels: dict[Any, str] = field(default_factory=dict)
-    named: dict[str, dict[str, Any]] = field(default_factory=dict)  # runs that several settings tell apart
+    named: dict[str, dict[str, Any]] = field(
+        default_factory=dict
+    )  # runs that several settings tell apart
     # columns may have measures of their own, by name, instead of a parameter (then ""): every run is in all of them
     measures: dict[str, str] = field(default_factory=dict)
 
@@ -87,7 +93,9 @@ class Table:
     jobs: tuple[Job, ...]
     file: Path
     baseline: str | None = None  # the row that the measure compares the others with
-    best_of: str | None = None  # the parameter of which the best value is chosen in each cell, as the paper does
+    best_of: str | None = (
+        None  # the parameter of which the best value is chosen in each cell, as the paper does
+    )
     target: float | None = None  # the accuracy in percent that the measure asks for
 
     def measure_of(self, column: str) -> str:
@@ -118,16 +126,28 @@ class Notebook:
     """What the runs of a notebook have in common, looked up once."""
 
     def __init__(self, notebook: str) -> None:
-        self.name, self.own, self.methods = papers.name(notebook), papers.parameters(notebook), papers.outline(notebook)
-        told = f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
+        self.name, self.own, self.methods = (
+            papers.name(notebook),
+            papers.parameters(notebook),
+            papers.outline(notebook),
+        )
+        told = (
+            f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
+        )
         check({"method", "dataset"} <= self.own.keys(), told, SweepError)
-        if (file := Path(self.name)).suffix:  # its runs stay with it: a record does not say whose code made it
+        if (
+            file := Path(self.name)
+        ).suffix:  # its runs stay with it: a record does not say whose code made it
             os.environ["FEDNB_NOTEBOOKS"] = str(file.parent)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
         """The run with these parameters, by flat names; an error tells of a name or value that is refused."""
         parameters = {str(name): value for name, value in parameters.items()}
-        check("more" not in parameters, "more is for notebooks: here every setting has its own name.", SweepError)
+        check(
+            "more" not in parameters,
+            "more is for notebooks: here every setting has its own name.",
+            SweepError,
+        )
         if "dataset" in parameters:  # the run's process works in another folder
             parameters["dataset"] = data.whole_name(parameters["dataset"])
         if "more" not in self.own:
@@ -143,16 +163,24 @@ class Notebook:
 
 def methods_of(names: Iterable[str]) -> dict[str, str]:
     """The notebook of each method: of a method's name the first that has it; the path of a notebook stands for its own."""
-    known = {method: path.stem for path in papers.notebooks()[::-1] for method in papers.outline(path.stem)}
+    known = {
+        method: path.stem
+        for path in papers.notebooks()[::-1]
+        for method in papers.outline(path.stem)
+    }
     found: dict[str, str] = {}
     for name in names:
         if not name.endswith(".ipynb"):
             look_up("Neither a method nor the path of a notebook is", name, known, SweepError)
             found[name] = known[name]
-        elif own := {method: papers.name(name) for method in papers.outline(name) if method not in known}:
+        elif own := {
+            method: papers.name(name) for method in papers.outline(name) if method not in known
+        }:
             found |= own
         else:
-            raise SweepError(f"{name} has no method that the project does not have: give it a name of its own.")
+            raise SweepError(
+                f"{name} has no method that the project does not have: give it a name of its own."
+            )
     return found
 
 
@@ -166,7 +194,9 @@ def read(path: Path | str) -> dict[str, Table]:
         try:
             content = yaml.load(file.read_text(encoding="utf-8"), _Loader)
             ledger.check_form(content, "sweep")
-            beside = file.parent / content["notebook"]  # a notebook of one's own, next to its sweep file
+            beside = (
+                file.parent / content["notebook"]
+            )  # a notebook of one's own, next to its sweep file
             notebook = Notebook(str(beside) if beside.is_file() else content["notebook"])
             for name, entry in content["tables"].items():
                 where = f"{file.name}, table {short(name)}"
@@ -198,17 +228,33 @@ def _table(file: Path, name: str, notebook: Notebook, entry: dict[str, Any]) -> 
 
 def _jobs(table: str, notebook: Notebook, entry: dict[str, Any]) -> tuple[Job, ...]:
     grids = [entry["grid"]] if entry.get("grid") else []
-    grids += [{k: v if isinstance(v, list) else [v] for k, v in run.items()} for run in entry.get("runs", ())]
+    grids += [
+        {k: v if isinstance(v, list) else [v] for k, v in run.items()}
+        for run in entry.get("runs", ())
+    ]
     number = sum(math.prod(map(len, grid.values())) for grid in grids)
-    check(1 <= number <= MOST_RUNS, f"it has {number:,} runs, in grid and runs together; it must have 1 to {MOST_RUNS:,}.")
+    check(
+        1 <= number <= MOST_RUNS,
+        f"it has {number:,} runs, in grid and runs together; it must have 1 to {MOST_RUNS:,}.",
+    )
     jobs = []
-    for own in (dict(zip(grid, values, strict=True)) for grid in grids for values in itertools.product(*grid.values())):
+    for own in (
+        dict(zip(grid, values, strict=True))
+        for grid in grids
+        for values in itertools.product(*grid.values())
+    ):
         job = notebook.job(entry.get("parameters", {}) | own, table)
         tier, priority = (  # the table's, or that of each data set
             said.get(job.settings.dataset, usual) if isinstance(said, dict) else said
-            for said, usual in ((entry["tier"], None), (entry.get("priority", DEFAULT_PRIORITY), DEFAULT_PRIORITY))
+            for said, usual in (
+                (entry["tier"], None),
+                (entry.get("priority", DEFAULT_PRIORITY), DEFAULT_PRIORITY),
+            )
         )
-        check(tier, f"tier says nothing about the data set {job.settings.dataset!r}, which a run of the table has.")
+        check(
+            tier,
+            f"tier says nothing about the data set {job.settings.dataset!r}, which a run of the table has.",
+        )
         jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
     return tuple(jobs)
 
@@ -219,7 +265,11 @@ def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
     if isinstance(entry, dict) and entry.get("parameter") == "dataset":
-        entry = entry | {"labels": {data.recorded_name(name): label for name, label in entry.get("labels", {}).items()}}
+        entry = entry | {
+            "labels": {
+                data.recorded_name(name): label for name, label in entry.get("labels", {}).items()
+            }
+        }
     return Axis(entry) if isinstance(entry, str) else Axis(**entry)
 
 
@@ -229,10 +279,20 @@ def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     wanted: dict[str, list[Any]] = {}
     for name, value in only:
         value = data.recorded_name(value) if name == "dataset" else value
-        look_up("the runs have no parameter", name, dict.fromkeys(itertools.chain(*(own for _, own in flat))))
-        look_up(f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own))
+        look_up(
+            "the runs have no parameter",
+            name,
+            dict.fromkeys(itertools.chain(*(own for _, own in flat))),
+        )
+        look_up(
+            f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own)
+        )
         wanted.setdefault(name, []).append(value)
-    return [job for job, own in flat if all(name in own and own[name] in values for name, values in wanted.items())]
+    return [
+        job
+        for job, own in flat
+        if all(name in own and own[name] in values for name, values in wanted.items())
+    ]
 
 
 def plan(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
@@ -252,7 +312,9 @@ def took(jobs: Iterable[Job]) -> str:
     for status, seconds, device in (job.recorded for job in jobs):
         if status == "finished":
             known.setdefault(device, []).append(seconds)
-    return ", ".join(f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items())
+    return ", ".join(
+        f"{tqdm.format_interval(median(times))} on {device}" for device, times in known.items()
+    )
 
 
 def prepare(todo: Sequence[Job]) -> str:
@@ -271,7 +333,9 @@ def prepare(todo: Sequence[Job]) -> str:
     return device
 
 
-def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> list[tuple[Job, str | None]]:
+def run(
+    todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None
+) -> list[tuple[Job, str | None]]:
     """Make runs in their order, ``jobs`` at once, each with a GPU, or on a dask cluster; and what went wrong with each."""
     together, groups = prepare(todo) != "cpu" and scheduler is None, {}
     for job in todo:
@@ -284,14 +348,25 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
 def new(name: str, folder: Path) -> list[Path]:
     """Write ``NAME.ipynb`` and ``NAME.yaml``, which run as they are. A `NotebookError` if the name is none, or taken."""
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise NotebookError(f"{name[:80]!r} is no name for a method: take small letters, digits and _, such as my_method.")
+        raise NotebookError(
+            f"{name[:80]!r} is no name for a method: take small letters, digits and _, such as my_method."
+        )
     templates = Path(__file__).with_name("templates")
-    made = {folder / f"{name}{template.suffix}": template for template in sorted(templates.glob("my_method.*"))}
-    taken = [path for path in made if path.exists()] + [path for path in papers.notebooks() if path.stem.endswith(name)]
+    made = {
+        folder / f"{name}{template.suffix}": template
+        for template in sorted(templates.glob("my_method.*"))
+    }
+    taken = [path for path in made if path.exists()] + [
+        path for path in papers.notebooks() if path.stem.endswith(name)
+    ]
     if taken:
         raise NotebookError(f"There is a {taken[0].name} already: take another name.")
     title = "".join(part.capitalize() for part in name.split("_"))
     for path, template in made.items():
-        text = template.read_text(encoding="utf-8").replace("my_method", name).replace("MyMethod", title)
+        text = (
+            template.read_text(encoding="utf-8")
+            .replace("my_method", name)
+            .replace("MyMethod", title)
+        )
         ledger.write_atomically(path, text)
     return list(made)

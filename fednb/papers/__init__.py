@@ -41,13 +41,21 @@ def folder() -> Path:
 
 def notebooks(extras: bool = False) -> list[Path]:
     """The numbered notebooks: the folder's, and the project's that have no namesake there; on request the ``extras`` too."""
-    return [file for file in _known().values() if file.stem[0].isdigit() or (extras and file.parent.name == "extras")]
+    return [
+        file
+        for file in _known().values()
+        if file.stem[0].isdigit() or (extras and file.parent.name == "extras")
+    ]
 
 
 def _known() -> dict[str, Path]:
     """All notebooks that have a name here, by the names of their modules."""
     own = ROOT / "notebooks"
-    found = [*own.glob("extras/*.ipynb"), *own.glob("*.ipynb"), *sorted(folder().glob("*.ipynb"), reverse=True)]
+    found = [
+        *own.glob("extras/*.ipynb"),
+        *own.glob("*.ipynb"),
+        *sorted(folder().glob("*.ipynb"), reverse=True),
+    ]
     modules = {re.sub(r"^\d+_", "", file.stem): file for file in found}
     return dict(sorted(modules.items(), key=lambda known: known[1].stem))
 
@@ -57,10 +65,16 @@ def path(name: str) -> Path:
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name)
     stem = name.removesuffix(".ipynb")
-    found = [file for module, file in _known().items() if stem in (file.stem, module, file.stem.partition("_")[0])]
+    found = [
+        file
+        for module, file in _known().items()
+        if stem in (file.stem, module, file.stem.partition("_")[0])
+    ]
     if len(found) != 1:
         known = ", ".join(file.stem for file in notebooks()) or "none"
-        raise NotebookError(f"There is no notebook {name[:80]!r} in {folder()}; there are: {known}.")
+        raise NotebookError(
+            f"There is no notebook {name[:80]!r} in {folder()}; there are: {known}."
+        )
     return found[0]
 
 
@@ -91,9 +105,13 @@ def methods(name: str | None = None) -> dict[str, type]:
         raise
     except (Exception, SystemExit) as error:
         told = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        raise NotebookError(f"The export cells of {file.name} fail ({told}): mend them first.") from error
+        raise NotebookError(
+            f"The export cells of {file.name} fail ({told}): mend them first."
+        ) from error
     if not isinstance(found, dict) or not all(isinstance(cls, type) for cls in found.values()):
-        raise NotebookError(f'{file.name} must export METHODS, a dict of methods by name: METHODS = {{"Mine": Mine}}.')
+        raise NotebookError(
+            f'{file.name} must export METHODS, a dict of methods by name: METHODS = {{"Mine": Mine}}.'
+        )
     return found
 
 
@@ -116,15 +134,23 @@ def _outline(source: str) -> dict[str, Any]:
             known = _outline(_exported(path(short))) if package == __name__ else vars(rules)
             if str(node.module).partition(".")[0] in sys.stdlib_module_names:
                 known = vars(importlib.import_module(str(node.module)))
-            for alias in node.names:  # in place of a class that is not known: a method without hyperparameters
+            for alias in (
+                node.names
+            ):  # in place of a class that is not known: a method without hyperparameters
                 stand_in = dataclass(type(alias.name, (), {"__post_init__": rules.check}))
                 space[alias.asname or alias.name] = known.get(alias.name, stand_in)
         elif isinstance(node, ast.ClassDef):
-            kept = [n for n in node.body if isinstance(n, ast.AnnAssign) or getattr(n, "name", "") == "__post_init__"]
+            kept = [
+                n
+                for n in node.body
+                if isinstance(n, ast.AnnAssign) or getattr(n, "name", "") == "__post_init__"
+            ]
             node.body = kept or [ast.Pass(lineno=node.lineno, col_offset=0)]
         if isinstance(node, ast.ClassDef | ast.Assign | ast.AugAssign):
             exec(compile(ast.Module([node], []), "<outline>", "exec", dont_inherit=True), space)
-        elif not isinstance(node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AnnAssign | ast.Expr):
+        elif not isinstance(
+            node, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AnnAssign | ast.Expr
+        ):
             raise ValueError("loops and branches can only be executed")
     return space
 
@@ -132,11 +158,18 @@ def _outline(source: str) -> dict[str, Any]:
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
     """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given."""
     try:
-        found = json.loads(notebook.read_text(encoding="utf-8"))["cells"]  # nbformat is slow to import
-        told = [(cell["cell_type"], cell["metadata"].get("tags", []), "".join(cell["source"])) for cell in found]
+        found = json.loads(notebook.read_text(encoding="utf-8"))[
+            "cells"
+        ]  # nbformat is slow to import
+        told = [
+            (cell["cell_type"], cell["metadata"].get("tags", []), "".join(cell["source"]))
+            for cell in found
+        ]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise NotebookError(f"{notebook} cannot be read as a notebook: {error}") from error
-    return [source for of_kind, tags, source in told if of_kind == kind and (tag is None or tag in tags)]
+    return [
+        source for of_kind, tags, source in told if of_kind == kind and (tag is None or tag in tags)
+    ]
 
 
 def _exported(notebook: Path) -> str:
@@ -148,10 +181,17 @@ def parameters(notebook: str) -> dict[str, Any]:
     try:
         (source,) = cells(path(notebook), "code", "parameters")
         nodes: list[Any] = ast.parse(source).body
-        return {(n.target if isinstance(n, ast.AnnAssign) else n.targets[0]).id: ast.literal_eval(n.value) for n in nodes}
+        return {
+            (n.target if isinstance(n, ast.AnnAssign) else n.targets[0]).id: ast.literal_eval(
+                n.value
+            )
+            for n in nodes
+        }
     except (SyntaxError, TypeError, ValueError, AttributeError) as error:
         told = "one of its cells must be tagged parameters, and have lines of the form name = value"
-        raise NotebookError(f"The parameters of {path(notebook).stem} cannot be read: {told} ({error}).") from error
+        raise NotebookError(
+            f"The parameters of {path(notebook).stem} cannot be read: {told} ({error})."
+        ) from error
 
 
 def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +200,9 @@ def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
     mine = {name: value for name, value in given.items() if name in own}
     other = {name: value for name, value in given.items() if name not in own}
     if other and "more" not in own:
-        raise NotebookError(f"{path(notebook).stem} has no parameter {next(iter(other))!r}: known are {', '.join(own)}.")
+        raise NotebookError(
+            f"{path(notebook).stem} has no parameter {next(iter(other))!r}: known are {', '.join(own)}."
+        )
     return mine | {"more": {**own["more"], **mine.get("more", {}), **other}} if other else mine
 
 
@@ -169,26 +211,45 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> "Settings":
 
     All that are not its own are in its dict ``more``. A `SettingsError` tells of a bad value, or a name that nobody reads.
     """
-    from fednb.experiments.settings import SettingsError, resolve  # what notebooks ask for; nothing else here needs it
+    from fednb.experiments.settings import (
+        SettingsError,
+        resolve,
+    )  # what notebooks ask for; nothing else here needs it
 
     own = parameters(notebook)
-    for source in namespace.get("In", ()):  # IPython's list of executed cells; papermill warns, and goes on
-        for name in re.findall(r"^(\w+) = ", source, re.MULTILINE) if source.startswith("# Parameters\n") else ():
+    for source in namespace.get(
+        "In", ()
+    ):  # IPython's list of executed cells; papermill warns, and goes on
+        for name in (
+            re.findall(r"^(\w+) = ", source, re.MULTILINE)
+            if source.startswith("# Parameters\n")
+            else ()
+        ):
             if name not in own:
-                raise SettingsError(f"{path(notebook).stem} has no parameter {name!r}: put it into more, or use fednb run.")
+                raise SettingsError(
+                    f"{path(notebook).stem} has no parameter {name!r}: put it into more, or use fednb run."
+                )
     given = {name: namespace[name] for name in own}
     more = given.pop("more", {})
     if not isinstance(more, dict) or any(given.get(name) is not None for name in more):
-        raise SettingsError(f"more is {more!r}; it must be a dict of settings, but of none that is a parameter by itself.")
-    return resolve(methods(notebook) | namespace.get("METHODS", {}), **given | more)  # a reader may have changed one
+        raise SettingsError(
+            f"more is {more!r}; it must be a dict of settings, but of none that is a parameter by itself."
+        )
+    return resolve(
+        methods(notebook) | namespace.get("METHODS", {}), **given | more
+    )  # a reader may have changed one
 
 
 class _Notebooks(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    def find_spec(self, fullname: str, path_: object, target: ModuleType | None = None) -> ModuleSpec | None:
+    def find_spec(
+        self, fullname: str, path_: object, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
         package, _, short = fullname.rpartition(".")
         with suppress(NotebookError):
             if package == __name__ and not short.startswith("_"):
-                return importlib.util.spec_from_file_location(fullname, _ELSEWHERE.get(short) or path(short), loader=self)
+                return importlib.util.spec_from_file_location(
+                    fullname, _ELSEWHERE.get(short) or path(short), loader=self
+                )
         return None
 
     def exec_module(self, module: ModuleType) -> None:

@@ -21,21 +21,41 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     fields = {method: own.methods[method].__dataclass_fields__ for method, own in of.items()}
     common = {*settings.FIELDS, "dataset", "sampled"}
     for name in given:
-        look_up("No method has a parameter", name, sorted(common.union(*fields.values())), SweepError)
+        look_up(
+            "No method has a parameter", name, sorted(common.union(*fields.values())), SweepError
+        )
     jobs: list[Job] = []
     asked = {"dataset": "digits"} | dict(given)
     said = {"seed", *given} | ({"participation"} if "sampled" in given else set())
     for method in methods:
-        own = {name: value for name, value in asked.items() if name in common or name in fields[method]}
-        own |= {name: getattr(jobs[0].settings, name) for name in settings.FIELDS if name not in said} if jobs else {}
+        own = {
+            name: value for name, value in asked.items() if name in common or name in fields[method]
+        }
+        own |= (
+            {name: getattr(jobs[0].settings, name) for name in settings.FIELDS if name not in said}
+            if jobs
+            else {}
+        )
         jobs += [of[method].job(own | {"method": method, "seed": seed}) for seed in range(seeds)]
     asked["dataset"] = jobs[0].settings.flat()["dataset"]
     title = " ".join(f"{name}={value}" for name, value in asked.items())
     axes, baseline = (Axis("method"), Axis("dataset")), next(iter(methods))
-    return Table("compare", jobs[0].notebook, title, None, *axes, "accuracy", tuple(jobs), Path("compare"), baseline)
+    return Table(
+        "compare",
+        jobs[0].notebook,
+        title,
+        None,
+        *axes,
+        "accuracy",
+        tuple(jobs),
+        Path("compare"),
+        baseline,
+    )
 
 
-def compare(methods: Mapping[str, str], given: Mapping[str, Any], *, seeds: int, jobs: int) -> tuple[str, list[Path]]:
+def compare(
+    methods: Mapping[str, str], given: Mapping[str, Any], *, seeds: int, jobs: int
+) -> tuple[str, list[Path]]:
     """Make what is not recorded; a table in Markdown of pairs with the first method, and where it and its figure lie."""
     table = table_of(methods, given, seeds)
     todo = sweep.plan(table.jobs)[1]
@@ -47,11 +67,15 @@ def compare(methods: Mapping[str, str], given: Mapping[str, Any], *, seeds: int,
     ax = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(leads)), layout="constrained").subplots()
     ax.axvline(0, color=plots.colour(baseline))
     for place, ((row, _), pair) in enumerate(leads.items()):
-        ax.errorbar(pair.lead.mean, place, xerr=pair.lead.half, fmt="o", color=plots.colour(row), capsize=3)
+        ax.errorbar(
+            pair.lead.mean, place, xerr=pair.lead.half, fmt="o", color=plots.colour(row), capsize=3
+        )
     ax.set_yticks(range(len(leads)), [row for row, _ in leads])
     ax.set(xlabel=f"lead over {baseline} (points of accuracy)", ylim=(len(leads) - 0.5, -0.5))
     name = f"{'-'.join(cell.row for cell in found)[:80]}-{ledger.key({'paths': [job.path.name for job in table.jobs]})}"
-    paths = [ledger.runs_folder().parent / "compare" / f"{name}{suffix}" for suffix in (".md", ".svg")]
+    paths = [
+        ledger.runs_folder().parent / "compare" / f"{name}{suffix}" for suffix in (".md", ".svg")
+    ]
     ledger.write_atomically(paths[0], text)  # which makes the folder
     ax.figure.savefig(paths[1])
     plt.close(ax.figure)

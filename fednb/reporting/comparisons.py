@@ -18,9 +18,21 @@ from fednb.rules import look_up
 
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
-_WORDS = {"num_rounds": "{} rounds", "local_epochs": "{} local epochs", "num_clients": "{} clients", "model": "{}"}
-_WORDS |= {"batch_size": "{} images a batch", "local_steps": "{} local steps", "pretrained": "ImageNet weights {}"}
-_WORDS |= {"test_per_domain": "{} test images of each domain", "validation": "{} of the training images held out"}
+_WORDS = {
+    "num_rounds": "{} rounds",
+    "local_epochs": "{} local epochs",
+    "num_clients": "{} clients",
+    "model": "{}",
+}
+_WORDS |= {
+    "batch_size": "{} images a batch",
+    "local_steps": "{} local steps",
+    "pretrained": "ImageNet weights {}",
+}
+_WORDS |= {
+    "test_per_domain": "{} test images of each domain",
+    "validation": "{} of the training images held out",
+}
 
 
 def in_words(deviation: str) -> str:
@@ -48,8 +60,14 @@ class Finding(NamedTuple):
         of = [{text.split(" ")[0]: text for text in cell.deviations} for cell in self[:2]]
         common = vars(self.ahead.job.settings).keys() | (of[0].keys() & of[1].keys())
         told = [text for text in of[0].values() if text in of[1].values()]
-        for cell, own in zip(self[:2], of, strict=True):  # then what holds for one alone, its tuning as well
-            rest = [text for name, text in own.items() if name in common or text.endswith(" values") or " one of " in text]
+        for cell, own in zip(
+            self[:2], of, strict=True
+        ):  # then what holds for one alone, its tuning as well
+            rest = [
+                text
+                for name, text in own.items()
+                if name in common or text.endswith(" values") or " one of " in text
+            ]
             told += [f"{text} ({cell.row})" for text in rest if text not in told]
         return told
 
@@ -66,7 +84,13 @@ class Finding(NamedTuple):
 
 def compare(a: Cell, b: Cell, sign: int = 1) -> Finding:
     """a − b in pairs of runs, with the same seed on the same split; with ``sign`` -1 less is ahead."""
-    return Finding(a, b, statistics.lead([sign * (a.by_pair[of] - b.by_pair[of]) for of in a.by_pair if of in b.by_pair]))
+    return Finding(
+        a,
+        b,
+        statistics.lead(
+            [sign * (a.by_pair[of] - b.by_pair[of]) for of in a.by_pair if of in b.by_pair]
+        ),
+    )
 
 
 def family(findings: Mapping[Any, Finding]) -> dict[Any, Finding]:
@@ -75,7 +99,9 @@ def family(findings: Mapping[Any, Finding]) -> dict[Any, Finding]:
     leads = {once[key]: Lead() if one.diverged else one.lead for key, one in findings.items()}
     new = dict(zip(leads, statistics.corrected([*leads.values()]), strict=True))
     pairs = [(key, one, new[once[key]]) for key, one in findings.items()]
-    return {key: one._replace(lead=one.lead._replace(p=of.p, among=of.among)) for key, one, of in pairs}
+    return {
+        key: one._replace(lead=one.lead._replace(p=of.p, among=of.among)) for key, one, of in pairs
+    }
 
 
 def cell_at(found: Sequence[Cell], row: str, column: str | None = None) -> Cell:
@@ -84,7 +110,9 @@ def cell_at(found: Sequence[Cell], row: str, column: str | None = None) -> Cell:
     if len(at) == 1:
         return at[0]
     known = ", ".join(f"{cell.row} | {cell.column}" for cell in at or found)
-    raise ReportError(f"{found[0].table} has no single cell {row} | {column or 'any column'}; there are {known}.")
+    raise ReportError(
+        f"{found[0].table} has no single cell {row} | {column or 'any column'}; there are {known}."
+    )
 
 
 def lead(table: Named, a: str, b: str, column: str | None = None, *, ledger: Ledger = None) -> str:
@@ -109,20 +137,28 @@ def gaps(table: sweep.Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str
         pairs = [compare(cell, other) for other in others if other.column == cell.column]
         if with_runs := [pair for pair in pairs if pair.lead.seeds]:
             made[cell.row, cell.column] = with_runs[0]
-    name = others[0].label if len({cell.row for cell in others}) == 1 else others[0].job.settings.method
+    name = (
+        others[0].label
+        if len({cell.row for cell in others}) == 1
+        else others[0].job.settings.method
+    )
     return name, family(made)
 
 
 class Claim(NamedTuple):
     """What a paper says, and what is found, the paper's own setting first."""
 
-    entry: Mapping[str, Any]  # of the file: ``claim`` and ``where``; ``short``, ``main`` and ``reason`` if there are
+    entry: Mapping[
+        str, Any
+    ]  # of the file: ``claim`` and ``where``; ``short``, ``main`` and ``reason`` if there are
     findings: list[Finding]
 
     @property
     def printed(self) -> float | None:
         """The printed lead, in the direction of the claim."""
-        return next((finding.printed for finding in self.findings if finding.printed is not None), None)
+        return next(
+            (finding.printed for finding in self.findings if finding.printed is not None), None
+        )
 
     @property
     def told(self) -> list[Finding]:
@@ -144,7 +180,9 @@ class Claim(NamedTuple):
         dataset = finding.ahead.job.settings.dataset
         images = ["other images"] * bool(finding.ahead.note)
         other = images if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
-        told = other + [in_words(text) for text in finding.deviations if dataset not in catalog.EMBEDDED]
+        told = other + [
+            in_words(text) for text in finding.deviations if dataset not in catalog.EMBEDDED
+        ]
         told = [text.partition(" instead")[0] for text in told[:2]] if brief else told
         return ", ".join(told) or "the paper's setting"
 
@@ -162,7 +200,9 @@ def described() -> dict[str, dict[str, Any]]:
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
     """The claims of a paper, judged as one family; without the cells of tables by the committed records."""
-    look_up("There are no claims of", paper, [name for name in described() if name != SIDE], ReportError)
+    look_up(
+        "There are no claims of", paper, [name for name in described() if name != SIDE], ReportError
+    )
     made: dict[tuple[int, int], Finding] = {}
     entries = described()[paper]["claims"]
     for i, entry in enumerate(entries):
@@ -170,13 +210,18 @@ def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> 
             for j, one in enumerate(entry["runs"]):
                 place = entry | ({"table": one} if isinstance(one, str) else one)
                 cells = found[place["table"]] if found is not None else cells_of(place["table"])
-                a, b = (cell_at(cells, place[side], place["column"]) for side in ("ahead", "behind"))
+                a, b = (
+                    cell_at(cells, place[side], place["column"]) for side in ("ahead", "behind")
+                )
                 made[i, j] = compare(a, b, a.of.sign)
         except (KeyError, TypeError, ReportError) as error:
             what = f"there is no {error}." if isinstance(error, KeyError) else error
             raise ReportError(f"data/claims.yaml, {paper}, claim {i + 1}: {what}") from error
     judged = family(made)
-    return [Claim(entry, [judged[key] for key in judged if key[0] == i]) for i, entry in enumerate(entries)]
+    return [
+        Claim(entry, [judged[key] for key in judged if key[0] == i])
+        for i, entry in enumerate(entries)
+    ]
 
 
 def side_by_side(found: Mapping[str, Sequence[Cell]]) -> dict[tuple[str, str], Finding]:
@@ -184,6 +229,10 @@ def side_by_side(found: Mapping[str, Sequence[Cell]]) -> dict[tuple[str, str], F
     told, made = described()[SIDE], {}
     for name in told["tables"]:
         baseline = cell_at(found[name], told["baseline"], told["column"])
-        others = [cell for cell in found[name] if cell.column == told["column"] and cell.row != told["baseline"]]
+        others = [
+            cell
+            for cell in found[name]
+            if cell.column == told["column"] and cell.row != told["baseline"]
+        ]
         made |= {(name, cell.row): compare(cell, baseline) for cell in others}
     return family(made)

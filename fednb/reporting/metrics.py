@@ -21,7 +21,9 @@ class ReportError(ValueError):
     """A table that cannot be made as it is described; the message says what is missing and what there is."""
 
 
-MEASURES = yaml.safe_load((Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8"))
+MEASURES = yaml.safe_load(
+    (Path(__file__).parent / "templates" / "measures.yaml").read_text("utf-8")
+)
 _DEFAULTS = MEASURES.pop("defaults")
 
 
@@ -30,7 +32,11 @@ class Measure(SimpleNamespace):
 
     def summary(self, values: Sequence[float]) -> float:
         """The mean over seeds; or the median, of an even number of runs the worse of the two in the middle."""
-        return sorted(values, reverse=self.sign > 0)[len(values) // 2] if self.median else float(np.mean(values))
+        return (
+            sorted(values, reverse=self.sign > 0)[len(values) // 2]
+            if self.median
+            else float(np.mean(values))
+        )
 
     def text(self, value: float | None) -> str:
         """A value as it is printed."""
@@ -44,7 +50,9 @@ class Measure(SimpleNamespace):
 def _of_clients(run: Record, summary: Callable[[Sequence[float]], float]) -> float | None:
     """Of each client on images like its own: expected from its mix of classes, or on test images that are its own."""
     own_images = "test_sizes" in run.get("partition", {})
-    accuracies = run["final"].get("clients/own mix", run["final"].get("clients") if own_images else None)
+    accuracies = run["final"].get(
+        "clients/own mix", run["final"].get("clients") if own_images else None
+    )
     return None if accuracies is None else float(summary(accuracies))
 
 
@@ -60,7 +68,9 @@ def _counted_on(run: Record, summary: Callable[[Sequence[float]], float]) -> flo
 def _rounds(run: Record, target: float | Record) -> float:
     """When the target is reached: so many percent, or what the baseline has after its last round."""
     percent = target["metrics"]["accuracy"][-1] if isinstance(target, Mapping) else target
-    reached = np.flatnonzero(np.asarray(run["metrics"]["accuracy"], float) >= percent)  # a round without evaluation is NaN
+    reached = np.flatnonzero(
+        np.asarray(run["metrics"]["accuracy"], float) >= percent
+    )  # a round without evaluation is NaN
     return int(reached[0]) + 1 if len(reached) else math.inf
 
 
@@ -72,8 +82,14 @@ def _megabytes(run: Record, rounds: float) -> float:
 
 def _seconds(run: Record, baseline: Record | None = None) -> float | None:
     # the median: a round in which the machine did something else counts no more than another, nor does MOON's first
-    alike = baseline is None or all(run.get(name) == baseline.get(name) for name in ("device", "workers"))
-    return median(run["metrics"]["seconds"]) / (_seconds(baseline) if baseline else 1.0) if alike else None
+    alike = baseline is None or all(
+        run.get(name) == baseline.get(name) for name in ("device", "workers")
+    )
+    return (
+        median(run["metrics"]["seconds"]) / (_seconds(baseline) if baseline else 1.0)
+        if alike
+        else None
+    )
 
 
 # Of a record, and of the baseline's record or the table's target if the measure needs it; of other measures there is what is
@@ -91,7 +107,9 @@ _READ: dict[str, Callable[[Record, Any], float | None]] = {
     "bytes_to_target": lambda run, target: _megabytes(run, _rounds(run, target)),
     "speedup": lambda run, baseline: len(baseline["metrics"]["accuracy"]) / _rounds(run, baseline),
     "up_numbers": lambda run, _: run["metrics"]["up_numbers"][-1] / 1e3,
-    "client_memory": lambda run, _: held[-1] / 1e3 if (held := run["metrics"].get("held_bytes")) else None,
+    "client_memory": lambda run, _: (
+        held[-1] / 1e3 if (held := run["metrics"].get("held_bytes")) else None
+    ),
     "median_seconds": lambda run, _: _seconds(run),
     "seconds_ratio": _seconds,
 }
@@ -101,7 +119,9 @@ _READ: dict[str, Callable[[Record, Any], float | None]] = {
 def measure(name: str) -> Measure:
     """A measure by its name; ``accuracy in DOMAIN`` is one for any domain. A `ReportError` if there is none."""
     domain = name.removeprefix("accuracy in ") if name.startswith("accuracy in ") else ""
-    look_up("unknown measure", known := "accuracy in DOMAIN" if domain else name, MEASURES, ReportError)
+    look_up(
+        "unknown measure", known := "accuracy in DOMAIN" if domain else name, MEASURES, ReportError
+    )
 
     def final(run: Record, _: Any) -> float | None:
         return run["final"].get("groups", {}).get(domain) if domain else run["final"].get(name)
@@ -114,6 +134,10 @@ def check(table: Table) -> None:
     names = table.columns.measures.values() or [table.measure]
     for name in names:
         if (needs := measure(name).needs) and getattr(table, needs) is None:
-            raise ReportError(f"{table.name}: the measure {name!r} needs a {needs}; name it in the table.")
+            raise ReportError(
+                f"{table.name}: the measure {name!r} needs a {needs}; name it in the table."
+            )
     if table.target is not None and all(measure(name).needs != "target" for name in names):
-        raise ReportError(f"{table.name}: the measure {table.measure!r} does not read a target; leave it out.")
+        raise ReportError(
+            f"{table.name}: the measure {table.measure!r} does not read a target; leave it out."
+        )

@@ -9,10 +9,21 @@ from scipy import special
 LEVEL = 0.95  # of every interval
 MIN_SEEDS = 3  # fewer say nothing for sure
 WITHIN_POINTS = 1.0  # so far from the printed value is near enough
-_PARTS = {0.0: "hardly any of", 0.1: "a tenth of", 0.2: "a fifth of", 0.25: "a quarter of", 1 / 3: "a third of"}
+_PARTS = {
+    0.0: "hardly any of",
+    0.1: "a tenth of",
+    0.2: "a fifth of",
+    0.25: "a quarter of",
+    1 / 3: "a third of",
+}
 _PARTS |= {0.5: "half of", 2 / 3: "two thirds of", 0.75: "three quarters of", 1.0: "about"}
 # a verdict in one word, by what it has in it
-_WORDS = {"no difference": "not shown", "as printed": "as printed", "other way": "reversed", "about": "about as printed"}
+_WORDS = {
+    "no difference": "not shown",
+    "as printed": "as printed",
+    "other way": "reversed",
+    "about": "about as printed",
+}
 _WORDS |= {"of the printed": "smaller", "times": "larger", "far beyond": "larger"}
 
 
@@ -21,7 +32,9 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     n, mean = len(values), float(np.mean(values))
     if n < 2:
         return mean, float("nan")
-    return mean, float(special.stdtrit(n - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / np.sqrt(n))
+    return mean, float(
+        special.stdtrit(n - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / np.sqrt(n)
+    )
 
 
 class Lead(NamedTuple):
@@ -52,7 +65,12 @@ def lead(differences: Sequence[float]) -> Lead:
     mean, half = interval(differences)
     error = float(np.std(differences, ddof=1) / np.sqrt(n)) if n > 1 else float("nan")
     # of the two-sided t test that the mean is 0: below 5 % where the interval leaves out 0
-    return Lead(n, mean, half, float(2 * special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0))
+    return Lead(
+        n,
+        mean,
+        half,
+        float(2 * special.stdtr(n - 1, -abs(mean) / error)) if error else float(mean == 0),
+    )
 
 
 def corrected(leads: Sequence[Lead]) -> list[Lead]:
@@ -85,7 +103,11 @@ def verdict(lead: Lead, printed: float | None = None) -> str:
         size = "the other way round"
     else:
         ratio = lead.mean / printed
-        part = _PARTS[min(_PARTS, key=lambda part: abs(part - ratio))] if ratio < 1.15 else f"{ratio:.1f} times"
+        part = (
+            _PARTS[min(_PARTS, key=lambda part: abs(part - ratio))]
+            if ratio < 1.15
+            else f"{ratio:.1f} times"
+        )
         size = f"right sign, {'far beyond' if ratio > 3 else part} the printed {'lead' if printed > 0 else 'gap'}"
     if not lead.judged:
         return f"indicative: {size}"
@@ -101,6 +123,12 @@ def word(verdict: str) -> str:
 def beside(values: Sequence[float], printed: float) -> str:
     """The verdict on a mean beside the printed value."""
     (mean, half), few = interval(values), len(values) < MIN_SEEDS
-    close = abs(mean - printed) <= max(0.0 if few else half, WITHIN_POINTS) + 1e-9  # 67.3 - 66.3 is a little more than 1
-    said = "as printed" if close else f"{abs(mean - printed):.1f} {'above' if mean > printed else 'below'} the printed"
+    close = (
+        abs(mean - printed) <= max(0.0 if few else half, WITHIN_POINTS) + 1e-9
+    )  # 67.3 - 66.3 is a little more than 1
+    said = (
+        "as printed"
+        if close
+        else f"{abs(mean - printed):.1f} {'above' if mean > printed else 'below'} the printed"
+    )
     return f"indicative: {said}" if few else said

@@ -18,7 +18,9 @@ from fednb.reporting import statistics
 from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
 from fednb.rules import look_up
 
-Ledger = Mapping[Path, Record] | None  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
+Ledger = (
+    Mapping[Path, Record] | None
+)  # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Named = str | Table  # a table, or its name in the sweep files
 _DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
 
@@ -30,7 +32,9 @@ def _reported() -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
     for line in lines.to_dict("records"):
         line |= {name: float(line[name]) if line[name] else None for name in ("value", "std")}
         line["settings"] = yaml.safe_load(line["settings"]) or {}
-        found.setdefault(f"{line['paper']} {line['table']}".strip(), {})[line["row"], line["column"]] = line
+        found.setdefault(f"{line['paper']} {line['table']}".strip(), {})[
+            line["row"], line["column"]
+        ] = line
     return found
 
 
@@ -55,7 +59,9 @@ class Run(NamedTuple):
     job: Job
     path: Path | None = None
     record: Record | None = None
-    state: str | None = None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
+    state: str | None = (
+        None  # ``finished`` and the like; ``without baseline`` or ``not measured`` if the value is missing
+    )
     value: float | None = None  # of finished runs
 
 
@@ -82,22 +88,39 @@ def cells_of(table: Named, ledger: Ledger = None) -> list[Cell]:
     for column, runs in places.get(table.baseline, {}).items():
         for run in runs.values():
             if (place := (column, run.job.settings.seed)) in baselines:
-                raise ReportError(f"{table.name}: the baseline {table.baseline!r} has several runs with seed {place[1]}.")
+                raise ReportError(
+                    f"{table.name}: the baseline {table.baseline!r} has several runs with seed {place[1]}."
+                )
             baselines[place] = run.record if run.state == "finished" else None
     flat = [] if table.printed else [job.settings.flat() for job in table.jobs]
     # what a table without an original varies is told by its rows and columns
-    seen, made = {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1}, []
-    for label, column, runs in ((label, *of) for label, columns in places.items() for of in columns.items()):
+    seen, made = (
+        {n for own in flat for n in own if len({str(o[n]) for o in flat if n in o}) > 1},
+        [],
+    )
+    for label, column, runs in (
+        (label, *of) for label, columns in places.items() for of in columns.items()
+    ):
         flat = [run.job.settings.flat() for run in runs.values()]
-        same = {"seed", table.best_of} | {n for n in flat[0] if len({str(own.get(n)) for own in flat}) == 1}
-        alike: dict[Any, dict[Any, list[Run]]] = {}  # by the settings that tell runs apart, and by the value of ``best_of``
+        same = {"seed", table.best_of} | {
+            n for n in flat[0] if len({str(own.get(n)) for own in flat}) == 1
+        }
+        alike: dict[
+            Any, dict[Any, list[Run]]
+        ] = {}  # by the settings that tell runs apart, and by the value of ``best_of``
         for run, own in zip(runs.values(), flat, strict=True):
             # a switch is told where it differs from the first run's, which then needs no other name than the row's
             others = [(n, own.get(n)) for n in flat[0] if n not in same]
-            told = tuple((n, value) for n, value in others if value != flat[0][n] or not isinstance(value, bool | None))
+            told = tuple(
+                (n, value)
+                for n, value in others
+                if value != flat[0][n] or not isinstance(value, bool | None)
+            )
             read = _read(table, column, run, baselines.get((column, run.job.settings.seed)))
             alike.setdefault(told, {}).setdefault(str(own.get(table.best_of)), []).append(read)
-        made += [_cell(table, label, column, told, list(of.values()), seen) for told, of in alike.items()]
+        made += [
+            _cell(table, label, column, told, list(of.values()), seen) for told, of in alike.items()
+        ]
     return made
 
 
@@ -110,25 +133,47 @@ def _read(table: Table, column: str, run: Run, baseline: Record | None) -> Run:
     if value is not None:
         return run._replace(value=float(value))
     if how.needs != "baseline" and not how.optional:
-        raise ReportError(f"{run.path.name} has no {name.replace('_', ' ')}: it was not evaluated then.")
+        raise ReportError(
+            f"{run.path.name} has no {name.replace('_', ' ')}: it was not evaluated then."
+        )
     return run._replace(state="without baseline" if how.needs == "baseline" else "not measured")
 
 
-def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequence[Sequence[Run]], seen: set[str]) -> Cell:
+def _cell(
+    table: Table,
+    label: str,
+    column: str,
+    told: tuple,
+    candidates: Sequence[Sequence[Run]],
+    seen: set[str],
+) -> Cell:
     """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
     how = measure(name := table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
-    some = finished or [runs for runs in candidates if any(run.state not in _DO_NOT_COUNT for run in runs)] or candidates
-    chosen = (min if how.sign < 0 else max)(some, key=lambda runs: how.summary(_values(runs))) if finished else some[0]
+    some = (
+        finished
+        or [runs for runs in candidates if any(run.state not in _DO_NOT_COUNT for run in runs)]
+        or candidates
+    )
+    chosen = (
+        (min if how.sign < 0 else max)(some, key=lambda runs: how.summary(_values(runs)))
+        if finished
+        else some[0]
+    )
     job, runs = chosen[0].job, [run for run in chosen if run.state not in _DO_NOT_COUNT]
     place, deviations, choice = _beside(table, label, column, job, len(finished), len(candidates))
     deviations = tuple(text for text in deviations if text.split(" ")[0] not in seen)
     good, values = [run for run in runs if run.value is not None], _values(runs)
     spreads = [run.record["final"].get("accuracy_std") for run in good]
     splits = [run.record.get("partition", {}).get("hash", "") for run in good]
-    of_data = {key: dict.fromkeys(run.record["dataset"].get(key) for run in runs) for key in ("note", "remark")}
+    of_data = {
+        key: dict.fromkeys(run.record["dataset"].get(key) for run in runs)
+        for key in ("note", "remark")
+    }
     of_data = {key: "; ".join(filter(None, texts)) for key, texts in of_data.items()}
-    judged = values and how.judged and place.value is not None and not deviations and not of_data["note"]
+    judged = (
+        values and how.judged and place.value is not None and not deviations and not of_data["note"]
+    )
     return Cell(
         table=table.name,
         label=label,  # of its row
@@ -147,9 +192,14 @@ def _cell(table: Table, label: str, column: str, told: tuple, candidates: Sequen
         expected=len(chosen) if runs else sum(map(len, candidates)),  # runs, recorded or not
         stale=sum(run.state == "stale" for runs in candidates for run in runs),
         values=tuple(values),  # of the finished runs
-        by_pair={(run.job.settings.seed, split): run.value for run, split in zip(good, splits, strict=True)},
+        by_pair={
+            (run.job.settings.seed, split): run.value
+            for run, split in zip(good, splits, strict=True)
+        },
         mean=how.summary(values) if values else None,  # for some measures the median
-        half=statistics.interval(values)[1] if values and not how.median else None,  # of the interval; NaN for one run
+        half=statistics.interval(values)[1]
+        if values and not how.median
+        else None,  # of the interval; NaN for one run
         # standard deviation over clients, mean over the finished runs; of personal models only
         spread=statistics.interval(spreads)[0] if spreads and None not in spreads else None,
         place=place,  # what is printed there
@@ -174,7 +224,9 @@ class Place(NamedTuple):
     stated: Mapping[str, Any] = {}
 
 
-def _beside(table: Table, label: str, column: str, job: Job, finished: int, candidates: int) -> tuple[Place, list[str], str]:
+def _beside(
+    table: Table, label: str, column: str, job: Job, finished: int, candidates: int
+) -> tuple[Place, list[str], str]:
     """What is printed beside a run, in what it deviates from that, and how it was chosen if it is the best of several."""
     asked, name = job.settings, table.measure_of(column)
     place = _place(table, label, column, measure(name), asked.flat())
@@ -182,10 +234,16 @@ def _beside(table: Table, label: str, column: str, job: Job, finished: int, cand
         asked = replace(asked, num_rounds=max(asked.num_rounds // 2, 1))
     own = asked.flat()
     # neither what the paper varies in the table nor what it tuned is a deviation
-    given = {axis.parameter: own.get(axis.parameter) for axis in (table.rows, table.columns) if table.printed} | place.stated
+    given = {
+        axis.parameter: own.get(axis.parameter)
+        for axis in (table.rows, table.columns)
+        if table.printed
+    } | place.stated
     tuned = {name: grid for name, grid in given.items() if isinstance(grid, list) and name in own}
     alike = {name for name, said in given.items() if said == "any" or _same(said, own.get(name))}
-    told = settings.deviations(asked, given | {name: own[name] for name in (alike | tuned.keys()) & own.keys()})
+    told = settings.deviations(
+        asked, given | {name: own[name] for name in (alike | tuned.keys()) & own.keys()}
+    )
     for name, values in tuned.items():
         if own[name] not in values:
             told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, values))}")
@@ -194,8 +252,16 @@ def _beside(table: Table, label: str, column: str, job: Job, finished: int, cand
             told.append(f"{name} {some} instead of {len(values)} values")
     count = len(tuned[table.best_of]) if table.best_of in tuned else candidates
     rest = f" (of {count})" if count > finished else ""
-    chosen = table.best_of in own and count > 1 and finished > (table.best_of in tuned)  # a deviation tells of one alone
-    return place, told, f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}" if chosen else ""
+    chosen = (
+        table.best_of in own and count > 1 and finished > (table.best_of in tuned)
+    )  # a deviation tells of one alone
+    return (
+        place,
+        told,
+        f"{table.best_of} {own[table.best_of]}, the best of {finished} values{rest}"
+        if chosen
+        else "",
+    )
 
 
 def _place(table: Table, label: str, column: str, how: Measure, own: Mapping[str, Any]) -> Place:
@@ -205,11 +271,21 @@ def _place(table: Table, label: str, column: str, how: Measure, own: Mapping[str
     lines = original(table.printed)
     about, of_column = lines["", ""], lines.get(("", column), {})
     rows = {row: line for (row, _), line in lines.items() if row}
-    plain = {row: {n: v for n, v in line["settings"].items() if n in own} for row, line in rows.items()}
-    fit = [row for row in rows if all(isinstance(v, list) or _same(v, own[n]) for n, v in plain[row].items())]
+    plain = {
+        row: {n: v for n, v in line["settings"].items() if n in own} for row, line in rows.items()
+    }
+    fit = [
+        row
+        for row in rows
+        if all(isinstance(v, list) or _same(v, own[n]) for n, v in plain[row].items())
+    ]
     found = [row for row in (fit if about["partial"] else rows) if row == label]
     found = found or [row for row in fit if rows[row]["method"] == label]
-    stated = original(about["paper"])["", ""]["settings"] | about["settings"] | of_column.get("settings", {})
+    stated = (
+        original(about["paper"])["", ""]["settings"]
+        | about["settings"]
+        | of_column.get("settings", {})
+    )
     stated |= plain[found[0]] if found else {}
     line = lines.get((found[0], column)) if len(found) == 1 else None
     if line is None:
@@ -217,17 +293,24 @@ def _place(table: Table, label: str, column: str, how: Measure, own: Mapping[str
             return Place(stated=stated)
         what = f"row {label!r} with its settings; its rows: {', '.join(rows)}"
         if found:
-            what = f"column {column!r}; it has {', '.join(c for row, c in lines if row == found[0])}"
+            what = (
+                f"column {column!r}; it has {', '.join(c for row, c in lines if row == found[0])}"
+            )
         raise ReportError(f"{table.name}: {table.printed} has no {what}.")
     value, std = line["value"], line["std"]
     if how.printed:
-        value, std = (std if how.printed == "std" else lines[line["row"], how.printed]["value"]), None
+        value, std = (
+            (std if how.printed == "std" else lines[line["row"], how.printed]["value"]),
+            None,
+        )
     if "fraction" in (about["unit"], of_column.get("unit")):
         value, std = (None if x is None else 100 * x for x in (value, std))
     if how.relative and value is not None:
         value, std = value / lines[table.baseline, column]["value"], None
     own_digits = value is not None and not (how.judged or how.relative or how.signed)
-    text = (f"{value:g}" if own_digits else how.text(value)) + ("" if std is None else f" ± {std:.{how.decimals}f}")
+    text = (f"{value:g}" if own_digits else how.text(value)) + (
+        "" if std is None else f" ± {std:.{how.decimals}f}"
+    )
     return Place(value, std, text or line["text"], stated)
 
 
@@ -236,10 +319,14 @@ def _same(printed: Any, ours: Any) -> bool:
     if isinstance(ours, bool):
         return printed is ours or printed == ("with" if ours else "without")
     plain = ["".join(c for c in str(x).lower() if c.isalnum()) for x in (printed, ours)]
-    return (ours is not None and printed == ours) or (isinstance(ours, str) and plain[0] == plain[1])
+    return (ours is not None and printed == ours) or (
+        isinstance(ours, str) and plain[0] == plain[1]
+    )
 
 
-_tables = functools.cache(lambda folder, runs: sweep.read(folder))  # to read the files means to check each run in them
+_tables = functools.cache(
+    lambda folder, runs: sweep.read(folder)
+)  # to read the files means to check each run in them
 
 
 def table_of(name: str) -> Table:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fednb import data, papers, reporting  # these import what takes long when a command needs it
+from fednb.errors import FednbError
 from fednb.experiments import execute, ledger, settings, sweep
 
 
@@ -319,10 +320,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except Exception as error:
-        own = type(error).__module__.startswith(
-            "fednb."
-        )  # the package's own errors say all that a person needs
-        if not own and not isinstance(error, OSError):
+        if not isinstance(
+            error, FednbError | OSError
+        ):  # their messages say all that a person needs
             raise
         of_file = f"{error.filename}: {error.strerror}." if getattr(error, "filename", None) else ""
         print(f"fednb: {of_file or error or type(error).__name__}", file=sys.stderr)

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from fednb import evaluation, seeds
 from fednb.data import Dataset, augment
+from fednb.hyperparameters import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 from fednb.method import (
     Client,
     FedAvg,
@@ -32,7 +33,6 @@ from fednb.method import (
     message_size,
 )
 from fednb.models import Net
-from fednb.rules import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 
 KEPT = (
     "rounds_done",

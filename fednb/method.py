@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from fednb import rules, seeds
+from fednb import seeds
+from fednb.hyperparameters import check_fields
 from fednb.models import Net, seed_dropout
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class FedAvg:
     )
 
     def __post_init__(self) -> None:
-        rules.check(self)
+        check_fields(self)
 
     def start(self, model: Net, num_clients: int) -> Server:
         """The server's first state."""

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from fednb import rules, seeds
+from fednb import seeds
+from fednb.errors import require_known
 
 
 class Output(NamedTuple):
@@ -248,9 +249,7 @@ OF_TWENTY_CLIENTS = {
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
     """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients."""
-    rules.look_up(
-        "There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS, ValueError
-    )
+    require_known("There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS)
     twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
     return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
 

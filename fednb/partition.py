@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.random import Generator, RandomState
 
-from fednb.data.dataset import check
+from fednb.errors import check
 
 Parts = list[np.ndarray]
 MAX_DRAWS = 1000  # of Dirichlet shares, until each client has enough images

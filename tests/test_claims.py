@@ -15,9 +15,9 @@ from scipy import stats
 from fednb import ROOT, reporting
 from fednb.__main__ import _assignment
 from fednb.data import catalog
+from fednb.errors import ReportError
 from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, plots, render, statistics
-from fednb.reporting.metrics import ReportError
 from fednb.reporting.statistics import corrected, interval, lead, told, verdict, word
 from fednb.reporting.tables import cells_of
 

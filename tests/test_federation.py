@@ -20,7 +20,7 @@ from fednb import evaluation, federation, models, seeds
 from fednb.data import Augmentation, augment
 from fednb.evaluation import evaluate
 from fednb.federation import Client, FedAvg, Federation, Phase, average, message_size
-from fednb.rules import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from fednb.hyperparameters import Count, Fraction, NonNegative, NonNegativeInt, Positive
 
 
 @dataclass

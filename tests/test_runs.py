@@ -12,8 +12,8 @@ import torch
 from fednb.papers.moon import METHODS
 
 from fednb import ROOT, papers, partition
+from fednb.errors import RunError
 from fednb.experiments import build, ledger, runner, settings
-from fednb.experiments.runner import RunError
 from fednb.federation import FedAvg, Federation
 
 ALL_METHODS = {

@@ -6,9 +6,10 @@ from functools import partial
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import ROOT, models, rules
+from fednb import ROOT, hyperparameters, models
+from fednb.errors import SettingsError
 from fednb.experiments import build, settings
-from fednb.experiments.settings import SettingsError, deviations
+from fednb.experiments.settings import deviations
 
 
 def resolve(method="FedAvg", dataset="digits", **given):
@@ -99,7 +100,10 @@ def test_a_bad_value_is_refused_with_what_is_allowed(name):
     split = next(
         (given for owner, given in splits.items() if owner in settings.FIELDS[name]["of"]), {}
     )
-    for value in [*BAD[rules.of(settings.Settings)[name].kind], *ENDS.get(name, [])]:
+    for value in [
+        *BAD[hyperparameters.field_rules(settings.Settings)[name].kind],
+        *ENDS.get(name, []),
+    ]:
         told = re.escape(repr(value))
         refused(rf"^{name} is {told}(\.0)?; it must be (a|one of|True)", **split | {name: value})
 

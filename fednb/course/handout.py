@@ -15,6 +15,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
+from fednb.errors import CourseError
 
 FOLDER = Path(
     "course"
@@ -32,10 +33,6 @@ ANSWER = "*Your answer here.*"
 READY = "# Run this cell first: it executes the cells above on which the exercises build.\n"
 READY += 'from fednb.course import prepare\n\nprepare("{}")'
 TEMPLATES = Path(__file__).parent / "templates"
-
-
-class CourseError(Exception):
-    """A request that cannot be met; the message says what is missing."""
 
 
 def read(path: Path) -> NotebookNode:

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from fednb import home, rules
-from fednb.data.dataset import DataError
+from fednb import home
+from fednb.errors import DataError, require_known
 
 _TOLD = yaml.safe_load(Path(__file__).with_name("catalog.yaml").read_text(encoding="utf-8"))
 _DEFAULTS = _TOLD.pop("defaults")
@@ -73,7 +73,7 @@ def facts_of(name: str, root: Path | str | None = None) -> Facts:
         from fednb.data.readers import own_folder  # which needs the facts
 
         return own_folder(name, data_folder(root))[0]
-    rules.look_up("There is no data set", name, [*FACTS, "folder:PATH"], DataError)
+    require_known("There is no data set", name, [*FACTS, "folder:PATH"], DataError)
     return FACTS[name]
 
 

@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-class DataError(ValueError):
-    """What is wrong with the data and what to do about it, in one sentence for people."""
-
-
-def check(good: Any, message: str, error: type[Exception] = DataError) -> None:
-    """Raise the error with this message, unless all is good."""
-    if not good:
-        raise error(message)
-
-
 @dataclass(frozen=True)
 class Augmentation:
     """Random changes to training images; the default changes nothing."""

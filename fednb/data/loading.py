@@ -14,8 +14,9 @@ import numpy as np
 from PIL import Image
 
 from fednb.data.catalog import EMBEDDED, FACTS, NAMES, Facts, cache_folder, data_folder, facts_of
-from fednb.data.dataset import Augmentation, Content, DataError, Dataset, check, content
+from fednb.data.dataset import Augmentation, Content, Dataset, content
 from fednb.data.readers import Broken, Source, find, from_arrays, reading, reason
+from fednb.errors import DataError, check
 
 _registered: dict[str, Dataset] = {}
 

@@ -22,7 +22,8 @@ from PIL import Image
 from tqdm import tqdm
 
 from fednb.data.catalog import OWN_FOLDER, Facts, own_place
-from fednb.data.dataset import Content, DataError, check, content
+from fednb.data.dataset import Content, content
+from fednb.errors import DataError, check
 
 _SPLITS = ("train", "test", "val")
 _LIMIT = 2**26  # bytes of an image or text, and pixels of an image, at most

@@ -11,11 +11,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fednb import data, models, partition, rules, seeds
+from fednb import data, models, partition, seeds
 from fednb.data import Dataset
+from fednb.errors import SettingsError
 from fednb.experiments.batched import Batched
-from fednb.experiments.settings import Settings, SettingsError
+from fednb.experiments.settings import Settings
 from fednb.federation import FedAvg, Federation, Training
+from fednb.hyperparameters import Count, one_of, rule_of
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _load = functools.lru_cache(maxsize=2)(data.load)
@@ -153,13 +155,13 @@ def find_device(asked: str | None = None) -> str:
     count = torch.cuda.device_count()
     there = ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]
     name = asked or os.environ.get("FEDNB_DEVICE") or ("cuda" if count else "cpu")
-    return rules.rule(rules.one_of(there)).fit("device" if asked else "FEDNB_DEVICE", name)
+    return rule_of(one_of(there)).fit("device" if asked else "FEDNB_DEVICE", name)
 
 
 def num_workers(device: str = "cpu") -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
     text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    return rules.rule(rules.Count).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
+    return rule_of(Count).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
 
 
 def device_name(device: str) -> str:

@@ -17,15 +17,12 @@ import fastjsonschema
 import yaml
 
 from fednb import CHECKOUT, ROOT, home
+from fednb.errors import RunError
 from fednb.experiments.settings import Settings
 
 # Raise when numerics change on purpose: records of an older version are then stale, and are run again.
 RESULTS_VERSION = 1
 RESULTS = ("finished", "diverged")  # of a run that need not be made again
-
-
-class RunError(RuntimeError):
-    """A results folder or record that cannot be used; the message says which, why, and what to do."""
 
 
 def runs_folder() -> Path:

@@ -21,14 +21,15 @@ from filelock import FileLock
 from torch.utils._pytree import tree_map_only
 from tqdm import tqdm
 
-from fednb import partition, rules
+from fednb import partition
 from fednb.data import Dataset
+from fednb.errors import RunError, SettingsError
 from fednb.experiments import build, ledger
 from fednb.experiments.batched import Together
 from fednb.experiments.build import Methods
-from fednb.experiments.ledger import RunError
-from fednb.experiments.settings import Settings, SettingsError, deviations
+from fednb.experiments.settings import Settings, deviations
 from fednb.federation import Federation, Train, flat
+from fednb.hyperparameters import one_of, rule_of
 
 CHECKPOINT_SECONDS = 20.0  # from one to the next
 
@@ -111,9 +112,7 @@ def run_seeds(
 
 def _train(fed: Federation, settings: Settings, checkpoint: Path) -> str:
     """Run the rounds that are left; the status in which the run ends."""
-    shown_as = rules.rule(
-        rules.one_of(("bar", "log", "off"))
-    )  # of rounds a bar, a line each, nothing
+    shown_as = rule_of(one_of(("bar", "log", "off")))  # of rounds a bar, a line each, nothing
     progress = shown_as.fit("FEDNB_PROGRESS", os.environ.get("FEDNB_PROGRESS") or "bar")
     _restore(fed, checkpoint)
     if fed.device != "cpu":

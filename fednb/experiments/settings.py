@@ -9,15 +9,16 @@ from typing import Annotated, Any
 
 import yaml
 
-from fednb import data, rules
-from fednb.rules import (
+from fednb import data
+from fednb.errors import SettingsError, require_known
+from fednb.hyperparameters import (
     BelowOne,
     Count,
     NonNegative,
     NonNegativeInt,
     Positive,
-    SettingsError,
-    look_up,
+    Rule,
+    field_rules,
     one_of,
 )
 
@@ -123,7 +124,7 @@ class Settings:
 
 
 FIELDS = {f.name: f.metadata for f in dataclasses.fields(Settings) if f.metadata}
-_RULES = rules.of(Settings)
+_RULES = field_rules(Settings)
 
 
 def table() -> str:
@@ -143,7 +144,7 @@ def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
         side = data.facts_of(dataset).shape[1]
         known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
     if known is None:
-        look_up(f"There are no settings with partition {split!r} for", dataset, SPLITS[split])
+        require_known(f"There are no settings with partition {split!r} for", dataset, SPLITS[split])
     if split == "domain":
         known = known | {"num_clients": len(domains)}
     own = METHODS.get(method, {})
@@ -170,7 +171,7 @@ def resolve(
     settings, and hyperparameters of any of the methods. One that this run would not read must be None: else it is a
     `SettingsError`, as are an unknown name and a bad value.
     """
-    look_up("Unknown method", method, methods)
+    require_known("Unknown method", method, methods)
     usual_split = "domain" if data.facts_of(dataset).domains else "dirichlet"
     given = {name: value for name, value in given.items() if value is not None}
     hyperparameters = {
@@ -181,7 +182,7 @@ def resolve(
         if owners := [other for other, names in hyperparameters.items() if name in names]:
             told = f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; leave it at None."
             raise SettingsError(told)
-        look_up("Unknown parameter", name, [*FIELDS, "method", "dataset", "sampled", *own])
+        require_known("Unknown parameter", name, [*FIELDS, "method", "dataset", "sampled", *own])
     split = _RULES["partition"].fit("partition", given.get("partition", usual_split))
     usual = defaults(method, dataset, split)
     values = {"seed": 0} | usual | given
@@ -191,7 +192,7 @@ def resolve(
                 "sampled says participation as a number of clients: give one of the two."
             )
         most = values["num_clients"]
-        allowed = rules.Rule(
+        allowed = Rule(
             int, lambda v: 1 <= v <= most, f"a whole number from 1 to num_clients, {most}"
         )
         values["participation"] = allowed.fit("sampled", sampled) / most

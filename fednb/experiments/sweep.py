@@ -16,19 +16,13 @@ import yaml
 from tqdm import tqdm
 
 from fednb import data, papers
-from fednb.data.dataset import check
+from fednb.errors import NotebookError, SweepError, check, require_known, shorten
 from fednb.experiments import execute, ledger, settings
 from fednb.experiments.settings import Settings
-from fednb.papers import NotebookError
-from fednb.rules import look_up, short
 
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
 DEFAULT_PRIORITY = 100
 MOST_RUNS = 10_000  # of a table
-
-
-class SweepError(Exception):
-    """A sweep file, notebook, parameter or cluster that cannot be used; the message says which, and why."""
 
 
 @dataclass(frozen=True)
@@ -171,7 +165,7 @@ def methods_of(names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for name in names:
         if not name.endswith(".ipynb"):
-            look_up("Neither a method nor the path of a notebook is", name, known, SweepError)
+            require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
             found[name] = known[name]
         elif own := {
             method: papers.name(name) for method in papers.outline(name) if method not in known
@@ -199,7 +193,7 @@ def read(path: Path | str) -> dict[str, Table]:
             )  # a notebook of one's own, next to its sweep file
             notebook = Notebook(str(beside) if beside.is_file() else content["notebook"])
             for name, entry in content["tables"].items():
-                where = f"{file.name}, table {short(name)}"
+                where = f"{file.name}, table {shorten(name)}"
                 check(str(name) not in tables, "there is a table of that name already.")
                 tables[str(name)] = _table(file, str(name), notebook, entry)
         except (SweepError, NotebookError, yaml.YAMLError, ValueError, RecursionError) as error:
@@ -212,15 +206,17 @@ def _table(file: Path, name: str, notebook: Notebook, entry: dict[str, Any]) -> 
     rows, columns = (_axis(entry[what], jobs, "baseline" in entry) for what in ("rows", "columns"))
     known = dict.fromkeys(itertools.chain(*(job.settings.flat() for job in jobs)))
     if "best_of" in entry:
-        look_up("its runs have no parameter", entry["best_of"], known)
+        require_known("its runs have no parameter", entry["best_of"], known)
     for axis in (rows,) if columns.measures else (rows, columns):
         names = dict.fromkeys(map(axis.name, jobs))
         for parameter in (axis.parameter, *itertools.chain(*axis.named.values())):
-            look_up("its runs have no parameter", parameter, known)
+            require_known("its runs have no parameter", parameter, known)
         for label in (*axis.labels.values(), *axis.named):
-            look_up("its runs make no row or column", label, names)
+            require_known("its runs make no row or column", label, names)
     if "baseline" in entry:
-        look_up("its runs make no row", entry["baseline"], dict.fromkeys(map(rows.name, jobs)))
+        require_known(
+            "its runs make no row", entry["baseline"], dict.fromkeys(map(rows.name, jobs))
+        )
     told = {key: entry.get(key) for key in ("title", "printed", "baseline", "best_of", "target")}
     told |= {"measure": entry.get("measure", "accuracy"), "rows": rows, "columns": columns}
     return Table(name=name, notebook=notebook.name, jobs=jobs, file=file, **told)
@@ -279,12 +275,12 @@ def choose(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     wanted: dict[str, list[Any]] = {}
     for name, value in only:
         value = data.recorded_name(value) if name == "dataset" else value
-        look_up(
+        require_known(
             "the runs have no parameter",
             name,
             dict.fromkeys(itertools.chain(*(own for _, own in flat))),
         )
-        look_up(
+        require_known(
             f"No run has {name}", value, dict.fromkeys(own[name] for _, own in flat if name in own)
         )
         wanted.setdefault(name, []).append(value)

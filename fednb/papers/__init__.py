@@ -22,16 +22,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from fednb import ROOT, rules
+from fednb import ROOT, hyperparameters
+from fednb.errors import NotebookError
+from fednb.hyperparameters import check_fields
 
 if TYPE_CHECKING:
     from fednb.experiments.settings import Settings
 
 _ELSEWHERE: dict[str, Path] = {}  # modules of notebooks that are not in the folders
-
-
-class NotebookError(ImportError):
-    """A notebook that cannot be found, read or executed; the message says which and why."""
 
 
 def folder() -> Path:
@@ -131,13 +129,15 @@ def _outline(source: str) -> dict[str, Any]:
     for node in ast.parse(source).body:
         if isinstance(node, ast.ImportFrom):
             package, _, short = str(node.module).rpartition(".")
-            known = _outline(_exported(path(short))) if package == __name__ else vars(rules)
+            known = (
+                _outline(_exported(path(short))) if package == __name__ else vars(hyperparameters)
+            )
             if str(node.module).partition(".")[0] in sys.stdlib_module_names:
                 known = vars(importlib.import_module(str(node.module)))
             for alias in (
                 node.names
             ):  # in place of a class that is not known: a method without hyperparameters
-                stand_in = dataclass(type(alias.name, (), {"__post_init__": rules.check}))
+                stand_in = dataclass(type(alias.name, (), {"__post_init__": check_fields}))
                 space[alias.asname or alias.name] = known.get(alias.name, stand_in)
         elif isinstance(node, ast.ClassDef):
             kept = [

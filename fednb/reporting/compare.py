@@ -7,12 +7,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from fednb import plots
+from fednb.errors import SweepError, require_known
 from fednb.experiments import execute, ledger, settings, sweep
-from fednb.experiments.sweep import Axis, Job, SweepError, Table
+from fednb.experiments.sweep import Axis, Job, Table
 from fednb.reporting.comparisons import gaps
 from fednb.reporting.render import markdown
 from fednb.reporting.tables import cells_of
-from fednb.rules import look_up
 
 
 def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
@@ -21,7 +21,7 @@ def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -
     fields = {method: own.methods[method].__dataclass_fields__ for method, own in of.items()}
     common = {*settings.FIELDS, "dataset", "sampled"}
     for name in given:
-        look_up(
+        require_known(
             "No method has a parameter", name, sorted(common.union(*fields.values())), SweepError
         )
     jobs: list[Job] = []

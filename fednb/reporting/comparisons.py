@@ -8,13 +8,12 @@ import yaml
 
 from fednb import ROOT
 from fednb.data import catalog
+from fednb.errors import ReportError, require_known
 from fednb.experiments import sweep
 from fednb.experiments.ledger import check_form
 from fednb.reporting import statistics
-from fednb.reporting.metrics import ReportError
 from fednb.reporting.statistics import Lead
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of
-from fednb.rules import look_up
 
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
@@ -200,7 +199,7 @@ def described() -> dict[str, dict[str, Any]]:
 
 def claims_of(paper: str, found: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
     """The claims of a paper, judged as one family; without the cells of tables by the committed records."""
-    look_up(
+    require_known(
         "There are no claims of", paper, [name for name in described() if name != SIDE], ReportError
     )
     made: dict[tuple[int, int], Finding] = {}

@@ -11,14 +11,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from fednb.errors import ReportError, require_known
 from fednb.experiments.sweep import Table
-from fednb.rules import look_up
 
 Record = Mapping[str, Any]
-
-
-class ReportError(ValueError):
-    """A table that cannot be made as it is described; the message says what is missing and what there is."""
 
 
 MEASURES = yaml.safe_load(
@@ -119,7 +115,7 @@ _READ: dict[str, Callable[[Record, Any], float | None]] = {
 def measure(name: str) -> Measure:
     """A measure by its name; ``accuracy in DOMAIN`` is one for any domain. A `ReportError` if there is none."""
     domain = name.removeprefix("accuracy in ") if name.startswith("accuracy in ") else ""
-    look_up(
+    require_known(
         "unknown measure", known := "accuracy in DOMAIN" if domain else name, MEASURES, ReportError
     )
 

@@ -13,12 +13,12 @@ import pandas as pd
 from IPython.display import Markdown
 
 from fednb import ROOT, papers
+from fednb.errors import ReportError, require_known
 from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import SIDE, Claim, in_words
-from fednb.reporting.metrics import ReportError, measure
+from fednb.reporting.metrics import measure
 from fednb.reporting.tables import Cell, cells_of, original, table_of
-from fednb.rules import look_up
 
 
 def measured(cell: Cell) -> str:
@@ -161,7 +161,7 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     table, found = table_of(name), cells_of(name)
     known, some = dict.fromkeys(cell.row for cell in found), [cell for cell in found if cell.runs]
     for row in rows or ():
-        look_up(f"{name} has no row", row, known, ReportError)
+        require_known(f"{name} has no row", row, known, ReportError)
     told = lines(table, some).drop(columns="paper's ±") if some else pd.DataFrame({"seeds": []})
     if rows is not None:
         told, some = told[told.iloc[:, 0].isin(rows)], [cell for cell in some if cell.row in rows]

@@ -11,12 +11,12 @@ import pandas as pd
 import yaml
 
 from fednb import ROOT, papers
+from fednb.errors import ReportError, require_known
 from fednb.experiments import settings, sweep
 from fednb.experiments.ledger import load, runs_folder, state
 from fednb.experiments.sweep import Job, Table
 from fednb.reporting import statistics
-from fednb.reporting.metrics import Measure, Record, ReportError, check, measure
-from fednb.rules import look_up
+from fednb.reporting.metrics import Measure, Record, check, measure
 
 Ledger = (
     Mapping[Path, Record] | None
@@ -40,7 +40,7 @@ def _reported() -> dict[str, dict[tuple[str, str], dict[str, Any]]]:
 
 def original(name: str) -> dict[tuple[str, str], dict[str, Any]]:
     """The lines about a paper (``"MOON"``) or its table (``"MOON Table 1"``), by row and column; ``("", "")``: about all."""
-    look_up("There is no printed table", name, known := _reported(), ReportError)
+    require_known("There is no printed table", name, known := _reported(), ReportError)
     return known[name]
 
 
@@ -332,7 +332,7 @@ _tables = functools.cache(
 def table_of(name: str) -> Table:
     """Table ``name`` of the sweep files."""
     tables = _tables(papers.folder() / "sweeps", runs_folder())
-    look_up("There is no table", name, tables, ReportError)
+    require_known("There is no table", name, tables, ReportError)
     return tables[name]
 
 

@@ -1,0 +1,89 @@
+"""What a person can mend. Every message is one sentence that says what is wrong and what to do about it.
+
+A command prints such a message without a traceback. Where an error is about a named setting, it also carries the parts
+that its message was made of, so that a program (or a test) need not read the sentence.
+"""
+
+import difflib
+from collections.abc import Collection
+from typing import Any
+
+
+class FednbError(Exception):
+    """The base of all errors that are about what a person has asked for, and not about a mistake in the package.
+
+    Attributes
+    ----------
+    setting: the name of what has a bad value or is unknown; None where the error is not about one.
+    value: the value that was given.
+    allowed: what would have been allowed, in words, or the names that are known.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        setting: str | None = None,
+        value: Any = None,
+        allowed: Any = None,
+    ) -> None:
+        super().__init__(message)
+        self.setting = setting
+        self.value = value
+        self.allowed = allowed
+
+
+class SettingsError(FednbError, ValueError):
+    """A parameter with an unknown name or a bad value."""
+
+
+class DataError(FednbError, ValueError):
+    """A data set that cannot be found, read or split as asked."""
+
+
+class NotebookError(FednbError, ImportError):
+    """A notebook that cannot be found, read or executed."""
+
+
+class RunError(FednbError, RuntimeError):
+    """A results folder or record that cannot be used."""
+
+
+class SweepError(FednbError):
+    """A sweep file, notebook, parameter or cluster that cannot be used."""
+
+
+class ReportError(FednbError, ValueError):
+    """A table or claim that cannot be made as it is described."""
+
+
+class CourseError(FednbError):
+    """A hand-out or a batch of submissions that cannot be made or graded."""
+
+
+def check(good: Any, message: str, error: type[FednbError] = DataError) -> None:
+    """Raise ``error(message)``, unless ``good``."""
+    if not good:
+        raise error(message)
+
+
+def shorten(value: Any) -> str:
+    """The ``repr`` of a value as it stands in a message: at most some 80 characters."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def require_known(
+    what: str, name: Any, known: Collection[Any], error: type[FednbError] = SettingsError
+) -> None:
+    """Raise ``error`` unless ``name`` is one of the ``known`` names.
+
+    The message begins with ``what``, such as "Unknown method", and ends with the known names and the closest of them.
+    """
+    if name in list(known):  # a list: a name that was read from a file may be of an unhashable type
+        return
+    texts = {str(one).lower(): str(one) for one in known}
+    closest = difflib.get_close_matches(str(name).lower(), texts, 1)
+    hint = f"; did you mean {texts[closest[0]]!r}?" if closest else "."
+    message = f"{what} {shorten(name)}: known are {', '.join(texts.values())}{hint}"
+    raise error(message, setting=str(name), value=name, allowed=tuple(texts.values()))

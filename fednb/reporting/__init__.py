@@ -4,7 +4,7 @@ import lazy_loader
 
 # What is asked for is imported then: figures and pages take seconds, and a dry run needs neither.
 _WHERE = {
-    "metrics": [],
+    "metrics": ["ReportError"],
     "comparisons": ["lead"],
     "render": ["claims", "compact", "measured", "pages"],
 }

@@ -2,53 +2,96 @@
 
 import copy
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fednb.data import augment
+from fednb.client import Client
+from fednb.data import Dataset
+from fednb.messages import Message, Server
+from fednb.method import FedAvg
 
-if TYPE_CHECKING:
-    from fednb.federation import Client, Federation
+Hits = dict[str, Tensor]  # for each read-out, which of the images are classified right: boolean [n]
+Indices = np.ndarray | Tensor
+IMAGES_PER_CALL = 1000  # of a global model; not by workers: results must not depend on their number
+IMAGES_PER_BATCH = 250
+
+
+class Evaluated(Protocol):
+    """What evaluation reads of a federation."""
+
+    method: FedAvg
+    dataset: Dataset
+    clients: list[Client]
+    server: Server
+    rounds_done: int
+    test_labels: Tensor
+    test_parts: Sequence[np.ndarray] | None
+    test_index: np.ndarray | None
+    held_out: Sequence[np.ndarray]
+
+    def hits(
+        self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
+    ) -> list[Hits]:
+        """`correct`, of these clients on these parts."""
+        ...
+
+
+def correct(
+    federation: Evaluated, client: Client, index: Tensor, *, training: bool = False
+) -> Hits:
+    """Which test images ``index`` [n] a client classifies right, as if it had just received the next broadcast.
+
+    That broadcast is not counted. With ``training`` the index is one of training images, which are not augmented. There is
+    an entry for each read-out of the method's ``predict``; of clients with test images of their own also ``local classes``,
+    the first read-out with no other classes to choose from than those that the client has.
+    """
+    received = federation.method.broadcast(federation.server, client.id)
+    only_own_classes = federation.test_parts is not None
+    return hits_of_client(
+        federation.method,
+        client,
+        received,
+        federation.rounds_done,
+        index,
+        training,
+        only_own_classes,
+    )
 
 
 @torch.no_grad()
-def correct(
-    federation: "Federation", client: "Client", index: Tensor, *, training: bool = False
-) -> dict[str, Tensor]:
-    """Which test images a client gets right, as if it had just received the next broadcast (which is not counted).
-
-    With ``training`` the index is one of training images, which are not augmented. Returns a boolean tensor [len(index)] per
-    read-out of the method's ``predict``; of clients with test images of their own also ``local classes``, the first
-    read-out with no other classes to choose from than those that the client has.
-    """
-    method, labels = federation.method, federation.labels if training else federation.test_labels
-    absent = None if federation.test_parts is None else ~client.classes
+def hits_of_client(
+    method: FedAvg,
+    client: Client,
+    received: Message,
+    t: int,
+    index: Tensor,
+    training: bool,
+    only_own_classes: bool,
+) -> Hits:
+    """`correct`, of a client that has received a broadcast before round ``t``: it needs nothing else of the server."""
+    workspace = client.workspace
+    labels = workspace.labels if training else workspace.test_labels
+    inputs = workspace.inputs if training else workspace.test_inputs
     client = copy.copy(client)  # several threads may borrow the same client
-    received = method.broadcast(federation.server, client.id)
-    hits: dict[str, list[Tensor]] = {}
-    with federation.lend_model(client):
+    found: dict[str, list[Tensor]] = {}
+    with workspace.lend_model(client):
         client.load(received)
-        given = method.prepare(client, received, federation.rounds_done)
-        client.model.eval()
-        for part in index.split(250):
-            if training:
-                x = federation.inputs(part)
-            else:
-                x = augment.normalise(federation.test_images[part], *federation.constants)
-            read_outs = method.predict(client.model, x, given)
-            if absent is not None:
-                read_outs["local classes"] = next(iter(read_outs.values())).masked_fill(
-                    absent, -torch.inf
-                )
+        given = method.prepare(client, received, t)
+        model = client.network.eval()
+        for part in index.split(IMAGES_PER_BATCH):
+            read_outs = method.predict(model, inputs(part), given)
+            if only_own_classes:
+                first = next(iter(read_outs.values()))
+                read_outs["local classes"] = first.masked_fill(~client.classes, -torch.inf)
             for name, scores in read_outs.items():
-                hits.setdefault(name, []).append(scores.argmax(1) == labels[part])
-    return {name: torch.cat(found) for name, found in hits.items()}
+                found.setdefault(name, []).append(scores.argmax(1) == labels[part])
+    return {name: torch.cat(hits) for name, hits in found.items()}
 
 
-def evaluate(federation: "Federation") -> dict[str, Any]:
+def evaluate(federation: Evaluated) -> dict[str, Any]:
     """Test accuracy in percent: of the global model, or of each client's own.
 
     ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets it is the mean over
@@ -57,61 +100,73 @@ def evaluate(federation: "Federation") -> dict[str, Any]:
     share the test set and there are no groups, the same three with ``/own mix`` are of `own_mix`, of the first read-out.
     With held-out training images, ``validation`` is the (mean) accuracy on those.
     """
-    clients, dataset, device = federation.clients, federation.dataset, federation.test_labels.device
-    personal, own_tests = federation.method.personal, federation.test_parts is not None
+    dataset, device = federation.dataset, federation.test_labels.device
+    index = _as_index(federation.test_index, len(federation.test_labels), device)
+    hits = _test_hits(federation, index)
+    has_own_tests = federation.test_parts is not None
+    groups = None
+    if dataset.test_groups is not None and not has_own_tests:
+        groups = dataset.test_groups.to(device)[index]
 
-    def hits_of(
-        parts: Sequence[np.ndarray | Tensor], training: bool = False
-    ) -> list[dict[str, Tensor]]:
-        parts = [torch.as_tensor(part, device=device) for part in parts]
-        return federation.map(
-            lambda c, part: correct(federation, c, part, training=training),
-            clients[: len(parts)],
-            parts,
-        )
-
-    index = (
-        torch.arange(len(federation.test_labels))
-        if federation.test_index is None
-        else federation.test_index
-    )
-    index = torch.as_tensor(index, device=device)
-    if personal or own_tests:
-        hits = hits_of(federation.test_parts if own_tests else [index] * len(clients))
-    else:  # one model for all: evaluated once
-        pieces = index.split(1000)  # not by workers: results must not depend on their number
-        found = federation.map(lambda piece: correct(federation, clients[0], piece), pieces)
-        hits = [{name: torch.cat([piece[name] for piece in found]) for name in found[0]}]
-    groups = (
-        None if own_tests or dataset.test_groups is None else dataset.test_groups.to(device)[index]
-    )
     result: dict[str, Any] = {}
-    for i, name in enumerate(hits[0]):
-        suffix, right = f"/{name}" if i else "", [one[name] for one in hits]
-        accuracies = [_percent(one) for one in right]
+    first_read_out = next(iter(hits[0]))
+    for name in hits[0]:
+        suffix = "" if name == first_read_out else f"/{name}"
+        of_models = [hits_of_model[name] for hits_of_model in hits]
+        accuracies = [_percent(of_model) for of_model in of_models]
         if groups is not None:
-            of_group = [
-                [_percent(one[groups == g]) for one in right]
-                for g in range(len(dataset.group_names))
+            by_group = [
+                [_percent(of_model[groups == group]) for of_model in of_models]
+                for group in range(len(dataset.group_names))
             ]
-            result[f"groups{suffix}"] = dict(
-                zip(dataset.group_names, np.mean(of_group, 1).tolist(), strict=True)
-            )
-            accuracies = np.mean(of_group, 0).tolist()
-        result |= (
-            _over_clients(accuracies, suffix)
-            if len(hits) > 1
-            else {f"accuracy{suffix}": accuracies[0]}
-        )
-        if i == 0 and groups is None and not own_tests:
-            result |= _over_clients(own_mix(federation, torch.stack(right), index), "/own mix")
-    if held_out := list(federation.held_out):
-        held_out *= len(clients) if personal and len(held_out) == 1 else 1
-        found = hits_of(held_out, training=True)
-        result["validation"] = 100 * float(
-            np.mean([float(next(iter(one.values())).float().mean()) for one in found])
-        )
+            means = np.mean(by_group, 1).tolist()
+            result[f"groups{suffix}"] = dict(zip(dataset.group_names, means, strict=True))
+            accuracies = np.mean(by_group, 0).tolist()
+        if len(hits) > 1:
+            result |= _over_clients(accuracies, suffix)
+        else:
+            result[f"accuracy{suffix}"] = accuracies[0]
+        if name == first_read_out and groups is None and not has_own_tests:
+            result |= _over_clients(own_mix(federation, torch.stack(of_models), index), "/own mix")
+    if len(federation.held_out):
+        result["validation"] = _validation(federation)
     return result
+
+
+def _as_index(chosen: np.ndarray | None, n: int, device: torch.device) -> Tensor:
+    return (
+        torch.arange(n, device=device) if chosen is None else torch.as_tensor(chosen, device=device)
+    )
+
+
+def _test_hits(federation: Evaluated, index: Tensor) -> list[Hits]:
+    """The hits of each model: of every client where models or test images differ, else of the one global model."""
+    clients = federation.clients
+    if federation.test_parts is not None:
+        parts = [torch.as_tensor(part, device=index.device) for part in federation.test_parts]
+        return federation.hits(clients, parts)
+    if federation.method.personal:
+        return federation.hits(clients, [index] * len(clients))
+    pieces = index.split(IMAGES_PER_CALL)
+    hits = federation.hits([clients[0]] * len(pieces), pieces)
+    return [{name: torch.cat([piece[name] for piece in hits]) for name in hits[0]}]
+
+
+def _validation(federation: Evaluated) -> float:
+    """The mean accuracy on held-out training images, of the first read-out."""
+    parts = [
+        torch.as_tensor(part, device=federation.test_labels.device) for part in federation.held_out
+    ]
+    clients = federation.clients
+    if (
+        len(parts) == 1 and federation.method.personal
+    ):  # one set for all: every personal model is tried on it
+        parts = parts * len(clients)
+    if len(parts) == 1:  # a global model is tried once
+        clients = clients[:1]
+    hits = federation.hits(clients, parts, training=True)
+    accuracies = [float(next(iter(of_model.values())).float().mean()) for of_model in hits]
+    return 100 * float(np.mean(accuracies))
 
 
 def _percent(hits: Tensor) -> float:
@@ -119,25 +174,27 @@ def _percent(hits: Tensor) -> float:
 
 
 def _over_clients(accuracies: list[float], suffix: str) -> dict[str, Any]:
-    mean, std = float(np.mean(accuracies)), float(np.std(accuracies))
-    return {f"accuracy{suffix}": mean, f"accuracy_std{suffix}": std, f"clients{suffix}": accuracies}
+    return {
+        f"accuracy{suffix}": float(np.mean(accuracies)),
+        f"accuracy_std{suffix}": float(np.std(accuracies)),
+        f"clients{suffix}": accuracies,
+    }
 
 
-def own_mix(federation: "Federation", hits: Tensor, index: Tensor) -> list[float]:
+def own_mix(federation: Evaluated, hits: Tensor, index: Tensor) -> list[float]:
     """The accuracy in percent that each client can expect on images like its own: Σ_k p_i(k) acc_k.
 
     p_i(k) is the share of class k among client i's training images, and acc_k the accuracy on the test images of class k;
     ``hits``, boolean [models, n], of one model for all clients or one of each, says which of the test images ``index`` [n]
     are classified right. A class without test images is left out of the sum, and the other shares are scaled up.
     """
-    labels, num_classes = federation.test_labels[index], federation.dataset.num_classes
-    shares = torch.stack(
-        [client.labels.bincount(minlength=num_classes) for client in federation.clients]
-    ).double()
+    labels = federation.test_labels[index]
+    num_classes = federation.dataset.num_classes
+    counts = [client.labels.bincount(minlength=num_classes) for client in federation.clients]
+    shares = torch.stack(counts).double()
     images = labels.bincount(minlength=num_classes)
-    of_class = hits.new_zeros(len(hits), num_classes, dtype=torch.double).index_add_(
-        1, labels, hits.double()
-    )
+    hits_of_class = hits.new_zeros(len(hits), num_classes, dtype=torch.double)
+    hits_of_class.index_add_(1, labels, hits.double())
     shares = shares * (images > 0)
-    right = (shares * of_class / images.clamp(min=1)).sum(1) / shares.sum(1)
-    return (100 * right).tolist()
+    expected = (shares * hits_of_class / images.clamp(min=1)).sum(1) / shares.sum(1)
+    return (100 * expected).tolist()

@@ -1,52 +1,67 @@
-"""The federation that runs a method: sampling, seeding, local SGD, evaluation, counting what is sent, checkpoints."""
+"""The federation: who takes part in a round, what crosses between server and clients, what a round's entry says."""
 
-import itertools
 import math
-import os
-import time
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.random import Generator
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from fednb import evaluation, seeds
-from fednb.data import Dataset, augment
+from fednb.client import Client, Phase, held_bytes
+from fednb.data import Dataset
 from fednb.hyperparameters import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
-from fednb.method import (
-    Client,
-    FedAvg,
-    Message,
-    Phase,
-    Server,
-    State,
-    Training,
-    average,
-    flat,
-    held_bytes,
-    message_size,
-)
+from fednb.messages import Message, Server, State, average, flat, message_size
+from fednb.method import FedAvg
 from fednb.models import Net
+from fednb.training.loop import sgd_steps
+from fednb.workspace import Training, Workspace
 
-KEPT = (
-    "rounds_done",
-    "server",
-    "history",
-    "traffic",
-)  # in a checkpoint, beside the clients' memories
-Work = Callable[[Client, Message, int], Message]
-Train = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
+# what a notebook needs of a method, it imports from here
+__all__ = [
+    "BelowOne",
+    "Client",
+    "Count",
+    "FedAvg",
+    "Federation",
+    "Fraction",
+    "Message",
+    "NonNegative",
+    "NonNegativeInt",
+    "Phase",
+    "Positive",
+    "Server",
+    "State",
+    "Training",
+    "average",
+    "flat",
+]
+
+CHECKPOINT_FIELDS = ("rounds_done", "server", "history", "traffic")  # beside the clients' memories
+LocalUpdate = Callable[[Client, Message, int], Message]  # from what a client received to its upload
+Trainer = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
+Traffic = dict[str, dict[str, tuple[int, int]]]
 
 
 @dataclass
-class Federation:
-    """A simulated federation: clients, data on a device, and the way across between client and server."""
+class Federation(Workspace):
+    """A simulated federation. A round, as `run_round` makes it, is
+
+        clients   = sample(t)                                 who takes part
+        received  = method.broadcast(server, client)          one message for each
+        given     = method.prepare(client, received)          on each client: weights loaded, what the loss may read
+        steps of SGD on method.loss(model, x, y, given)
+        upload    = method.upload(client, given)              one message from each
+        server    = method.aggregate(server, uploads, t)
+        evaluate                                              each client as if it had the next broadcast
+
+    and what crosses is counted, both ways, in `exchange`. `carry` and `hits` are where a simulation differs from a network.
+    """
 
     method: FedAvg  # what differs from FedAvg
     dataset: Dataset
@@ -72,187 +87,106 @@ class Federation:
     workers: int | None = (
         None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
     )
-    train: Train | None = (
-        None  # how clients get from broadcasts to uploads; None: step by step, one by one or side by side
-    )
+    train: Trainer | None = None  # how clients get from broadcasts to uploads; None: the plain loop
 
     def __post_init__(self) -> None:
-        d, device = self.dataset, self.device
-        self.images = augment.store(d.images, d.augmentation).to(device)
-        self.test_images = d.test_images.permute(0, 2, 3, 1).contiguous().to(device)
-        self.labels, self.test_labels = d.labels.to(device), d.test_labels.to(device)
-        self.constants = augment.constants(d.mean, d.std, device)
-        keys = self.architectures or [None] * len(self.parts)
-        self.clients = []
-        for part, key in zip(self.parts, keys, strict=True):
-            own = torch.as_tensor(part, device=device)
-            self.clients.append(
-                Client(len(self.clients), own, self.labels[own], key, self.training, self)
-            )
-        self.workers = self.workers or os.cpu_count() or 1
-        self._free = {
-            key: [self.network(key)] for key in dict.fromkeys(keys)
-        }  # networks that no client has in hand
-        self.initial = {
-            key: free[0].state() for key, free in self._free.items()
-        }  # weights common to all clients
-        shapes = [
-            {(n, v.shape) for n, v in w.items() if self.method.shared(n)}
-            for w in self.initial.values()
-        ]
-        if different := set.union(*shapes) - set.intersection(*shapes):
-            told = f"{type(self.method).__name__} averages {min(different)[0]}, which has not the same shape in all networks"
-            raise ValueError(
-                f"{told}: give all clients equal ones, or take a method that shares no weights."
-            )
-        with self.lend_model(self.clients[0]):
-            self.server = self.method.start(self.clients[0].model, len(self.clients)) | {
-                "seed": self.seed
-            }
+        self.set_up()
+        check_shared_shapes(self.method, self.initial)
+        self.clients: list[Client] = []
+        architectures = self.architectures or [None] * len(self.parts)
+        for part, architecture in zip(self.parts, architectures, strict=True):
+            indices = torch.as_tensor(part, device=self.device)
+            labels = self.labels[indices]
+            client = Client(len(self.clients), indices, labels, architecture, self.training, self)
+            self.clients.append(client)
+        first = self.clients[0]
+        with self.lend_model(first):
+            self.server: Server = self.method.start(first.network, len(self.clients))
+        self.server = self.server | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
         # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
-        self.traffic: dict[str, dict[str, tuple[int, int]]] = {}
-
-    def network(self, architecture: Hashable = None) -> Net:
-        """A new network of an architecture, on the device."""
-        model = self.build_model() if architecture is None else self.build_model(architecture)
-        return model.to(self.device, memory_format=torch.channels_last)
-
-    @contextmanager
-    def lend_model(self, client: Client) -> Iterator[None]:
-        """Lend a network to a client for the length of a block; there are as many as were ever in use at once."""
-        free = self._free[client.architecture]
-        try:
-            client.model = free.pop()
-        except IndexError:
-            client.model = self.network(client.architecture)
-        try:
-            yield
-        finally:
-            free.append(client.model)
-            client.model = None
+        self.traffic: Traffic = {}
 
     def exchange(
-        self, server: Server, clients: Sequence[Client], t: int, work: Work | None = None
+        self, server: Server, clients: Sequence[Client], t: int, work: LocalUpdate | None = None
     ) -> list[Message]:
         """Send each client its broadcast, let it work, and return the uploads in the order of the clients' numbers.
 
-        This is the only way across, and everything that crosses is counted in ``traffic``.
+        This is the only way across, and everything that crosses is counted in ``traffic``. ``work`` is what a client does
+        with what it received; None: `local_update`.
         """
+        by_size = sorted(clients, key=_largest_first)
+        received = [self.method.broadcast(server, client.id) for client in by_size]
+        self._count("down", received)
+        uploads = self.carry(by_size, received, t, work)
+        self._count("up", uploads)
+        # whom the server hears it knows without being told
+        signed = [
+            upload | {"client": client.id} for client, upload in zip(by_size, uploads, strict=True)
+        ]
+        return sorted(signed, key=lambda upload: upload["client"])
 
-        def in_hand(client: Client, message: Message) -> Message:
-            with self.lend_model(client):
-                return (work or self.local_update)(client, message, t)
+    def carry(
+        self,
+        clients: Sequence[Client],
+        received: Sequence[Message],
+        t: int,
+        work: LocalUpdate | None = None,
+    ) -> list[Message]:
+        """Carry each client its message, and its upload back. Here by function calls; a network would take their place."""
+        if work is None and self.train is not None:
+            return self.train(self, clients, received, t)
+        return self.map(partial(self._work, work or self.local_update, t), clients, received)
 
-        order = sorted(
-            clients, key=lambda c: (-c.num_samples, c.id)
-        )  # so that no worker is left alone with a late giant
-        received = [self.method.broadcast(server, client.id) for client in order]
-        uploads = (
-            self.train(self, order, received, t)
-            if self.train and not work
-            else self.map(in_hand, order, received)
-        )
-        for direction, messages in (("down", received), ("up", uploads)):
-            sums = self.traffic.setdefault(direction, {})
-            for name, (numbers, nbytes) in itertools.chain(
-                *(message_size(message).items() for message in messages)
-            ):
+    def hits(
+        self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
+    ) -> list[evaluation.Hits]:
+        """Which images of its part each client classifies right (`evaluation.correct`); by function calls, as `carry`."""
+        return self.map(partial(evaluation.correct, self, training=training), clients, parts)
+
+    def _work(self, work: LocalUpdate, t: int, client: Client, message: Message) -> Message:
+        with self.lend_model(client):
+            return work(client, message, t)
+
+    def _count(self, direction: str, messages: Sequence[Message]) -> None:
+        sums = self.traffic.setdefault(direction, {})
+        for message in messages:
+            for name, (numbers, nbytes) in message_size(message).items():
                 before = sums.get(name, (0, 0))
                 sums[name] = before[0] + numbers, before[1] + nbytes
-        # whom the server hears it knows without being told
-        told = [up | {"client": client.id} for client, up in zip(order, uploads, strict=True)]
-        return sorted(told, key=lambda upload: upload["client"])
 
-    def begin(self, client: Client, received: Message, t: int) -> tuple[dict[str, Any], Generator]:
-        """Load what a client received, and reset what a round counts: what it is given, and what its batches draw from."""
+    def start_round(self, client: Client, received: Message, t: int) -> dict[str, Any]:
+        """Load what a client received, and reset what a round counts: everything that its `loss` may read."""
         client.load(received)
         given = self.method.prepare(client, received, t)
-        client.held, client.steps, client.losses = held_bytes(client, given), 0, {}
+        client.held = held_bytes(client, given)
+        client.steps = 0
+        client.losses = {}
         client.seed_masks(int(seeds.generator(self.seed, "dropout", t, client.id).integers(2**63)))
-        return given, seeds.generator(self.seed, "batches", t, client.id)
+        return given
+
+    def batch_generator(self, client: Client, t: int) -> np.random.Generator:
+        """What a client's batches and augmentation draw from in round ``t``."""
+        return seeds.generator(self.seed, "batches", t, client.id)
 
     def local_update(self, client: Client, received: Message, t: int) -> Message:
         """What a client does by default: load, prepare, train phase by phase, upload."""
-        given, rng = self.begin(client, received, t)
+        given = self.start_round(client, received, t)
+        rng = self.batch_generator(client, t)
         for phase in self.method.plan(client, t):
-            self.freeze(client.model, phase)
-            take_steps(self, client, phase, given, rng)
+            client.set_trainable(phase)
+            batches = self.steps(client.indices, phase.epochs, rng)
+            sgd_steps(self.method, client, given, batches)
         return self.method.upload(client, given)
-
-    @staticmethod
-    def freeze(model: Net, phase: Phase) -> None:
-        """Put the model in train mode, but for what the phase does not train."""
-        model.train()
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad_(phase.trains(name))
-        for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
-            own = list(module.parameters(recurse=False))
-            if own and not any(p.requires_grad for p in own):
-                module.eval()
-
-    def map(self, function: Callable, *items: Sequence) -> list:
-        """As Python's ``map``; on a CPU ``workers`` calls at a time, on one intra-op thread each."""
-        threads = torch.get_num_threads()
-        if self.device == "cpu":
-            torch.set_num_threads(1)
-        try:
-            if self.workers == 1 or len(items[0]) == 1 or self.device != "cpu":
-                return list(map(function, *items))
-            with ThreadPoolExecutor(self.workers) as pool:
-                return list(pool.map(function, *items))
-        finally:
-            torch.set_num_threads(threads)
-
-    def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
-        """Training images [B] as a network sees them, [B, C, H, W]: augmented as drawn, or as they are; normalised."""
-        return augment.normalise(
-            augment.gather(self.images, index, draws, self.dataset.augmentation), *self.constants
-        )
-
-    def plain_batches(self, indices: Tensor) -> Iterator[Tensor]:
-        """Training images as they are, normalised, in order."""
-        return map(self.inputs, indices.split(500))
-
-    def batches(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised."""
-        return (
-            (self.inputs(index, draws), self.labels[index])
-            for index, draws in self.epoch(indices, rng)
-        )
-
-    def epoch(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """The images of each batch of an epoch, [B], and the draws for their augmentation, [B, 4].
-
-        Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
-        """
-        n, size = len(indices), self.training.batch_size
-        kept = n if self.training.keep_last else max(n - n % size, min(n, size))
-        order = torch.from_numpy(rng.permutation(n)[:kept])
-        draws = augment.draw(kept, self.dataset.augmentation, rng)
-        return zip(
-            indices[order.to(self.device)].split(size),
-            draws.to(self.device).split(size),
-            strict=True,
-        )
-
-    def steps(
-        self, client: Client, phase: Phase, rng: Generator
-    ) -> Iterator[tuple[Tensor, Tensor]]:
-        """The batches of a phase, one for each SGD step, as `epoch` has them."""
-        epochs = (self.epoch(client.indices, rng) for _ in range(phase.epochs))
-        return itertools.islice(itertools.chain.from_iterable(epochs), self.training.local_steps)
 
     def sample(self, t: int) -> list[Client]:
         """The clients of round ``t``, by their numbers."""
         n = len(self.clients)
         k = max(1, round(self.participation * n))
-        chosen = (
-            range(n)
-            if k == n
-            else seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
-        )
+        if k == n:
+            return list(self.clients)
+        chosen = seeds.generator(self.seed, "sampling", t).choice(n, k, replace=False)
         return [self.clients[i] for i in sorted(chosen)]
 
     def run_round(self) -> dict[str, Any]:
@@ -261,68 +195,80 @@ class Federation:
         It holds ``round`` (from 1), ``finite`` (no loss and nothing of the server is NaN or Inf), what `evaluation.evaluate`
         says, mean loss terms, what crossed, what a client held at most, and seconds.
         """
-        t, begin = self.rounds_done, time.perf_counter()
-        clients, self.traffic = self.sample(t), {}
+        t = self.rounds_done
+        begin = perf_counter()
+        clients = self.sample(t)
+        self.traffic = {}
         self.server = self.method.round(self, self.server, clients, t)
-        steps, terms = (
-            sum(client.steps for client in clients),
-            dict.fromkeys(n for client in clients for n in client.losses),
-        )
-        losses = {
-            n: float(sum(c.losses[n] for c in clients if n in c.losses)) / max(steps, 1)
-            for n in terms
-        }
-        tensors = [value for value in tree_leaves(self.server) if isinstance(value, Tensor)]
-        finite = all(map(math.isfinite, losses.values())) and all(
-            bool(value.isfinite().all()) for value in tensors
-        )
-        trained = time.perf_counter()
+        losses = mean_losses(clients)
+        finite = is_finite(losses, self.server)
+        trained = perf_counter()
         self.rounds_done = (
             t + 1
         )  # before the evaluation, which is in the round of the next broadcast
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
-        if finite and (
-            self.rounds_done % self.evaluate_every == 0
-            or self.rounds_done >= self.training.num_rounds
-        ):
+        is_last = self.rounds_done >= self.training.num_rounds
+        if finite and (self.rounds_done % self.evaluate_every == 0 or is_last):
             entry |= evaluation.evaluate(self)
         entry |= {f"loss/{name}": value for name, value in losses.items()}
         for direction, sizes in self.traffic.items():
             entry[f"{direction}_numbers"] = sum(numbers for numbers, _ in sizes.values())
             entry[f"{direction}_bytes"] = sum(nbytes for _, nbytes in sizes.values())
-        entry |= {"held_bytes": max(client.held for client in clients), "seconds": trained - begin}
-        entry["evaluation_seconds"] = time.perf_counter() - trained
+        entry["held_bytes"] = max(client.held for client in clients)
+        entry["seconds"] = trained - begin
+        entry["evaluation_seconds"] = perf_counter() - trained
         self.history.append(entry)
         return entry
 
     def checkpoint(self) -> dict[str, Any]:
         """Everything that the rounds to come depend on; as every draw is keyed, no generator state is in it."""
-        return {name: getattr(self, name) for name in KEPT} | {
-            "memories": [client.memory for client in self.clients]
-        }
+        fields = {name: getattr(self, name) for name in CHECKPOINT_FIELDS}
+        return fields | {"memories": [client.memory for client in self.clients]}
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to where `checkpoint` was taken; a checkpoint that lacks something changes nothing and raises."""
-        kept = {name: checkpoint[name] for name in KEPT}
-        if missing := self.server.keys() - kept["server"].keys():
+        fields = {name: checkpoint[name] for name in CHECKPOINT_FIELDS}
+        missing = self.server.keys() - fields["server"].keys()
+        if missing:
             raise ValueError(f"its server has no {', '.join(missing)}")
         memories = list(zip(self.clients, checkpoint["memories"], strict=True))
-        vars(self).update(kept)
+        vars(self).update(fields)
         for client, memory in memories:
             client.memory = memory
 
 
-def take_steps(
-    federation: Federation, client: Client, phase: Phase, given: dict[str, Any], rng: Generator
-) -> None:
-    """The SGD steps of a phase; the model holds the result."""
-    model, method, losses = client.model, federation.method, client.losses
-    optimizer = method.optimizer(client, [p for p in model.parameters() if p.requires_grad], given)
-    for index, draws in federation.steps(client, phase, rng):
-        terms = method.loss(model, federation.inputs(index, draws), federation.labels[index], given)
-        optimizer.zero_grad()
-        sum(terms.values()).backward()
-        optimizer.step()
-        client.steps += 1
-        for name, value in terms.items():  # sums stay on the device until the round ends
-            losses[name] = losses[name] + value.detach() if name in losses else value.detach()
+def check_shared_shapes(method: FedAvg, initial: dict[Hashable, State]) -> None:
+    """All networks must agree in the shapes of what the method averages; else a `ValueError`."""
+    first, *others = initial.values()
+    for other in others:
+        for name in sorted(first.keys() | other.keys()):
+            if not method.shared(name):
+                continue
+            if name not in first or name not in other or first[name].shape != other[name].shape:
+                raise ValueError(
+                    f"{type(method).__name__} averages {name}, which has not the same shape in all networks: "
+                    "give all clients equal ones, or take a method that shares no weights."
+                )
+
+
+def mean_losses(clients: Sequence[Client]) -> dict[str, float]:
+    """Each loss term, the mean over all SGD steps that the clients took in the round."""
+    num_steps = max(1, sum(client.steps for client in clients))
+    sums: dict[str, Any] = {}
+    for client in clients:
+        for name, value in client.losses.items():
+            sums[name] = sums.get(name, 0) + value
+    return {name: float(value) / num_steps for name, value in sums.items()}
+
+
+def is_finite(losses: dict[str, float], server: Server) -> bool:
+    """Is no loss, and nothing that the server holds, NaN or Inf?"""
+    tensors = [value for value in tree_leaves(server) if isinstance(value, Tensor)]
+    return all(map(math.isfinite, losses.values())) and all(
+        bool(value.isfinite().all()) for value in tensors
+    )
+
+
+def _largest_first(client: Client) -> tuple[int, int]:
+    """So that no worker is left alone with a late giant."""
+    return -client.num_samples, client.id

@@ -20,7 +20,8 @@ import torch.nn.functional as F
 
 from fednb import data, models, papers
 from fednb.data import Augmentation
-from fednb.experiments import batched, build, settings
+from fednb.experiments import build, settings
+from fednb.training import stacked
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
 CLIENTS, TEST_IMAGES = 10, 2000
@@ -147,15 +148,15 @@ def measure(name, case, device, alternations, workers):
 
 def measure_together(name, case, device, alternations):
     """A line of the other table: milliseconds of a client's step where it is made alone, with all, and with three seeds."""
-    told, limit = f"{name:<16}{case:<24}", batched.LARGE
+    told, limit = f"{name:<16}{case:<24}", stacked.LARGE
     for seeds, alone in ((1, True), (1, False), (3, False)):
-        train, batched.LARGE = batched.Together(seeds), 0 if alone else limit
+        train, stacked.LARGE = stacked.SeedsTogether(seeds), 0 if alone else limit
         federations = [prepare(case, name, device, train=train, seed=seed) for seed in range(seeds)]
         times = [
             federated(*federations)[0] for _ in range(alternations + 2)
         ]  # the first two warm up
         told += f"{1e3 * median(times[2:]):12.2f}"
-    batched.LARGE = limit
+    stacked.LARGE = limit
     return told
 
 

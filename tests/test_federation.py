@@ -19,8 +19,9 @@ from fednb.papers.foundations import SCAFFOLD, SOLO
 from fednb import evaluation, federation, models, seeds
 from fednb.data import Augmentation, augment
 from fednb.evaluation import evaluate
-from fednb.federation import Client, FedAvg, Federation, Phase, average, message_size
+from fednb.federation import Client, FedAvg, Federation, Phase, average
 from fednb.hyperparameters import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from fednb.messages import message_size
 
 
 @dataclass
@@ -203,13 +204,13 @@ def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(
 ):
     fed = federate(method)
     states = [fed.initial[None]]
-    plain = federation.take_steps
+    plain = federation.sgd_steps
 
-    def steps(federation, client, phase, given, rng):
-        plain(federation, client, phase, given, rng)
+    def steps(method, client, given, batches):
+        plain(method, client, given, batches)
         states.append(client.model.state())
 
-    monkeypatch.setattr(federation, "take_steps", steps)
+    monkeypatch.setattr(federation, "sgd_steps", steps)
     fed.exchange(fed.server, fed.clients[:1], 0)
     for before, after, frozen in zip(states, states[1:], ("encoder", "classifier"), strict=False):
         for name in before:

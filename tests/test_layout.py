@@ -7,9 +7,10 @@ from fednb import ROOT
 # What a room may import besides itself; a module of the core may also be imported by its own name.
 ALLOWED = {
     "data": {"errors", "seeds"},
-    "core": {"data"},
+    "core": {"data", "training"},
+    "training": {"core", "data"},
     "papers": {"core"},
-    "experiments": {"core", "data", "papers"},
+    "experiments": {"core", "data", "papers", "training"},
     "reporting": {"core", "data", "papers", "experiments"},
     "course": {"core", "papers", "experiments"},
 }

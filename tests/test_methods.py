@@ -12,8 +12,9 @@ from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM
 from torch import nn
 
 from fednb import models, papers
-from fednb.experiments import batched, build, ledger, settings
+from fednb.experiments import build, ledger, settings
 from fednb.federation import FedAvg
+from fednb.training import stack
 
 GOLDEN = Path(__file__).with_name("golden.json")
 UPDATE = "FEDNB_UPDATE_GOLDEN"
@@ -153,7 +154,7 @@ def test_the_loss_compiles_in_one_piece_and_is_the_same(name):
     )
     fed.method.round(fed, fed.server, fed.clients, 1)
     module, batch = (
-        batched._Loss(fed.method, fed.network()),
+        stack.LossModule(fed.method, fed.network()),
         next(fed.batches(client.indices, np.random.default_rng(0))),
     )
     torch._dynamo.reset()

@@ -14,10 +14,10 @@ import torch
 from fednb import data, models, partition, seeds
 from fednb.data import Dataset
 from fednb.errors import SettingsError
-from fednb.experiments.batched import Batched
 from fednb.experiments.settings import Settings
 from fednb.federation import FedAvg, Federation, Training
 from fednb.hyperparameters import Count, one_of, rule_of
+from fednb.training.stacked import StackedTrainer
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _load = functools.lru_cache(maxsize=2)(data.load)
@@ -107,7 +107,7 @@ def federation(
     s, device = settings, find_device(device)
     there = {"device": device, "workers": workers or num_workers(device)}
     there["train"] = (
-        None if device == "cpu" else Batched()
+        None if device == "cpu" else StackedTrainer()
     )  # on a GPU by replays of a recorded step
     dataset = load_dataset(s.dataset)
     _, channels, side, _ = dataset.images.shape

@@ -25,11 +25,11 @@ from fednb import partition
 from fednb.data import Dataset
 from fednb.errors import RunError, SettingsError
 from fednb.experiments import build, ledger
-from fednb.experiments.batched import Together
 from fednb.experiments.build import Methods
 from fednb.experiments.settings import Settings, deviations
-from fednb.federation import Federation, Train, flat
+from fednb.federation import Federation, Trainer, flat
 from fednb.hyperparameters import one_of, rule_of
+from fednb.training.stacked import SeedsTogether
 
 CHECKPOINT_SECONDS = 20.0  # from one to the next
 
@@ -40,7 +40,7 @@ def run(
     *,
     workers: int | None = None,
     again: bool = False,
-    train: Train | None = None,
+    train: Trainer | None = None,
 ) -> dict[str, Any]:
     """Make a run and record it, or return its record if there is one that counts.
 
@@ -98,7 +98,7 @@ def run_seeds(
     settings: Settings, methods: Methods, seeds: Sequence[int], **options: Any
 ) -> list[dict[str, Any]]:
     """`run` with several seeds, which train as one; the records are those of the runs alone, up to rounding."""
-    meeting = Together(len(seeds))
+    meeting = SeedsTogether(len(seeds))
 
     def one(seed: int) -> dict[str, Any]:
         try:

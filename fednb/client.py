@@ -1,0 +1,117 @@
+"""A client: its data and its memory, which outlive a round, and what it has in hand while it works."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+
+from fednb import seeds
+from fednb.messages import Message, State
+from fednb.models import Net, seed_dropout
+from fednb.workspace import Training, Workspace
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of local training: epochs, or `Training.local_steps`, of the parameters whose name ``trains`` accepts."""
+
+    epochs: int
+    trains: Callable[[str], bool] = lambda name: True
+
+
+@dataclass(eq=False, repr=False)
+class Client:
+    """One client. A method reads what is here, and writes nothing but ``memory``, in `FedAvg.upload`."""
+
+    id: int
+    indices: Tensor  # its training images, int64 [n]
+    labels: Tensor  # of these images, [n]
+    architecture: Hashable  # clients of equal architecture have networks of the same shape
+    training: Training
+    workspace: Workspace
+    memory: dict[str, Any] = field(
+        default_factory=dict
+    )  # what it keeps for itself from round to round
+    model: Net | None = None  # borrowed while it works
+    masks: torch.Generator | None = None  # what the dropout of its model draws from
+    steps: int = 0  # SGD steps of this round so far
+    losses: dict[str, Tensor] = field(
+        default_factory=dict
+    )  # sums of each loss term over these steps
+    held: int = 0  # bytes that it held beside its network when it last trained: see `held_bytes`
+
+    @property
+    def num_samples(self) -> int:
+        """How many training images it has."""
+        return len(self.indices)
+
+    @property
+    def classes(self) -> Tensor:
+        """Of which of the K classes it has training images, boolean [K]."""
+        return self.labels.bincount(minlength=self.workspace.dataset.num_classes) > 0
+
+    @property
+    def network(self) -> Net:
+        """The model that it has borrowed; an error if it is not at work."""
+        if self.model is None:
+            raise RuntimeError(
+                f"Client {self.id} has no network in hand: see Workspace.lend_model."
+            )
+        return self.model
+
+    def load(self, received: Message) -> None:
+        """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
+        initial = self.workspace.initial[self.architecture]
+        kept = self.memory.get("model", {})
+        self.network.load_state_dict({**initial, **kept, **received.get("model", {})})
+        self.network.eval().requires_grad_(True)
+
+    def seed_masks(self, seed: int) -> None:
+        """Let the dropout of the model draw its masks anew, from this seed."""
+        self.masks = torch.Generator(self.indices.device).manual_seed(seed)
+        draw = partial(torch.rand, generator=self.masks, device=self.indices.device)
+        seed_dropout(self.network, draw)
+
+    def random_weights(self) -> State:
+        """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order."""
+        # torch's initialisers draw from its global generator, which clients that work side by side cannot share
+        rng = seeds.generator(self.workspace.seed, "random weights", 0, self.id)
+        weights = {}
+        for name, value in self.workspace.initial[self.architecture].items():
+            order = torch.from_numpy(rng.permutation(value.numel()))
+            weights[name] = value.flatten()[order].view_as(value)
+        return weights
+
+    @torch.no_grad()
+    def representations(self) -> tuple[Tensor, Tensor]:
+        """Representations [n, D] and labels [n] of its own images: model in eval mode, no augmentation."""
+        model = self.network.eval()
+        batches = self.workspace.plain_batches(self.indices)
+        return torch.cat([model(x).representation for x in batches]), self.labels
+
+    def set_trainable(self, phase: Phase) -> None:
+        """Put the model in train mode, but for what the phase does not train."""
+        model = self.network.train()
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(phase.trains(name))
+        for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
+            parameters = list(module.parameters(recurse=False))
+            if parameters and not any(parameter.requires_grad for parameter in parameters):
+                module.eval()
+
+
+def held_bytes(client: Client, given: dict[str, Any]) -> int:
+    """Bytes of the tensors that a client holds beside the network that it trains: its memory and what it is given.
+
+    A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
+    """
+    leaves = tree_leaves([{**client.memory, "model": None}, given])
+    sizes: dict[int, int] = {}  # by address: of two views of the same numbers the larger one counts
+    for leaf in leaves:
+        if isinstance(leaf, Tensor):
+            sizes[leaf.data_ptr()] = max(leaf.nbytes, sizes.get(leaf.data_ptr(), 0))
+    return sum(sizes.values())

@@ -1,0 +1,42 @@
+"""The plain loop: one client, one SGD step after the other."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from fednb.client import Client
+from fednb.method import FedAvg
+from fednb.workspace import Batch
+
+
+def sgd_steps(
+    method: FedAvg, client: Client, given: dict[str, Any], batches: Iterable[Batch]
+) -> None:
+    """One SGD step of the client's model for each batch, by a new optimiser; the model holds the result.
+
+    The client counts the steps, and sums each loss term over them.
+    """
+    model, workspace = client.network, client.workspace
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    optimizer = method.optimizer(client, trained, given)
+    for index, draws in batches:
+        terms = method.loss(model, workspace.inputs(index, draws), workspace.labels[index], given)
+        optimizer.zero_grad()
+        total_loss(terms).backward()
+        optimizer.step()
+        client.steps += 1
+        add_losses(client, terms)
+
+
+def total_loss(terms: dict[str, Tensor]) -> Tensor:
+    """The sum of a loss's terms, which is what a step minimises."""
+    return sum(terms.values())  # type: ignore[return-value]  # of no terms it would be 0, but a loss has some
+
+
+def add_losses(client: Client, terms: dict[str, Tensor]) -> None:
+    """Add the terms of a step, or of several, to the client's sums. They stay on the device until the round ends."""
+    for name, value in terms.items():
+        value = value.detach()
+        before = client.losses.get(name)
+        client.losses[name] = value if before is None else before + value

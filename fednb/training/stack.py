@@ -1,0 +1,340 @@
+"""Clients that take each SGD step together: their weights are the rows of a matrix.
+
+What a step reads lies where it stays, so that CUDA can record the step as a graph and replay it.
+"""
+
+import gc
+import math
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from itertools import zip_longest
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+from torch.optim.sgd import sgd
+from torch.utils._pytree import tree_map, tree_map_only
+
+from fednb.client import Client
+from fednb.federation import Federation
+from fednb.messages import State
+from fednb.method import FedAvg
+from fednb.models import Net, seed_dropout
+from fednb.training.layers import MatrixLayers
+from fednb.training.loop import add_losses, total_loss
+from fednb.workspace import Batch
+
+WARM_UP = 3  # steps before a recording: libraries choose their kernels and allocate what they need
+# How far, of the length of a client's step, a step of all clients may be from the plain loop's. Rounding is far below it
+# (1e-3 where a ReLU or the maximum of a pool turns over), a lost term or another client's batch far above.
+TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
+TOLERANCE_BF16 = 0.2  # where layers compute in 8 bits
+
+
+class WrongStep(RuntimeError):
+    """A step of all clients at once that differs from the plain loop's."""
+
+
+class StepShape(NamedTuple):
+    """What distinguishes one recording of a step from another."""
+
+    num_clients: int
+    batch_size: int
+    are_first: bool  # the clients are the first rows, in order: then the step reads views instead of copies
+
+
+class Rows(NamedTuple):
+    """One client of a stack, in a phase."""
+
+    client: Client
+    given: dict[str, Any]
+    batches: list[Batch]
+
+
+class LossModule(nn.Module):
+    """A method's loss as a module, so that `functional_call` can give its network other weights."""
+
+    def __init__(self, method: FedAvg, model: Net) -> None:
+        super().__init__()
+        self.method = method
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
+        return self.method.loss(self.model, x, y, given)
+
+
+class StackedClients:
+    """Clients of equal networks and settings, which train together: row i of every tensor is the i-th one's.
+
+    Parameters
+    ----------
+    federation: whose images and loss they share; federations that differ only in the seed may share a stack.
+    rows: the clients, with what they were given and their batches; later calls of `train` bring others of the same kind.
+    trained: names and shapes of the parameters that are trained.
+    sgd_options: of `torch.optim.sgd.sgd`, the same for all.
+    capacity: how many images a client sees at most in a phase, all epochs together.
+    """
+
+    def __init__(
+        self,
+        federation: Federation,
+        rows: Sequence[Rows],
+        trained: dict[str, torch.Size],
+        sgd_options: dict[str, Any],
+        capacity: int,
+    ) -> None:
+        n, first = len(rows), rows[0]
+        self.federation = federation
+        self.shapes = trained
+        self.sgd_options = sgd_options
+        self.axes = stacked_axes([row.given for row in rows])
+        self.device = federation.images.device
+        self.loss = self._loss_module(first)
+        state = first.client.network.state_dict()
+        dtype = state[next(iter(trained))].dtype
+        zeros = partial(torch.zeros, device=self.device)
+        num_weights = sum(math.prod(shape) for shape in trained.values())
+        self.weights = zeros(n, num_weights, dtype=dtype)
+        self.momentum = zeros(n, num_weights, dtype=dtype)
+        # what is not trained: frozen layers and buffers
+        self.rest = {
+            name: zeros(n, *value.shape, dtype=value.dtype)
+            for name, value in state.items()
+            if name not in trained
+        }
+        stacked = self._stack_given(rows)
+        self.given = tree_map_only(
+            Tensor, lambda value: value.detach().to(self.device, copy=True), stacked
+        )
+        self.index = zeros(
+            n, capacity, dtype=torch.long
+        )  # the images of all batches, one after the other
+        self.draws = zeros(n, capacity, 4, dtype=torch.float32)  # for their augmentation
+        self.position = zeros(n, dtype=torch.long)  # where the next batch of each begins
+        self.stepping = zeros(n, dtype=torch.long)  # who takes a step, where it is not the first
+        terms, num_masks = self._try_loss(first)
+        self.losses = {name: zeros(n, dtype=value.dtype) for name, value in terms.items()}
+        # what dropout draws for an image: numbers of torch's default type, as in the plain loop
+        self.masks = zeros(n, capacity, num_masks)
+        self._pool: Any = None
+        self._replays: dict[StepShape, Callable[[], None]] = {}
+
+    def _loss_module(self, first: Rows) -> LossModule:
+        """The loss with a network of its own, whose weights play no part."""
+        model = self.federation.network(first.client.architecture)
+        model.train(first.client.network.training)
+        for module, like in zip(model.modules(), first.client.network.modules(), strict=True):
+            module.training = like.training
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in self.shapes)
+        return LossModule(self.federation.method, model)
+
+    @torch.no_grad()
+    def _try_loss(self, first: Rows) -> tuple[dict[str, Tensor], int]:
+        """Which terms the loss has, and how many numbers dropout draws for each image."""
+        num_drawn = 0
+
+        def count_draws(shape: Sequence[int]) -> Tensor:
+            nonlocal num_drawn
+            num_drawn += math.prod(shape)
+            return torch.ones(shape, device=self.device)  # keeps everything
+
+        seed_dropout(self.loss, count_draws)
+        index, _ = first.batches[0]
+        fed = self.federation
+        terms = self.loss(fed.inputs(index), fed.labels[index], first.given)
+        return terms, num_drawn // len(index)
+
+    def _stack_given(self, rows: Sequence[Rows]) -> Any:
+        def stack(axis: int | None, *values: Any) -> Any:
+            return values[0] if axis is None else torch.stack(values)
+
+        return tree_map(stack, self.axes, *(row.given for row in rows))
+
+    def train(self, rows: Sequence[Rows], check: bool = False) -> None:
+        """Make all steps of a phase; the clients' networks and their sums of losses hold the result.
+
+        With ``check`` the first step of each new shape is compared with the plain loop's: `WrongStep`.
+        """
+        # those with a batch left are then the first, as a rule
+        rows = sorted(rows, key=lambda row: -len(row.batches))
+        schedule = schedule_steps([[len(index) for index, _ in row.batches] for row in rows])
+        shapes = [StepShape(len(who), size, who == list(range(len(who)))) for who, size in schedule]
+        new = set(shapes) - self._replays.keys()
+        for shape in new:
+            self._replays[shape] = self._record(shape)
+        self._fill(rows)
+        order = torch.tensor([row for who, _ in schedule for row in who]).to(self.device)
+        stepping = order.split([shape.num_clients for shape in shapes])
+        for shape, who in zip(shapes, stepping, strict=True):
+            if not shape.are_first:
+                self.stepping[: len(who)] = who
+            if check and shape in new:
+                new.discard(shape)
+                self._check(shape, who.tolist(), rows)
+            else:
+                self._replays[shape]()
+        for i, row in enumerate(rows):
+            rest = {name: values[i] for name, values in self.rest.items()}
+            row.client.network.load_state_dict(rest | self._named(self.weights[i]))
+            add_losses(row.client, {name: sums[i].clone() for name, sums in self.losses.items()})
+
+    def _fill(self, rows: Sequence[Rows]) -> None:
+        """Copy what the phase begins with into the tensors that a step reads. After recordings, as these make steps."""
+
+        def copy_into(kept: Any, value: Any) -> None:
+            if isinstance(kept, Tensor):
+                kept.copy_(value)
+
+        tree_map(copy_into, self.given, self._stack_given(rows))
+        for i, row in enumerate(rows):
+            state = row.client.network.state_dict()
+            torch.cat([state[name].reshape(-1) for name in self.shapes], out=self.weights[i])
+            for name, values in self.rest.items():
+                values[i] = state[name]
+            index, draws = (torch.cat(parts) for parts in zip(*row.batches, strict=True))
+            self.index[i, : len(index)] = index
+            self.draws[i, : len(index)] = draws
+            self.masks[i, : len(index)].uniform_(generator=row.client.masks)
+        # the first step makes the momentum the gradient, as for a new optimiser
+        for tensor in (self.momentum, self.position, *self.losses.values()):
+            tensor.zero_()
+
+    def _step(self, shape: StepShape) -> None:
+        """A step of the first clients, or of those that ``stepping`` names, on a batch of this size each."""
+        k, size, are_first = shape
+        who = slice(k) if are_first else self.stepping[:k]  # views of the first, copies of others
+        rows = torch.arange(k, device=self.device) if are_first else self.stepping[:k]
+        columns = self.position[who, None] + torch.arange(size, device=self.device)
+        batch = rows[:, None], columns
+        index = self.index[batch]
+        draws = self.draws[batch].flatten(0, 1)
+        x = self.federation.inputs(index.flatten(), draws).unflatten(0, (k, size))
+        rest = {name: values[who] for name, values in self.rest.items()}
+        weights = self.weights[who].detach().requires_grad_()
+        momentum = self.momentum[who]
+        given = tree_map(
+            lambda axis, value: value if axis is None else value[who], self.axes, self.given
+        )
+        with MatrixLayers() if len(self.weights) > 1 else nullcontext():
+            loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
+            masks = self.masks[batch].flatten(1)
+            terms = loss(weights, rest, masks, x, self.federation.labels[index], given)
+        # no loss reads another client's row: each row of the sum's gradient is the gradient of one client
+        total = sum(value.sum() for value in terms.values())
+        (gradient,) = torch.autograd.grad(total, weights)
+        sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
+        if not are_first:
+            self.weights[who] = weights.detach()
+            self.momentum[who] = momentum
+            for name, values in self.rest.items():
+                values[who] = rest[name]
+        self.position.index_add_(0, rows, torch.full_like(rows, size))
+        for name, value in terms.items():
+            self.losses[name].index_add_(0, rows, value.detach())
+
+    def _named(self, weights: Tensor) -> State:
+        """One client's row of weights [P] as parameters by name."""
+        pieces = weights.split([math.prod(shape) for shape in self.shapes.values()])
+        named = zip(pieces, self.shapes.items(), strict=True)
+        return {name: piece.view(shape) for piece, (name, shape) in named}
+
+    def _terms(self, weights: Tensor, rest: State, masks: Tensor, *batch: Any) -> dict[str, Tensor]:
+        """The loss terms of one client on x, y and what it is given, for its row of weights."""
+
+        def draw(shape: Sequence[int]) -> Tensor:
+            nonlocal masks
+            numbers, masks = masks[: math.prod(shape)], masks[math.prod(shape) :]
+            return numbers.view(shape)
+
+        seed_dropout(self.loss, draw)
+        state = {f"model.{name}": value for name, value in (rest | self._named(weights)).items()}
+        return functional_call(self.loss, state, batch)
+
+    def _record(self, shape: StepShape) -> Callable[[], None]:
+        """What makes a step of this shape: on CUDA the replay of a recording, else the step itself."""
+        step = partial(self._step, shape)
+        if self.device.type != "cuda":
+            return step
+        stream = torch.cuda.Stream()
+        graph = torch.cuda.CUDAGraph()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(WARM_UP):
+                self.position.zero_()
+                step()
+        gc.disable()  # a collection may free an older graph: that spoils the one being recorded
+        try:
+            with torch.cuda.graph(graph, self._pool, stream):
+                step()
+        finally:
+            gc.enable()
+        self._pool = (
+            graph.pool()
+        )  # recordings are never replayed at once, so they share their memory
+        return graph.replay
+
+    def _check(self, shape: StepShape, who: list[int], rows: Sequence[Rows]) -> None:
+        """Make a step, and compare it with the plain loop's from the same weights, batches and masks."""
+        before = self.weights.clone()
+        plain = {i: self._plain_step(i, shape.batch_size, rows[i]) for i in who}
+        self._replays[shape]()
+        for i, expected in plain.items():
+            length = float((expected - before[i]).norm())
+            error = float((self.weights[i] - expected).norm())
+            if not error <= self._tolerance() * length + 1e-12 and math.isfinite(length):
+                method = type(self.federation.method).__name__
+                raise WrongStep(
+                    f"{method}: the step of all clients at once moves client {rows[i].client.id} otherwise than a "
+                    f"step of its own, by {error / max(length, 1e-12):.1%} of that step. Its loss must read nothing but its "
+                    "arguments, and have a gradient where a round begins; or train step by step, with train=None."
+                )
+
+    def _tolerance(self) -> float:
+        if getattr(self.loss.model, "precision", None) is not None:
+            return TOLERANCE_BF16
+        return TOLERANCE.get(self.weights.dtype, TOLERANCE[torch.float32])
+
+    def _plain_step(self, i: int, size: int, row: Rows) -> Tensor:
+        """Client i's weights [P] after its next step, made by itself with the layers as they are."""
+        fed = self.federation
+        begin = int(self.position[i])
+        images = slice(begin, begin + size)
+        index = self.index[i, images]
+        weights = self.weights[i].clone().requires_grad_()
+        momentum = self.momentum[i].clone()
+        rest = {name: values[i].clone() for name, values in self.rest.items()}
+        x = fed.inputs(index, self.draws[i, images])
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            masks = self.masks[i, images].flatten()
+            terms = self._terms(weights, rest, masks, x, fed.labels[index], row.given)
+            (gradient,) = torch.autograd.grad(total_loss(terms), weights)
+        sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
+        return weights.detach()
+
+
+def stacked_axes(given: Sequence[Any]) -> Any:
+    """A tree like what each client was given: 0 for tensors to be stacked, None for what all of them share.
+
+    They share a tensor if all have the very same one, and what is no tensor, which is equal in clients of one kind.
+    """
+
+    def axis(*values: Any) -> int | None:
+        tensors = [value for value in values if isinstance(value, Tensor)]
+        different = {(value.data_ptr(), value.shape, value.stride()) for value in tensors}
+        return 0 if len(different) > 1 else None
+
+    return tree_map(axis, *given)
+
+
+def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
+    """Who steps when: of each step the clients and the size of their batches; each client's batches stay in order."""
+    steps = []
+    for next_sizes in zip_longest(*sizes, fillvalue=0):  # of each client; 0: it has no batch left
+        for size in dict.fromkeys(next_sizes):
+            if size:
+                who = [i for i, own_size in enumerate(next_sizes) if own_size == size]
+                steps.append((who, size))
+    return steps

@@ -26,7 +26,8 @@ from made_up_sets import SMALL, encode, error, fake, write_images, write_npz, wr
 from PIL import Image
 
 from fednb import data
-from fednb.data import catalog, loading, readers
+from fednb.data import decode, registered
+from fednb.data.spec import SPECS
 from fednb.experiments import ledger, runner, settings
 
 root, change = sets.root, sets.change
@@ -43,7 +44,7 @@ def publish(monkeypatch, change):
     def publish(name, folder):
         sums = {
             file: hashlib.md5((folder / file).read_bytes()).hexdigest()
-            for file in catalog.FACTS[name].files
+            for file in SPECS[name].files
         }
         change(name, files=sums)
         for module in ("cifar", "svhn"):
@@ -137,7 +138,7 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
     assert found.source == data.where(name) == kind and found.fingerprint == data.fingerprint(
         *arrays
     )
-    assert found.classes == tuple(catalog.FACTS[name].classes or sets.SYNSETS)
+    assert found.classes == tuple(SPECS[name].classes or sets.SYNSETS)
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
         by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
         order = np.argsort(arrays[2 * i + 1], kind="stable") if by_class else slice(None)
@@ -147,7 +148,7 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
 
 def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(root, change):
     assert [
-        size / catalog.FACTS["femnist"].num_classes for size in catalog.FACTS["femnist"].sizes
+        size / SPECS["femnist"].num_classes for size in SPECS["femnist"].sizes
     ] == [20 * 110, 20 * 15]
     change("femnist", sizes=[62 * 4, 62 * 2])
     images = sets.write_nist(folder := root / "femnist" / "by_class")
@@ -225,14 +226,14 @@ def test_what_is_said_of_a_set(root, change):
 def test_unknown_and_missing_sets(root):
     assert all(name in error("cifar-10") for name in (*data.NAMES, "did you mean 'cifar10'?"))
     assert "did you mean" not in error("qqqq") and "''" in error("") and error("x" * 3000)
-    for name in set(data.NAMES) - {*catalog.EMBEDDED, "synthdigits", "digits5"}:
+    for name in set(data.NAMES) - {*data.EMBEDDED, "synthdigits", "digits5"}:
         message = error(name)
         assert (
             f"was not found in {root}" in message
             and "FEDNB_DATA" in message
             and data.where(name) == "-"
         )
-        assert (catalog.FACTS[name].by_hand or f"`python -m fednb data {name}`") in message
+        assert (SPECS[name].by_hand or f"`python -m fednb data {name}`") in message
     assert "nobody-has-this-name/data" in error("cifar10", "~nobody-has-this-name/data")
 
 
@@ -399,7 +400,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(root, case, path, how, senten
 def test_nothing_is_unpickled_but_the_published_batches(root, publish):
     sets.write_cifar10(root, SMALL["cifar10"])
     publish("cifar10", root)
-    for file in catalog.FACTS["cifar10"].files:
+    for file in SPECS["cifar10"].files:
         good = (root / file).read_bytes()
         (root / file).write_bytes(pickle.dumps(Evil()))
         assert f"{file} is not the published file" in error() and cache_files() == []
@@ -499,7 +500,7 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     flipped = good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :]
     path.write_bytes({"garbage": b"", "cut": good[:middle], "flip": flipped}.get(damage, good))
     if damage == "none":
-        monkeypatch.setattr(readers, "Image", None)  # nothing is decoded
+        monkeypatch.setattr(decode, "Image", None)  # nothing is decoded
     if damage == "folder":  # in which nothing can be written
         monkeypatch.setenv("FEDNB_CACHE", str(path))
     second = data.load("cifar10")
@@ -524,7 +525,7 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
     def archive(url, folder, md5, remove_finished):
         calls.append((url, md5))
         sets.write_nist(
-            Path(folder) / "by_class", classes=catalog.FACTS["femnist"].classes, train=1, tests=1
+            Path(folder) / "by_class", classes=SPECS["femnist"].classes, train=1, tests=1
         )
 
     def fetch(place, write, name):
@@ -542,7 +543,7 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
     for _ in range(2):  # complete after the first time, in spite of the notes
         for name in ("mnist", "emnist_letters", "femnist"):
             data.download(name, root / "new")
-    folder, page = str(root / "new"), catalog.FACTS["femnist"].page
+    folder, page = str(root / "new"), SPECS["femnist"].page
     assert calls == [
         (folder, {"download": True}),
         (folder, {"download": True, "split": "letters"}),
@@ -562,7 +563,7 @@ def test_failed_download(root, monkeypatch):
     for place in ("CIFAR100", "SVHN", "USPS", "utils.download_and_extract_archive"):
         monkeypatch.setattr(f"torchvision.datasets.{place}", fail)
     for name in ("cifar100", "tiny_imagenet", "svhn", "usps"):
-        told = rf"could not be downloaded \(<urlopen error no route>\).*{catalog.FACTS[name].page}.*{root}"
+        told = rf"could not be downloaded \(<urlopen error no route>\).*{SPECS[name].page}.*{root}"
         with pytest.raises(data.DataError, match=told):
             data.download(name)
 
@@ -597,12 +598,12 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
         ("cat", "dog"),
         (3, 32, 32),
     )
-    assert (len(found.labels), len(found.test_labels)) == sizes and data.facts_of(name).sizes[
+    assert (len(found.labels), len(found.test_labels)) == sizes and data.spec_of(name).sizes[
         0
     ] == sizes[0]
     assert (
         found.group_names
-        == tuple(data.facts_of(name).domains)
+        == tuple(data.spec_of(name).domains)
         == (("home", "lab") if "lab" in tops else ())
     )
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
@@ -689,8 +690,7 @@ def test_a_folder_is_looked_for_where_one_is_now(root, tmp_path, monkeypatch):
 
 
 def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeypatch):
-    monkeypatch.setattr(loading, "_registered", {})  # forgotten afterwards
-    monkeypatch.setitem(catalog.FACTS, "mine", None)
+    monkeypatch.setitem(registered.REGISTERED, "mine", None)  # forgotten afterwards
     x, y, x_test, y_test = fake(90, 90, (3, 16, 16), 3)
     groups = np.arange(90) % 2
     own = {"train_groups": groups, "test_groups": groups, "group_names": ("lab", "home")}
@@ -699,7 +699,7 @@ def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeyp
     )
     assert data.where("mine") == "registered"
     assert data.load("mine") is found and torch.equal(found.images, torch.from_numpy(x))
-    assert data.facts_of("mine").sizes[0] == 90
+    assert data.spec_of("mine").sizes[0] == 90
     for split in settings.SPLITS:
         given = (
             {}

@@ -16,7 +16,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fednb import __main__, data, partition, plots
-from fednb.data import catalog, synthetic
+from fednb.data import synthetic
+from fednb.data.spec import SPECS
 from fednb.experiments import build, runner, settings
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
@@ -33,7 +34,7 @@ root, change = made_up_sets.root, made_up_sets.change
 @pytest.fixture(autouse=True)
 def drawn_in_small(change):
     change("synthdigits", sizes=[30, 20])
-    change("digits5", domains=catalog.FACTS["digits5"].domains | {"Synth": [30, 20]})
+    change("digits5", domains=SPECS["digits5"].domains | {"Synth": [30, 20]})
 
 
 @pytest.fixture(scope="module")
@@ -252,8 +253,8 @@ def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
 def tree(name, per_class, side=32, more=(), spelled=str):
     """Pairs (DOMAIN/CLASS/FILE, bytes) of a made-up tree."""
     rng = np.random.default_rng(0)
-    for domain in catalog.FACTS[name].domains:
-        for label in (*catalog.FACTS[name].classes, *more):
+    for domain in SPECS[name].domains:
+        for label in (*SPECS[name].classes, *more):
             for i in range(per_class):
                 image = rng.integers(0, 256, (3, side, side + 8), np.uint8)
                 yield f"{spelled(domain)}/{spelled(label)}/{i:03}.png", encode(image)
@@ -263,7 +264,7 @@ def test_office10_has_the_published_sizes():
     """Those that follow from FedPLCC's rounding, and as many training images as there can be."""
     for domain, number in {"Caltech": 1123, "Amazon": 958, "Webcam": 295, "DSLR": 157}.items():
         tested = sum(i % 10 in (8, 9) for i in range(number))
-        assert catalog.FACTS["office10"].domains[domain] == [number - tested, tested]
+        assert SPECS["office10"].domains[domain] == (number - tested, tested)
 
 
 def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
@@ -336,7 +337,7 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
 @pytest.mark.parametrize("packed", [False, True])
 def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     files, folder = list(tree("domainnet", 4, spelled=str.lower, more=("axe",))), root / "domainnet"
-    of = {domain.lower(): [] for domain in catalog.FACTS["domainnet"].domains}
+    of = {domain.lower(): [] for domain in SPECS["domainnet"].domains}
     for name, content in files:
         of[name.partition("/")[0]].append((name, content))
     for domain in of:

@@ -6,7 +6,7 @@ from fednb import ROOT
 
 # What a room may import besides itself; a module of the core may also be imported by its own name.
 ALLOWED = {
-    "data": {"errors", "seeds"},
+    "data": {"errors", "places", "seeds"},
     "core": {"data"},
     "papers": {"core"},
     "experiments": {"core", "data", "papers"},

@@ -14,13 +14,14 @@ def store(images: Tensor, augmentation: Augmentation) -> Tensor:
     """Pad once and put channels last: uint8 [N, C, H, W] to [N, H + 2p, W + 2p, C]."""
     pixels = images.permute(0, 2, 3, 1).cpu().numpy()
     sides = (augmentation.pad, augmentation.pad)
-    pixels = np.pad(pixels, ((0, 0), sides, sides, (0, 0)), mode=augmentation.pad_mode)  # type: ignore[call-overload]
-    return torch.from_numpy(np.ascontiguousarray(pixels))
+    padded = np.pad(pixels, ((0, 0), sides, sides, (0, 0)), mode=augmentation.pad_mode)
+    return torch.from_numpy(np.ascontiguousarray(padded))
 
 
 def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tensor:
     """Draw the augmentation of ``num`` images: float32 [num, 4] of crop row, crop column, flip (0 or 1), degrees."""
-    p, r = augmentation.pad, augmentation.rotation
+    p = augmentation.pad
+    r = augmentation.rotation
     corner = rng.integers(0, 2 * p + 1, (num, 2)) if p else np.zeros((num, 2))
     flip = rng.integers(0, 2, num) if augmentation.flip else np.zeros(num)
     degrees = rng.uniform(-r, r, num) if r else np.zeros(num)

@@ -52,5 +52,5 @@ class Places:
 
 
 def absolute(path: Path | str) -> Path:
-    """The path as it is seen from any folder; a ``~`` for somebody who has no home stays as it is."""
+    """The path as any folder sees it; the ``~`` of somebody who has no home stays as it is."""
     return Path(os.path.abspath(os.path.expanduser(path)))

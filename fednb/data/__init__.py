@@ -1,4 +1,4 @@
-"""Data sets as uint8 images and int64 labels in memory: `load` finds them (data/README.md), `register` adds one's own."""
+"""Data sets as uint8 images and int64 labels in memory: `load` finds one, `register` adds one."""
 
 from fednb.data.dataset import Augmentation, Dataset, fingerprint
 from fednb.data.downloads import download

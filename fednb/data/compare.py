@@ -1,4 +1,4 @@
-"""What was read of a data set beside what is published about it, and the `Dataset` that tells the difference."""
+"""What was read of a set beside what is published about it, and the `Dataset` that says so."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -80,7 +80,7 @@ def _missing_in_words(spec: DatasetSpec, sizes: Sequence[SplitSize]) -> list[str
 
 
 def as_dataset(spec: DatasetSpec, raw: RawDataset, layout: str) -> Dataset:
-    """The data set as tensors, with what has to be said about it; more images than published are a `DataError`."""
+    """The set as tensors, with what is to be said of it; a `DataError` if images are too many."""
     import torch  # slow, and not every command needs it
 
     has_domains = bool(spec.domains)

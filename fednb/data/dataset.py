@@ -1,4 +1,4 @@
-"""What a data set is: images and labels in memory, how they are prepared, and what has to be said about them."""
+"""What a data set is: images and labels in memory, how they are prepared, what is said of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ class Augmentation:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A data set with its test split; where there is a note, numbers carry it and are not judged against the paper's."""
+    """A data set with its test split.
+
+    Where it has a note, results carry it and are not judged against the paper's.
+    """
 
     name: str
     images: Tensor  # uint8 [N, C, H, W]
@@ -74,7 +77,7 @@ class LabelledImages(NamedTuple):
 
 @dataclass(frozen=True)
 class RawDataset:
-    """What was read of a data set, before it is compared with what is published; the cache keeps these fields."""
+    """What was read of a set, not yet compared with what is published; the cache keeps it."""
 
     images: np.ndarray
     labels: np.ndarray
@@ -95,7 +98,7 @@ def raw_dataset(
     notes: Sequence[str] = (),
     remarks: Sequence[str] = (),
 ) -> RawDataset:
-    """Put both splits together and take their fingerprint; with an image in another domain it is another set."""
+    """Join both splits; the fingerprint is another one when an image is in another domain."""
     n = len(classes)
     return RawDataset(
         images=train.images,
@@ -119,7 +122,7 @@ def raw_dataset(
 def fingerprint(
     images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray
 ) -> str:
-    """Hash uint8 images [N, C, H, W] with split and int64 label [N], whatever their order, to 16 hex digits."""
+    """Hash uint8 images [N, C, H, W] with split and label, in whatever order, to 16 hex digits."""
     digests = []
     for split, x, y in ((b"train", images, labels), (b"test", test_images, test_labels)):
         for image, label in zip(np.ascontiguousarray(x), y.tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""From files to arrays: image files, MNIST's idx files, what torchvision reads, and files of arrays."""
+"""From files to arrays: image files, idx files, what torchvision reads, and files of arrays."""
 
 import io
 import math
@@ -20,10 +20,10 @@ from fednb.errors import DataError
 def read_images(
     spec: DatasetSpec, images: Sequence[ImageFile], lists: Sequence[Path] = ()
 ) -> RawDataset:
-    """Decode image files, in the order given, into arrays of the set's shape; one's own are grey if all of them are.
+    """Decode image files, in the order given; one's own become grey if all of them are.
 
-    ``lists`` are those by which the images were divided, if there are any. A `DataError` tells of a split without
-    images, and of a class that the set does not have or that only one split has.
+    ``lists`` are those by which the images were divided, if there are any. A `DataError` tells of a
+    split without images, of an unknown class, and of a class that only one split has.
     """
     test_split = _test_split(spec, images)
     train = [image for image in images if image.split == "train"]
@@ -62,7 +62,7 @@ def _test_split(spec: DatasetSpec, images: Sequence[ImageFile]) -> str:
 
 
 def _all_classes_expected(spec: DatasetSpec) -> bool:
-    """Whether every class must be there; of other sets, there may be a part of the classes, in both splits."""
+    """Whether a class may be in one split only; of other sets both splits hold the same classes."""
     return bool(spec.domains) or spec.own
 
 
@@ -156,10 +156,10 @@ def labelled_images(
     labels: np.ndarray,
     groups: np.ndarray | None = None,
 ) -> LabelledImages:
-    """Bring the arrays of one split to the set's shape and to labels from 0, or say what is wrong with them.
+    """Bring the arrays of one split to the set's shape, and labels to 0, 1, ...
 
-    Images are uint8 [N, C, H, W] or [N, H, W, C], grey ones also [N, H, W]; labels count from the set's first label.
-    The message of a `Broken` begins with ``file``.
+    Images are uint8 [N, C, H, W] or [N, H, W, C], grey ones also [N, H, W]; labels are integers [N]
+    that count from the set's first label. What is wrong with them is a `Broken` about ``file``.
     """
     channels, height, width = spec.shape
     if labels.ndim != 1 or images.dtype != np.uint8:
@@ -201,7 +201,7 @@ def read_idx(spec: DatasetSpec, files: Sequence[Path]) -> RawDataset:
 
 
 def _read_idx_file(file: Path, limit: int) -> np.ndarray:
-    """0, 0, 8 (for uint8), the number of axes, their lengths (big-endian), values; torchvision knows no .gz of it."""
+    """0, 0, 8 (for uint8), number of axes, their lengths (big-endian), values; plain or as .gz."""
     with reading(file):
         content = unpacked(file, limit)
         if content[:3] != b"\0\0\x08":
@@ -211,7 +211,7 @@ def _read_idx_file(file: Path, limit: int) -> np.ndarray:
 
 
 def read_with_torchvision(spec: DatasetSpec, folder: Path, files: Sequence[Path]) -> RawDataset:
-    """What torchvision reads of CIFAR, SVHN and USPS, if it is as published: a pickle can run any code."""
+    """CIFAR, SVHN and USPS, if the files are the published ones: a pickle can run any code."""
     from torchvision import datasets  # slow to import
 
     for file, md5 in zip(files, spec.files.values(), strict=True):
@@ -232,7 +232,7 @@ def _targets(split: Any) -> Any:
 
 
 def read_npz(spec: DatasetSpec, file: Path) -> RawDataset:
-    """One .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]; upright images."""
+    """A .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]."""
     limit = max(spec.sizes) * max(math.prod(spec.shape), 8) + 4096
     with reading(file), zipfile.ZipFile(file) as archive:
         arrays = {

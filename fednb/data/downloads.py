@@ -12,9 +12,9 @@ _OWN_FOLDERS = ("usps", "svhn")  # torchvision puts the files of these into the 
 
 
 def download(name: str, root: Where = None) -> None:
-    """Fetch the official files of a set, unless the complete set is there, and print what is there then.
+    """Fetch the official files of a set, unless the complete set is there, and print what is there.
 
-    Where it lands, see `load`. A `DataError` says what to do by hand where no command can fetch a set.
+    It lands where `load` looks for it. A `DataError` says what to do by hand where this fails.
     """
     places = places_of(root)
     spec = spec_of(name, places)

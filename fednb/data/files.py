@@ -1,4 +1,4 @@
-"""Files, which are not trusted: nothing in them is executed, and what is too large is refused before it is unpacked."""
+"""Files are not trusted: what is larger than it can be is refused before it is unpacked."""
 
 import gzip
 import os
@@ -7,7 +7,7 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 from PIL import UnidentifiedImageError
 
@@ -60,14 +60,18 @@ def reason(error: Exception) -> str:
 
 
 def unpacked(file: File, limit: int = LIMIT) -> bytes:
-    """Read a file that may be packed, or in a zip file: at most so many bytes, and no more are unpacked."""
+    """Read a file that may be packed, or in a zip file; at most so many bytes are unpacked."""
     if file.exists() and not file.is_file():
         raise ValueError("not a file")
     if isinstance(file, zipfile.Path):
-        method = file.root.getinfo(file.at).compress_type  # type: ignore[attr-defined]
+        method = file.root.getinfo(file.at).compress_type
         if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError("neither stored nor deflated")  # others are unpacked in one go
-    with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:  # type: ignore
+    if isinstance(file, Path) and file.suffix == ".gz":
+        opened: IO[bytes] | gzip.GzipFile = gzip.open(file)
+    else:
+        opened = file.open("rb")
+    with opened:
         content = opened.read(limit + 1)
     if len(content) > limit:
         raise ValueError(f"more than {limit:,} bytes are too many")
@@ -88,7 +92,7 @@ def children(folder: Path) -> list[Path]:
 
 
 def images_below(*paths: Path) -> list[ListedFile]:
-    """All images in zip files, or in folders up to four levels deep, sorted by their place there."""
+    """All images in zip files, or in folders up to four levels deep, sorted by path."""
     listed: list[ListedFile] = []
     for path in paths:
         listed += _members(path) if path.is_file() else _files_below(path)

@@ -1,4 +1,4 @@
-"""Where a published set lies: official files, a tree of images, zip files of it, or a file of arrays (data/README.md)."""
+"""Where a published set lies: one function for each layout of data/README.md."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -21,7 +21,7 @@ class Source(NamedTuple):
 
 
 def find_source(spec: DatasetSpec, root: Path) -> Source | None:
-    """The first layout that is there: official files, a tree of images, zip files of it, a file of arrays."""
+    """The first layout that is there; None if there is none."""
     for layout in (official_files, image_tree, zip_files, array_file):
         source = layout(spec, root)
         if source is not None:
@@ -30,7 +30,7 @@ def find_source(spec: DatasetSpec, root: Path) -> Source | None:
 
 
 def official_files(spec: DatasetSpec, root: Path) -> Source | None:
-    """The files as their authors publish them, unpacked or as .gz, in one of the set's usual folders."""
+    """The files as they are published, plain or as .gz, in one of the set's usual folders."""
     for name in spec.folders:
         source = _official_files_in(spec, root / name)
         if source is not None:
@@ -51,7 +51,7 @@ def image_tree(spec: DatasetSpec, root: Path) -> Source | None:
 
 
 def zip_files(spec: DatasetSpec, root: Path) -> Source | None:
-    """Zip files of such a tree, named after the set or in its folder; several together form the set."""
+    """Zip files that hold such a tree together, named after the set or in its folder."""
     zips = [file for file in _files_of(spec, root) if file.suffix.lower() == ".zip"]
     if not zips:
         return None
@@ -105,7 +105,7 @@ def _plain_or_gzipped(path: Path) -> Path:
 
 
 def _nist_images(spec: DatasetSpec, folder: Path) -> list[ImageFile]:
-    """XX/train_XX/*.png and XX/hsf_0/*.png, XX the code of a character; the first of each by name, as many as are read."""
+    """The first by name of XX/train_XX/*.png and of XX/hsf_0/*.png; XX is a character's code."""
     images = []
     for label in spec.classes:
         code = f"{ord(label):02x}"
@@ -119,9 +119,9 @@ def _nist_images(spec: DatasetSpec, folder: Path) -> list[ImageFile]:
 
 
 def _listed_images(spec: DatasetSpec, folder: Path, lists: Sequence[Path]) -> list[ImageFile]:
-    """Images whose class stands in a list of lines FILE CLASS: MNIST-M, and the validation images of Tiny-ImageNet.
+    """Images whose class stands in a list of lines FILE CLASS: MNIST-M, Tiny-ImageNet's validation.
 
-    Tiny-ImageNet's training images lie in train/CLASS/images/. A list cannot name files outside of its folder.
+    Tiny-ImageNet's training images lie in train/CLASS/images/. A list names no files elsewhere.
     """
     images = []
     for parts, file in images_below(folder):

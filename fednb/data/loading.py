@@ -33,8 +33,8 @@ Where = Places | Path | str | None  # the places, the folder of the data sets, o
 def load(name: str, root: Where = None) -> Dataset:
     """Load one of `NAMES`, a registered set or ``folder:PATH``.
 
-    ``root`` is the folder in which sets are looked for, or all places; without it they are those that the environment
-    names. A `DataError` says where a set was looked for, or what is wrong with its files.
+    ``root`` is the folder of the data sets, or all places; without it the environment names them.
+    A `DataError` says where a set was looked for, or what is wrong with its files.
     """
     if name in REGISTERED:
         return REGISTERED[name].dataset
@@ -43,7 +43,7 @@ def load(name: str, root: Where = None) -> Dataset:
 
 
 def spec_of(name: str, root: Where = None) -> DatasetSpec:
-    """What is published about a set, or is found by a look into a folder of one's own; a `DataError` if there is none."""
+    """What is published about a set, or found in one's own folder; a `DataError` if unknown."""
     if own_folder.is_own_folder(name):
         return own_folder.look_into(name, places_of(root).data).spec
     known = [*SPECS, *REGISTERED, f"{own_folder.OWN_FOLDER}PATH"]
@@ -52,7 +52,7 @@ def spec_of(name: str, root: Where = None) -> DatasetSpec:
 
 
 def where(name: str, root: Where = None) -> str:
-    """In which layout a set lies in `root` (see `load`), without reading it; "-" where it is missing or incomplete."""
+    """In which layout a set lies in ``root`` (see `load`); "-" where any file is missing."""
     if name in REGISTERED:
         return "registered"
     try:
@@ -63,7 +63,7 @@ def where(name: str, root: Where = None) -> str:
 
 
 def whole_name(name: str, root: Where = None) -> str:
-    """A set's name as it is understood from any folder: the PATH of one's own images is absolute."""
+    """A set's name as any folder understands it: the PATH of one's own images is absolute."""
     if not own_folder.is_own_folder(name):
         return name
     address = own_folder.resolve_folder(name, places_of(root).data)
@@ -71,7 +71,7 @@ def whole_name(name: str, root: Where = None) -> str:
 
 
 def recorded_name(name: str, root: Where = None) -> str:
-    """How records call a set; one's own folder by the end of its path and by its fingerprint, wherever it lies."""
+    """How records call a set; one's own folder by the end of its path and by its fingerprint."""
     if not own_folder.is_own_folder(name):
         return name
     places = places_of(root)
@@ -93,7 +93,7 @@ def places_of(root: Where) -> Places:
 
 
 def read(name: str, places: Places) -> tuple[DatasetSpec, str, RawDataset]:
-    """Locate a set and read it: what is published about it, the layout in which it was found, and what it holds."""
+    """Locate and read a set: what is published about it, its layout here, and what it holds."""
     spec, source = _locate(name, places)
     return spec, source.layout, _decoded(spec, source, places)
 
@@ -107,7 +107,7 @@ def _locate(name: str, places: Places) -> tuple[DatasetSpec, Source]:
 
 
 def _source_of(spec: DatasetSpec, places: Places) -> Source:
-    """Where a published set comes from: what is installed, its parts, its files, or our own drawing."""
+    """Where a published set comes from: what is installed, its parts, its files, or a drawing."""
     if spec.name in EMBEDDED:
         from fednb.data import synthetic  # slow to import
 
@@ -147,7 +147,7 @@ def _combined(
 
 
 def _digits5(spec: DatasetSpec, parts: Sequence[RawDataset]) -> RawDataset:
-    """Five sets of digits, each image resized to 32x32 and grey repeated to three channels, as in RethinkFL."""
+    """Five sets of digits as domains, all images 32x32 and RGB, as in RethinkFL."""
     side = spec.shape[1]
     train = _joined([(part.images, part.labels) for part in parts], side)
     test = _joined([(part.test_images, part.test_labels) for part in parts], side)
@@ -203,7 +203,7 @@ def _decoded(spec: DatasetSpec, source: Source, places: Places) -> RawDataset:
 
 
 def _cache_name(spec: DatasetSpec, source: Source, root: Path) -> str:
-    """The name tells the state of the source files: each one's path below ``root``, size and time."""
+    """A name that changes with the path below ``root``, size or time of any source file."""
     state = f"{_CACHE_VERSION} {source.layout} {list(spec.shape)}"
     for file in source.files:
         with reading(file):
@@ -215,7 +215,7 @@ def _cache_name(spec: DatasetSpec, source: Source, root: Path) -> str:
 
 
 def _read_cache(path: Path) -> RawDataset | None:
-    """What the cache holds; None where it does not exist or is damaged in whatever way (zipfile checks the sums)."""
+    """What the cache holds; None if it is missing or damaged (zipfile checks the sums)."""
     try:
         with np.load(path, allow_pickle=False) as file:
             fields: dict[str, Any] = {}

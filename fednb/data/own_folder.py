@@ -62,7 +62,8 @@ def resolve_folder(name: str, data: Path) -> Address:
 def look_into(name: str, data: Path) -> OwnFolder:
     """List the images of ``folder:PATH``; ``data`` is the folder of the data sets.
 
-    PATH is a folder or zip file of CLASS/FILE, SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE. A `DataError` says what it lacks.
+    PATH is a folder or zip file of CLASS/FILE, SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE. A `DataError`
+    says what is wrong with it.
     """
     address = resolve_folder(name, data)
     _check_address(name, address, data)

@@ -38,8 +38,9 @@ def register(
 ) -> Dataset:
     """Make arrays or tensors a data set, known by its name in this process.
 
-    Images are square, uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; labels are integers from 0,
-    [N]. Of several domains, groups are positions in ``group_names``. A `DataError` says what does not fit.
+    Images are square, uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; labels
+    are integers from 0, [N]. Of several domains, groups are positions in ``group_names``, [N]. A
+    `DataError` says what does not fit.
     """
     if not re.fullmatch(r"[\w.+-]+", name) or name in NAMES:
         raise DataError(

@@ -11,9 +11,9 @@ from fednb.data.dataset import Augmentation
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """What is published about a data set, how the papers' code prepares it, and where its files are looked for.
+    """What is published about a data set, how the papers' code prepares it, and where it may lie.
 
-    Of somebody's own images nothing is published; what was found out about them stands here in the same form.
+    Of somebody's own images, what was found out about them stands here in the same form.
     """
 
     name: str
@@ -30,7 +30,7 @@ class DatasetSpec:
     # how it is prepared
     mean: tuple[float, ...] = ()  # per channel, of values scaled to [0, 1]; empty: to be measured
     std: tuple[float, ...] = ()
-    augmentation: Augmentation = Augmentation()
+    augmentation: Augmentation = field(default_factory=Augmentation)
     resized: bool = False  # images of any size are accepted, and brought to `shape`
 
     # where it is
@@ -65,15 +65,17 @@ class DatasetSpec:
 
 
 def _from_yaml(name: str, entry: dict[str, Any]) -> DatasetSpec:
-    values = {key: tuple(v) if isinstance(v, list) else v for key, v in entry.items()}
+    values: dict[str, Any] = {}
+    for key, value in entry.items():
+        values[key] = tuple(value) if isinstance(value, list) else value
     values["augmentation"] = Augmentation(**entry.get("augmentation", {}))
     if isinstance(entry.get("files"), list):
         values["files"] = dict.fromkeys(entry["files"])
     domains = entry.get("domains", {})
-    values["domains"] = {name: tuple(sizes) if sizes else None for name, sizes in domains.items()}
-    known = [sizes for sizes in domains.values() if sizes]
+    known = {domain: tuple(sizes) for domain, sizes in domains.items() if sizes}
+    values["domains"] = {domain: known.get(domain) for domain in domains}
     if known:
-        values["sizes"] = (sum(sizes[0] for sizes in known), sum(sizes[1] for sizes in known))
+        values["sizes"] = tuple(sum(split) for split in zip(*known.values(), strict=True))
     values.setdefault("num_classes", len(entry.get("classes", ())))
     return DatasetSpec(name, **values)
 

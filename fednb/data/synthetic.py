@@ -1,11 +1,13 @@
-"""Data that need no download: scikit-learn's digits, domains made of them, and digits drawn in matplotlib's fonts.
+"""Data that need no download: scikit-learn's digits, domains made of them, and drawn digits.
 
-SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML 2015); its generator was
-not published. Outlines are filled in double precision: a font engine's pixels differ from version to version.
+SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML
+2015); its generator was not published. Outlines of fonts are filled in double precision, since the
+pixels of a font engine differ from version to version.
 """
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
@@ -31,7 +33,7 @@ _UP = 4  # rows and columns of samples per pixel
 
 
 def digits() -> RawDataset:
-    """scikit-learn's 8x8 digits (values 0..16, here 0..255), four fifths of each class for training."""
+    """scikit-learn's 8x8 digits (0..16, here 0..255), four fifths of each class for training."""
     bunch = load_digits()
     images = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None]
     labels = bunch.target.astype(np.int64)
@@ -66,7 +68,7 @@ def _without_domains(images: np.ndarray, labels: np.ndarray) -> LabelledImages:
 
 
 def digits5_mini() -> RawDataset:
-    """Five domains of digits, 16x16 RGB (see data/README.md); no handwritten digit is in two images, nor in both splits."""
+    """Five domains of digits, 16x16 RGB (data/README.md); no handwritten digit is in two images."""
     spec = SPECS["digits5_mini"]
     side = spec.shape[1]
     grey, train_sources, test_sources = _sources()
@@ -78,7 +80,7 @@ def digits5_mini() -> RawDataset:
 def _embedded_split(
     grey: np.ndarray, sources: list[np.ndarray], side: int, train: bool, per_class: int
 ) -> LabelledImages:
-    """One split of the embedded domains; ``sources`` are the handwritten digits of the first three of them."""
+    """One split of all domains; ``sources`` are positions in ``grey``, for three of them."""
     labels = np.repeat(np.arange(10), per_class)
     purpose = f"embedded {'train' if train else 'test'}"
     slants = seeds.generator(0, purpose, client=1)
@@ -112,12 +114,12 @@ def _slanted(digit: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarr
 
 
 def _blended(digit: np.ndarray, side: int, rng: np.random.Generator, train: bool) -> np.ndarray:
-    """The absolute difference of the digit and a piece of a photograph, [side, side, 3]: the recipe of MNIST-M."""
+    """Absolute difference of digit and photograph, [side, side, 3]: the recipe of MNIST-M."""
     return np.abs(patch(rng, side, train) - _enlarged(digit, side)[..., None])
 
 
 def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and which are in three domains, for training and for test."""
+    """scikit-learn's digits [1797, 8, 8], 0 to 1; those of three domains, training and test."""
     bunch = load_digits()
     rng = seeds.generator(0, "embedded digits")
     orders = [rng.permutation(np.flatnonzero(bunch.target == k)) for k in range(10)]
@@ -150,7 +152,10 @@ def photographs() -> tuple[np.ndarray, ...]:
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A piece of a photograph, for training of its left two thirds, reduced by 1, 2 or 3: [size, size, 3], 0 to 1."""
+    """A piece of a photograph, reduced by 1, 2 or 3: [size, size, 3], 0 to 1.
+
+    For training it is of the left two thirds, for testing of what remains.
+    """
     photograph = photographs()[rng.integers(2)]
     middle = photograph.shape[1] * 2 // 3
     photograph = photograph[:, :middle] if train else photograph[:, middle:]
@@ -161,9 +166,10 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 
 
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
-    """Digits in fonts with neighbours on "colours", as SynthDigits, or "scenes", photographs: uint8 [N, 3, size, size].
+    """Digits in fonts, with neighbours: uint8 [N, 3, size, size].
 
-    Image i depends on i, its label, the split and the kind alone.
+    The ground is "colours", as SynthDigits has it, or "scenes", photographs. Image i depends on i,
+    its label, the split and the kind alone.
     """
     images = np.empty((len(labels), 3, size, size), np.uint8)
     progress = tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)
@@ -187,7 +193,7 @@ def _scene(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 
 @functools.cache
 def outlines() -> list[list[list[np.ndarray]]]:
-    """Polygons [n, 2] of each font and digit, y downwards, centred; the higher of a font's 1 and 0 has height 1."""
+    """Centred polygons [n, 2] of each font and digit; the higher of its 1 and 0 has height 1."""
     import matplotlib  # slow to import
 
     folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
@@ -208,7 +214,8 @@ def _outline(font: Path, digit: str) -> list[np.ndarray]:
     steps = np.linspace(0, 1, 6, endpoint=False)
     path = TextPath((0, 0), digit, size=100, prop=FontProperties(fname=font))
     polygons: list[list[np.ndarray]] = []
-    for segment, code in path.iter_bezier():
+    segments: Any = path.iter_bezier()  # matplotlib declares another type than it gives
+    for segment, code in segments:
         if code == Curves.MOVETO:
             polygons.append([])
         else:
@@ -225,7 +232,10 @@ def _centred(polygons: list[np.ndarray], height: float) -> list[np.ndarray]:
 
 
 def cover(polygons: list[np.ndarray], size: int) -> np.ndarray:
-    """How much of each pixel lies inside polygons (even-odd rule) with corners (x, y) [n, 2], in pixels: [size, size]."""
+    """How much of each pixel lies inside polygons of corners (x, y) [n, 2] in pixels: [size, size].
+
+    Where polygons overlap, the even-odd rule decides.
+    """
     n = size * _UP
     start = np.concatenate(polygons) * _UP
     end = np.concatenate([np.roll(polygon, -1, axis=0) for polygon in polygons]) * _UP
@@ -243,7 +253,7 @@ def cover(polygons: list[np.ndarray], size: int) -> np.ndarray:
 
 
 def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A ground that runs from one colour to another, with up to three stripes or corners across it."""
+    """A ground that runs from one colour to another, with up to three stripes or corners on it."""
     first = rng.random(3)
     second = np.clip(first + rng.uniform(-0.3, 0.3, 3), 0, 1)
     angle = rng.uniform(0, 2 * np.pi)
@@ -263,7 +273,7 @@ def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]:
-    """The digit in the middle, and what is seen of those beside it: cover [size, size] of one to three digits."""
+    """The digit in the middle and what is seen of those beside it: one to three masks."""
     font = outlines()[rng.integers(len(FONTS))]
     height = size * rng.uniform(0.55, 0.85)
     angle = rng.uniform(-0.35, 0.35)
@@ -283,7 +293,7 @@ def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]
 
 
 def _paint(rng: np.random.Generator, ground: np.ndarray, masks: list[np.ndarray]) -> np.ndarray:
-    """Put digits of one colour on a ground [size, size, 3]; the colour stands out from where the digit is."""
+    """Put digits of one colour, which stands out, on a ground [size, size, 3]."""
     weights = masks[0][..., None]
     below = (weights * ground).sum((0, 1)) / max(weights.sum(), 1e-9)
     candidates = rng.random((20, 3))

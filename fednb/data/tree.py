@@ -1,4 +1,4 @@
-"""Trees of images, SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE: which image belongs to which class, domain and split."""
+"""Trees SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE: the class, domain and split of each image."""
 
 import re
 from collections.abc import Sequence
@@ -15,11 +15,11 @@ SPLITS = ("train", "test", "val")
 def images_of(
     spec: DatasetSpec, listed: Sequence[ListedFile], lists: Sequence[Path] = ()
 ) -> list[ImageFile]:
-    """The images of a set among those listed, sorted by domain, class and name, and divided into splits.
+    """The images of a set among those listed, by domain, class and name, and divided into splits.
 
-    They lie in SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE, below at most one folder; one's own also in CLASS/FILE. Domains
-    are divided by the official ``lists``, or by the numbers of their images; of one's own, every fifth of a class is a
-    test image. A `DataError` tells of an image that is there twice, and of a domain without images.
+    They lie in SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE, below at most one folder; one's own also in
+    CLASS/FILE. What has no SPLIT is divided by the official ``lists``, or by the numbers of the
+    images. A `DataError` tells of an image that is there twice, and of a domain without images.
     """
     images = _divided(spec, _undivided(spec, listed), lists)
     seen = {image.domain for image in images}
@@ -61,7 +61,7 @@ def _top_folders(spec: DatasetSpec) -> dict[str, tuple[int, str]]:
 
 
 def _plain(spec: DatasetSpec, name: str) -> str:
-    """A name without what spellings of the official names of domains and their classes differ in."""
+    """A name without what spellings of the official names of domains and classes differ in."""
     if spec.domains and not spec.own:
         return re.sub(r"[^a-z0-9]", "", name.lower())
     return name
@@ -87,7 +87,7 @@ def _divided(
 
 
 def _read_lists(lists: Sequence[Path]) -> dict[str, str]:
-    """The split of each DOMAIN/CLASS/FILE in the official lists, DOMAIN_train.txt and DOMAIN_test.txt."""
+    """The split of each DOMAIN/CLASS/FILE in the lists DOMAIN_train.txt and DOMAIN_test.txt."""
     split_of = {}
     for file in lists:
         split = file.stem.rpartition("_")[2]
@@ -98,5 +98,5 @@ def _read_lists(lists: Sequence[Path]) -> dict[str, str]:
 
 
 def _held_for_test(number: int, own: bool) -> bool:
-    """Of one's own images every fifth of a class is a test image; of a published domain two in ten."""
+    """Of one's own images every fifth of a class; of a published domain two in ten."""
     return number % 5 == 4 if own else number % 10 in (8, 9)

@@ -1,4 +1,4 @@
-"""Sets of several domains: embedded, drawn, and read from made-up small files in the published formats."""
+"""Sets of several domains: embedded, drawn, and read from made-up files as they are published."""
 
 import dataclasses
 import io
@@ -52,7 +52,7 @@ def resized(image, side=32):
 
 
 def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
-    """To the last pixel where photographs are decoded and fonts are read as they were; else nearly."""
+    """To the last pixel where photographs and fonts are read as they were; else nearly."""
     means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
     assert means == pytest.approx(
         [67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05
@@ -72,10 +72,8 @@ def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
         "embedded",
         ("Digits", "Slanted", "Blended", "Fonts", "Scenes"),
     )
-    assert (
-        mini.note
-        == "a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts"
-    )
+    made_of = "scikit-learn's digits and photographs and matplotlib's fonts"
+    assert mini.note == f"a stand-in for Digit-5, made of {made_of}"
     for labels, groups, number in (
         (mini.labels, mini.train_groups, 40),
         (mini.test_labels, mini.test_groups, 15),

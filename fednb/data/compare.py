@@ -21,7 +21,7 @@ class SplitSize(NamedTuple):
 
 def split_sizes(spec: DatasetSpec, raw: RawDataset) -> list[SplitSize]:
     """Of each domain both splits, where sizes are published; a `DataError` if more was found."""
-    if spec.own:
+    if spec.is_own:
         return []
     sizes = []
     for group, (domain, published) in enumerate((spec.domains or {"": spec.sizes}).items()):

@@ -38,7 +38,7 @@ def read_images(
     pixels, sizes = _decoded(spec, chosen)
     notes = _notes(spec, chosen, sizes, bool(lists))
     remarks = _remarks(spec, pixels[: len(train)], pixels[len(train) :])
-    if spec.own and (pixels == pixels[:, :1]).all():
+    if spec.is_own and (pixels == pixels[:, :1]).all():
         pixels = pixels[:, :1].copy()
     labels = np.array([classes.index(image.label) for image in chosen], np.int64)
     domains = np.array([image.domain for image in chosen], np.int64)
@@ -63,7 +63,7 @@ def _test_split(spec: DatasetSpec, images: Sequence[ImageFile]) -> str:
 
 def _all_classes_expected(spec: DatasetSpec) -> bool:
     """Whether a class may be in one split only; of other sets both splits hold the same classes."""
-    return bool(spec.domains) or spec.own
+    return bool(spec.domains) or spec.is_own
 
 
 def _classes_of(
@@ -127,7 +127,7 @@ def _notes(
         notes.append(spec.unlisted)
     _, height, width = spec.shape
     shorter_sides = {min(size) for size in sizes}
-    if spec.own:
+    if spec.is_own:
         if len(sizes) > 1:
             notes.append(f"images of several sizes, all resized to {height}x{width}")
     elif spec.domains and len(shorter_sides) == 1:

@@ -21,7 +21,7 @@ def download(name: str, root: Where = None) -> None:
     for part in spec.parts:
         if not SPECS[part].by_hand:
             download(part, places)
-    by_command = not (spec.own or spec.domains or spec.by_hand)
+    by_command = not (spec.is_own or spec.domains or spec.by_hand)
     if by_command and not _is_there(name, root=places):
         _fetch(spec, places.data)
     print(load(name, places))

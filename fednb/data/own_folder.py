@@ -137,7 +137,7 @@ def _spec_of(name: str, address: Address, listed: Sequence[ListedFile]) -> Datas
         jpeg=True,
         by_hand="put images there",
         stand_in="" if is_split else divided,
-        own=True,
+        is_own=True,
     )
 
 

@@ -63,7 +63,7 @@ def register(
         num_classes=len(classes),
         domains=dict.fromkeys(group_names),
         augmentation=augmentation,
-        own=True,
+        is_own=True,
     )
     groups = _checked_groups(name, train_groups, len(y), len(group_names))
     groups_of_test = _checked_groups(name, test_groups, len(y_test), len(group_names))

@@ -56,7 +56,7 @@ class DatasetSpec:
     unlisted: str = ""  # the note without the official lists
     stand_in: str = ""  # for what; goes into the note of the data set
     remark: str = ""  # what has to be known of the complete set
-    own: bool = False  # somebody's own, of which nothing is published
+    is_own: bool = False  # somebody's own, of which nothing is published
 
     @property
     def names(self) -> tuple[str, ...]:

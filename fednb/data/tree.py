@@ -55,14 +55,14 @@ def _top_folders(spec: DatasetSpec) -> dict[str, tuple[int, str]]:
         tops = {_plain(spec, name): (domain, "") for domain, name in enumerate(spec.domains)}
     else:
         tops = {split: (0, split) for split in SPLITS}
-    if spec.own:
+    if spec.is_own:
         tops[""] = (0, "")
     return tops
 
 
 def _plain(spec: DatasetSpec, name: str) -> str:
     """A name without what spellings of the official names of domains and classes differ in."""
-    if spec.domains and not spec.own:
+    if spec.domains and not spec.is_own:
         return re.sub(r"[^a-z0-9]", "", name.lower())
     return name
 
@@ -73,14 +73,14 @@ def _divided(
     """Give each image its split; what is not in the official lists is left out."""
     split_of = _read_lists(lists)
     divided = []
-    for _, group in groupby(images, lambda image: (image.domain, spec.own and image.label)):
+    for _, group in groupby(images, lambda image: (image.domain, spec.is_own and image.label)):
         for number, image in enumerate(group):
             if lists:
                 split = split_of.get("/".join(Path(str(image.file)).parts[-3:]), "")
             elif image.split:
                 split = image.split
             else:
-                split = "test" if _held_for_test(number, spec.own) else "train"
+                split = "test" if _held_for_test(number, spec.is_own) else "train"
             if split:
                 divided.append(image._replace(split=split))
     return divided
@@ -97,6 +97,6 @@ def _read_lists(lists: Sequence[Path]) -> dict[str, str]:
     return split_of
 
 
-def _held_for_test(number: int, own: bool) -> bool:
+def _held_for_test(number: int, is_own: bool) -> bool:
     """Of one's own images every fifth of a class; of a published domain two in ten."""
-    return number % 5 == 4 if own else number % 10 in (8, 9)
+    return number % 5 == 4 if is_own else number % 10 in (8, 9)

@@ -30,7 +30,7 @@ class Places:
         """
 
         def named(variable: str, default: Path) -> Path:
-            return _absolute(Path(environment.get(variable) or default))
+            return absolute(environment.get(variable) or default)
 
         own = environment.get("FEDNB_NOTEBOOKS")
         results = (Path(own) if own else home()) / "results"
@@ -51,5 +51,6 @@ class Places:
         }
 
 
-def _absolute(path: Path) -> Path:
-    return Path(os.path.abspath(path.expanduser()))
+def absolute(path: Path | str) -> Path:
+    """The path as any folder sees it; the ``~`` of somebody who has no home stays as it is."""
+    return Path(os.path.abspath(os.path.expanduser(path)))

@@ -1,6 +1,7 @@
 """Made-up data sets, in all the layouts of data/README.md."""
 
 import bz2
+import dataclasses
 import gzip
 import io
 import pickle
@@ -14,7 +15,7 @@ from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
 
 from fednb import data
-from fednb.data import catalog
+from fednb.data.spec import SPECS
 
 
 @pytest.fixture(autouse=True)
@@ -31,8 +32,7 @@ def change(monkeypatch):
     """Change what is published about a set."""
 
     def change(name, **given):
-        for field, value in given.items():
-            monkeypatch.setattr(catalog.FACTS[name], field, value)
+        monkeypatch.setitem(SPECS, name, dataclasses.replace(SPECS[name], **given))
 
     return change
 
@@ -64,7 +64,7 @@ SMALL = {
     "svhn": fake(20, 10, (3, 32, 32), 10, seed=1),
     "mnistm": fake(20, 10, (3, 32, 32), 10, seed=2),
 }
-CIFAR10, LETTERS = catalog.FACTS["cifar10"].classes, catalog.FACTS["emnist_letters"].classes
+CIFAR10, LETTERS = SPECS["cifar10"].classes, SPECS["emnist_letters"].classes
 SYNSETS = ["n01", "n02", "n03", "n04"]
 
 
@@ -134,7 +134,7 @@ def write_cifar10(folder, arrays):
         name: {"data": x.reshape(len(x), -1), "labels": y.tolist()}
         for name, (x, y) in batches.items()
     }
-    for name, batch in (batches | {"batches.meta": {"label_names": CIFAR10}}).items():
+    for name, batch in (batches | {"batches.meta": {"label_names": list(CIFAR10)}}).items():
         write_tree(folder / "cifar-10-batches-py", [(name, pickle.dumps(batch, protocol=2))])
 
 

@@ -12,9 +12,8 @@ import pytest
 from made_up import job, project, record, table
 from scipy import stats
 
-from fednb import ROOT, reporting
+from fednb import ROOT, data, reporting
 from fednb.__main__ import _assignment
-from fednb.data import catalog
 from fednb.errors import ReportError
 from fednb.experiments import ledger, sweep
 from fednb.reporting import comparisons, plots, render, statistics
@@ -336,7 +335,7 @@ def test_claims_name_what_there_is():
             "06_side_by_side",
         }
         assert all(
-            claim.findings[0].ahead.job.settings.dataset not in catalog.EMBEDDED for claim in own
+            claim.findings[0].ahead.job.settings.dataset not in data.EMBEDDED for claim in own
         )
         assert sum("main" in claim.entry for claim in own) == 2 and told["found"]
         for finding in (

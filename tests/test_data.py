@@ -1,4 +1,4 @@
-"""Data sets: all layouts agree, nothing hostile gets through, every kind of damage is one sentence, the cache is renewed."""
+"""Data sets: all layouts agree, what is hostile or damaged is refused, the cache is renewed."""
 
 import bz2
 import gzip
@@ -13,6 +13,7 @@ import struct
 import tracemalloc
 import zipfile
 import zlib
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -26,8 +27,10 @@ from made_up_sets import SMALL, encode, error, fake, write_images, write_npz, wr
 from PIL import Image
 
 from fednb import data
-from fednb.data import catalog, loading, readers
+from fednb.data import decode, own_folder, registered
+from fednb.data.spec import SPECS
 from fednb.experiments import ledger, runner, settings
+from fednb.places import Places
 
 root, change = sets.root, sets.change
 
@@ -43,7 +46,7 @@ def publish(monkeypatch, change):
     def publish(name, folder):
         sums = {
             file: hashlib.md5((folder / file).read_bytes()).hexdigest()
-            for file in catalog.FACTS[name].files
+            for file in SPECS[name].files
         }
         change(name, files=sums)
         for module in ("cifar", "svhn"):
@@ -137,7 +140,7 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
     assert found.source == data.where(name) == kind and found.fingerprint == data.fingerprint(
         *arrays
     )
-    assert found.classes == tuple(catalog.FACTS[name].classes or sets.SYNSETS)
+    assert found.classes == tuple(SPECS[name].classes or sets.SYNSETS)
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
         by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
         order = np.argsort(arrays[2 * i + 1], kind="stable") if by_class else slice(None)
@@ -146,9 +149,10 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
 
 
 def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(root, change):
-    assert [
-        size / catalog.FACTS["femnist"].num_classes for size in catalog.FACTS["femnist"].sizes
-    ] == [20 * 110, 20 * 15]
+    assert [size / SPECS["femnist"].num_classes for size in SPECS["femnist"].sizes] == [
+        20 * 110,
+        20 * 15,
+    ]
     change("femnist", sizes=[62 * 4, 62 * 2])
     images = sets.write_nist(folder := root / "femnist" / "by_class")
     shutil.copy(folder / "41/train_41/train_41_00000.png", folder / "41/hsf_0/hsf_0_00000.png")
@@ -159,10 +163,8 @@ def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(ro
     assert np.array_equal(
         found.test_images, np.concatenate([images[c, "hsf_0"][:2] for c in "0Aa"])
     )
-    assert (
-        found.note
-        == "subset: 3 of 62 classes; 12 of at most 248 training images, 6 of at most 124 test images"
-    )
+    missing = "12 of at most 248 training images, 6 of at most 124 test images"
+    assert found.note == f"subset: 3 of 62 classes; {missing}"
     assert found.remark == "1 test images are training images as well" and found.source == OFFICIAL
     assert found.train_groups is None and repr(data.load("femnist")) == repr(
         found
@@ -189,34 +191,50 @@ def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
     assert len({first, *(data.fingerprint(*arrays) for arrays in others)}) == 6
 
 
-def test_what_is_said_of_a_set(root, change):
-    arrays = x, y, x_test, y_test = SMALL["cifar10"]
-    write_images(root / "cifar10", arrays)
+def test_a_set_is_described_in_one_line_without_a_path(root):
+    write_images(root / "cifar10", SMALL["cifar10"])
     text = repr(data.load("cifar10"))
-    assert (
-        "20 training and 10 test images, 3x32x32" in text
-        and "\n" not in text
-        and str(root) not in text
-    )
-    assert "(subset: 20 of 50,000 training images, 10 of 10,000 test images)" in text
-    change("cifar10", sizes=[20, 10], fingerprint=data.fingerprint(*arrays))
+    assert "20 training and 10 test images, 3x32x32" in text
+    assert "\n" not in text and str(root) not in text
+
+
+def test_fewer_images_than_published_are_noted(root):
+    write_images(root / "cifar10", SMALL["cifar10"])
+    missing = "20 of 50,000 training images, 10 of 10,000 test images"
+    assert data.load("cifar10").note == f"subset: {missing}"
+
+
+def test_a_complete_set_has_no_note(root, change):
+    write_images(root / "cifar10", SMALL["cifar10"])
+    change("cifar10", sizes=(20, 10), fingerprint=data.fingerprint(*SMALL["cifar10"]))
     assert data.load("cifar10").note == ""
-    write_images(root / "cifar10", (x ^ 1, y, x_test, y_test))
+
+
+def test_a_complete_set_with_other_pixels_is_noted(root, change):
+    x, *others = SMALL["cifar10"]
+    write_images(root / "cifar10", (x ^ 1, *others))
+    change("cifar10", sizes=(20, 10), fingerprint=data.fingerprint(*SMALL["cifar10"]))
     assert data.load("cifar10").note == "images or labels differ from the published ones"
-    change("cifar10", sizes=[21, 10])
-    write_images(root / "jpeg" / "cifar10", arrays, suffix="jpg")
-    assert (
-        data.load("cifar10", root / "jpeg").note
-        == "subset: 20 of 21 training images; re-encoded as JPEG"
-    )
-    change("cifar10", sizes=[19, 10])
+
+
+def test_jpeg_copies_are_noted_beside_what_is_missing(root, change):
+    change("cifar10", sizes=(21, 10))
+    write_images(root / "cifar10", SMALL["cifar10"], suffix="jpg")
+    note = "subset: 20 of 21 training images; re-encoded as JPEG"
+    assert data.load("cifar10").note == note
+
+
+def test_more_images_than_published_are_refused(root, change):
+    change("cifar10", sizes=(19, 10))
+    write_images(root / "cifar10", SMALL["cifar10"])
     assert "has 19 training images, but 20 were found" in error()
+
+
+def test_a_stand_in_says_what_it_stands_for(root):
     write_npz(root / "emnist_letters.npz", SMALL["emnist_letters"], first=1)
+    missing = "52 of 124,800 training images, 26 of 20,800 test images"
     stand_in = "a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers"
-    assert (
-        data.load("emnist_letters").note
-        == f"subset: 52 of 124,800 training images, 26 of 20,800 test images; {stand_in}"
-    )
+    assert data.load("emnist_letters").note == f"subset: {missing}; {stand_in}"
 
 
 # --- what can be wrong
@@ -225,14 +243,14 @@ def test_what_is_said_of_a_set(root, change):
 def test_unknown_and_missing_sets(root):
     assert all(name in error("cifar-10") for name in (*data.NAMES, "did you mean 'cifar10'?"))
     assert "did you mean" not in error("qqqq") and "''" in error("") and error("x" * 3000)
-    for name in set(data.NAMES) - {*catalog.EMBEDDED, "synthdigits", "digits5"}:
+    for name in set(data.NAMES) - {*data.EMBEDDED, "synthdigits", "digits5"}:
         message = error(name)
         assert (
             f"was not found in {root}" in message
             and "FEDNB_DATA" in message
             and data.where(name) == "-"
         )
-        assert (catalog.FACTS[name].by_hand or f"`python -m fednb data {name}`") in message
+        assert (SPECS[name].by_hand or f"`python -m fednb data {name}`") in message
     assert "nobody-has-this-name/data" in error("cifar10", "~nobody-has-this-name/data")
 
 
@@ -268,12 +286,14 @@ CAT, ODD = (
     encode(np.zeros((3, 32, 31), np.uint8)),
 )
 NOTES, NO_LINE = "val/val_annotations.txt", "has a line that is not a file name and a class"
-WRONG = {  # data set, where and how it is written: of which file what becomes (None: it is deleted), and what is said then
+# data set, where and how it is written: what becomes of which file (None: it is deleted), the error
+WRONG = {
     ("cifar10", "cifar10", write_images): [
         (
             CAT,
             b"",
-            f"CIFAR-10: cifar10/{CAT} cannot be read (not an image); put a good copy in its place, or delete it",
+            f"CIFAR-10: cifar10/{CAT} cannot be read (not an image); "
+            "put a good copy in its place, or delete it",
         ),
         (CAT, ODD, f"{CAT} is 31x32 pixels instead of 32x32"),
         (
@@ -399,7 +419,7 @@ def test_what_is_wrong_with_a_file_is_one_sentence(root, case, path, how, senten
 def test_nothing_is_unpickled_but_the_published_batches(root, publish):
     sets.write_cifar10(root, SMALL["cifar10"])
     publish("cifar10", root)
-    for file in catalog.FACTS["cifar10"].files:
+    for file in SPECS["cifar10"].files:
         good = (root / file).read_bytes()
         (root / file).write_bytes(pickle.dumps(Evil()))
         assert f"{file} is not the published file" in error() and cache_files() == []
@@ -499,7 +519,7 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     flipped = good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :]
     path.write_bytes({"garbage": b"", "cut": good[:middle], "flip": flipped}.get(damage, good))
     if damage == "none":
-        monkeypatch.setattr(readers, "Image", None)  # nothing is decoded
+        monkeypatch.setattr(decode, "Image", None)  # nothing is decoded
     if damage == "folder":  # in which nothing can be written
         monkeypatch.setenv("FEDNB_CACHE", str(path))
     second = data.load("cifar10")
@@ -524,7 +544,7 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
     def archive(url, folder, md5, remove_finished):
         calls.append((url, md5))
         sets.write_nist(
-            Path(folder) / "by_class", classes=catalog.FACTS["femnist"].classes, train=1, tests=1
+            Path(folder) / "by_class", classes=SPECS["femnist"].classes, train=1, tests=1
         )
 
     def fetch(place, write, name):
@@ -542,7 +562,7 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
     for _ in range(2):  # complete after the first time, in spite of the notes
         for name in ("mnist", "emnist_letters", "femnist"):
             data.download(name, root / "new")
-    folder, page = str(root / "new"), catalog.FACTS["femnist"].page
+    folder, page = str(root / "new"), SPECS["femnist"].page
     assert calls == [
         (folder, {"download": True}),
         (folder, {"download": True, "split": "letters"}),
@@ -562,7 +582,7 @@ def test_failed_download(root, monkeypatch):
     for place in ("CIFAR100", "SVHN", "USPS", "utils.download_and_extract_archive"):
         monkeypatch.setattr(f"torchvision.datasets.{place}", fail)
     for name in ("cifar100", "tiny_imagenet", "svhn", "usps"):
-        told = rf"could not be downloaded \(<urlopen error no route>\).*{catalog.FACTS[name].page}.*{root}"
+        told = rf"could not be downloaded \(<urlopen error no route>\).*{SPECS[name].page}.*{root}"
         with pytest.raises(data.DataError, match=told):
             data.download(name)
 
@@ -597,12 +617,12 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
         ("cat", "dog"),
         (3, 32, 32),
     )
-    assert (len(found.labels), len(found.test_labels)) == sizes and data.facts_of(name).sizes[
+    assert (len(found.labels), len(found.test_labels)) == sizes and data.spec_of(name).sizes[
         0
     ] == sizes[0]
     assert (
         found.group_names
-        == tuple(data.facts_of(name).domains)
+        == tuple(data.spec_of(name).domains)
         == (("home", "lab") if "lab" in tops else ())
     )
     divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
@@ -678,6 +698,26 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
     assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
 
 
+def test_a_load_lists_a_folder_once(root, monkeypatch):
+    listings = []
+    images_below = own_folder.images_below
+    monkeypatch.setattr(
+        own_folder, "images_below", lambda path: listings.append(path) or images_below(path)
+    )
+    write_tree(root / "pets", pets(""))
+    data.load("folder:pets")
+    assert listings == [root / "pets"]
+
+
+def test_sets_are_looked_for_in_the_places_that_are_given(root, tmp_path):
+    places = replace(Places.from_environment(), data=tmp_path / "other", cache=tmp_path / "kept")
+    write_tree(places.data / "pets", pets(""))
+    assert data.load("folder:pets", places).name == "folder:pets"
+    assert data.where("folder:pets", places) == "own images" and data.where("folder:pets") == "-"
+    assert data.whole_name("folder:pets", places) == f"folder:{places.data / 'pets'}"
+    assert len(list(places.cache.iterdir())) == 1 and cache_files() == []
+
+
 def test_a_folder_is_looked_for_where_one_is_now(root, tmp_path, monkeypatch):
     for folder, seed in (("a", 1), ("b", 2)):
         write_tree(tmp_path / folder / "cats", pets("", number=10, seed=seed))
@@ -688,46 +728,63 @@ def test_a_folder_is_looked_for_where_one_is_now(root, tmp_path, monkeypatch):
     assert names[0] == names[2] != names[1]
 
 
-def test_arrays_are_registered_in_three_lines_and_every_split_takes_them(monkeypatch):
-    monkeypatch.setattr(loading, "_registered", {})  # forgotten afterwards
-    monkeypatch.setitem(catalog.FACTS, "mine", None)
+@pytest.fixture
+def arrays(monkeypatch):
+    """What `register` takes: three classes in two domains."""
+    monkeypatch.setitem(registered.REGISTERED, "mine", None)  # forgotten afterwards
     x, y, x_test, y_test = fake(90, 90, (3, 16, 16), 3)
     groups = np.arange(90) % 2
-    own = {"train_groups": groups, "test_groups": groups, "group_names": ("lab", "home")}
-    found = data.register(
-        "mine", x.transpose(0, 2, 3, 1), torch.from_numpy(y), x_test, y_test, **own
-    )
+    return {
+        "images": x,
+        "labels": y,
+        "test_images": x_test,
+        "test_labels": y_test,
+        "train_groups": groups,
+        "test_groups": groups,
+        "group_names": ("lab", "home"),
+    }
+
+
+def test_registered_arrays_are_a_data_set(arrays):
+    images = torch.from_numpy(arrays["images"])
+    arrays["images"] = arrays["images"].transpose(0, 2, 3, 1)
+    arrays["labels"] = torch.from_numpy(arrays["labels"])
+    dataset = data.register("mine", **arrays)
     assert data.where("mine") == "registered"
-    assert data.load("mine") is found and torch.equal(found.images, torch.from_numpy(x))
-    assert data.facts_of("mine").sizes[0] == 90
-    for split in settings.SPLITS:
-        given = (
-            {}
-            if split == "domain"
-            else {"num_clients": 3} | ({"shots": 5} if "shot" in split else {})
-        )
-        record, _ = run("mine", partition=split, **given)
-        assert (
-            record["status"] == "finished" and record["dataset"]["fingerprint"] == found.fingerprint
-        )
-    for arrays, more, sentence in (
-        ((x, y, x_test, y_test + 1), {}, "labels outside of 0..2"),
-        ((x / 255, y, x_test, y_test), {}, "does not hold images with labels"),
-        ((x[:, :, :9], y, x_test, y_test), {}, "does not hold one image"),
-        ((x, 0 * y, x_test, 0 * y_test), {}, "two classes or more"),
-        ((x_test, y_test, x, y), {}, "was registered with other images already"),
-        (
-            (x, y, x_test, y_test),
-            own | {"test_groups": groups - 1},
-            "a group for each image, a position in group_names",
-        ),
-        (
-            (x, y, x_test, y_test),
-            own | {"test_groups": 0 * groups},
-            "images of each group in both splits",
-        ),
-    ):
-        with pytest.raises(data.DataError, match=sentence):
-            data.register("mine", *arrays, **more)
+    assert data.load("mine") is dataset and torch.equal(dataset.images, images)
+    assert data.spec_of("mine").sizes == (90, 90)
+
+
+@pytest.mark.parametrize("split", settings.SPLITS)
+def test_every_split_takes_registered_arrays(arrays, split):
+    dataset = data.register("mine", **arrays)
+    given = {} if split == "domain" else {"num_clients": 3}
+    if "shot" in split:
+        given["shots"] = 5
+    record, _ = run("mine", partition=split, **given)
+    assert record["status"] == "finished"
+    assert record["dataset"]["fingerprint"] == dataset.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("sentence", "spoil"),
+    [
+        ("labels outside of 0..2", lambda a: {"test_labels": a["test_labels"] + 1}),
+        ("does not hold images with labels", lambda a: {"images": a["images"] / 255}),
+        ("does not hold one image", lambda a: {"images": a["images"][:, :, :9]}),
+        ("two classes or more", lambda a: {"labels": 0 * a["labels"]}),
+        ("was registered with other images already", lambda a: {"images": a["test_images"]}),
+        ("a position in group_names", lambda a: {"test_groups": a["test_groups"] - 1}),
+        ("of each group in both splits", lambda a: {"test_groups": 0 * a["test_groups"]}),
+        ("a group for each image", lambda a: {"test_groups": a["test_groups"][:-1]}),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(arrays, sentence, spoil):
+    data.register("mine", **arrays)
+    with pytest.raises(data.DataError, match=sentence):
+        data.register("mine", **(arrays | spoil(arrays)))
+
+
+def test_a_published_sets_name_cannot_be_registered(arrays):
     with pytest.raises(data.DataError, match="no published set's name"):
-        data.register("mnist", x, y, x_test, y_test)
+        data.register("mnist", **arrays)

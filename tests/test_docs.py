@@ -13,7 +13,7 @@ from PIL import Image
 
 from fednb import ROOT, papers
 from fednb.__main__ import main
-from fednb.data import catalog, loading
+from fednb.data import registered
 from fednb.experiments import ledger, runner, settings, sweep
 from fednb.reporting import compare
 
@@ -29,8 +29,8 @@ def short(monkeypatch):
     monkeypatch.setattr(
         settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
     )
-    monkeypatch.setattr(loading, "_registered", {})
-    monkeypatch.setitem(catalog.FACTS, "mine", None)  # what is registered is forgotten afterwards
+    # what is registered is forgotten afterwards
+    monkeypatch.setitem(registered.REGISTERED, "mine", None)
 
 
 @pytest.mark.parametrize("code", blocks("README.md", "python"), ids=["method", "data"])

@@ -1,4 +1,4 @@
-"""Sets of several domains: embedded, drawn, and read from made-up small files in the published formats."""
+"""Sets of several domains: embedded, drawn, and read from made-up files as they are published."""
 
 import dataclasses
 import io
@@ -16,7 +16,8 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fednb import __main__, data, partition, plots
-from fednb.data import catalog, synthetic
+from fednb.data import synthetic
+from fednb.data.spec import SPECS
 from fednb.experiments import build, runner, settings
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
@@ -33,7 +34,7 @@ root, change = made_up_sets.root, made_up_sets.change
 @pytest.fixture(autouse=True)
 def drawn_in_small(change):
     change("synthdigits", sizes=[30, 20])
-    change("digits5", domains=catalog.FACTS["digits5"].domains | {"Synth": [30, 20]})
+    change("digits5", domains=SPECS["digits5"].domains | {"Synth": [30, 20]})
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,7 @@ def resized(image, side=32):
 
 
 def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
-    """To the last pixel where photographs are decoded and fonts are read as they were; else nearly."""
+    """To the last pixel where photographs and fonts are read as they were; else nearly."""
     means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
     assert means == pytest.approx(
         [67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05
@@ -71,10 +72,8 @@ def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
         "embedded",
         ("Digits", "Slanted", "Blended", "Fonts", "Scenes"),
     )
-    assert (
-        mini.note
-        == "a stand-in for Digit-5, made of scikit-learn's digits and photographs and matplotlib's fonts"
-    )
+    made_of = "scikit-learn's digits and photographs and matplotlib's fonts"
+    assert mini.note == f"a stand-in for Digit-5, made of {made_of}"
     for labels, groups, number in (
         (mini.labels, mini.train_groups, 40),
         (mini.test_labels, mini.test_groups, 15),
@@ -252,8 +251,8 @@ def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
 def tree(name, per_class, side=32, more=(), spelled=str):
     """Pairs (DOMAIN/CLASS/FILE, bytes) of a made-up tree."""
     rng = np.random.default_rng(0)
-    for domain in catalog.FACTS[name].domains:
-        for label in (*catalog.FACTS[name].classes, *more):
+    for domain in SPECS[name].domains:
+        for label in (*SPECS[name].classes, *more):
             for i in range(per_class):
                 image = rng.integers(0, 256, (3, side, side + 8), np.uint8)
                 yield f"{spelled(domain)}/{spelled(label)}/{i:03}.png", encode(image)
@@ -263,7 +262,7 @@ def test_office10_has_the_published_sizes():
     """Those that follow from FedPLCC's rounding, and as many training images as there can be."""
     for domain, number in {"Caltech": 1123, "Amazon": 958, "Webcam": 295, "DSLR": 157}.items():
         tested = sum(i % 10 in (8, 9) for i in range(number))
-        assert catalog.FACTS["office10"].domains[domain] == [number - tested, tested]
+        assert SPECS["office10"].domains[domain] == (number - tested, tested)
 
 
 def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
@@ -336,7 +335,7 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
 @pytest.mark.parametrize("packed", [False, True])
 def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     files, folder = list(tree("domainnet", 4, spelled=str.lower, more=("axe",))), root / "domainnet"
-    of = {domain.lower(): [] for domain in catalog.FACTS["domainnet"].domains}
+    of = {domain.lower(): [] for domain in SPECS["domainnet"].domains}
     for name, content in files:
         of[name.partition("/")[0]].append((name, content))
     for domain in of:

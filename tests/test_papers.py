@@ -13,7 +13,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import fednb
 from fednb import ROOT, papers
-from fednb.data import catalog
 from fednb.experiments import execute, ledger
 from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
@@ -121,9 +120,7 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
         == str(tmp_path / "results" / "runs")
     )
     monkeypatch.delenv("FEDNB_DATA", raising=False)
-    assert (
-        execute.environment()["FEDNB_DATA"] == str(catalog.data_folder()) == str(tmp_path / "data")
-    )
+    assert execute.environment()["FEDNB_DATA"] == str(tmp_path / "data")
 
 
 def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path, monkeypatch):

@@ -1,4 +1,4 @@
-"""Batched augmentation and normalisation of uint8 images on any device, by random numbers that NumPy draws on the host."""
+"""Augmentation and normalisation of batches on any device; NumPy draws the numbers on the host."""
 
 from collections.abc import Sequence
 
@@ -14,13 +14,14 @@ def store(images: Tensor, augmentation: Augmentation) -> Tensor:
     """Pad once and put channels last: uint8 [N, C, H, W] to [N, H + 2p, W + 2p, C]."""
     pixels = images.permute(0, 2, 3, 1).cpu().numpy()
     sides = (augmentation.pad, augmentation.pad)
-    pixels = np.pad(pixels, ((0, 0), sides, sides, (0, 0)), mode=augmentation.pad_mode)  # type: ignore[call-overload]
-    return torch.from_numpy(np.ascontiguousarray(pixels))
+    padded = np.pad(pixels, ((0, 0), sides, sides, (0, 0)), mode=augmentation.pad_mode)
+    return torch.from_numpy(np.ascontiguousarray(padded))
 
 
 def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tensor:
-    """Draw the augmentation of ``num`` images: float32 [num, 4] of crop row, crop column, flip (0 or 1), degrees."""
-    p, r = augmentation.pad, augmentation.rotation
+    """Draw the changes, float32 [num, 4]: crop row, crop column, flip (0 or 1), degrees."""
+    p = augmentation.pad
+    r = augmentation.rotation
     corner = rng.integers(0, 2 * p + 1, (num, 2)) if p else np.zeros((num, 2))
     flip = rng.integers(0, 2, num) if augmentation.flip else np.zeros(num)
     degrees = rng.uniform(-r, r, num) if r else np.zeros(num)
@@ -30,12 +31,12 @@ def draw(num: int, augmentation: Augmentation, rng: np.random.Generator) -> Tens
 def gather(
     stored: Tensor, index: Tensor, draws: Tensor | None, augmentation: Augmentation
 ) -> Tensor:
-    """Images ``index`` [B] of what `store` made, changed as `draw` says, or as they are (None): uint8 [B, H, W, C]."""
+    """Images ``index`` [B] of `store`, changed by `draw` or as they are (None), [B, H, W, C]."""
     n, height, width, channels = stored.shape
     p = augmentation.pad
     rows, columns = height - 2 * p, width - 2 * p
     s0, s1, s2, s3 = stored.stride()
-    # every crop of every image as a view, [N, 2p+1, 2p+1, H, W, C]: picking crops is one indexing operation
+    # every crop of every image as a view, [N, 2p+1, 2p+1, H, W, C]: one indexing picks all crops
     crops = stored.as_strided(
         (n, 2 * p + 1, 2 * p + 1, rows, columns, channels), (s0, s1, s2, s1, s2, s3)
     )
@@ -50,11 +51,11 @@ def gather(
 
 
 def _rotate(x: Tensor, degrees: Tensor) -> Tensor:
-    """Rotate counter-clockwise about the centre, nearest pixel, zeros outside: uint8 [B, H, W, C] to the same."""
+    """Rotate uint8 [B, H, W, C] counter-clockwise about the centre: nearest pixel, else zero."""
     angle = torch.deg2rad(degrees)
     cos, sin, zero = angle.cos(), angle.sin(), torch.zeros_like(angle)
     rows, columns = x.shape[1:3]
-    # the output pixel at (u, v) shows the input at the position turned back; u and v are in units of half a side
+    # the output pixel at (u, v), in units of half a side, shows the input at (u, v) turned back
     theta = torch.stack(
         [cos, -sin * rows / columns, zero, sin * columns / rows, cos, zero], 1
     ).view(-1, 2, 3)
@@ -74,5 +75,5 @@ def constants(
 
 
 def normalise(x: Tensor, scale: Tensor, shift: Tensor) -> Tensor:
-    """Normalise pixels: uint8 [B, H, W, C] to float32 [B, C, H, W], whose memory stays channels-last."""
+    """Normalise uint8 [B, H, W, C] to float32 [B, C, H, W], whose memory stays channels-last."""
     return torch.addcmul(shift, x.to(torch.float32), scale).permute(0, 3, 1, 2)

@@ -1,16 +1,16 @@
-"""What a data set is: images and labels in memory, how they are prepared, and what has to be said about them."""
+"""What a data set is: images and labels in memory, how they are prepared, what is said of them."""
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor  # slow to import, and not every command needs it
 
 
 @dataclass(frozen=True)
@@ -18,16 +18,17 @@ class Augmentation:
     """Random changes to training images; the default changes nothing."""
 
     pad: int = 0  # pixels added on each side before a random crop to the original size
-    pad_mode: str = "constant"  # zeros; or "reflect"
+    pad_mode: Literal["constant", "reflect"] = "constant"  # "constant" adds zeros
     flip: bool = False  # mirror left to right with probability 1/2
-    rotation: float = (
-        0.0  # rotate by an angle drawn uniformly from [-rotation, rotation], in degrees
-    )
+    rotation: float = 0.0  # the angle is drawn uniformly from [-rotation, rotation], in degrees
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A data set with its test split; where there is a note, numbers carry it and are not judged against the paper's."""
+    """A data set with its test split.
+
+    Where it has a note, results carry it and are not judged against the paper's.
+    """
 
     name: str
     images: Tensor  # uint8 [N, C, H, W]
@@ -37,17 +38,15 @@ class Dataset:
     classes: tuple[str, ...]
     mean: tuple[
         float, ...
-    ]  # per channel, of values scaled to [0, 1]; of published sets the constants of the papers' code
+    ]  # per channel, of values in [0, 1]; of published sets as in the papers' code
     std: tuple[float, ...]
     augmentation: Augmentation
     fingerprint: str
-    source: (
-        str  # in which layout it was found, such as "official files" or "zip files"; never a path
-    )
+    source: str  # the layout in which it was found, such as "official files"; never a path
     note: str = ""  # what is not the published set, e.g. "subset: 4,000 of 100,000 training images"
     remark: str = ""  # what has to be known about the published set itself
     train_groups: Tensor | None = (
-        None  # int64 [N], the domain of each image, a position in `group_names`
+        None  # int64 [N], each image's domain, a position in `group_names`
     )
     test_groups: Tensor | None = None
     group_names: tuple[str, ...] = ()
@@ -57,51 +56,78 @@ class Dataset:
         return len(self.classes)
 
     def __repr__(self) -> str:
-        size = "x".join(map(str, self.images.shape[1:]))
-        more = "; ".join(filter(None, (self.note, self.remark)))
-        images = f"{len(self.images):,} training and {len(self.test_images):,} test images"
-        told = f"{images}, {size}, {self.num_classes} classes, fingerprint {self.fingerprint}, source: {self.source}"
-        return f"{self.name}: {told}" + (f" ({more})" if more else "")
+        parts = [
+            f"{len(self.images):,} training and {len(self.test_images):,} test images",
+            "x".join(str(length) for length in self.images.shape[1:]),
+            f"{self.num_classes} classes",
+            f"fingerprint {self.fingerprint}",
+            f"source: {self.source}",
+        ]
+        comments = "; ".join(text for text in (self.note, self.remark) if text)
+        return f"{self.name}: {', '.join(parts)}" + (f" ({comments})" if comments else "")
 
 
-Content = dict[str, Any]
+class LabelledImages(NamedTuple):
+    """A split of a data set as arrays."""
+
+    images: np.ndarray  # uint8 [N, C, H, W]
+    labels: np.ndarray  # int64 [N], positions in the list of classes
+    groups: np.ndarray  # int64 [N], domains; zeros where there are none
 
 
-def content(
-    train: Sequence, test: Sequence, classes: Sequence[str], notes: Any = (), remarks: Any = ()
-) -> Content:
-    """What readers return and the cache keeps: both splits, groups only where there are domains, and what the files tell."""
-    x, y, groups = train if len(train) == 3 else (*train, 0 * train[1])
-    x_test, y_test, test_groups = test if len(test) == 3 else (*test, 0 * test[1])
-    found = {
-        "images": x,
-        "labels": y,
-        "test_images": x_test,
-        "test_labels": y_test,
-        "classes": classes,
-    }
-    found |= {
-        "train_groups": groups,
-        "test_groups": test_groups,
-        "notes": notes,
-        "remarks": remarks,
-    }
-    n = len(classes)  # with an image in another domain it is another set
-    return found | {"fingerprint": fingerprint(x, y + n * groups, x_test, y_test + n * test_groups)}
+@dataclass(frozen=True)
+class RawDataset:
+    """What was read of a set, not yet compared with what is published; the cache keeps it."""
+
+    images: np.ndarray
+    labels: np.ndarray
+    test_images: np.ndarray
+    test_labels: np.ndarray
+    classes: Sequence[str]
+    train_groups: np.ndarray
+    test_groups: np.ndarray
+    notes: Sequence[str]  # what the files tell that is not as published
+    remarks: Sequence[str]  # what has to be known about the images
+    fingerprint: str
+
+
+def raw_dataset(
+    train: LabelledImages,
+    test: LabelledImages,
+    classes: Sequence[str],
+    notes: Sequence[str] = (),
+    remarks: Sequence[str] = (),
+) -> RawDataset:
+    """Join both splits; the fingerprint is another one when an image is in another domain."""
+    n = len(classes)
+    return RawDataset(
+        images=train.images,
+        labels=train.labels,
+        test_images=test.images,
+        test_labels=test.labels,
+        classes=classes,
+        train_groups=train.groups,
+        test_groups=test.groups,
+        notes=notes,
+        remarks=remarks,
+        fingerprint=fingerprint(
+            train.images,
+            train.labels + n * train.groups,
+            test.images,
+            test.labels + n * test.groups,
+        ),
+    )
 
 
 def fingerprint(
     images: np.ndarray, labels: np.ndarray, test_images: np.ndarray, test_labels: np.ndarray
 ) -> str:
-    """Hash uint8 images [N, C, H, W] with split and int64 label [N], whatever their order, to 16 hex digits."""
+    """Hash uint8 images [N, C, H, W] with split and label, in whatever order, to 16 hex digits."""
     digests = []
     for split, x, y in ((b"train", images, labels), (b"test", test_images, test_labels)):
         for image, label in zip(np.ascontiguousarray(x), y.tolist(), strict=True):
-            digests.append(
-                hashlib.blake2b(
-                    b"%s %d " % (split, label) + image.tobytes(), digest_size=16
-                ).digest()
-            )
+            content = b"%s %d " % (split, label) + image.tobytes()
+            digests.append(hashlib.blake2b(content, digest_size=16).digest())
     total = hashlib.blake2b(str(images.shape[1:]).encode(), digest_size=8)
     total.update(b"".join(sorted(digests)))
     return total.hexdigest()

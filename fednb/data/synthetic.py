@@ -1,11 +1,13 @@
-"""Data that need no download: scikit-learn's digits, domains made of them, and digits drawn in matplotlib's fonts.
+"""Data that need no download: scikit-learn's digits, domains made of them, and drawn digits.
 
-SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML 2015); its generator was
-not published. Outlines are filled in double precision: a font engine's pixels differ from version to version.
+SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML
+2015); its generator was not published. Outlines of fonts are filled in double precision, since the
+pixels of a font engine differ from version to version.
 """
 
 import functools
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from scipy import ndimage
@@ -13,92 +15,116 @@ from sklearn.datasets import load_digits, load_sample_images
 from tqdm import tqdm
 
 from fednb import seeds
-from fednb.data.catalog import FACTS
-from fednb.data.dataset import Content, content
+from fednb.data.dataset import LabelledImages, RawDataset, raw_dataset
+from fednb.data.spec import SPECS
 
 _PER_CLASS = (40, 15)  # training and test images of each embedded domain
 # all of matplotlib's files that hold upright arabic digits of full height
-FONTS = [
-    f"DejaVu{name}{style}"
-    for name in ("Sans", "SansMono")
-    for style in ("", "-Bold", "-Oblique", "-BoldOblique")
-]
-FONTS += [f"DejaVuSerif{style}" for style in ("", "-Bold", "-Italic", "-BoldItalic")]
-FONTS += [f"STIXGeneral{style}" for style in ("", "Bol", "Italic", "BolIta")]
-FONTS += ["cmb10", "cmr10", "cmss10", "cmti10", "cmtt10"]
+_STYLES = {
+    "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVuSansMono": ("", "-Bold", "-Oblique", "-BoldOblique"),
+    "DejaVuSerif": ("", "-Bold", "-Italic", "-BoldItalic"),
+    "STIXGeneral": ("", "Bol", "Italic", "BolIta"),
+    "cm": ("b10", "r10", "ss10", "ti10", "tt10"),
+}
+FONTS = [f"{name}{style}" for name, styles in _STYLES.items() for style in styles]
 _GREY = np.array([0.299, 0.587, 0.114])  # luminance of red, green, blue
 _UP = 4  # rows and columns of samples per pixel
 
 
-def digits() -> Content:
-    """scikit-learn's 8x8 digits (values 0..16, here 0..255), four fifths of each class for training."""
+def digits() -> RawDataset:
+    """scikit-learn's 8x8 digits (0..16, here 0..255), four fifths of each class for training."""
     bunch = load_digits()
-    images, labels = (
-        np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None],
-        bunch.target.astype(np.int64),
-    )
+    images = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None]
+    labels = bunch.target.astype(np.int64)
     rng = np.random.RandomState(0)  # its stream never changes, that of default_rng may
-    test = np.zeros(len(labels), bool)
+    is_test = np.zeros(len(labels), bool)
     for k in range(10):
         members = rng.permutation(np.flatnonzero(labels == k))
-        test[members[: round(len(members) / 5)]] = True
-    return content(
-        (images[~test], labels[~test]), (images[test], labels[test]), FACTS["digits"].classes
+        is_test[members[: round(len(members) / 5)]] = True
+    return raw_dataset(
+        _without_domains(images[~is_test], labels[~is_test]),
+        _without_domains(images[is_test], labels[is_test]),
+        SPECS["digits"].classes,
     )
 
 
-def synthdigits() -> Content:
+def synthdigits() -> RawDataset:
     """SynthDigits in its published size, drawn here."""
-    facts = FACTS["synthdigits"]
-    labels, test_labels = (np.arange(number) % 10 for number in facts.sizes)
-    train, test = (
-        (draw(labels, 32, True, "colours"), labels),
-        (draw(test_labels, 32, False, "colours"), test_labels),
-    )
-    return content(
-        train, test, facts.classes, ["drawn in matplotlib's fonts, a stand-in for SynthDigits"]
+    spec = SPECS["synthdigits"]
+    num_train, num_test = spec.sizes
+    labels = np.arange(num_train) % 10
+    test_labels = np.arange(num_test) % 10
+    return raw_dataset(
+        _without_domains(draw(labels, 32, True, "colours"), labels),
+        _without_domains(draw(test_labels, 32, False, "colours"), test_labels),
+        spec.classes,
+        ["drawn in matplotlib's fonts, a stand-in for SynthDigits"],
     )
 
 
-def digits5_mini() -> Content:
-    """Five domains of digits, 16x16 RGB (see data/README.md); no handwritten digit is in two images, nor in both splits."""
-    facts = FACTS["digits5_mini"]
-    side, splits = facts.shape[1], []
-    grey, *sources = _sources()
-    for train, per_class, written in zip((True, False), _PER_CLASS, sources, strict=True):
-        labels = np.repeat(np.arange(10), per_class)
-        plain, thick, on_photographs = (grey[source] for source in written)
-        _, slants, patches = (
-            seeds.generator(0, f"embedded {'train' if train else 'test'}", client=d)
-            for d in range(3)
-        )
-        slanted = [
-            _enlarged(digit, side, slants.choice([-1, 1]) * slants.uniform(0.3, 0.5))
-            for digit in thick
-        ]
-        slanted = [ndimage.grey_dilation(digit, footprint=np.ones((2, 2))) for digit in slanted]
-        blended = [
-            np.abs(patch(patches, side, train) - _enlarged(digit, side)[..., None])
-            for digit in on_photographs
-        ]
-        parts = [
-            np.repeat(to_bytes([_enlarged(digit, side) for digit in plain])[:, None], 3, axis=1),
-            np.repeat(to_bytes(slanted)[:, None], 3, axis=1),
-            to_bytes(blended).transpose(0, 3, 1, 2),
-            draw(labels, side, train, "colours"),
-            draw(labels, side, train, "scenes"),
-        ]
-        groups = np.repeat(np.arange(len(parts)), len(labels))
-        splits.append((np.concatenate(parts), np.tile(labels, len(parts)), groups))
-    return content(*splits, facts.classes)
+def _without_domains(images: np.ndarray, labels: np.ndarray) -> LabelledImages:
+    return LabelledImages(images, labels, np.zeros_like(labels))
+
+
+def digits5_mini() -> RawDataset:
+    """Five domains of digits, 16x16 RGB (data/README.md); no handwritten digit is in two images."""
+    spec = SPECS["digits5_mini"]
+    side = spec.shape[1]
+    grey, train_sources, test_sources = _sources()
+    train = _embedded_split(grey, train_sources, side, True, _PER_CLASS[0])
+    test = _embedded_split(grey, test_sources, side, False, _PER_CLASS[1])
+    return raw_dataset(train, test, spec.classes)
+
+
+def _embedded_split(
+    grey: np.ndarray, sources: list[np.ndarray], side: int, train: bool, per_class: int
+) -> LabelledImages:
+    """One split of all domains; ``sources`` are positions in ``grey``, for three of them."""
+    labels = np.repeat(np.arange(10), per_class)
+    purpose = f"embedded {'train' if train else 'test'}"
+    slants = seeds.generator(0, purpose, client=1)
+    patches = seeds.generator(0, purpose, client=2)
+    plain, thick, on_photographs = (grey[source] for source in sources)
+    domains = [
+        _grey_to_rgb([_enlarged(digit, side) for digit in plain]),
+        _grey_to_rgb([_slanted(digit, side, slants) for digit in thick]),
+        to_bytes([_blended(digit, side, patches, train) for digit in on_photographs]).transpose(
+            0, 3, 1, 2
+        ),
+        draw(labels, side, train, "colours"),
+        draw(labels, side, train, "scenes"),
+    ]
+    return LabelledImages(
+        images=np.concatenate(domains),
+        labels=np.tile(labels, len(domains)),
+        groups=np.repeat(np.arange(len(domains)), len(labels)),
+    )
+
+
+def _grey_to_rgb(images: list[np.ndarray]) -> np.ndarray:
+    """Images [side, side] of 0 to 1 as uint8 [N, 3, side, side]."""
+    return np.repeat(to_bytes(images)[:, None], 3, axis=1)
+
+
+def _slanted(digit: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
+    """The digit slanted to either side, with thicker strokes."""
+    slanted = _enlarged(digit, side, rng.choice([-1, 1]) * rng.uniform(0.3, 0.5))
+    return ndimage.grey_dilation(slanted, footprint=np.ones((2, 2)))
+
+
+def _blended(digit: np.ndarray, side: int, rng: np.random.Generator, train: bool) -> np.ndarray:
+    """Absolute difference of digit and photograph, [side, side, 3]: the recipe of MNIST-M."""
+    return np.abs(patch(rng, side, train) - _enlarged(digit, side)[..., None])
 
 
 def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """scikit-learn's digits, float64 [1797, 8, 8] of 0 to 1, and which are in three domains, for training and for test."""
-    bunch, rng = load_digits(), seeds.generator(0, "embedded digits")
+    """scikit-learn's digits [1797, 8, 8], 0 to 1; those of three domains, training and test."""
+    bunch = load_digits()
+    rng = seeds.generator(0, "embedded digits")
     orders = [rng.permutation(np.flatnonzero(bunch.target == k)) for k in range(10)]
-    sizes = np.repeat(_PER_CLASS, 3)
-    cuts = [np.split(order, sizes.cumsum()) for order in orders]
+    ends = np.repeat(_PER_CLASS, 3).cumsum()
+    cuts = [np.split(order, ends) for order in orders]
     sources = [np.concatenate(parts) for parts in zip(*cuts, strict=True)]
     return bunch.images / 16, sources[:3], sources[3:6]
 
@@ -111,20 +137,25 @@ def to_bytes(x: np.ndarray | list[np.ndarray]) -> np.ndarray:
 def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     """Enlarge a digit [8, 8] to [side, side], and slant it by so many columns per row."""
     scale = len(digit) / side
-    centre, middle = (len(digit) - 1) / 2, (side - 1) / 2
+    centre = (len(digit) - 1) / 2
+    middle = (side - 1) / 2
     matrix = np.array([[scale, 0], [slant * scale, scale]])
     return ndimage.affine_transform(
         digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1
     )
 
 
-photographs = functools.cache(
-    lambda: tuple(load_sample_images().images)
-)  # scikit-learn's two, uint8 [427, 640, 3]
+@functools.cache
+def photographs() -> tuple[np.ndarray, ...]:
+    """scikit-learn's two, uint8 [427, 640, 3]."""
+    return tuple(load_sample_images().images)
 
 
 def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A piece of a photograph, for training of its left two thirds, reduced by 1, 2 or 3: [size, size, 3], 0 to 1."""
+    """A piece of a photograph, reduced by 1, 2 or 3: [size, size, 3], 0 to 1.
+
+    For training it is of the left two thirds, for testing of what remains.
+    """
     photograph = photographs()[rng.integers(2)]
     middle = photograph.shape[1] * 2 // 3
     photograph = photograph[:, :middle] if train else photograph[:, middle:]
@@ -135,83 +166,94 @@ def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
 
 
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
-    """Digits in fonts with neighbours on "colours", as SynthDigits, or "scenes", photographs: uint8 [N, 3, size, size]."""
+    """Digits in fonts, with neighbours: uint8 [N, 3, size, size].
+
+    The ground is "colours", as SynthDigits has it, or "scenes", photographs. Image i depends on i,
+    its label, the split and the kind alone.
+    """
     images = np.empty((len(labels), 3, size, size), np.uint8)
-    for i, label in enumerate(
-        tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)
-    ):
+    progress = tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)
+    for i, label in enumerate(progress):
         rng = seeds.generator(0, f"{kind} {'train' if train else 'test'}", client=i)
-        if kind == "colours":
-            ground = _clutter(rng, size)
-        else:  # lighter or darker, with less or more contrast
-            piece = patch(rng, size, train)
-            mean = piece.mean((0, 1))
-            ground = np.clip(
-                mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1
-            )
+        ground = _clutter(rng, size) if kind == "colours" else _scene(rng, size, train)
         image = _paint(rng, ground, _number(rng, int(label), size))
         blur = rng.uniform(0, 1.1) * size / 32
         image = ndimage.gaussian_filter(image, (blur, blur, 0), mode="nearest")
-        images[i] = to_bytes(
-            image + rng.uniform(0, 0.05) * rng.standard_normal(image.shape)
-        ).transpose(2, 0, 1)
+        noise = rng.uniform(0, 0.05) * rng.standard_normal(image.shape)
+        images[i] = to_bytes(image + noise).transpose(2, 0, 1)
     return images
+
+
+def _scene(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
+    """A piece of a photograph, lighter or darker, with less or more contrast."""
+    piece = patch(rng, size, train)
+    mean = piece.mean((0, 1))
+    return np.clip(mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1)
 
 
 @functools.cache
 def outlines() -> list[list[list[np.ndarray]]]:
-    """Polygons [n, 2] of each font and digit, y downwards, centred; the higher of a font's 1 and 0 has height 1."""
+    """Centred polygons [n, 2] of each font and digit; the higher of its 1 and 0 has height 1."""
     import matplotlib  # slow to import
-    from matplotlib.font_manager import FontProperties
+
+    folder = Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+    fonts = []
+    for name in FONTS:
+        digits_of_font = [_outline(folder / f"{name}.ttf", digit) for digit in "0123456789"]
+        height = max(np.ptp(np.concatenate(digits_of_font[d])[:, 1]) for d in (0, 1))
+        fonts.append([_centred(polygons, height) for polygons in digits_of_font])
+    return fonts
+
+
+def _outline(font: Path, digit: str) -> list[np.ndarray]:
+    """The polygons of a digit in a font of size 100; curves become six points each."""
+    from matplotlib.font_manager import FontProperties  # slow to import
+    from matplotlib.path import Path as Curves
     from matplotlib.textpath import TextPath
 
-    folder, steps, found = (
-        Path(matplotlib.get_data_path()) / "fonts" / "ttf",
-        np.linspace(0, 1, 6, endpoint=False),
-        [],
-    )
-    for name in FONTS:
-        font, shapes = FontProperties(fname=folder / f"{name}.ttf"), []
-        for digit in "0123456789":
-            polygons: list[list[np.ndarray]] = []
-            for segment, code in TextPath((0, 0), digit, size=100, prop=font).iter_bezier():
-                if code == matplotlib.path.Path.MOVETO:
-                    polygons.append([])
-                else:
-                    polygons[-1].append(
-                        segment(steps if len(segment.control_points) > 2 else steps[:1])
-                    )
-            shapes.append([np.concatenate(polygon) * (1, -1) for polygon in polygons])
-        height = max(np.ptp(np.concatenate(shapes[d])[:, 1]) for d in (0, 1))
-        for d, polygons in enumerate(shapes):
-            points = np.concatenate(polygons)
-            centre = (points.min(0) + points.max(0)) / 2
-            shapes[d] = [(polygon - centre) / height for polygon in polygons]
-        found.append(shapes)
-    return found
+    steps = np.linspace(0, 1, 6, endpoint=False)
+    path = TextPath((0, 0), digit, size=100, prop=FontProperties(fname=font))
+    polygons: list[list[np.ndarray]] = []
+    segments: Any = path.iter_bezier()  # matplotlib declares another type than it gives
+    for segment, code in segments:
+        if code == Curves.MOVETO:
+            polygons.append([])
+        else:
+            is_curve = len(segment.control_points) > 2
+            polygons[-1].append(segment(steps if is_curve else steps[:1]))
+    return [np.concatenate(points) * (1, -1) for points in polygons]
+
+
+def _centred(polygons: list[np.ndarray], height: float) -> list[np.ndarray]:
+    """Polygons around the middle of their bounding box, in units of ``height``."""
+    points = np.concatenate(polygons)
+    centre = (points.min(0) + points.max(0)) / 2
+    return [(polygon - centre) / height for polygon in polygons]
 
 
 def cover(polygons: list[np.ndarray], size: int) -> np.ndarray:
-    """How much of each pixel lies inside polygons (even-odd rule) with corners (x, y) [n, 2], in pixels: [size, size]."""
+    """How much of each pixel lies inside polygons of corners (x, y) [n, 2] in pixels: [size, size].
+
+    Where polygons overlap, the even-odd rule decides.
+    """
     n = size * _UP
     start = np.concatenate(polygons) * _UP
     end = np.concatenate([np.roll(polygon, -1, axis=0) for polygon in polygons]) * _UP
     y = np.arange(n)[:, None] + 0.5
-    row, edge = np.nonzero(
-        (start[:, 1] <= y) != (end[:, 1] <= y)
-    )  # which edges cross which line of samples
-    a, b = start[edge], end[edge]
+    # which edges cross which line of samples
+    row, edge = np.nonzero((start[:, 1] <= y) != (end[:, 1] <= y))
+    a = start[edge]
+    b = end[edge]
     x = a[:, 0] + (row + 0.5 - a[:, 1]) * (b[:, 0] - a[:, 0]) / (b[:, 1] - a[:, 1])
     crossings = np.zeros((n, n + 1), np.int64)
     np.add.at(crossings, (row, np.ceil(x - 0.5).clip(0, n).astype(int)), 1)
-    inside = (
-        crossings[:, :n].cumsum(1) % 2
-    )  # a sample is inside if an odd number of edges lies left of it
+    # a sample is inside if an odd number of edges lies left of it
+    inside = crossings[:, :n].cumsum(1) % 2
     return inside.reshape(size, _UP, size, _UP).mean((1, 3))
 
 
 def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A ground that runs from one colour to another, with up to three stripes or corners across it."""
+    """A ground that runs from one colour to another, with up to three stripes or corners on it."""
     first = rng.random(3)
     second = np.clip(first + rng.uniform(-0.3, 0.3, 3), 0, 1)
     angle = rng.uniform(0, 2 * np.pi)
@@ -231,36 +273,34 @@ def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _number(rng: np.random.Generator, digit: int, size: int) -> list[np.ndarray]:
-    """The digit in the middle, and what is seen of those beside it: cover [size, size] of one to three digits."""
+    """The digit in the middle and what is seen of those beside it: one to three masks."""
     font = outlines()[rng.integers(len(FONTS))]
     height = size * rng.uniform(0.55, 0.85)
-    angle, slant, stretch = (
-        rng.uniform(-0.35, 0.35),
-        rng.uniform(-0.25, 0.25),
-        rng.uniform(0.8, 1.2),
-    )
+    angle = rng.uniform(-0.35, 0.35)
+    slant = rng.uniform(-0.25, 0.25)
+    stretch = rng.uniform(0.8, 1.2)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     matrix = height * turn @ np.array([[stretch, slant], [0, 1]])
     centre = size * (0.5 + rng.uniform(-0.08, 0.08, 2))
     beside = [(side, int(rng.integers(10))) for side in (-1, 1) if rng.random() < 0.4]
     masks = []
-    for side, which in [(0, digit), *beside]:
-        gap = 0.12 + sum(np.ptp(np.concatenate(font[d])[:, 0]) / 2 for d in (digit, which))
+    for side, neighbour in [(0, digit), *beside]:
+        gap = 0.12 + sum(np.ptp(np.concatenate(font[d])[:, 0]) / 2 for d in (digit, neighbour))
         shift = np.array([side * gap, 0])
-        masks.append(
-            cover([(polygon + shift) @ matrix.T + centre for polygon in font[which]], size)
-        )
+        polygons = [(polygon + shift) @ matrix.T + centre for polygon in font[neighbour]]
+        masks.append(cover(polygons, size))
     return masks
 
 
 def _paint(rng: np.random.Generator, ground: np.ndarray, masks: list[np.ndarray]) -> np.ndarray:
-    """Put digits of one colour on a ground [size, size, 3]; the colour stands out from where the digit is."""
+    """Put digits of one colour, which stands out, on a ground [size, size, 3]."""
     weights = masks[0][..., None]
     below = (weights * ground).sum((0, 1)) / max(weights.sum(), 1e-9)
     candidates = rng.random((20, 3))
-    apart = np.abs(
-        (candidates - below) @ _GREY
-    )  # the first that is far enough, or else the farthest
-    colour = candidates[np.argmax(apart >= 0.35) if apart.max() >= 0.35 else np.argmax(apart)]
+    contrast = np.abs((candidates - below) @ _GREY)
+    if contrast.max() >= 0.35:
+        colour = candidates[np.argmax(contrast >= 0.35)]  # the first that stands out enough
+    else:
+        colour = candidates[np.argmax(contrast)]
     ink = np.clip(sum(masks), 0, 1)[..., None] * rng.uniform(0.8, 1)
     return ground + ink * (colour - ground)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tqdm import tqdm
 
 from fednb import PACKAGE, data, papers
-from fednb.data import catalog
 from fednb.experiments import ledger
+from fednb.places import Places
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -185,9 +185,10 @@ def environment(slot: int = 0, jobs: int = 1, cores: int | None = None) -> dict[
     """The environment of a run in one of ``jobs`` slots: its share of the cores, its GPU, and this very package."""
     import torch
 
+    places = Places.from_environment()
     env = os.environ | {
-        "FEDNB_DATA": str(catalog.data_folder()),
-        "FEDNB_CACHE": str(catalog.cache_folder()),
+        "FEDNB_DATA": str(places.data),
+        "FEDNB_CACHE": str(places.cache),
     }
     env |= {
         "FEDNB_NOTEBOOKS": str(papers.folder()),

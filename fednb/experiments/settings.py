@@ -139,9 +139,9 @@ def table() -> str:
 
 def defaults(method: str, dataset: str, split: str) -> dict[str, Any]:
     """The paper's settings of a method on a data set under a kind of split; a `SettingsError` if it has none."""
-    domains, known = data.facts_of(dataset).domains, SPLITS[split].get(dataset)
+    domains, known = data.spec_of(dataset).domains, SPLITS[split].get(dataset)
     if dataset not in data.NAMES and (domains or split != "domain"):  # one's own images
-        side = data.facts_of(dataset).shape[1]
+        side = data.spec_of(dataset).shape[1]
         known = _PAPERS["own"][split] | {"model": _PAPERS["own networks"].get(side, "resnet-10")}
     if known is None:
         require_known(f"There are no settings with partition {split!r} for", dataset, SPLITS[split])
@@ -172,7 +172,7 @@ def resolve(
     `SettingsError`, as are an unknown name and a bad value.
     """
     require_known("Unknown method", method, methods)
-    usual_split = "domain" if data.facts_of(dataset).domains else "dirichlet"
+    usual_split = "domain" if data.spec_of(dataset).domains else "dirichlet"
     given = {name: value for name, value in given.items() if value is not None}
     hyperparameters = {
         name: [field.name for field in dataclasses.fields(cls)] for name, cls in methods.items()
@@ -229,7 +229,7 @@ def resolve(
 
 def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     clients, split, model = values["num_clients"], values["partition"], values["model"]
-    if split == "domain" and clients != (domains := len(data.facts_of(dataset).domains)):
+    if split == "domain" and clients != (domains := len(data.spec_of(dataset).domains)):
         told = f"{dataset} has {domains} domains with one client each; leave it at None, or set partition to 'dirichlet'."
         raise SettingsError(f"num_clients is {clients}, but {told}")
     if not values["projection_head"] and "projection_dim" in given:
@@ -241,7 +241,7 @@ def _check_together(dataset: str, values: Mapping[str, Any], given: Mapping[str,
             f"Model {model!r} has no projection head; set projection_head to False."
         )
     if split in ("dirichlet", "iid", "quantity"):
-        images, held_out = data.facts_of(dataset).sizes[0], values["validation"]
+        images, held_out = data.spec_of(dataset).sizes[0], values["validation"]
         left = images - (max(1, round(images * held_out)) if held_out else 0)
         least = 1 if split == "iid" else values["min_size"] or 10
         if clients * least > left:

@@ -257,7 +257,7 @@ def _jobs(table: str, notebook: Notebook, entry: dict[str, Any]) -> tuple[Job, .
 
 def _axis(entry: Any, jobs: Sequence[Job], baseline: bool) -> Axis:
     if entry == "domains":
-        domains = data.facts_of(jobs[0].settings.dataset).domains
+        domains = data.spec_of(jobs[0].settings.dataset).domains
         measures = {domain: f"accuracy in {domain}" for domain in domains} | {"Avg.": "accuracy"}
         entry = {"measures": measures | ({"Delta": "lead"} if baseline else {})}
     if isinstance(entry, dict) and entry.get("parameter") == "dataset":

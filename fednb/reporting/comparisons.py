@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fednb import ROOT
-from fednb.data import catalog
+from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
 from fednb.experiments import sweep
 from fednb.experiments.ledger import check_form
@@ -178,9 +177,9 @@ class Claim(NamedTuple):
         """On which data and settings a finding rests, where these are not the paper's; in ``brief`` the main ones."""
         dataset = finding.ahead.job.settings.dataset
         images = ["other images"] * bool(finding.ahead.note)
-        other = images if self.on_its_data(finding) else [catalog.facts_of(dataset).title]
+        other = images if self.on_its_data(finding) else [data.spec_of(dataset).title]
         told = other + [
-            in_words(text) for text in finding.deviations if dataset not in catalog.EMBEDDED
+            in_words(text) for text in finding.deviations if dataset not in data.EMBEDDED
         ]
         told = [text.partition(" instead")[0] for text in told[:2]] if brief else told
         return ", ".join(told) or "the paper's setting"

@@ -14,10 +14,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 import fednb
 from fednb import ROOT, papers
 from fednb.data import catalog
+from fednb.errors import NotebookError, SettingsError
 from fednb.experiments import execute, ledger
-from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
-from fednb.papers import NotebookError
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -136,7 +135,7 @@ def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fednb.papers.nothing")
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
-    monkeypatch.setattr(papers, "ROOT", tmp_path)
+    monkeypatch.setattr(papers.importer, "ROOT", tmp_path)
     with pytest.raises(NotebookError, match="there are: none"):
         papers.load("moon")
 

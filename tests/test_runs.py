@@ -13,12 +13,10 @@ from fednb.papers.moon import METHODS
 
 from fednb import ROOT, papers, partition
 from fednb.errors import RunError
-from fednb.experiments import build, ledger, runner, settings
+from fednb.experiments import build, checkpoints, ledger, runner, settings
 from fednb.federation import FedAvg, Federation
 
-ALL_METHODS = {
-    n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()
-}
+ALL_METHODS = papers.methods()
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 FORKSERVER = multiprocessing.get_context("forkserver")
 
@@ -41,8 +39,12 @@ def records():
     return sorted(ledger.runs_folder().glob("*.json"))
 
 
+def path_of(s):
+    return ledger.path(s, ledger.runs_folder())
+
+
 def checkpoint_of(s):
-    return ledger.runs_folder().parent / "checkpoints" / f"{ledger.path(s).stem}.pt"
+    return ledger.runs_folder().parent / "checkpoints" / f"{path_of(s).stem}.pt"
 
 
 @pytest.fixture
@@ -215,7 +217,7 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
 )
 def test_what_is_no_record_is_an_error_that_names_it(change, said):
     s = quick("FedAvg", num_rounds=1)
-    path = ledger.path(s)
+    path = path_of(s)
     record = {
         "key": ledger.key(s.flat()),
         "results_version": 1,
@@ -241,7 +243,7 @@ def without(take):
     def damage(path):
         checkpoint = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
         take(checkpoint)
-        runner._save(checkpoint, path)
+        checkpoints.save(checkpoint, path)
 
     return damage
 
@@ -358,13 +360,13 @@ def test_an_older_version_and_other_data_are_a_records_state_and_not_its_name(
             and len(records()) == 1
         )
     noise = make_dataset(images=400, tests=100, num_classes=10, name="digits")
-    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
     with pytest.raises(
         RunError,
         match=r"is recorded on other data than are here: set FEDNB_RUNS .* or run with again=True",
     ):
         runner.run(s, METHODS)
-    assert ledger.read(ledger.path(s)) == again
+    assert ledger.read(path_of(s)) == again
     assert runner.run(s, METHODS, again=True)["dataset"]["fingerprint"] == noise.fingerprint
 
 
@@ -374,9 +376,8 @@ def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     own, (held_out,) = np.sort(np.concatenate(fed.parts)), fed.held_out
     assert len(held_out) == round(0.25 * len(fed.labels))
     assert np.array_equal(np.sort(np.concatenate([own, held_out])), np.arange(len(fed.labels)))
-    assert not np.array_equal(
-        held_out, build.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0]
-    )
+    other = build.divide(quick(validation=0.25, seed=1), fed.dataset)
+    assert not np.array_equal(held_out, other.held_out[0])
     expected = partition.dirichlet(
         fed.labels.numpy()[own], 4, s.beta, np.random.RandomState(s.seed)
     )
@@ -427,7 +428,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
     monkeypatch, make_dataset
 ):
     noise = make_dataset(images=400, tests=100, shape=(1, 28, 28), num_classes=10)
-    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
     few = {
         "dataset": "mnist",
         "partition": "n-way-k-shot",

@@ -185,7 +185,11 @@ def test_methods_that_cannot_be_read_are_executed(notebooks):
     assert papers.outline("other") == papers.methods("other")
 
 
-PARAMETERS = 'method = "FedProx"\ndataset = "digits"\nseed = 0\nmu = None  # weight\nmore = {}  # any other setting'
+PARAMETERS = """method = "FedProx"
+dataset = "digits"
+seed = 0
+mu = None  # weight
+more = {}  # any other setting"""
 
 
 @pytest.fixture

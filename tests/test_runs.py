@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from fednb import ROOT, papers, partition
 from fednb.errors import RunError
 from fednb.experiments import build, checkpoints, ledger, runner, settings
 from fednb.federation import FedAvg, Federation
+from fednb.places import Places
 
 ALL_METHODS = papers.methods()
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
@@ -97,7 +99,7 @@ def child(environment, s, die_in_round, log, barrier):
 
 
 def start(s, log, die_in_round=None, barrier=None):
-    """Start a child process that makes a run, forked from a server that has the package imported already."""
+    """Start a child process that makes a run, forked from a server with the package imported."""
     preload = [
         "fednb.experiments.runner",
         "fednb.papers.foundations",
@@ -137,6 +139,28 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(
     ]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
     assert lasting(resumed) == lasting(runner.run(s, METHODS))
+
+
+def test_a_run_is_recorded_where_it_is_told(tmp_path):
+    elsewhere = replace(Places.from_environment(), runs=tmp_path / "elsewhere" / "runs")
+    record = runner.run(quick(num_rounds=1), METHODS, places=elsewhere)
+    assert not records() and list(ledger.load(elsewhere.runs).values()) == [record]
+
+
+def test_where_several_seeds_are_asked_for_the_first_makes_all(trained, monkeypatch):
+    monkeypatch.setenv("FEDNB_SEEDS", "3,4")
+    by_seed = {seed: quick("FedAvg", num_rounds=1, seed=seed) for seed in (3, 4)}
+    first = runner.run(by_seed[3], METHODS)
+    assert sorted(records()) == sorted(map(path_of, by_seed.values())) and trained == [1, 1]
+    second = runner.run(by_seed[4], METHODS)
+    assert [first["settings"]["seed"], second["settings"]["seed"]] == [3, 4]
+    assert trained == [1, 1]
+
+
+def test_a_seed_that_is_not_among_those_asked_for_is_run_alone(trained, monkeypatch):
+    monkeypatch.setenv("FEDNB_SEEDS", "3,4")
+    runner.run(quick("FedAvg", num_rounds=1, seed=5), METHODS)
+    assert records() == [path_of(quick("FedAvg", num_rounds=1, seed=5))] and trained == [1]
 
 
 def test_two_processes_that_ask_for_the_same_run_train_it_once(tmp_path):
@@ -454,7 +478,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
 
 
 def test_every_committed_record_has_settings_that_are_known():
-    """And the key of these: settings that were added later leave the keys of older records as they are."""
+    """And the key of these: settings that were added later leave older keys alone."""
     for record in map(ledger.read, (ROOT / "results" / "runs").glob("*.json")):
         given = {name: value for name, value in record["settings"].items() if value is not None}
         own = settings.resolve(ALL_METHODS, **given)

@@ -8,7 +8,7 @@ from fednb.papers.foundations import METHODS
 from fednb import ROOT, hyperparameters, models
 from fednb.errors import SettingsError
 from fednb.experiments import build, settings
-from fednb.experiments.settings import Deviation, deviations
+from fednb.experiments.settings import deviations
 
 
 def resolve(method="FedAvg", dataset="digits", **given):
@@ -47,30 +47,30 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
     ("given", "setting", "message"),
     [
         # an unknown name, with the closest one
-        ({"num_round": 3}, "num_round", "Unknown parameter 'num_round': .*did you mean 'num_rounds'"),
-        ({"method": "FedAgv"}, "FedAgv", "Unknown method 'FedAgv': known are FedAvg, SOLO.*did you mean 'FedAvg'"),
+        ({"num_round": 3}, "num_round", "Unknown parameter .*did you mean 'num_rounds'"),
+        ({"method": "FedAgv"}, "FedAgv", "known are FedAvg, SOLO.*did you mean 'FedAvg'"),
         ({"xyzzy": 3}, "xyzzy", r"Unknown parameter 'xyzzy': known are partition, .*\.$"),
         ({"method": "SCAFFOLD", "niidbench": True}, "niidbench", "did you mean 'niid_bench'"),
         ({"hyperparameters": {}}, "hyperparameters", "Unknown parameter 'hyperparameters'"),
         # a hyperparameter that the method does not have, or a bad one
-        ({"mu": 1}, "mu", "FedAvg has no parameter 'mu', which belongs to FedProx; leave it at None"),
-        ({"method": "FedProx", "niid_bench": True}, "niid_bench", "FedProx has no parameter .* belongs to SCAFFOLD"),
+        ({"mu": 1}, "mu", "FedAvg has no parameter 'mu', .* belongs to FedProx; leave"),
+        ({"method": "FedProx", "niid_bench": True}, "niid_bench", "belongs to SCAFFOLD"),
         ({"method": "FedProx", "mu": -1}, "mu", "^FedProx: mu is -1; it must be"),
         ({"method": "FedProx", "mu": float("nan")}, "mu", "^FedProx: mu is nan; it must be"),
         ({"method": "FedProx", "mu": True}, "mu", "^FedProx: mu is True; it must be"),
-        ({"method": "FedAvgM", "server_momentum": 1}, "server_momentum", "^FedAvgM: server_momentum is 1; it must be"),
-        ({"method": "SCAFFOLD", "niid_bench": 0}, "niid_bench", "^SCAFFOLD: niid_bench is 0; it must be"),
+        ({"method": "FedAvgM", "server_momentum": 1}, "server_momentum", "^FedAvgM: .* is 1; it must"),
+        ({"method": "SCAFFOLD", "niid_bench": 0}, "niid_bench", "^SCAFFOLD: niid_bench is 0"),
         # what cannot work together
-        ({"dataset": "cifar100", "partition": "n-way-k-shot"}, "cifar100", "no settings with partition .* known are"),
-        ({"num_clients": 150}, "num_clients", "150 clients with at least 10 images need 1,500, and digits has 1,438"),
+        ({"dataset": "cifar100", "partition": "n-way-k-shot"}, "cifar100", "no settings .* known"),
+        ({"num_clients": 150}, "num_clients", "150 clients .* 10 images need 1,500, .* has 1,438"),
         ({"validation": 0.99999}, "num_clients", "hold out less for validation"),
-        ({"min_size": 100_000}, "num_clients", "10 clients with at least 100000 images need 1,000,000"),
+        ({"min_size": 100_000}, "num_clients", "at least 100000 images need 1,000,000"),
         ({"lr": 10**400}, "lr", r"lr is 1000.*\(401 characters\); it must be"),
-        ({"num_clients": 10, "sampled": 11}, "sampled", "sampled is 11; .* from 1 to num_clients, 10"),
+        ({"num_clients": 10, "sampled": 11}, "sampled", "from 1 to num_clients, 10"),
         ({"sampled": 5, "participation": 0.5}, "sampled", "give one of the two"),
-        ({"projection_head": False, "projection_dim": 32}, "projection_dim", "with projection_head False leave it at"),
-        ({"dataset": "mnist", "model": "mnist-cnn"}, "projection_head", "'mnist-cnn' has no projection head; set"),
-        ({"dataset": "digits5_mini", "num_clients": 4}, "num_clients", "num_clients is 4, but .* has 5 domains"),
+        ({"projection_head": False, "projection_dim": 32}, "projection_dim", "False leave it at"),
+        ({"dataset": "mnist", "model": "mnist-cnn"}, "projection_head", "'mnist-cnn' has no proj"),
+        ({"dataset": "digits5_mini", "num_clients": 4}, "num_clients", "4, but .* has 5 domains"),
     ],
     ids=lambda value: str(value)[:60],
 )  # fmt: skip
@@ -177,12 +177,9 @@ def test_departures_are_the_settings_that_are_not_the_papers(given, expected):
     assert deviations(resolve(**given)) == expected
 
 
-def test_a_departure_is_recorded_in_words_and_read_again():
+def test_a_departure_in_words_is_what_records_have():
     (deviation,) = deviations(resolve(dataset="digits5", local_steps=10))
-    recorded = str(deviation)
-    assert recorded == "local_steps 10 instead of whole epochs"
-    assert Deviation.parse(recorded) == Deviation("local_steps", "10", "whole epochs")
-    assert str(Deviation.parse(recorded)) == recorded
+    assert str(deviation) == "local_steps 10 instead of whole epochs"
 
 
 def test_a_departure_from_what_is_given_counts_in_place_of_one_from_the_paper():

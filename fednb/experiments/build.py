@@ -1,4 +1,4 @@
-"""From settings to a federation that is ready for its first round: data, split, networks, device, trainer."""
+"""From settings to a federation that is ready for its first round."""
 
 import dataclasses
 import functools
@@ -40,8 +40,9 @@ class Split(NamedTuple):
 
     train: Parts  # of each client
     test: Parts | None  # of each client; None: all share the test set
-    # training images that are kept back, so that hyperparameters can be chosen on them: one array for all clients
-    # together; of clients with test images or a domain of their own one for each; none without ``validation``
+    # training images that are kept back, so that hyperparameters can be chosen on them: one array
+    # for all clients together; of clients with test images or a domain of their own one for each;
+    # none without ``validation``
     held_out: Parts
 
 
@@ -131,7 +132,10 @@ def _held_out(fraction: float, seed: int, images: np.ndarray, client: int = 0) -
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
-    """Which test images are evaluated, int64 [n], None for all: the same for any seed; a larger number only adds some."""
+    """Which test images are evaluated, int64 [n]; None: all.
+
+    They are the same for any seed, and a larger number only adds some.
+    """
     if settings.test_per_domain is None:
         return None
     assert dataset.test_groups is not None  # as it has domains
@@ -154,8 +158,9 @@ def federation(
 ) -> Federation:
     """Build the federation that the settings describe, ready for its first round.
 
-    ``device`` and ``workers`` are those of `find_device` and `num_workers` if they are not given. A `SettingsError` tells of
-    what only the data can show: a partition that cannot be drawn, or a network that does not fit the images.
+    ``device`` and ``workers`` are those of `find_device` and `num_workers` if they are not given. A
+    `SettingsError` tells of what only the data can show: a partition that cannot be drawn, or a
+    network that does not fit the images.
     """
     s = settings
     device = find_device(device)
@@ -188,7 +193,7 @@ def federation(
 
 
 def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models.Net]:
-    """A function that builds the network of the settings, or another by its name, always with the same weights."""
+    """What builds the network of the settings, or another by its name, always with one seed."""
     _, channels, side, _ = dataset.images.shape
 
     def build_model(name: str = settings.model) -> models.Net:

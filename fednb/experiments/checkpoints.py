@@ -1,4 +1,4 @@
-"""Checkpoints of a run: one file, which begins with a digest of what follows, as torch would not see a changed byte."""
+"""Checkpoints: a file that begins with a digest, as torch would not see a changed byte."""
 
 import hashlib
 import io
@@ -29,7 +29,7 @@ def save(checkpoint: dict[str, Any], path: Path) -> None:
 
 
 def restore(federation: Federation, path: Path) -> None:
-    """Go back to a checkpoint, if there is one; one that is damaged, or of something else, is told and ignored."""
+    """Go back to a checkpoint, if there is one; of one that cannot be used it is told."""
     if not path.exists():
         return
     content = path.read_bytes()

@@ -1,4 +1,4 @@
-"""The papers' settings (``papers.yaml``): what a run has where nothing else is given, and in what it deviates from them."""
+"""The papers' settings (``papers.yaml``), and in what a run deviates from them."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -29,18 +29,12 @@ class Deviation(NamedTuple):
     def __str__(self) -> str:
         return f"{self.name} {self.value} instead of {self.paper}"  # as it stands in records
 
-    @classmethod
-    def parse(cls, recorded: str) -> "Deviation":
-        """A deviation as a record has it: ``str`` of it, so that its values are texts."""
-        name, _, values = recorded.partition(" ")
-        value, _, paper = values.partition(" instead of ")
-        return cls(name, value, paper)
-
 
 def paper_values(method: str, dataset: str, partition: str) -> dict[str, Any]:
-    """The paper's settings and hyperparameters of a method on a data set under a kind of partition, without a seed.
+    """The paper's settings and hyperparameters of a method on a data set with a kind of partition.
 
-    What the papers leave open is None. A `SettingsError` if there are none for the data set.
+    What the papers leave open is None, and there is no seed. A `SettingsError` if there are no
+    settings for the data set.
     """
     of_dataset = _values_of_dataset(dataset, partition)
     of_method = _METHODS.get(method, {})
@@ -75,9 +69,10 @@ def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
 
 
 def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> list[Deviation]:
-    """In what settings deviate from the paper's, or from those ``given``, in the order of `Settings`.
+    """In what settings deviate from the paper's, or from those ``given``, in their order.
 
-    Neither the seed nor how often one evaluates is a deviation, and hyperparameters only where the paper has them.
+    Neither the seed nor how often one evaluates is a deviation, and a hyperparameter only where the
+    paper has a value.
     """
     paper = paper_values(settings.method, settings.dataset, settings.partition)
     paper |= given or {}

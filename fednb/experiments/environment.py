@@ -1,4 +1,4 @@
-"""How runs are to be made: the variables ``FEDNB_*`` that name no place, which are those of `fednb.places`."""
+"""How runs are to be made: the variables ``FEDNB_*`` that name no place (see `fednb.places`)."""
 
 import os
 from collections.abc import Mapping
@@ -29,6 +29,6 @@ def progress(environment: Mapping[str, str] = os.environ) -> str:
 
 
 def seeds(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
-    """``FEDNB_SEEDS``, which a sweep sets: the seeds of the runs that this process makes together; else none."""
+    """``FEDNB_SEEDS``, which a sweep sets: the seeds whose runs this process makes together."""
     texts = environment.get("FEDNB_SEEDS", "").split(",")
     return tuple(int(text) for text in texts if text)

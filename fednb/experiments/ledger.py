@@ -1,4 +1,4 @@
-"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.py``."""
+"""The ledger: one small JSON file per run, known by its settings; `Record` is what it holds."""
 
 import errno
 import hashlib
@@ -12,15 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from fednb.errors import RunError
-from fednb.experiments.record import Record, as_record, check_form
+from fednb.experiments.record import Record, as_record
+from fednb.experiments.record import check_form as check_form  # sweeps and claims ask here
 from fednb.experiments.settings import Settings
 from fednb.places import Places
 
-__all__ = ["RESULTS", "RESULTS_VERSION", "RunError", "check_form", "key", "load", "make_folders"]
-__all__ += ["path", "read", "recorded", "runs_folder", "state", "write", "write_atomically"]
-__all__ += ["writing_to"]
-
-# Raise when numerics change on purpose: records of an older version are then stale, and are run again.
+# Raise when numerics change on purpose: records of an older version are then stale and run again.
 RESULTS_VERSION = 1
 RESULTS = ("finished", "diverged")  # of a run that need not be made again
 
@@ -45,7 +42,7 @@ def writing_to(folder: Path) -> Iterator[None]:
 
 
 def make_folders(runs: Path) -> None:
-    """Make the folders of records, checkpoints and logs; a `RunError` if nothing can be written there."""
+    """Make the folders of records, checkpoints and logs; a `RunError` if that cannot be."""
     for folder in (runs, runs.parent / "checkpoints", runs.parent / "logs"):
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -55,7 +52,7 @@ def make_folders(runs: Path) -> None:
 def key(recipe: Mapping[str, Any]) -> str:
     """Twelve hex digits that name a run, of its settings in one level (`Settings.flat`).
 
-    What is None does not apply and does not count: a setting that is added later leaves old keys as they are.
+    What is None does not count: a setting that is added later leaves old keys as they are.
     """
     values = {name: value for name, value in recipe.items() if value is not None}
     text = json.dumps(values, sort_keys=True)
@@ -76,7 +73,7 @@ def state(record: Mapping[str, Any]) -> str:
 
 
 def read(path: Path) -> Record:
-    """Read a record; a `RunError` if it has not the form of one, or a key that is not that of its settings."""
+    """Read a record; a `RunError` if it has not the form of one, or not the key of its settings."""
     try:
         record = as_record(json.loads(path.read_text(encoding="utf-8")))
         if record["key"] != key(record["settings"]):
@@ -113,7 +110,7 @@ def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
 
 
 def write(path: Path, record: Record) -> None:
-    """Write a record: one line per metric, so that it is small and a difference between two can be read."""
+    """Write a record, one line per metric: small, and a difference between two can be read."""
     metrics = _lines(record["metrics"], indent=4)
     others = {name: value for name, value in record.items() if name != "metrics"}
     lines = [*_lines(others, indent=2), '  "metrics": {\n' + ",\n".join(metrics) + "\n  }"]

@@ -1,4 +1,4 @@
-"""What the record of a run holds: in types here, and as a schema in ``record.schema.yaml``, by which records are checked."""
+"""What the record of a run holds; by ``record.schema.yaml`` it is checked when it is read."""
 
 import functools
 from collections.abc import Callable
@@ -65,7 +65,7 @@ def as_record(content: Any) -> Record:
 
 
 def check_form(content: Any, schema: str | Path) -> None:
-    """Compare with a schema: a YAML file, or the name of one of this folder's; a ``ValueError`` says what is wrong."""
+    """Compare with a schema, a YAML file or the name of one here; else a ``ValueError``."""
     if isinstance(schema, str):
         schema = Path(__file__).with_name(f"{schema}.schema.yaml")
     try:

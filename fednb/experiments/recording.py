@@ -1,4 +1,4 @@
-"""What a record tells of a run: of its settings, data and code, and of what the federation came to."""
+"""Making the record of a run: its settings, data and code, and what the federation came to."""
 
 import functools
 import math
@@ -37,7 +37,7 @@ def of_failure(settings: Settings, dataset: Dataset, error: Exception) -> Record
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of the code, with ``+changes`` if code differs from it; None outside a git checkout."""
+    """The commit of the code, with ``+changes`` if it differs; None outside a git checkout."""
     if not CHECKOUT:  # it may lie in a checkout of something else
         return None
     try:
@@ -83,7 +83,7 @@ def _heading(settings: Settings, dataset: Dataset) -> dict[str, Any]:
 
 
 def _results(fed: Federation, status: str) -> dict[str, Any]:
-    """What came out: measures, who had which images, what was sent, how long it took and on what."""
+    """What came out: measures, who had which images, what was sent, how long it took, on what."""
     seconds = [entry["seconds"] for entry in fed.history]
     evaluation_seconds = [entry["evaluation_seconds"] for entry in fed.history]
     results = {
@@ -91,10 +91,7 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
         "final": _final(fed) if status == "finished" else {},
         "partition": _partition(fed),
         "model_parameters": _model_parameters(fed),
-        "messages_per_round": {
-            direction: {name: list(numbers) for name, numbers in entries.items()}
-            for direction, entries in fed.traffic.items()
-        },
+        "messages_per_round": _messages(fed),
         "seconds_per_round": round(sum(seconds) / len(seconds), 3),
         "wall_seconds": round(sum(seconds) + sum(evaluation_seconds), 1),
         "device": build.device_name(fed.device),
@@ -107,7 +104,7 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
 
 
 def _final(fed: Federation) -> dict[str, Any]:
-    """The measures of the last round; of the accuracy also the best, and the mean of the last five that were measured."""
+    """The measures of the last round, the best accuracy, and the mean of the last five of these."""
     accuracies = [entry["accuracy"] for entry in fed.history if "accuracy" in entry]
     last = {name: value for name, value in fed.history[-1].items() if name.startswith(_FINAL)}
     means = {"best": max(accuracies), "mean_of_last_5": float(np.mean(accuracies[-5:]))}
@@ -123,6 +120,14 @@ def _partition(fed: Federation) -> PartitionRecord:
     if fed.test_parts is not None:
         split["test_sizes"] = [len(part) for part in fed.test_parts]
     return split
+
+
+def _messages(fed: Federation) -> dict[str, dict[str, list[int]]]:
+    """By direction and name: how many numbers and bytes crossed in the last round."""
+    messages: dict[str, dict[str, list[int]]] = {}
+    for direction, entries in fed.traffic.items():
+        messages[direction] = {name: list(sizes) for name, sizes in entries.items()}
+    return messages
 
 
 def _model_parameters(fed: Federation) -> int | list[int]:

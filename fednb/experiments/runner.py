@@ -1,4 +1,4 @@
-"""One run: made once, recorded by renaming a finished file, resumed from its last checkpoint if it was killed."""
+"""One run: made once, recorded at its end, resumed from its last checkpoint if it was killed."""
 
 import dataclasses
 import time
@@ -36,12 +36,14 @@ def run(
 ) -> Record:
     """Make a run and record it, or return its record if there is one that counts.
 
-    A run is known by its settings, not by the method's code: after changing a method, run it with ``again=True``.
-    A run that was killed goes on from its last checkpoint, and ends as if it had not been killed: bit by bit on a CPU.
-    Of two processes that ask for the same run, the second waits for the first. In the record ``status`` is ``finished``, or
-    ``diverged`` if a loss or weight became NaN or Inf. A `RunError` tells of results that cannot be written.
+    A run is known by its settings, not by the method's code: after changing a method, run it with
+    ``again=True``. A run that was killed goes on from its last checkpoint, and ends as if it had
+    not been killed: bit by bit on a CPU. Of two processes that ask for the same run, the second
+    waits for the first. In the record ``status`` is ``finished``, or ``diverged`` if a loss or
+    weight became NaN or Inf. A `RunError` tells of results that cannot be written.
 
-    This is what notebooks call. Where a sweep's process makes several seeds, it makes all when the first is asked for.
+    This is what notebooks call. Where a sweep's process makes several seeds, it makes all when the
+    first is asked for.
     """
     seeds = environment.seeds()
     if train is None and settings.seed in seeds:
@@ -61,7 +63,7 @@ def run_seeds(
     again: bool = False,
     places: Places | None = None,
 ) -> list[Record]:
-    """`run` with several seeds, which train as one; the records are those of the runs alone, up to rounding."""
+    """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
     together = SeedsTogether(len(seeds))
     progress = environment.progress()
     options = _Options(places or Places.from_environment(), progress, workers, again, together)

@@ -1,4 +1,4 @@
-"""The settings of a run: each is declared once, with what it means, where it applies and which values it may have."""
+"""The settings of a run: each declared once, with what it means and which values it may have."""
 
 import dataclasses
 import sys
@@ -26,7 +26,7 @@ _WITHOUT_HEAD = (
     *("femnist-cnn", "femnist-cnn-18", "femnist-cnn-22"),
     *("resnet-18-7x7", "resnet-18-7x7-stride-1-4"),
 )
-# The networks of `fednb.models`, known without PyTorch, whose import takes seconds: have they a projection head?
+# The networks of `fednb.models` and whether they have a projection head, known without PyTorch.
 MODELS = dict.fromkeys(_WITH_HEAD, True) | dict.fromkeys(_WITHOUT_HEAD, False)
 
 
@@ -66,12 +66,9 @@ class SettingInfo:
 
 
 def _setting(
-    description: str,
-    *,
-    partitions: tuple[str, ...] = (),
-    none_means: str = "",
-    default: Any = None,
+    description: str, partitions: tuple[str, ...] = (), none_means: str = "", default: Any = None
 ) -> Any:
+    """A field with its `SettingInfo`."""
     return field(metadata={"info": SettingInfo(description, partitions, none_means, default)})
 
 
@@ -79,26 +76,21 @@ def _setting(
 class Settings:
     """A run in full: nothing is left open, and nothing that does not matter is in it.
 
-    The order of the fields is that of records and of the page of settings. One that belongs to some kinds of partition is
-    None in runs with another; its type is that in runs that read it.
+    The order of the fields is that of records and of the page of settings. One that belongs to some
+    kinds of partition is None in runs with another; its type is that in runs that read it.
     """
 
     method: str
     hyperparameters: dict[str, Any]
     dataset: str
     partition: Partition = _setting("how the images are divided among the clients")
-    beta: Concentration = _setting(
-        "Dirichlet concentration: small means uneven", partitions=LABEL_SHIFT
-    )
+    beta: Concentration = _setting("Dirichlet concentration: small means uneven", LABEL_SHIFT)
     balance: bool | None = _setting(
-        "no more images for full clients",
-        partitions=("dirichlet",),
-        none_means="as MOON's code",
-        default=True,
+        "no more images for full clients", ("dirichlet",), none_means="as MOON's code", default=True
     )
     min_size: Count | None = _setting(
         "images that a client has at least",
-        partitions=LABEL_SHIFT,
+        LABEL_SHIFT,
         none_means="10, as MOON's code",
         default=10,
     )
@@ -118,11 +110,11 @@ class Settings:
     validation: Inside | None = _setting(
         "fraction of the training images that is held out", none_means="none"
     )
-    ways: Count = _setting("n, classes of a client, on average", partitions=FEW_CLASSES)
-    stdev: NonNegativeInt = _setting("spread of n, and of k", partitions=FEW_CLASSES)
-    shots: Count = _setting("k, training images of a client per class", partitions=FEW_CLASSES)
-    test_shots: Count = _setting("test images of a client per class", partitions=FEW_CLASSES)
-    draw: Draw = _setting("how n and k are drawn", partitions=FEW_CLASSES)
+    ways: Count = _setting("n, classes of a client, on average", FEW_CLASSES)
+    stdev: NonNegativeInt = _setting("spread of n, and of k", FEW_CLASSES)
+    shots: Count = _setting("k, training images of a client per class", FEW_CLASSES)
+    test_shots: Count = _setting("test images of a client per class", FEW_CLASSES)
+    draw: Draw = _setting("how n and k are drawn", FEW_CLASSES)
     heterogeneous: bool | None = _setting(
         "networks that differ between clients", none_means="equal ones", default=False
     )
@@ -132,12 +124,10 @@ class Settings:
     precision: Precision | None = _setting(
         "in which layers compute", none_means="float32", default="float32"
     )
-    per_domain: Count = _setting("training images of a client, at most", partitions=DOMAIN_SHIFT)
-    balanced_draw: bool = _setting(
-        "of each class as many, as far as there are", partitions=DOMAIN_SHIFT
-    )
+    per_domain: Count = _setting("training images of a client, at most", DOMAIN_SHIFT)
+    balanced_draw: bool = _setting("of each class as many, as far as there are", DOMAIN_SHIFT)
     test_per_domain: Count | None = _setting(
-        "test images of a domain, at most", partitions=DOMAIN_SHIFT, none_means="all"
+        "test images of a domain, at most", DOMAIN_SHIFT, none_means="all"
     )
     keep_last: bool | None = _setting(
         "train on the last, incomplete batch too", none_means="it is dropped", default=False
@@ -153,7 +143,8 @@ class Settings:
     def flat(self) -> dict[str, Any]:
         """All settings in one level, as records have them.
 
-        Hyperparameters have their own names; a folder of one's own images is named by what is in it, not by its path.
+        Hyperparameters have their own names; a folder of one's own images is named by what is in
+        it, not by its path.
         """
         values = dict(vars(self))
         hyperparameters = values.pop("hyperparameters")

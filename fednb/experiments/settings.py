@@ -1,4 +1,4 @@
-"""From what a person asks for to the settings of a run: filled with the papers' values, and every value checked."""
+"""From what is asked for to the settings of a run: filled with the papers' values, and checked."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -24,9 +24,9 @@ def resolve(
 ) -> Settings:
     """Fill what is None with the paper's setting for the data set, and check every value.
 
-    ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients, and ``given`` are
-    settings, and hyperparameters of any of the methods. One that this run would not read must be None: else it is a
-    `SettingsError`, as are an unknown name and a bad value.
+    ``methods`` are the known ones by name, ``sampled`` is ``participation`` as a number of clients,
+    and ``given`` are settings, and hyperparameters of any of the methods. One that this run would
+    not read must be None: else it is a `SettingsError`, as are an unknown name and a bad value.
     """
     require_known("Unknown method", method, methods)
     overrides = {name: value for name, value in given.items() if value is not None}
@@ -51,7 +51,7 @@ def resolve(
 
 
 def from_notebook(notebook: str, namespace: Mapping[str, Any]) -> Settings:
-    """The settings of a run of a notebook, from its parameters as they are now in its namespace: `papers.settings`.
+    """The settings of a run of a notebook, from its parameters as they are now: `papers.settings`.
 
     A notebook's own ``METHODS`` go before those of its file, as a reader may have changed one.
     """
@@ -90,9 +90,9 @@ def _require_applicable(name: str, value: Any, partition: str) -> None:
 
 
 def _checked(name: str, value: Any, partition: str, paper_value: Any) -> Any:
-    """The value of a setting by its rule; None where it does not apply, or says nothing else than None.
+    """The value of a setting by its rule; None where it does not apply, or says the same as None.
 
-    What says the same as None stays where the paper has a value: there None would mean that one.
+    The latter stays where the paper has a value: there None would mean that one.
     """
     info = FIELDS[name]
     if not info.applies_to(partition):
@@ -147,7 +147,7 @@ def _check_one_client_per_domain(dataset: str, num_clients: int) -> None:
 
 
 def _check_enough_images(dataset: str, values: Mapping[str, Any]) -> None:
-    """Each client must be able to have ``min_size`` of the images that are not held out; with IID parts one."""
+    """Each client needs ``min_size`` of the images that are not held out; with IID parts one."""
     num_images = data.facts_of(dataset).sizes[0]
     if values["validation"]:
         num_images -= max(1, round(num_images * values["validation"]))
@@ -166,7 +166,7 @@ def _check_enough_images(dataset: str, values: Mapping[str, Any]) -> None:
 
 
 def _hyperparameters(name: str, method: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """The hyperparameters of a method: those that are given, else its own defaults, as the method checks and fits them."""
+    """The hyperparameters of a method, as it checks and fits them; its defaults for the rest."""
     names = _field_names(method)
     try:
         instance = method(**{field: values[field] for field in names if field in values})

@@ -1,8 +1,9 @@
 """The methods, imported from the notebooks that derive them.
 
-``from fednb.papers.foundations import FedProx`` executes the cells of ``notebooks/00_foundations.ipynb`` that are tagged
-``export``, and only those, as a module: tracebacks and ``inspect.getsource`` show the notebook's own lines. Notebooks of the
-folder that the environment variable ``FEDNB_NOTEBOOKS`` names take the place of those of the same name.
+``from fednb.papers.foundations import FedProx`` executes the cells of
+``notebooks/00_foundations.ipynb`` that are tagged ``export``, and only those, as a module:
+tracebacks and ``inspect.getsource`` show the notebook's own lines. Notebooks of the folder that the
+environment variable ``FEDNB_NOTEBOOKS`` names take the place of those of the same name.
 """
 
 import importlib
@@ -19,9 +20,10 @@ __all__ += ["outline", "parameters", "parameters_in", "path", "settings"]
 
 
 def settings(notebook: str, namespace: Mapping[str, Any]) -> Any:
-    """The settings of a run of a notebook, from its parameters as they are now: ``papers.settings("01_moon", globals())``.
+    """The settings of a run of a notebook: ``papers.settings("01_moon", globals())``.
 
-    All that are not its own are in its dict ``more``. A `SettingsError` tells of a bad value, or a name that nobody reads.
-    Returns `fednb.experiments.settings.Settings`: notebooks ask here, and it is made there, one floor up.
+    All that are not its own are in its dict ``more``. A `SettingsError` tells of a bad value, or a
+    name that nobody reads. Returns `fednb.experiments.settings.Settings`: notebooks ask here, and
+    it is made there, one floor up.
     """
     return importlib.import_module("fednb.experiments.settings").from_notebook(notebook, namespace)

@@ -1,7 +1,8 @@
 """Which notebooks there are, and how their cells tagged ``export`` become modules.
 
-Notebooks of the folder that ``FEDNB_NOTEBOOKS`` names take the place of the project's of the same name. An ``import`` cannot
-be told a folder, so that this one is asked of the environment whenever a notebook is looked for.
+Notebooks of the folder that ``FEDNB_NOTEBOOKS`` names take the place of the project's of the same
+name. An ``import`` cannot be told a folder, so that this one is asked of the environment whenever a
+notebook is looked for.
 """
 
 import importlib
@@ -43,7 +44,7 @@ def notebooks(extras: bool = False) -> list[Path]:
 
 
 def _by_module() -> dict[str, Path]:
-    """All notebooks of the two folders by the names of their modules, in the order of their own names."""
+    """All notebooks of the two folders by the names of their modules, in their own order."""
     project = ROOT / "notebooks"
     files = [
         *project.glob("extras/*.ipynb"),
@@ -55,7 +56,7 @@ def _by_module() -> dict[str, Path]:
 
 
 def path(name: str) -> Path:
-    """The notebook called ``name``: ``01_moon``, ``moon``, ``01``, or the path of any; else a `NotebookError`."""
+    """The notebook called ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name)
     stem = name.removesuffix(".ipynb")
@@ -76,16 +77,16 @@ def path(name: str) -> Path:
 
 
 def name(notebook: str) -> str:
-    """What a notebook is called here: its name without ``.ipynb``, or the path of one that lies elsewhere."""
+    """A notebook's name without ``.ipynb``, or the path of one that lies elsewhere."""
     file = path(notebook).resolve()
     known = [other.resolve() for other in _by_module().values()]
     return file.stem if file in known else str(file)
 
 
 def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
-    """The sources of a notebook's cells of a kind (``code`` or ``markdown``), with a tag if one is given.
+    """The sources of a notebook's cells of a kind, ``code`` or ``markdown``, that have the tag.
 
-    A `NotebookError` if the file cannot be read as a notebook.
+    Without a tag they are all of that kind. A `NotebookError` if the file cannot be read.
     """
     sources = []
     try:
@@ -116,7 +117,7 @@ def load(notebook: str) -> ModuleType:
 
 
 def methods(name: str | None = None) -> dict[str, type]:
-    """``METHODS``, the methods of a notebook or of all numbered ones; a `NotebookError` if one does not define them."""
+    """``METHODS`` of a notebook, or of all numbered ones; a `NotebookError` if there are none."""
     if name is None:
         all_methods: dict[str, type] = {}
         for notebook in notebooks():
@@ -141,7 +142,7 @@ def methods(name: str | None = None) -> dict[str, type]:
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds and executes the module of a notebook, whose lines tracebacks and ``inspect`` then show."""
+    """Makes modules of notebooks, whose lines tracebacks and ``inspect`` then show."""
 
     def find_spec(
         self, fullname: str, path_: object, target: ModuleType | None = None
@@ -157,7 +158,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def exec_module(self, module: ModuleType) -> None:
         file = str(module.__file__)
         source = exported(Path(file))
-        # without a time, linecache keeps these lines instead of reading the notebook's JSON as if it were Python
+        # without a time, linecache keeps these lines instead of reading the notebook's JSON as if
+        # it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
         exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 

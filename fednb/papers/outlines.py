@@ -1,7 +1,8 @@
-"""The methods of a notebook without PyTorch, whose import takes longer than what a command such as ``list`` does.
+"""The methods of a notebook without PyTorch, whose import takes longer than ``fednb list`` does.
 
-What a method is called, which hyperparameters it has and which values these may have stands in the class statements of the
-export cells. Here they are executed without the functions, and without what is imported for these.
+What a method is called, which hyperparameters it has and which values these may have stands in the
+class statements of the export cells. Here they are executed without the functions, and without what
+is imported for these.
 """
 
 import ast
@@ -19,7 +20,7 @@ from fednb.papers.importer import PACKAGE, exported, methods, path
 
 
 def outline(notebook: str) -> dict[str, type]:
-    """`methods`, as classes of hyperparameters and nothing else; the methods themselves where these cannot be read."""
+    """`methods`, as classes of hyperparameters alone; the methods where these cannot be read."""
     with suppress(Exception, SystemExit):
         classes = _namespace(exported(path(notebook)))["METHODS"]
         if all(isinstance(cls, type) for cls in classes.values()):
@@ -29,7 +30,7 @@ def outline(notebook: str) -> dict[str, type]:
 
 @functools.lru_cache
 def _namespace(source: str) -> dict[str, Any]:
-    """What export cells define besides functions; a ``ValueError`` where it takes more to know that."""
+    """What export cells define besides functions; a ``ValueError`` where that cannot be read."""
     namespace: dict[str, Any] = {"__name__": PACKAGE}
     for statement in ast.parse(source).body:
         if isinstance(statement, ast.ImportFrom):
@@ -44,7 +45,7 @@ def _namespace(source: str) -> dict[str, Any]:
 
 
 def _imported(statement: ast.ImportFrom) -> dict[str, Any]:
-    """What an import binds; in place of a class that is not known here, a method without hyperparameters."""
+    """What an import binds; for a class that is not known here, one without hyperparameters."""
     module = str(statement.module)
     package, _, notebook = module.rpartition(".")
     known: Mapping[str, Any] = vars(hyperparameters)

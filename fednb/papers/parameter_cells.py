@@ -1,4 +1,4 @@
-"""The parameters of a notebook: the cell in which they stand, and their values in a running kernel."""
+"""The parameters of a notebook: the cell in which they stand, and their values in a kernel."""
 
 import ast
 import re
@@ -10,7 +10,7 @@ from fednb.papers.importer import cells, path
 
 
 def parameters(notebook: str) -> dict[str, Any]:
-    """The names and values in the notebook's cell that is tagged ``parameters``, read without executing it."""
+    """The names and values in the notebook's cell tagged ``parameters``, which is not executed."""
     values = {}
     try:
         (source,) = cells(path(notebook), "code", "parameters")
@@ -28,7 +28,7 @@ def parameters(notebook: str) -> dict[str, Any]:
 
 
 def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as the notebook has them: what it has no name for goes into its ``more``, if it has one."""
+    """Parameters as the notebook has them: what it has no name for goes into its ``more``."""
     named = parameters(notebook)
     arranged = {name: value for name, value in given.items() if name in named}
     others = {name: value for name, value in given.items() if name not in named}
@@ -46,9 +46,10 @@ def arrange(notebook: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
-    """The parameters of a notebook as they are now in its namespace, with those of ``more`` in one level.
+    """The parameters of a notebook as they are now in its namespace, with ``more`` in one level.
 
-    A `SettingsError` tells of a name that papermill was given and nobody reads, or of a bad ``more``.
+    A `SettingsError` tells of a name that papermill was given and nobody reads, or of a bad
+    ``more``.
     """
     named = parameters(notebook)
     for name in _injected(namespace):
@@ -72,7 +73,7 @@ def parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _injected(namespace: Mapping[str, Any]) -> list[str]:
-    """The names that papermill has set in a cell of its own, by IPython's list of executed cells."""
+    """The names that papermill has set in a cell of its own, by IPython's list of cells."""
     names = []
     for source in namespace.get("In", ()):
         if source.startswith("# Parameters\n"):  # papermill warns of unknown ones, and goes on

@@ -25,7 +25,12 @@ def job(method="FedAvg", seed=0, **given):
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
     return sweep.Job(
-        "00_foundations", "t", parameters, resolved, ledger.path(resolved), "hours-gpu"
+        "00_foundations",
+        "t",
+        parameters,
+        resolved,
+        ledger.path(resolved, ledger.runs_folder()),
+        "hours-gpu",
     )
 
 

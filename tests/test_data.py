@@ -673,7 +673,7 @@ def run(dataset, **given):
     asked = settings.resolve(
         METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
     )
-    return runner.run(asked, METHODS, workers=1), ledger.path(asked)
+    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
 
 
 def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path):

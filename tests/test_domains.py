@@ -425,7 +425,7 @@ def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method
     record = runner.run(s, METHODS, workers=1)
     assert record["partition"]["test_images"] == 200
     monkeypatch.setattr(
-        build, "load_dataset", lambda name: dataclasses.replace(mini, test_images=noise)
+        build, "load_dataset", lambda name, *_: dataclasses.replace(mini, test_images=noise)
     )
     assert (
         runner.run(s, METHODS, workers=2, again=True)["metrics"]["groups"]

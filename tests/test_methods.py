@@ -244,7 +244,7 @@ def result(monkeypatch, make_dataset, done):
         "cifar10": make_dataset(images=16, shape=(3, 32, 32), num_classes=10),
     }
     plain = build.load_dataset
-    monkeypatch.setattr(build, "load_dataset", lambda name: noise.get(name) or plain(name))
+    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise.get(name) or plain(name))
     monkeypatch.setattr(
         models,
         "_imagenet_weights",
@@ -360,5 +360,5 @@ def test_numerics_are_the_recorded_ones(double, name):
         GOLDEN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
     assert new == pytest.approx(known.get(name, {}), **TOLERANCE), (
         f"Two short rounds of {name} no longer end as recorded in {GOLDEN.name}. If numerics changed on purpose, raise "
-        f"runs.RESULTS_VERSION and renew the values: {UPDATE}=1 python -m pytest tests/test_methods.py"
+        f"ledger.RESULTS_VERSION and renew the values: {UPDATE}=1 python -m pytest tests/test_methods.py"
     )

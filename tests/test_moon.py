@@ -140,7 +140,7 @@ def test_what_the_l2_variant_does_not_read_is_refused(given):
 def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch, method):
     """The path of the CIFAR-100 and Tiny-ImageNet tables: the paper's network, on noise of a quarter of its side."""
     noise = make_dataset(images=4, tests=2, shape=(3, 8, 8), num_classes=3)
-    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
     small = {
         "num_clients": 1,
         "num_rounds": 2,

@@ -13,10 +13,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import fednb
 from fednb import ROOT, papers
+from fednb.errors import NotebookError, SettingsError
 from fednb.experiments import execute, ledger
-from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
-from fednb.papers import NotebookError
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -133,7 +132,7 @@ def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fednb.papers.nothing")
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
-    monkeypatch.setattr(papers, "ROOT", tmp_path)
+    monkeypatch.setattr(papers.importer, "ROOT", tmp_path)
     with pytest.raises(NotebookError, match="there are: none"):
         papers.load("moon")
 
@@ -183,7 +182,11 @@ def test_methods_that_cannot_be_read_are_executed(notebooks):
     assert papers.outline("other") == papers.methods("other")
 
 
-PARAMETERS = 'method = "FedProx"\ndataset = "digits"\nseed = 0\nmu = None  # weight\nmore = {}  # any other setting'
+PARAMETERS = """method = "FedProx"
+dataset = "digits"
+seed = 0
+mu = None  # weight
+more = {}  # any other setting"""
 
 
 @pytest.fixture

@@ -94,7 +94,7 @@ def test_read_outs_and_spread_have_curves_of_their_own():
     }
     assert [measure(name).read({"final": final}, None) for name in final] == list(final.values())
     table = project()[0]["fedproto-2-prototype"]
-    one = replace(table.jobs[0], path=ledger.path(table.jobs[0].settings))
+    one = replace(table.jobs[0], path=ledger.path(table.jobs[0].settings, ledger.runs_folder()))
     record(
         one,
         final=final,

@@ -5,6 +5,7 @@ import json
 import multiprocessing
 import os
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,12 +14,11 @@ from fednb.papers.moon import METHODS
 
 from fednb import ROOT, papers, partition
 from fednb.errors import RunError
-from fednb.experiments import build, ledger, runner, settings
+from fednb.experiments import build, checkpoints, ledger, runner, settings
 from fednb.federation import FedAvg, Federation
+from fednb.places import Places
 
-ALL_METHODS = {
-    n: cls for path in papers.notebooks() for n, cls in papers.load(path.stem).METHODS.items()
-}
+ALL_METHODS = papers.methods()
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 FORKSERVER = multiprocessing.get_context("forkserver")
 
@@ -41,8 +41,12 @@ def records():
     return sorted(ledger.runs_folder().glob("*.json"))
 
 
+def path_of(s):
+    return ledger.path(s, ledger.runs_folder())
+
+
 def checkpoint_of(s):
-    return ledger.runs_folder().parent / "checkpoints" / f"{ledger.path(s).stem}.pt"
+    return ledger.runs_folder().parent / "checkpoints" / f"{path_of(s).stem}.pt"
 
 
 @pytest.fixture
@@ -95,7 +99,7 @@ def child(environment, s, die_in_round, log, barrier):
 
 
 def start(s, log, die_in_round=None, barrier=None):
-    """Start a child process that makes a run, forked from a server that has the package imported already."""
+    """Start a child process that makes a run, forked from a server with the package imported."""
     preload = [
         "fednb.experiments.runner",
         "fednb.papers.foundations",
@@ -135,6 +139,28 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(
     ]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
     assert lasting(resumed) == lasting(runner.run(s, METHODS))
+
+
+def test_a_run_is_recorded_where_it_is_told(tmp_path):
+    elsewhere = replace(Places.from_environment(), runs=tmp_path / "elsewhere" / "runs")
+    record = runner.run(quick(num_rounds=1), METHODS, places=elsewhere)
+    assert not records() and list(ledger.load(elsewhere.runs).values()) == [record]
+
+
+def test_where_several_seeds_are_asked_for_the_first_makes_all(trained, monkeypatch):
+    monkeypatch.setenv("FEDNB_SEEDS", "3,4")
+    by_seed = {seed: quick("FedAvg", num_rounds=1, seed=seed) for seed in (3, 4)}
+    first = runner.run(by_seed[3], METHODS)
+    assert sorted(records()) == sorted(map(path_of, by_seed.values())) and trained == [1, 1]
+    second = runner.run(by_seed[4], METHODS)
+    assert [first["settings"]["seed"], second["settings"]["seed"]] == [3, 4]
+    assert trained == [1, 1]
+
+
+def test_a_seed_that_is_not_among_those_asked_for_is_run_alone(trained, monkeypatch):
+    monkeypatch.setenv("FEDNB_SEEDS", "3,4")
+    runner.run(quick("FedAvg", num_rounds=1, seed=5), METHODS)
+    assert records() == [path_of(quick("FedAvg", num_rounds=1, seed=5))] and trained == [1]
 
 
 def test_two_processes_that_ask_for_the_same_run_train_it_once(tmp_path):
@@ -215,7 +241,7 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
 )
 def test_what_is_no_record_is_an_error_that_names_it(change, said):
     s = quick("FedAvg", num_rounds=1)
-    path = ledger.path(s)
+    path = path_of(s)
     record = {
         "key": ledger.key(s.flat()),
         "results_version": 1,
@@ -241,7 +267,7 @@ def without(take):
     def damage(path):
         checkpoint = torch.load(io.BytesIO(path.read_bytes()[32:]), weights_only=True)
         take(checkpoint)
-        runner._save(checkpoint, path)
+        checkpoints.save(checkpoint, path)
 
     return damage
 
@@ -358,13 +384,13 @@ def test_an_older_version_and_other_data_are_a_records_state_and_not_its_name(
             and len(records()) == 1
         )
     noise = make_dataset(images=400, tests=100, num_classes=10, name="digits")
-    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
     with pytest.raises(
         RunError,
         match=r"is recorded on other data than are here: set FEDNB_RUNS .* or run with again=True",
     ):
         runner.run(s, METHODS)
-    assert ledger.read(ledger.path(s)) == again
+    assert ledger.read(path_of(s)) == again
     assert runner.run(s, METHODS, again=True)["dataset"]["fingerprint"] == noise.fingerprint
 
 
@@ -374,9 +400,8 @@ def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     own, (held_out,) = np.sort(np.concatenate(fed.parts)), fed.held_out
     assert len(held_out) == round(0.25 * len(fed.labels))
     assert np.array_equal(np.sort(np.concatenate([own, held_out])), np.arange(len(fed.labels)))
-    assert not np.array_equal(
-        held_out, build.divide(quick(validation=0.25, seed=1), fed.dataset)[2][0]
-    )
+    other = build.divide(quick(validation=0.25, seed=1), fed.dataset)
+    assert not np.array_equal(held_out, other.held_out[0])
     expected = partition.dirichlet(
         fed.labels.numpy()[own], 4, s.beta, np.random.RandomState(s.seed)
     )
@@ -427,7 +452,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
     monkeypatch, make_dataset
 ):
     noise = make_dataset(images=400, tests=100, shape=(1, 28, 28), num_classes=10)
-    monkeypatch.setattr(build, "load_dataset", lambda name: noise)
+    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
     few = {
         "dataset": "mnist",
         "partition": "n-way-k-shot",
@@ -453,7 +478,7 @@ def test_a_record_tells_the_test_images_of_each_client_and_the_size_of_its_netwo
 
 
 def test_every_committed_record_has_settings_that_are_known():
-    """And the key of these: settings that were added later leave the keys of older records as they are."""
+    """And the key of these: settings that were added later leave older keys alone."""
     for record in map(ledger.read, (ROOT / "results" / "runs").glob("*.json")):
         given = {name: value for name, value in record["settings"].items() if value is not None}
         own = settings.resolve(ALL_METHODS, **given)

@@ -11,6 +11,7 @@ from tiny import METHODS, TABLE, write, write_notebook
 
 from fednb import models, papers
 from fednb.experiments import build, execute, ledger, settings, sweep
+from fednb.hyperparameters import field_rules
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +55,7 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
     namespace = papers.parameters("90_tiny") | papers.arrange(
         "90_tiny", job.parameters
     )  # what the kernel will have
-    assert job.path == ledger.path(papers.settings("90_tiny", namespace))
+    assert job.path == ledger.path(papers.settings("90_tiny", namespace), ledger.runs_folder())
 
 
 def test_a_notebook_without_more_has_the_parameters_of_its_cell(
@@ -370,7 +371,7 @@ def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
     assert settings.MODELS == {
         name: model.head is not None for name, model in models.MODELS.items()
     }
-    assert all(map(settings._RULES["precision"].test, models.PRECISIONS))
+    assert all(map(field_rules(settings.Settings)["precision"].test, models.PRECISIONS))
 
 
 def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(

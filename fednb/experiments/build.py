@@ -1,12 +1,14 @@
-"""From settings to a federation that is ready for its first round: data, split, networks, device, trainer."""
+"""From settings to a federation that is ready for its first round."""
 
+import dataclasses
 import functools
 import os
 import platform
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -14,162 +16,226 @@ import torch
 from fednb import data, models, partition, seeds
 from fednb.data import Dataset
 from fednb.errors import SettingsError
+from fednb.experiments import environment
 from fednb.experiments.settings import Settings
 from fednb.federation import FedAvg, Federation, Training
-from fednb.hyperparameters import Count, one_of, rule_of
+from fednb.hyperparameters import Rule
+from fednb.partition import Parts
+from fednb.places import Places
 from fednb.training.stacked import StackedTrainer
 
 Methods = Mapping[str, type[FedAvg]]  # by name
+_TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings of the same names
 _load = functools.lru_cache(maxsize=2)(data.load)
 
 
-def load_dataset(name: str) -> Dataset:
+def load_dataset(name: str, places: Places | None = None) -> Dataset:
     """`fednb.data.load`, kept in memory."""
-    return _load(data.whole_name(name), os.environ.get("FEDNB_DATA"))
+    places = places or Places.from_environment()
+    return _load(data.whole_name(name), places.data)
 
 
-def divide(
-    settings: Settings, dataset: Dataset
-) -> tuple[partition.Parts, partition.Parts | None, partition.Parts]:
-    """Who gets which image, drawn with the run's seed as the papers' code does; int64 indices.
+class Split(NamedTuple):
+    """Who gets which image: int64 indices into the training images, or into the test images."""
 
-    Returns the training images of each client; its test images, or None if all share the test set; and training images that
-    are kept back, so that hyperparameters can be chosen on them: one array for all clients together, of clients with test
-    images or a domain of their own one array for each, none without ``validation``.
-    """
-    s, labels, rng = settings, dataset.labels.numpy(), np.random.RandomState(settings.seed)
-    if s.partition in ("dirichlet", "quantity", "iid"):
-        everything = np.arange(len(labels))
-        held_out = [_held_out(s, everything)] if s.validation else []
-        kept = np.setdiff1d(everything, held_out)  # in the data set's order
-        options = {
-            name: getattr(s, name)
-            for name in ("beta", "balance", "min_size")
-            if getattr(s, name) is not None
-        }
-        parts = getattr(partition, s.partition)(labels[kept], s.num_clients, rng=rng, **options)
-        return [kept[part] for part in parts], None, held_out
-    if s.partition == "n-way-k-shot":
-        shots = {
-            "k": s.shots,
-            "test_shots": s.test_shots,
-            "draw": s.draw,
-            "mnist": s.dataset == "mnist",
-        }
-        shots["train_shots_max"] = max(s.shots + s.shots // 10, s.shots + s.stdev)  # 110 for 100
-        given = (
-            dataset.test_labels.numpy(),
-            s.num_clients,
-            s.ways,
-            s.stdev,
-            rng,
-            random.Random(s.seed),
-        )
-        parts, test_parts = partition.n_way_k_shot(labels, *given, **shots)
-    else:  # one model for all domains is judged in each of them
-        domains, rng, test_parts = (
-            dataset.train_groups.numpy(),
-            seeds.generator(s.seed, "domains"),
-            None,
-        )
-        parts = partition.by_domain(labels, domains, s.per_domain, rng, balanced=s.balanced_draw)
-    if not s.validation:
-        return parts, test_parts, []
-    held_out = [_held_out(s, part, i) for i, part in enumerate(parts)]
-    return [np.setdiff1d(*pair) for pair in zip(parts, held_out, strict=True)], test_parts, held_out
+    train: Parts  # of each client
+    test: Parts | None  # of each client; None: all share the test set
+    # training images that are kept back, so that hyperparameters can be chosen on them: one array
+    # for all clients together; of clients with test images or a domain of their own one for each;
+    # none without ``validation``
+    held_out: Parts
 
 
-def _held_out(settings: Settings, images: np.ndarray, client: int = 0) -> np.ndarray:
+def divide(settings: Settings, dataset: Dataset) -> Split:
+    """Divide the images among the clients, drawn with the run's seed as the papers' code does."""
+    if settings.partition == "n-way-k-shot":
+        return _few_classes(settings, dataset)
+    if settings.partition == "domain":
+        return _domains(settings, dataset)
+    return _shift_of_labels_or_quantity(settings, dataset)
+
+
+def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
+    """Parts of one set of images with common test images; what is held out is held out before."""
+    labels = dataset.labels.numpy()
+    rng = np.random.RandomState(settings.seed)
+    everything = np.arange(len(labels))
+    held_out = []
+    if settings.validation:
+        held_out = [_held_out(settings.validation, settings.seed, everything)]
+    kept = np.setdiff1d(everything, held_out)  # in the data set's order
+    num_clients = settings.num_clients
+    if settings.partition == "iid":
+        parts = partition.iid(labels[kept], num_clients, rng)
+    else:
+        beta = settings.beta
+        options = {}  # what is None is left to the function
+        if settings.min_size is not None:
+            options["min_size"] = settings.min_size
+        if settings.balance is not None:
+            options["balance"] = settings.balance
+        draw = partition.dirichlet if settings.partition == "dirichlet" else partition.quantity
+        parts = draw(labels[kept], num_clients, beta, rng, **options)
+    return Split([kept[part] for part in parts], None, held_out)
+
+
+def _few_classes(settings: Settings, dataset: Dataset) -> Split:
+    """A few classes for each client, with test images of the same."""
+    s = settings
+    parts, test_parts = partition.n_way_k_shot(
+        dataset.labels.numpy(),
+        dataset.test_labels.numpy(),
+        s.num_clients,
+        s.ways,
+        s.stdev,
+        np.random.RandomState(s.seed),
+        random.Random(s.seed),
+        k=s.shots,
+        mnist=s.dataset == "mnist",
+        draw=s.draw,
+        train_shots_max=max(s.shots + s.shots // 10, s.shots + s.stdev),  # 110 for 100
+        test_shots=s.test_shots,
+    )
+    return _with_own_held_out(s, parts, test_parts)
+
+
+def _domains(settings: Settings, dataset: Dataset) -> Split:
+    """A client for each domain; a model is judged in all of them."""
+    assert dataset.train_groups is not None  # as it has domains
+    parts = partition.by_domain(
+        dataset.labels.numpy(),
+        dataset.train_groups.numpy(),
+        settings.per_domain,
+        seeds.generator(settings.seed, "domains"),
+        balanced=settings.balanced_draw,
+    )
+    return _with_own_held_out(settings, parts, None)
+
+
+def _with_own_held_out(settings: Settings, parts: Parts, test_parts: Parts | None) -> Split:
+    """Let each client hold out images of its own."""
+    if not settings.validation:
+        return Split(parts, test_parts, [])
+    held_out = [
+        _held_out(settings.validation, settings.seed, part, client)
+        for client, part in enumerate(parts)
+    ]
+    train = [np.setdiff1d(part, own) for part, own in zip(parts, held_out, strict=True)]
+    return Split(train, test_parts, held_out)
+
+
+def _held_out(fraction: float, seed: int, images: np.ndarray, client: int = 0) -> np.ndarray:
     """The images that are kept back, in their order; int64 [n]."""
-    order = seeds.generator(settings.seed, "validation", 0, client).permutation(len(images))
-    return images[np.sort(order[: max(1, round(settings.validation * len(images)))])]
+    order = seeds.generator(seed, "validation", 0, client).permutation(len(images))
+    number = max(1, round(fraction * len(images)))
+    return images[np.sort(order[:number])]
 
 
 def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
-    """Which test images are evaluated, int64 [n], None for all: the same for any seed; a larger number only adds some."""
+    """Which test images are evaluated, int64 [n]; None: all.
+
+    They are the same for any seed, and a larger number only adds some.
+    """
     if settings.test_per_domain is None:
         return None
-    of_domain = [
-        np.flatnonzero(dataset.test_groups.numpy() == domain)
-        for domain in range(len(dataset.group_names))
-    ]
-    orders = [
-        seeds.generator(0, "test images", 0, domain).permutation(own)
-        for domain, own in enumerate(of_domain)
-    ]
-    return np.sort(np.concatenate([order[: settings.test_per_domain] for order in orders]))
+    assert dataset.test_groups is not None  # as it has domains
+    domains = dataset.test_groups.numpy()
+    evaluated = []
+    for domain in range(len(dataset.group_names)):
+        images = np.flatnonzero(domains == domain)
+        order = seeds.generator(0, "test images", 0, domain).permutation(images)
+        evaluated.append(order[: settings.test_per_domain])
+    return np.sort(np.concatenate(evaluated))
 
 
 def federation(
-    settings: Settings, methods: Methods, *, device: str | None = None, workers: int | None = None
+    settings: Settings,
+    methods: Methods,
+    *,
+    device: str | None = None,
+    workers: int | None = None,
+    places: Places | None = None,
 ) -> Federation:
-    """Build the federation that the settings describe, ready for its first round."""
-    s, device = settings, find_device(device)
-    there = {"device": device, "workers": workers or num_workers(device)}
-    there["train"] = (
-        None if device == "cpu" else StackedTrainer()
-    )  # on a GPU by replays of a recorded step
-    dataset = load_dataset(s.dataset)
-    _, channels, side, _ = dataset.images.shape
-    network = {
-        "channels": channels,
-        "side": side,
-        "precision": s.precision or "float32",
-        "pretrained": bool(s.pretrained),
-    }
-    network |= {
-        "projection_head": s.projection_head,
-        "projection_dim": s.projection_dim,
-        "seed": s.seed,
-    }
+    """Build the federation that the settings describe, ready for its first round.
 
-    def build_model(name: str = s.model) -> models.Net:
-        return models.build(name, dataset.num_classes, **network)
-
+    ``device`` and ``workers`` are those of `find_device` and `num_workers` if they are not given. A
+    `SettingsError` tells of what only the data can show: a partition that cannot be drawn, or a
+    network that does not fit the images.
+    """
+    s = settings
+    device = find_device(device)
+    dataset = load_dataset(s.dataset, places)
     try:
-        parts, test_parts, held_out = divide(s, dataset)
-        images = {
-            "parts": parts,
-            "test_parts": test_parts,
-            "test_index": test_index(s, dataset),
-            "held_out": held_out,
-        }
-        rounds = {
-            "participation": s.participation,
-            "evaluate_every": s.evaluate_every or 1,
-            "seed": s.seed,
-        }
-        if s.heterogeneous:
-            rounds["architectures"] = models.heterogeneous(s.model, s.num_clients)
-        training = Training(**{name: getattr(s, name) for name in Training.__dataclass_fields__})
-        method = methods[s.method](**s.hyperparameters)
+        split = divide(s, dataset)
         return Federation(
-            method, dataset, build_model=build_model, training=training, **images, **rounds, **there
+            method=methods[s.method](**s.hyperparameters),
+            dataset=dataset,
+            parts=split.train,
+            build_model=_model_builder(s, dataset),
+            training=Training(**{name: getattr(s, name) for name in _TRAINING}),
+            seed=s.seed,
+            participation=s.participation,
+            test_parts=split.test,
+            test_index=test_index(s, dataset),
+            held_out=split.held_out,
+            architectures=(
+                models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
+            ),
+            evaluate_every=s.evaluate_every or 1,
+            device=device,
+            workers=workers or num_workers(device),
+            train=None
+            if device == "cpu"
+            else StackedTrainer(),  # on a GPU by replays of a recorded step
         )
-    except ValueError as error:  # an impossible partition, a network that does not fit the images
+    except ValueError as error:
         raise SettingsError(str(error)) from error
+
+
+def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models.Net]:
+    """What builds the network of the settings, or another by its name, always with one seed."""
+    _, channels, side, _ = dataset.images.shape
+
+    def build_model(name: str = settings.model) -> models.Net:
+        return models.build(
+            name,
+            dataset.num_classes,
+            channels=channels,
+            side=side,
+            projection_head=settings.projection_head,
+            projection_dim=settings.projection_dim,
+            pretrained=bool(settings.pretrained),
+            precision=settings.precision or "float32",
+            seed=settings.seed,
+        )
+
+    return build_model
 
 
 def find_device(asked: str | None = None) -> str:
     """``asked``, ``$FEDNB_DEVICE``, or the GPU if there is one; "cpu", "cuda" or "cuda:1"."""
-    count = torch.cuda.device_count()
-    there = ["cpu", *["cuda"] * bool(count), *(f"cuda:{i}" for i in range(count))]
-    name = asked or os.environ.get("FEDNB_DEVICE") or ("cuda" if count else "cpu")
-    return rule_of(one_of(there)).fit("device" if asked else "FEDNB_DEVICE", name)
+    num_gpus = torch.cuda.device_count()
+    gpus = ["cuda", *(f"cuda:{number}" for number in range(num_gpus))] if num_gpus else []
+    known = ["cpu", *gpus]
+    rule = Rule(str, known.__contains__, f"one of {', '.join(known)}")
+    if asked:
+        return rule.fit("device", asked)
+    return rule.fit("FEDNB_DEVICE", environment.device() or ("cuda" if gpus else "cpu"))
 
 
 def num_workers(device: str = "cpu") -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
-    text = os.environ.get("FEDNB_WORKERS") or str((os.cpu_count() or 1) if device == "cpu" else 1)
-    return rule_of(Count).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
+    per_device = (os.cpu_count() or 1) if device == "cpu" else 1
+    return environment.workers() or per_device
 
 
 def device_name(device: str) -> str:
     """The name of the processor or GPU, as records have it."""
     if device != "cpu":
         return torch.cuda.get_device_name(device)
-    told = Path("/proc/cpuinfo")
-    named = re.search(
-        r"^model name\s*:(.*)", told.read_text() if told.exists() else "", re.MULTILINE
-    )
-    return named[1].strip() if named else platform.processor() or platform.machine()
+    processors = Path("/proc/cpuinfo")
+    if processors.exists():
+        named = re.search(r"^model name\s*:(.*)", processors.read_text(), re.MULTILINE)
+        if named:
+            return named[1].strip()
+    return platform.processor() or platform.machine()

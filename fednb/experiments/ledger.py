@@ -1,36 +1,30 @@
-"""The ledger: one small JSON file per run, known by its settings; what it holds stands in ``record.schema.yaml``."""
+"""The ledger: one small JSON file per run, known by its settings; `Record` is what it holds."""
 
 import errno
-import functools
 import hashlib
 import json
 import os
 import re
-import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import fastjsonschema
-import yaml
-
-from fednb import CHECKOUT, ROOT, home
 from fednb.errors import RunError
+from fednb.experiments.record import Record, as_record
+from fednb.experiments.record import check_form as check_form  # sweeps and claims ask here
 from fednb.experiments.settings import Settings
+from fednb.places import Places
 
-# Raise when numerics change on purpose: records of an older version are then stale, and are run again.
+# Raise when numerics change on purpose: records of an older version are then stale and run again.
 RESULTS_VERSION = 1
 RESULTS = ("finished", "diverged")  # of a run that need not be made again
 
 
 def runs_folder() -> Path:
-    """Where runs are recorded: ``$FEDNB_RUNS``, or ``results/runs`` of one's own notebooks or at `home`."""
-    own = os.environ.get("FEDNB_NOTEBOOKS") or home()  # a record does not say whose code made it
-    return (
-        Path(os.environ.get("FEDNB_RUNS") or Path(own) / "results" / "runs").expanduser().absolute()
-    )
+    """Where a command or a notebook that is told nothing else finds the records of runs."""
+    return Places.from_environment().runs
 
 
 @contextmanager
@@ -47,29 +41,30 @@ def writing_to(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def make_folders() -> None:
-    """Make the folders of records, checkpoints and logs; a `RunError` if nothing can be written there."""
-    for folder in (runs := runs_folder(), runs.parent / "checkpoints", runs.parent / "logs"):
+def make_folders(runs: Path) -> None:
+    """Make the folders of records, checkpoints and logs; a `RunError` if that cannot be."""
+    for folder in (runs, runs.parent / "checkpoints", runs.parent / "logs"):
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
 
 
 def key(recipe: Mapping[str, Any]) -> str:
-    """Twelve hex digits that name a run: of its settings in one level, without those that are None and do not apply."""
-    known = {
-        name: value for name, value in recipe.items() if value is not None
-    }  # one added later leaves old keys alone
-    return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
+    """Twelve hex digits that name a run, of its settings in one level (`Settings.flat`).
+
+    What is None does not count: a setting that is added later leaves old keys as they are.
+    """
+    values = {name: value for name, value in recipe.items() if value is not None}
+    text = json.dumps(values, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
-def path(settings: Settings) -> Path:
-    """The file of a run: readable in a listing, unique by its key."""
+def path(settings: Settings, runs: Path) -> Path:
+    """The file of a run in a folder of records: readable in a listing, unique by its key."""
     recipe = settings.flat()
-    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[
-        -40:
-    ]  # a folder's name may hold anything
-    return runs_folder() / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
+    dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])  # a folder's name may hold anything
+    name = f"{settings.method}-{dataset[-40:]}-seed{settings.seed}-{key(recipe)}.json"
+    return runs / name
 
 
 def state(record: Mapping[str, Any]) -> str:
@@ -77,45 +72,26 @@ def state(record: Mapping[str, Any]) -> str:
     return "stale" if record["results_version"] < RESULTS_VERSION else record["status"]
 
 
-def read(path: Path) -> dict[str, Any]:
-    """Read a record; a `RunError` if it has not the form of one, or a key that is not that of its settings."""
+def read(path: Path) -> Record:
+    """Read a record; a `RunError` if it has not the form of one, or not the key of its settings."""
     try:
-        check_form(record := json.loads(path.read_text(encoding="utf-8")), "record")
+        record = as_record(json.loads(path.read_text(encoding="utf-8")))
         if record["key"] != key(record["settings"]):
             raise ValueError("its key is not that of its settings, which somebody has changed")
     except (OSError, ValueError, RecursionError) as error:
-        way_out = (
-            "restore it (for instance with `git checkout`) or delete it, and the run is made again"
-        )
         raise RunError(
-            f"{path.name} in {path.parent} is no run record ({error}): {way_out}."
+            f"{path.name} in {path.parent} is no run record ({error}): restore it (for instance "
+            "with `git checkout`) or delete it, and the run is made again."
         ) from error
     return record
 
 
-def recorded(path: Path) -> dict[str, Any] | None:
+def recorded(path: Path) -> Record | None:
     """The record, if there is one that counts."""
-    record = read(path) if path.exists() else None
-    return record if record and state(record) in RESULTS else None
-
-
-@functools.cache
-def _schema(name: str) -> Callable[[Any], Any]:
-    return fastjsonschema.compile(
-        yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8"))
-    )
-
-
-def check_form(content: Any, schema: str) -> None:
-    """Compare with ``SCHEMA.schema.yaml``; a ``ValueError`` says what is wrong."""
-    try:
-        _schema(schema)(content)
-    except fastjsonschema.JsonSchemaValueException as error:
-        allowed = error.definition["properties"] if error.rule == "additionalProperties" else ()
-        told = error.message[:300].replace(
-            "data", "it", 1
-        ) + f"; known are {', '.join(allowed)}" * bool(allowed)
-        raise ValueError(told) from error
+    if not path.exists():
+        return None
+    record = read(path)
+    return record if state(record) in RESULTS else None
 
 
 def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
@@ -124,9 +100,8 @@ def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
-            file.writelines(
-                piece.encode() if isinstance(piece, str) else piece for piece in content
-            )
+            for piece in content:
+                file.write(piece.encode() if isinstance(piece, str) else piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
@@ -134,36 +109,20 @@ def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
         part.unlink(missing_ok=True)
 
 
-def write(path: Path, record: Mapping[str, Any]) -> None:
-    """Write a record: one line per metric, so that it is small and a difference between two can be read."""
-    lines = [
-        f"  {json.dumps(name)}: {json.dumps(value)}"
-        for name, value in record.items()
-        if name != "metrics"
-    ]
-    metrics = [
-        f"    {json.dumps(name)}: {json.dumps(value)}" for name, value in record["metrics"].items()
-    ]
-    lines.append('  "metrics": {\n' + ",\n".join(metrics) + "\n  }")
+def write(path: Path, record: Record) -> None:
+    """Write a record, one line per metric: small, and a difference between two can be read."""
+    metrics = _lines(record["metrics"], indent=4)
+    others = {name: value for name, value in record.items() if name != "metrics"}
+    lines = [*_lines(others, indent=2), '  "metrics": {\n' + ",\n".join(metrics) + "\n  }"]
     write_atomically(path, "{\n" + ",\n".join(lines) + "\n}\n")
 
 
-def load(folder: Path | None = None) -> dict[Path, dict[str, Any]]:
+def _lines(values: Mapping[str, Any], indent: int) -> list[str]:
+    """A line of JSON for each value."""
+    start = " " * indent
+    return [f"{start}{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items()]
+
+
+def load(folder: Path | None = None) -> dict[Path, Record]:
     """The ledger: the records of a folder, or of `runs_folder`, by their paths."""
     return {path: read(path) for path in sorted((folder or runs_folder()).glob("*.json"))}
-
-
-@functools.cache
-def commit() -> str | None:
-    """The commit of the code, with ``+changes`` if code differs from it; None outside a git checkout."""
-    if not CHECKOUT:  # it may lie in a checkout of something else
-        return None
-    orders = ["git rev-parse --short=10 HEAD", "git status --porcelain -- fednb notebooks"]
-    try:
-        found, changed = (
-            subprocess.check_output(o.split(), cwd=ROOT, stderr=subprocess.DEVNULL, text=True)
-            for o in orders
-        )
-    except (OSError, subprocess.CalledProcessError):
-        return None
-    return found.strip() + ("+changes" if changed else "")

@@ -152,7 +152,7 @@ class Notebook:
             chosen = settings.resolve(self.methods, **values)
         except (AttributeError, NameError):  # a method's own checks need more than its outline has
             chosen = settings.resolve(papers.methods(self.name), **values)
-        return Job(self.name, table, parameters, chosen, ledger.path(chosen))
+        return Job(self.name, table, parameters, chosen, ledger.path(chosen, ledger.runs_folder()))
 
 
 def methods_of(names: Iterable[str]) -> dict[str, str]:
@@ -325,7 +325,7 @@ def prepare(todo: Sequence[Job]) -> str:
     build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
         build.load_dataset(dataset)
-    ledger.make_folders()
+    ledger.make_folders(ledger.runs_folder())
     return device
 
 

@@ -241,9 +241,8 @@ def _beside(
     } | place.stated
     tuned = {name: grid for name, grid in given.items() if isinstance(grid, list) and name in own}
     alike = {name for name, said in given.items() if said == "any" or _same(said, own.get(name))}
-    told = settings.deviations(
-        asked, given | {name: own[name] for name in (alike | tuned.keys()) & own.keys()}
-    )
+    given_too = {name: own[name] for name in (alike | tuned.keys()) & own.keys()}
+    told = list(map(str, settings.deviations(asked, given | given_too)))
     for name, values in tuned.items():
         if own[name] not in values:
             told.append(f"{name} {own[name]} instead of one of {', '.join(map(str, values))}")

@@ -1,0 +1,52 @@
+"""Checkpoints: a file that begins with a digest, as torch would not see a changed byte."""
+
+import hashlib
+import io
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from fednb.experiments import ledger
+from fednb.federation import Federation
+
+_DIGEST_BYTES = 32  # of SHA-256
+
+
+def path_of(record: Path) -> Path:
+    """The checkpoint of the run with this record."""
+    return record.parent.parent / "checkpoints" / f"{record.stem}.pt"
+
+
+def save(checkpoint: dict[str, Any], path: Path) -> None:
+    """Write what `Federation.checkpoint` returns; a `RunError` if that cannot be."""
+    buffer = io.BytesIO()
+    torch.save(checkpoint, buffer)
+    content = buffer.getbuffer()
+    with ledger.writing_to(path.parent):
+        ledger.write_atomically(path, hashlib.sha256(content).digest(), content)
+
+
+def restore(federation: Federation, path: Path) -> None:
+    """Go back to a checkpoint, if there is one; of one that cannot be used it is told."""
+    if not path.exists():
+        return
+    content = path.read_bytes()
+    digest = content[:_DIGEST_BYTES]
+    saved = content[_DIGEST_BYTES:]
+    try:
+        if hashlib.sha256(saved).digest() != digest:
+            raise ValueError("it is damaged")
+        checkpoint = torch.load(
+            io.BytesIO(saved), map_location=federation.device, weights_only=True
+        )
+        federation.restore(checkpoint)
+    except Exception as error:
+        print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
+
+
+def remove_parts(path: Path) -> None:
+    """Remove what a process that was killed had begun to write."""
+    for part in path.parent.glob(f".{path.name}.*"):
+        part.unlink()

@@ -5,7 +5,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import papers
-from fednb.__main__ import main
+from fednb.cli import main
 
 
 @pytest.fixture

@@ -14,7 +14,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 import fednb
 from fednb import ROOT, papers
 from fednb.data import catalog
-from fednb.experiments import execute, ledger
+from fednb.experiments import ledger
+from fednb.places import Places
+from fednb.sweeps.processes import process_environment
 from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
@@ -116,13 +118,15 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
     assert (
-        execute.environment()["FEDNB_RUNS"]
+        process_environment(Places.from_environment())["FEDNB_RUNS"]
         == str(ledger.runs_folder())
         == str(tmp_path / "results" / "runs")
     )
     monkeypatch.delenv("FEDNB_DATA", raising=False)
     assert (
-        execute.environment()["FEDNB_DATA"] == str(catalog.data_folder()) == str(tmp_path / "data")
+        process_environment(Places.from_environment())["FEDNB_DATA"]
+        == str(catalog.data_folder())
+        == str(tmp_path / "data")
     )
 
 

@@ -47,9 +47,10 @@ def writing_to(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def make_folders() -> None:
+def make_folders(runs: Path | None = None) -> None:
     """Make the folders of records, checkpoints and logs; a `RunError` if nothing can be written there."""
-    for folder in (runs := runs_folder(), runs.parent / "checkpoints", runs.parent / "logs"):
+    runs = runs or runs_folder()
+    for folder in (runs, runs.parent / "checkpoints", runs.parent / "logs"):
         with writing_to(folder):
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
@@ -63,13 +64,14 @@ def key(recipe: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(known, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def path(settings: Settings) -> Path:
+def path(settings: Settings, runs: Path | None = None) -> Path:
     """The file of a run: readable in a listing, unique by its key."""
     recipe = settings.flat()
     dataset = re.sub(r"[^\w.+-]+", "-", recipe["dataset"])[
         -40:
     ]  # a folder's name may hold anything
-    return runs_folder() / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
+    folder = runs or runs_folder()
+    return folder / f"{settings.method}-{dataset}-seed{settings.seed}-{key(recipe)}.json"
 
 
 def state(record: Mapping[str, Any]) -> str:

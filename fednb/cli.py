@@ -269,7 +269,7 @@ def _findings(report: str) -> str:
         is_heading = line.startswith("**")
         if is_claim or is_heading:
             lines.append(f"\n{line}" if is_heading else line)
-    text = re.sub(r" \[[^\]]*\]\(#[^)]*\)", "", "\n".join(lines))  # a link to another section
+    text = re.sub(r" \[[^\]]*\]\(#[^)]*\)\.?", "", "\n".join(lines))  # a link to another section
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
     return text.replace("*", "") + "\n"
 

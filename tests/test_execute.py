@@ -19,6 +19,7 @@ from subprocess import Popen
 from types import SimpleNamespace
 from typing import NamedTuple
 
+import distributed
 import psutil
 import pytest
 import torch
@@ -433,22 +434,41 @@ def runs_of(folder: Path, *runs: dict[str, object]) -> str:
     )
 
 
-def test_a_worker_with_other_code_or_data_refuses(
-    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_waits_for_the_first_worker(
+    dask: Dask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    thread = beside(lambda: time.sleep(1) or dask.worker())
-    file, here = runs_of(tmp_path, {}), cluster.code_and_data("digits")
-    for changed, told in [({"code": "other"}, "code"), ({"data": "another"}, "data")]:
-        monkeypatch.setattr(cluster, "code_and_data", lambda _, changed=changed: here | changed)
-        assert main(["sweep", file, "--scheduler", dask.address]) == 1
-        out, err = capsys.readouterr()
-        where = rf"the worker tcp://\S+ on {socket.gethostname()} has other {told} than the sweep: make them the same there"
-        assert re.search(rf"^failed: Slow\S+: {where}", out, re.MULTILINE)
-        assert (f"No worker is connected to {dask.address}; waiting for one" in err) == (
-            told == "code"
-        )
-    thread.join()
-    assert not records() and not records(dask.runs) and not dask.left()
+    """The first of the tests with a cluster: it has no worker yet."""
+    wait_for_workers = distributed.Client.wait_for_workers
+
+    def start_and_wait(client: distributed.Client, number: int) -> None:
+        dask.worker()
+        wait_for_workers(client, number)
+
+    monkeypatch.setattr(distributed.Client, "wait_for_workers", start_and_wait)
+    address = dask.address
+    for message in (f"No worker is connected to {address}; waiting for one", ""):
+        with cluster.cluster(address):
+            assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize("different", ["code", "data"])
+def test_a_worker_with_other_code_or_data_refuses(
+    dask: Dask,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    different: str,
+) -> None:
+    dask.workers(1)
+    digests = cluster.code_and_data("digits") | {different: "another"}
+    monkeypatch.setattr(cluster, "code_and_data", lambda _: digests)
+    assert main(["sweep", runs_of(tmp_path, {}), "--scheduler", dask.address]) == 1
+    worker = rf"the worker tcp://\S+ on {socket.gethostname()}"
+    refusal = f"{worker} has other {different} than the sweep: make them the same there"
+    assert re.search(rf"^failed: Slow\S+: {refusal}", capsys.readouterr().out, re.MULTILINE)
+    assert not records()
+    assert not records(dask.runs)
+    assert not dask.left()
 
 
 def test_ctrl_c_ends_the_run_on_its_worker(

@@ -10,13 +10,14 @@ ALLOWED = {
     "core": {"data"},
     "papers": {"core"},
     "experiments": {"core", "data", "papers"},
-    "reporting": {"core", "data", "papers", "experiments"},
-    "course": {"core", "papers", "experiments"},
+    "sweeps": {"core", "data", "papers", "experiments"},
+    "reporting": {"core", "data", "papers", "experiments", "sweeps"},
+    "course": {"core", "papers", "experiments", "sweeps"},
 }
 # `papers.settings` is what notebooks call; it passes on to where settings are declared, when it is called.
 EXCEPTIONS = {("papers/__init__.py", "experiments")}
 PLACES = {"PACKAGE", "CHECKOUT", "ROOT", "home"}  # which the package itself tells
-TOOLS = {"__main__.py"}  # on top of everything
+TOOLS = {"__main__.py", "cli.py"}  # on top of everything
 
 
 def imports(path):

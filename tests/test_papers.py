@@ -15,11 +15,11 @@ import fednb
 from fednb import ROOT, papers
 from fednb.data import catalog
 from fednb.experiments import ledger
-from fednb.places import Places
-from fednb.sweeps.processes import process_environment
 from fednb.experiments.settings import SettingsError
 from fednb.federation import FedAvg
 from fednb.papers import NotebookError
+from fednb.places import Places
+from fednb.sweeps.processes import process_environment
 
 SOURCE = '''from dataclasses import dataclass
 

@@ -1,6 +1,7 @@
 """Sweep files, and which of their runs are made in which order, with a tiny notebook."""
 
 import dataclasses
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -13,9 +14,10 @@ from fednb import data, models, papers
 from fednb.errors import NotebookError, SettingsError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb.places import Places
+from fednb.reporting import compare
 from fednb.sweeps import execution, processes
 from fednb.sweeps.files import Loader, read_tables
-from fednb.sweeps.jobs import Notebook
+from fednb.sweeps.jobs import Notebook, notebooks_of_methods
 from fednb.sweeps.plan import median_duration, recorded_and_missing, select
 from fednb.sweeps.processes import GroupResult
 from fednb.sweeps.table import DEFAULT_PRIORITY, Job, Table
@@ -377,6 +379,66 @@ def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
         name: model.head is not None for name, model in models.MODELS.items()
     }
     assert all(map(settings._RULES["precision"].test, models.PRECISIONS))
+
+
+OWN_METHOD = """
+from fednb.federation import FedAvg
+
+
+class {name}(FedAvg):
+    pass
+
+
+METHODS = {{"{name}": {name}}}
+"""
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two notebooks of one's own in different folders, with a method each."""
+    monkeypatch.delenv("FEDNB_RUNS")
+    files = []
+    for name in ("Alpha", "Beta"):
+        file = tmp_path / name.lower() / "92_own.ipynb"
+        files.append(write_notebook(file, methods=OWN_METHOD.format(name=name)))
+    return files
+
+
+def test_notebooks_in_two_folders_keep_their_records_apart(
+    two_folders: list[Path], notebooks: Path
+) -> None:
+    alpha, beta = two_folders
+    methods = notebooks_of_methods(["FedAvg", str(alpha), str(beta)])
+    jobs = compare.table_of(methods, {}, seeds=1).jobs
+    folders = {job.settings.method: job.path.parent for job in jobs}
+    assert folders == {
+        "FedAvg": notebooks / "results" / "runs",
+        "Alpha": alpha.parent / "results" / "runs",
+        "Beta": beta.parent / "results" / "runs",
+    }
+    assert [job.path.parent for job in jobs] == [job.places.runs for job in jobs]
+
+
+def test_the_process_of_a_run_works_in_the_places_of_its_notebook(two_folders: list[Path]) -> None:
+    for file in two_folders:
+        job = Notebook(str(file)).job({"method": file.parent.name.title()})
+        env = processes.process_environment(job.places)
+        assert env["FEDNB_NOTEBOOKS"] == str(file.parent)
+        assert env["FEDNB_RUNS"] == str(file.parent / "results" / "runs")
+
+
+def test_a_folder_of_records_that_is_set_counts_for_all_notebooks(
+    two_folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "all"))
+    assert [Notebook(str(file)).places.runs for file in two_folders] == [tmp_path / "all"] * 2
+
+
+def test_to_look_a_notebook_up_changes_nothing_elsewhere(two_folders: list[Path]) -> None:
+    before = dict(os.environ)
+    for file in two_folders:
+        Notebook(str(file)).job({"method": file.parent.name.title()})
+    assert dict(os.environ) == before
 
 
 def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(

@@ -102,14 +102,14 @@ def recorded(path: Path) -> dict[str, Any] | None:
 
 
 @functools.cache
-def _schema(name: str) -> Callable[[Any], Any]:
-    return fastjsonschema.compile(
-        yaml.safe_load(Path(__file__).with_name(f"{name}.schema.yaml").read_text("utf-8"))
-    )
+def _schema(file: Path) -> Callable[[Any], Any]:
+    return fastjsonschema.compile(yaml.safe_load(file.read_text("utf-8")))
 
 
-def check_form(content: Any, schema: str) -> None:
+def check_form(content: Any, schema: str | Path) -> None:
     """Compare with ``SCHEMA.schema.yaml``; a ``ValueError`` says what is wrong."""
+    if isinstance(schema, str):
+        schema = Path(__file__).with_name(f"{schema}.schema.yaml")
     try:
         _schema(schema)(content)
     except fastjsonschema.JsonSchemaValueException as error:

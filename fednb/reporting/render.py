@@ -19,7 +19,7 @@ from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import measure
 from fednb.reporting.tables import Cell, cells_of, original, table_of
-from fednb.sweeps.files import read_tables
+from fednb.sweeps import files as sweep_files
 from fednb.sweeps.table import Table
 
 
@@ -198,7 +198,7 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
     """By path what sweep files and records make: pages, figures, ``cells.csv``; of the project's own also the README."""
     from fednb.reporting import plots  # whose import takes a second
 
-    tables, records = read_tables(sweeps), ledger.load(folder)
+    tables, records = sweep_files.read_tables(sweeps), ledger.load(folder)
     found = {name: cells_of(table, records) for name, table in tables.items()}
     notebooks = dict.fromkeys(table.notebook for table in tables.values())
     described = comparisons.described()

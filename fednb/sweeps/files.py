@@ -14,6 +14,8 @@ from fednb.experiments import ledger
 from fednb.sweeps.jobs import Notebook, jobs_of_table
 from fednb.sweeps.table import Axis, Job, Table
 
+SCHEMA = Path(__file__).with_name("sweep.schema.yaml")
+
 
 class Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """YAML in which 1e-05 is a number, and a key that is given twice an error."""
@@ -49,7 +51,7 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
     where = file.name
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader)
-        ledger.check_form(content, "sweep")
+        ledger.check_form(content, SCHEMA)
         notebook = _notebook_of(file, content["notebook"])
         for key, entry in content["tables"].items():
             where = f"{file.name}, table {shorten(key)}"

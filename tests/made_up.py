@@ -6,14 +6,16 @@ import json
 from fednb.papers.foundations import METHODS
 
 from fednb import ROOT
-from fednb.experiments import ledger, settings, sweep
+from fednb.experiments import ledger, settings
 from fednb.reporting.tables import cells_of
+from fednb.sweeps.files import read_tables
+from fednb.sweeps.table import Axis, Job, Table
 
 
 @functools.cache
 def project():
     """The tables of the project's sweep files, and their cells without any record."""
-    tables = sweep.read(ROOT / "notebooks" / "sweeps")
+    tables = read_tables(ROOT / "notebooks" / "sweeps")
     return tables, {
         name: cells_of(table, ledger.load(ROOT / "nowhere")) for name, table in tables.items()
     }
@@ -24,7 +26,7 @@ def job(method="FedAvg", seed=0, **given):
     given = {"dataset": "cifar10"} | given
     resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
     parameters = {"method": method, "seed": seed, **given}
-    return sweep.Job(
+    return Job(
         "00_foundations",
         "t",
         parameters,
@@ -80,12 +82,8 @@ def record(
 def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Table 1", **more):
     """A table of runs; of columns with measures of their own give ``columns`` as a dict."""
     labels = {"cifar10": "CIFAR-10"} if labels is None else labels
-    rows = rows if isinstance(rows, sweep.Axis) else sweep.Axis(rows, {})
-    columns = (
-        sweep.Axis("", {}, measures=columns)
-        if isinstance(columns, dict)
-        else sweep.Axis(columns, labels)
-    )
+    rows = rows if isinstance(rows, Axis) else Axis(rows, {})
+    columns = Axis("", {}, measures=columns) if isinstance(columns, dict) else Axis(columns, labels)
     fields = {
         "name": "moon-1",
         "notebook": "00_foundations",
@@ -94,7 +92,7 @@ def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Ta
     }
     fields |= {"rows": rows, "columns": columns, "measure": "accuracy"}
     fields |= {"file": ROOT / "notebooks" / "sweeps" / "00_foundations.yaml"}
-    return sweep.Table(**fields | {"jobs": jobs} | more)
+    return Table(**fields | {"jobs": jobs} | more)
 
 
 def recorded(*accuracies, method="FedAvg", **given):

@@ -13,12 +13,13 @@ from made_up import job, project, record, table
 from scipy import stats
 
 from fednb import ROOT, data, reporting
-from fednb.__main__ import _assignment
+from fednb.cli import assignment
 from fednb.errors import ReportError
-from fednb.experiments import ledger, sweep
+from fednb.experiments import ledger
 from fednb.reporting import comparisons, plots, render, statistics
 from fednb.reporting.statistics import corrected, interval, lead, told, verdict, word
 from fednb.reporting.tables import cells_of
+from fednb.sweeps.jobs import Notebook
 
 NO = "no difference shown"
 
@@ -376,6 +377,6 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
         if cell.seeds and (command := render.command(cell)) not in seen:
             seen.add(command)
             notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
-            again = sweep.Notebook(notebook).job(dict(map(_assignment, words)))
+            again = Notebook(notebook).job(dict(map(assignment, words)))
             assert again.path.name == cell.paths[0].name, command
     assert len(seen) > 100

@@ -5,25 +5,23 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from unittest.mock import patch
 
 import pytest
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
 
 from fednb import ROOT
-from fednb.__main__ import main
-from fednb.experiments import execute, ledger, sweep
+from fednb.cli import main
+from fednb.experiments import ledger
+from fednb.sweeps.files import read_tables
+from fednb.sweeps.processes import log_of
 
 
 @pytest.fixture(autouse=True)
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
     write_notebook(tmp_path / "notebooks" / "90_tiny.ipynb")
-    with patch.dict(os.environ):  # `run` changes it
-        yield
 
 
 @pytest.fixture
@@ -94,7 +92,7 @@ def test_a_dry_run_and_the_list(
     table = TABLE | {"tier": tiers, "grid": {"dataset": ["mnist", "digits"], "seed": [0, 1]}}
     (tmp_path / "notebooks" / "sweeps").mkdir()
     file = write(tmp_path / "notebooks" / "sweeps", {"t": table})
-    job = sweep.read(file)["t"].jobs[2]
+    job = read_tables(file)["t"].jobs[2]
     head = {
         "key": ledger.key(job.settings.flat()),
         "status": "finished",
@@ -199,8 +197,8 @@ def test_wrong_requests_get_one_line_and_status_2(
 def test_results_that_cannot_be_written_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    execute.log_of(ledger.runs_folder() / "x").parent.parent.mkdir()
-    execute.log_of(ledger.runs_folder() / "x").parent.touch()  # a file at the folder's place
+    log_of(ledger.runs_folder() / "x").parent.parent.mkdir()
+    log_of(ledger.runs_folder() / "x").parent.touch()  # a file at the folder's place
     assert main(["run", "tiny"]) == 2
     assert re.fullmatch(
         r"fednb: Runs cannot be recorded in .*logs \(File exists\): make it writable.*\n",
@@ -236,7 +234,7 @@ def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture) -> None:
 )
 def test_what_is_told_at_once_does_not_wait_for_pytorch(arguments: list[str]) -> None:
     arguments = [str(ROOT / "notebooks" / "sweeps") if a == "SWEEPS" else a for a in arguments]
-    code = f"import sys; from fednb.__main__ import main; main({arguments}); assert 'torch' not in sys.modules"
+    code = f"import sys; from fednb.cli import main; main({arguments}); assert 'torch' not in sys.modules"
     env = {name: value for name, value in os.environ.items() if name != "FEDNB_NOTEBOOKS"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
@@ -249,7 +247,7 @@ def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
     command = [
         sys.executable,
         "-c",
-        "import sys; from fednb.__main__ import main; sys.exit(main(['list']))",
+        "import sys; from fednb.cli import main; sys.exit(main(['list']))",
     ]
     with subprocess.Popen(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

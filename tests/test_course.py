@@ -18,9 +18,9 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from fednb import ROOT, course
-from fednb.__main__ import main
+from fednb.cli import main
 from fednb.course import CourseError, fence, grading, handout
-from fednb.experiments import execute
+from fednb.sweeps import papermill
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: path.stem)
@@ -150,7 +150,7 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
     assert {mark["grade_id"]: mark["points"] for mark in marks if mark["grade"]} == points
     assert "3 exercises at the end, 10 points" in nb.cells[0].source
     nbformat.write(nb, short)  # a sweep executes what the checks of a hand-out leave out
-    cells = execute.reduced("90_short").cells
+    cells = papermill.reduced("90_short").cells
     assert [cell.id for cell in cells] == ["imports", "exported", "seen"]
     assert not any("skip-execution" in cell.metadata["tags"] for cell in cells)
 

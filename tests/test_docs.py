@@ -1,21 +1,21 @@
 """What README.md and notebooks/USING.md tell people to type does what they say, word for word."""
 
-import os
 import re
 import shlex
 import sys
 import types
-from unittest import mock
 
 import numpy as np
 import pytest
 from PIL import Image
 
 from fednb import ROOT, papers
-from fednb.__main__ import main
+from fednb.cli import main
 from fednb.data import registered
-from fednb.experiments import ledger, runner, settings, sweep
+from fednb.experiments import ledger, runner, settings
 from fednb.reporting import compare
+from fednb.sweeps import execution
+from fednb.sweeps.jobs import notebooks_of_methods
 
 
 def blocks(page, kind):
@@ -55,7 +55,7 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
             for job in todo
         ]
 
-    monkeypatch.setattr(sweep, "run", made_here)
+    monkeypatch.setattr(execution, "run", made_here)
     lines = re.findall(
         "^python -m fednb (.*(?:my_method|photos).*)",
         (ROOT / "README.md").read_text(),
@@ -64,10 +64,8 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
     commands = [shlex.split(line, comments=True) for line in lines]
     assert [words[0] for words in commands] == ["new", "compare", "run", "compare"]
     for words in commands:
-        with mock.patch.dict(os.environ):  # a command sets some for its own process
-            assert (
-                main([*words, *["num_rounds=1", "local_epochs=1"][: 2 * (words[0] != "new")]]) == 0
-            )
+        short = ["num_rounds=1", "local_epochs=1"] if words[0] != "new" else []
+        assert main([*words, *short]) == 0
     shown = capsys.readouterr().out
     assert "MyMethod" in shown and "gap to FedAvg" in shown and "folder:photos#" in shown
 
@@ -113,7 +111,7 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
 def test_methods_are_compared_in_the_setting_of_the_first(given):
     """Though FedProto's notebook has another split by itself, and the papers other rounds for some methods."""
     names = ["FedAvg", "FedProto", "FedPLCC", "MOON", "FedProc"]
-    table = compare.table_of(sweep.methods_of(names), given, 2)
+    table = compare.table_of(notebooks_of_methods(names), given, 2)
     one = {tuple(getattr(job.settings, name) for name in settings.FIELDS) for job in table.jobs}
     assert len(table.jobs) == 10 and {job.settings.method for job in table.jobs} == set(names)
     assert len(one) == 2  # one for each seed

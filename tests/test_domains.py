@@ -15,7 +15,7 @@ from made_up_sets import encode, error, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import __main__, data, partition, plots
+from fednb import cli, data, partition, plots
 from fednb.data import synthetic
 from fednb.data.spec import SPECS
 from fednb.experiments import build, runner, settings
@@ -446,7 +446,7 @@ def test_picture_of_all_domains(mini):
 
 def test_the_command_line_lists_all_sets(root, capsys):
     write_npz(root / "svhn.npz", (pixels(0, 9, 3, 32, 32), np.arange(9)) * 2)
-    assert __main__.main(["data"]) == 0
+    assert cli.main(["data"]) == 0
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
     assert list(lines) == list(data.NAMES)
     assert (lines["digits5_mini"], lines["svhn"], lines["office10"]) == (

@@ -1,5 +1,6 @@
 """Runs in processes of their own, several at once: here, and on a real dask cluster on this machine."""
 
+import io
 import json
 import os
 import re
@@ -11,19 +12,27 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from subprocess import Popen
 from types import SimpleNamespace
+from typing import NamedTuple
 
+import distributed
 import psutil
 import pytest
 import torch
 from tiny import TABLE, wait_for, write, write_notebook
 
 from fednb import ROOT, papers
-from fednb.__main__ import main
-from fednb.experiments import execute, ledger, runner, sweep
+from fednb.cli import main
+from fednb.experiments import ledger, runner
+from fednb.places import Places
+from fednb.sweeps import cluster, processes
+from fednb.sweeps.files import read_tables
+from fednb.sweeps.processes import Slots, log_of, process_environment
+from fednb.sweeps.table import Job
 
 STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
@@ -76,59 +85,97 @@ def ctrl_c() -> Iterator[None]:
     signal.signal(signal.SIGINT, before)
 
 
-def test_a_sweep_of_good_and_bad_runs_two_at_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
-) -> None:
+class Mixed(NamedTuple):
+    """What a sweep of good and bad runs leaves behind."""
+
+    file: str  # the sweep file
+    folder: Path  # of the marks that the methods leave
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def mixed(notebooks: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+    """A sweep, two runs at once: one finishes, one diverges, one fails, one fails the first time."""
+    folder = tmp_path_factory.mktemp("mixed")
     runs = [{"method": "Pair", "seed": 1}, {"method": "Diverging"}, {"method": "Broken"}]
     runs.append({"method": "Flaky", "weight_decay": 2e-05})
-    file = str(write(tmp_path, {"mixed": TABLE | {"runs": runs}}))
-    assert main(["sweep", file, "--jobs", "2"]) == 1
-    found = {path.name.split("-")[0]: ledger.read(path) for path in records()}
-    status = {name: record["status"] for name, record in found.items()}
-    assert status == {
-        "Pair": "finished",
-        "Flaky": "finished",
-        "Broken": "failed",
-        "Diverging": "diverged",
-    }
-    assert found["Flaky"]["settings"]["weight_decay"] == 2e-05  # a small number arrives as a number
-    out, err = capsys.readouterr()
-    assert "4 runs: 0 recorded, 4 to do." in out and "3 runs made, 1 failed" in out
-    log = re.search(r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)", out)[1]
-    assert "RuntimeError" in Path(log).read_text()
-    lines = err.splitlines()  # no terminal: a line per run
+    file = str(write(folder, {"mixed": TABLE | {"runs": runs}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
+        patch.setenv("FEDNB_TEST_MARKS", str(folder))
+        patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
+        patch.setenv("FEDNB_DEVICE", "cpu")
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(["sweep", file, "--jobs", "2"])
+        yield Mixed(file, folder, status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def after_mixed(mixed: Mixed, monkeypatch: pytest.MonkeyPatch) -> Mixed:
+    """That sweep's ledger is the current one."""
+    monkeypatch.setenv("FEDNB_RUNS", str(mixed.folder / "results" / "runs"))
+    return mixed
+
+
+def test_each_run_ends_with_a_record_that_says_how(after_mixed: Mixed) -> None:
+    content = {path.name.split("-")[0]: ledger.read(path) for path in records()}
+    status = {name: record["status"] for name, record in content.items()}
+    good = {"Pair": "finished", "Flaky": "finished"}
+    assert status == good | {"Broken": "failed", "Diverging": "diverged"}
+    # a small number arrives as a number
+    assert content["Flaky"]["settings"]["weight_decay"] == 2e-05
+
+
+def test_a_failed_run_is_told_with_its_error_and_its_log(mixed: Mixed) -> None:
+    assert mixed.status == 1
+    assert "4 runs: 0 recorded, 4 to do." in mixed.out
+    assert "3 runs made, 1 failed" in mixed.out
+    failed = r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)"
+    assert "RuntimeError" in Path(re.search(failed, mixed.out)[1]).read_text()
+
+
+def test_without_a_terminal_there_is_a_line_per_run(mixed: Mixed) -> None:
+    lines = mixed.err.splitlines()
     assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
     assert all("; about " in line for line in lines)
-    assert (
-        sum("  diverged" in line for line in lines)
-        == sum("  failed: " in line for line in lines)
-        == 1
-    )
-    marks = Counter(path.name.split("-")[0] for path in tmp_path.glob("*-*[0-9]"))
-    assert marks == {
-        "pair": 2,
-        "flaky": 2,
-        "broken": 2,
-    }  # what fails is tried twice; and no untagged cell
-    (flaky,) = (log for log in logs() if log.name.startswith("Flaky"))
-    assert "the first time" in flaky.read_text() and rounds(flaky) == ["1/1"]
+    for ending in ("  diverged", "  failed: "):
+        assert sum(ending in line for line in lines) == 1
 
+
+def test_what_fails_is_tried_twice_and_no_untagged_cell_is_executed(after_mixed: Mixed) -> None:
+    marks = Counter(path.name.split("-")[0] for path in after_mixed.folder.glob("*-*[0-9]"))
+    assert marks == {"pair": 2, "flaky": 2, "broken": 2}
+    (flaky,) = (log for log in logs() if log.name.startswith("Flaky"))
+    assert "the first time" in flaky.read_text()
+    assert rounds(flaky) == ["1/1"]
+
+
+PAIR_AND_DIVERGING = ["--only", "method=Pair", "--only", "method=Diverging"]
+RECORDED = [
+    (["sweep", "FILE", *PAIR_AND_DIVERGING], "2 runs: 2 recorded, 0 to do."),
+    (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
+    # what failed is to be made again
+    (["sweep", "FILE", "--dry-run"], "mixed: 90_tiny method=Broken\n"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), RECORDED, ids=["sweep", "run", "dry-run"])
+def test_what_is_recorded_is_not_made_again(
+    after_mixed: Mixed,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
     before = {path: path.stat().st_mtime_ns for path in records()}
     monkeypatch.setattr(
         subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
     )
-    for arguments, told in [
-        (
-            ["sweep", file, "--only", "method=Pair", "--only", "method=Diverging"],
-            "2 runs: 2 recorded, 0 to do.",
-        ),
-        (["run", "tiny", "method=Pair", "seed=1"], "recorded already"),
-        (
-            ["sweep", file, "--dry-run"],
-            "mixed: 90_tiny method=Broken\n",
-        ),  # what failed is to be made again
-    ]:
-        assert main(arguments) == 0 and told in capsys.readouterr().out
+    assert main([after_mixed.file if word == "FILE" else word for word in arguments]) == 0
+    assert message in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in records()} == before
 
 
@@ -138,11 +185,11 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     runs = [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 15}]
     table = TABLE | {"rows": "seed", "parameters": {"method": "Slow", "pause": 0.3}, "runs": runs}
     file = write(tmp_path, {"slow": table})
-    jobs = sweep.read(file)["slow"].jobs
+    jobs = read_tables(file)["slow"].jobs
     first, second = (job.path for job in jobs)
     command = [sys.executable, "-m", "fednb", "sweep", str(file), "--jobs", "2"]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
-        wait_for(lambda: first.exists() and rounds(execute.log_of(second)))
+        wait_for(lambda: first.exists() and rounds(log_of(second)))
         left = below(process.pid)
         assert len(left) >= 2  # papermill and the kernel
         os.killpg(process.pid, signal.SIGKILL)
@@ -151,14 +198,14 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     time_of_first = first.stat().st_mtime_ns
 
     # under a time limit: `timeout -s INT` sends it to the process and to its group
-    execute.log_of(second).unlink()
+    log_of(second).unlink()
     options = {
         "stderr": subprocess.PIPE,
         "text": True,
         "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     }
     with subprocess.Popen(command, cwd=ROOT, **options) as process:
-        wait_for(lambda: rounds(execute.log_of(second)))
+        wait_for(lambda: rounds(log_of(second)))
         left = below(process.pid)
         for _ in range(3):
             process.send_signal(signal.SIGINT)
@@ -168,7 +215,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     assert records() == [first]
 
     assert main(["sweep", str(file)]) == 0
-    assert rounds(execute.log_of(second))[0] != "1/15"  # it went on
+    assert rounds(log_of(second))[0] != "1/15"  # it went on
     assert records() == sorted([first, second])
     assert first.stat().st_mtime_ns == time_of_first
     got = [json.loads(path.read_text())["metrics"]["accuracy"] for path in (first, second)]
@@ -178,34 +225,81 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     ]
 
 
+def read_jobs(folder: Path, **entry: object) -> tuple[Job, ...]:
+    """The runs of a table in a sweep file."""
+    return read_tables(write(folder, {"one": TABLE | entry}))["one"].jobs
+
+
 def test_runs_of_a_group_are_made_in_one_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    group, started = (
-        sweep.read(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}))["one"].jobs,
-        [],
-    )
-    monkeypatch.setattr(
-        subprocess,
-        "Popen",
-        lambda *args, **options: started.append(args) or Popen(*args, **options),
-    )
-    made = execute.make(group)
-    assert [record["settings"]["seed"] for record in made.records] == [3, 4] and len(started) == 1
-    assert len(logs()) == 1 and rounds(logs()[0]) == ["1/1", "1/1"]
+    group = read_jobs(tmp_path, grid={"seed": [3, 4]})
+    started = []
+
+    def popen(*args: object, **options: object) -> Popen:
+        started.append(args)
+        return Popen(*args, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    result = processes.run_group(group, group[0].places)
+    assert [record["settings"]["seed"] for record in result.records] == [3, 4]
+    assert len(started) == 1
+    assert [rounds(log) for log in logs()] == [["1/1", "1/1"]]
+
+
+def test_a_slot_is_lent_to_one_at_a_time() -> None:
+    slots = Slots(2)
+    with slots.lend() as first:
+        with slots.lend() as second:
+            assert {first, second} == {0, 1}
+            waiting = ThreadPoolExecutor(1).submit(slots.lend().__enter__)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.1)
+        assert waiting.result(timeout=10) == second
+
+
+def test_a_slot_is_given_back_after_an_error() -> None:
+    slots = Slots(1)
+    with pytest.raises(ZeroDivisionError), slots.lend():
+        raise ZeroDivisionError
+    with slots.lend() as slot:
+        assert slot == 0
+
+
+def test_runs_at_once_have_slots_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever their threads are called: each has its own of two GPUs, while both run."""
+    both = threading.Barrier(2, timeout=60)
+    asked = []
+
+    def environment(_: Places, slot: int, slots: int, cores: int | None) -> dict[str, str]:
+        both.wait()
+        asked.append((slot, slots))
+        return dict(os.environ)
+
+    monkeypatch.setattr(processes, "process_environment", environment)
+    monkeypatch.setattr(processes, "run_process", lambda *_, **options: both.wait() and 0)
+    with processes.local_pool(2) as submit:
+        futures = [submit([job]) for job in read_jobs(tmp_path, grid={"seed": [0, 1]})]
+    assert len(futures) == 2
+    assert sorted(asked) == [(0, 2), (1, 2)]
 
 
 def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(name: str, jobs: int, gpus: int, **given: str) -> list[str | None]:
+    def of(name: str, slots: int, gpus: int, **given: str) -> list[str | None]:
         with monkeypatch.context() as patch:
             patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
             patch.setattr(torch.cuda, "device_count", lambda: gpus)
             for variable, value in given.items():
                 patch.setenv(variable, value)
-            return [execute.environment(slot, jobs).get(name) for slot in range(jobs)]
+            places = Places.from_environment()
+            environments = [process_environment(places, slot, slots) for slot in range(slots)]
+        return [environment.get(name) for environment in environments]
 
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert of("FEDNB_WORKERS", 3, 0) == ["2"] * 3 and of("FEDNB_WORKERS", 20, 0)[0] == "1"
+    assert of("FEDNB_WORKERS", 3, 0) == ["2"] * 3
+    assert of("FEDNB_WORKERS", 20, 0) == ["1"] * 20
     assert of("FEDNB_WORKERS", 1, 0, FEDNB_WORKERS="3") == ["3"]  # what is said counts
     assert of("FEDNB_WORKERS", 1, 2) == [None]  # one stream, not one for each core
     assert of("CUDA_VISIBLE_DEVICES", 1, 0, CUDA_VISIBLE_DEVICES="") == [""]
@@ -216,9 +310,10 @@ def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (job,) = sweep.read(write(tmp_path, {"one": TABLE | {"runs": [{}]}}))["one"].jobs
-    monkeypatch.setattr(execute.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
-    assert re.fullmatch(r"the disk of .*logs is full\.", execute.make([job]).error)
+    (job,) = read_jobs(tmp_path, runs=[{}])
+    monkeypatch.setattr(processes.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    error = processes.run_group([job], job.places).error
+    assert re.fullmatch(r"the disk of .*logs is full\.", error)
 
 
 class Dask:
@@ -308,7 +403,7 @@ class Dask:
 
 
 @pytest.fixture(scope="module")
-def processes(tmp_path_factory: pytest.TempPathFactory, notebooks: Path) -> Iterator[Dask]:
+def dask_processes(tmp_path_factory: pytest.TempPathFactory, notebooks: Path) -> Iterator[Dask]:
     dask = Dask(tmp_path_factory.mktemp("cluster"), notebooks)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDNB_DATA", str(dask.folder))
@@ -322,9 +417,9 @@ def processes(tmp_path_factory: pytest.TempPathFactory, notebooks: Path) -> Iter
 
 
 @pytest.fixture
-def dask(processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
-    monkeypatch.setenv("FEDNB_TEST_MARKS", str(processes.folder))  # and not what `places` says
-    return processes
+def dask(dask_processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
+    monkeypatch.setenv("FEDNB_TEST_MARKS", str(dask_processes.folder))  # and not what `places` says
+    return dask_processes
 
 
 def runs_of(folder: Path, *runs: dict[str, object]) -> str:
@@ -339,22 +434,41 @@ def runs_of(folder: Path, *runs: dict[str, object]) -> str:
     )
 
 
-def test_a_worker_with_other_code_or_data_refuses(
-    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_waits_for_the_first_worker(
+    dask: Dask, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    thread = beside(lambda: time.sleep(1) or dask.worker())
-    file, here = runs_of(tmp_path, {}), execute.what_is_here("digits")
-    for changed, told in [({"code": "other"}, "code"), ({"data": "another"}, "data")]:
-        monkeypatch.setattr(execute, "what_is_here", lambda _, changed=changed: here | changed)
-        assert main(["sweep", file, "--scheduler", dask.address]) == 1
-        out, err = capsys.readouterr()
-        where = rf"the worker tcp://\S+ on {socket.gethostname()} has other {told} than the sweep: make them the same there"
-        assert re.search(rf"^failed: Slow\S+: {where}", out, re.MULTILINE)
-        assert (f"No worker is connected to {dask.address}; waiting for one" in err) == (
-            told == "code"
-        )
-    thread.join()
-    assert not records() and not records(dask.runs) and not dask.left()
+    """The first of the tests with a cluster: it has no worker yet."""
+    wait_for_workers = distributed.Client.wait_for_workers
+
+    def start_and_wait(client: distributed.Client, number: int) -> None:
+        dask.worker()
+        wait_for_workers(client, number)
+
+    monkeypatch.setattr(distributed.Client, "wait_for_workers", start_and_wait)
+    address = dask.address
+    for message in (f"No worker is connected to {address}; waiting for one", ""):
+        with cluster.cluster(address):
+            assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize("different", ["code", "data"])
+def test_a_worker_with_other_code_or_data_refuses(
+    dask: Dask,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    different: str,
+) -> None:
+    dask.workers(1)
+    digests = cluster.code_and_data("digits") | {different: "another"}
+    monkeypatch.setattr(cluster, "code_and_data", lambda _: digests)
+    assert main(["sweep", runs_of(tmp_path, {}), "--scheduler", dask.address]) == 1
+    worker = rf"the worker tcp://\S+ on {socket.gethostname()}"
+    refusal = f"{worker} has other {different} than the sweep: make them the same there"
+    assert re.search(rf"^failed: Slow\S+: {refusal}", capsys.readouterr().out, re.MULTILINE)
+    assert not records()
+    assert not records(dask.runs)
+    assert not dask.left()
 
 
 def test_ctrl_c_ends_the_run_on_its_worker(
@@ -438,7 +552,7 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
 def test_without_a_scheduler_or_dask_there_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(execute, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     file = runs_of(tmp_path, {})
     with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as silent:
         free.bind(("127.0.0.1", 0))

@@ -1,11 +1,5 @@
 """The package is a list of files, from the ground up: each imports only what stands above it in the list."""
 
-import ast
-
-import pytest
-
-from fednb import ROOT
-
 # DESIGN of the package, one line a floor; a folder stands for its files in the order given here.
 ORDER = """
     errors seeds hyperparameters places

@@ -1,11 +1,17 @@
 """Notebooks executed from top to bottom, by the command behind `make run`."""
 
+import os
+import re
+import threading
+from pathlib import Path
+
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import papers
-from fednb.__main__ import main
+from fednb.cli import main
+from fednb.sweeps import whole
 
 
 @pytest.fixture
@@ -27,16 +33,75 @@ def three(tmp_path, monkeypatch):
     return folder
 
 
+LINE = re.compile(r"\[\d/3\] (\w+) +(\d+) s  (.*)")
+
+
 def test_a_failing_notebook_is_told_and_the_others_are_executed(three, tmp_path, capfd):
     assert main(["notebooks", "--out", str(tmp_path / "out")]) == 1
     out, err = capfd.readouterr()
-    first, second, third = (line for line in out.splitlines() if line.startswith("["))
-    assert first.startswith("[1/3] 90_good") and first.endswith("done")
-    assert "FAILED in cell [2]: ZeroDivisionError: division by zero" in second
-    assert third.endswith("done")
+    results = {name: result for name, _, result in LINE.findall(out)}
+    failure = "FAILED in cell [2]: ZeroDivisionError: division by zero"
+    assert results == {"90_good": "done", "91_bad": failure, "92_better": "done"}
     assert err == "fednb: 91_bad failed; the copies show where.\n"  # and no word of the kernel's
+
+
+def test_a_line_per_notebook_counts_those_that_have_ended(three, tmp_path, capfd):
+    main(["notebooks", "--out", str(tmp_path / "out")])
+    lines = [line for line in capfd.readouterr().out.splitlines() if line.startswith("[")]
+    assert [line[:6] for line in lines] == ["[1/3] ", "[2/3] ", "[3/3] "]
+    assert all(LINE.fullmatch(line) for line in lines)
+
+
+def test_runs_and_copies_go_to_a_folder_of_their_own(three, tmp_path):
+    main(["notebooks", "--out", str(tmp_path / "out")])
     copy = nbformat.read(tmp_path / "out" / "notebooks" / "92_better.ipynb", 4)
     assert copy.cells[-1].outputs[0].data["text/plain"] == repr(str(tmp_path / "out" / "runs"))
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """The processes that are started, by their notebooks: none is, in truth."""
+    started = {}
+
+    def run_process(env, notebook, *_, **options):
+        started[Path(notebook).stem] = env
+        return 0
+
+    monkeypatch.setattr(whole, "run_process", run_process)
+    return started
+
+
+def test_notebooks_are_executed_side_by_side_on_a_thread_each(
+    three, tmp_path, processes, monkeypatch
+):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}, lambda _: None)
+    for env in processes.values():
+        assert (env["OMP_NUM_THREADS"], env["FEDNB_WORKERS"]) == ("1", "1")
+    assert len(processes) == 3
+
+
+def test_two_are_executed_at_once_where_there_are_two_cores(three, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    both = threading.Barrier(2, timeout=60)
+    monkeypatch.setattr(whole, "run_process", lambda *_, **options: both.wait() and 0)
+    pair = papers.notebooks(extras=True)[:2]
+    ended = whole.execute_notebooks(pair, tmp_path, {}, lambda _: None)
+    assert {executed.error for executed in ended} == {None}
+
+
+def test_the_largest_file_comes_first(three, tmp_path, processes, monkeypatch):
+    monkeypatch.setattr(os, "cpu_count", lambda: 1)
+    with (three / "91_bad.ipynb").open("a") as file:
+        file.write(" " * 10_000)
+    whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}, lambda _: None)
+    assert next(iter(processes)) == "91_bad"
+
+
+def test_a_process_that_is_killed_fails(three, tmp_path, monkeypatch):
+    monkeypatch.setattr(whole, "run_process", lambda *_, **options: -9)
+    ended = whole.execute_notebooks(papers.notebooks(True)[:1], tmp_path, {}, lambda _: None)
+    assert [executed.error for executed in ended] == ["status -9"]
 
 
 def test_a_seed_reaches_the_notebooks(three, tmp_path):

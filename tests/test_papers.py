@@ -14,8 +14,10 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 import fednb
 from fednb import ROOT, papers
 from fednb.errors import NotebookError, SettingsError
-from fednb.experiments import execute, ledger
+from fednb.experiments import ledger
 from fednb.federation import FedAvg
+from fednb.places import Places
+from fednb.sweeps.processes import process_environment
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -114,12 +116,13 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
     assert (
-        execute.environment()["FEDNB_RUNS"]
+        process_environment(Places.from_environment())["FEDNB_RUNS"]
         == str(ledger.runs_folder())
         == str(tmp_path / "results" / "runs")
     )
     monkeypatch.delenv("FEDNB_DATA", raising=False)
-    assert execute.environment()["FEDNB_DATA"] == str(tmp_path / "data")
+    environment = process_environment(Places.from_environment())
+    assert environment["FEDNB_DATA"] == str(tmp_path / "data")
 
 
 def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from fednb import ROOT, data, papers
-from fednb.experiments import ledger, settings, sweep
+from fednb.experiments import ledger, settings
 from fednb.reporting import plots, render
+from fednb.sweeps.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -123,7 +124,7 @@ class TestNotebook:
         assert f'settings = papers.settings("{path.stem}", globals())' in "\n".join(setup) and run
         assert list(papers.parameters(path.stem))[:3] == ["method", "dataset", "seed"]
         assert papers.parameters(path.stem)["more"] == {}
-        resolved = sweep.Notebook(path.stem).job({}).settings
+        resolved = Notebook(path.stem).job({}).settings
         assert data.load(resolved.dataset).source == "embedded"
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 

@@ -11,10 +11,12 @@ from made_up import job, record, recorded, table
 
 from fednb import ROOT
 from fednb import reporting as report
-from fednb.__main__ import main
-from fednb.experiments import ledger, sweep
+from fednb.cli import main
+from fednb.experiments import ledger
 from fednb.reporting import plots, render, statistics, tables
 from fednb.reporting.metrics import MEASURES, measure
+from fednb.sweeps import files
+from fednb.sweeps.table import Axis
 
 OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")
 PRINTED = (62.5, 83.16, 72.41, 53.33)  # FedAvg in FedPLCC's table III; the mean is 67.85
@@ -130,7 +132,7 @@ def test_what_does_not_count_is_shown():
             r"no printed table 'MOONE Table 1': .* did you mean 'MOON Table 1'",
         ),
         (
-            {"columns": sweep.Axis("dataset", {})},
+            {"columns": Axis("dataset", {})},
             r"MOON Table 1 has no column 'cifar10'; it has CIFAR-10, CIFAR-100",
         ),
         (
@@ -204,7 +206,7 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
             for b, of in accuracies.items()
             for j in recorded(*of, method="FedAvgM", server_momentum=b).jobs
         ]
-        rows = sweep.Axis("dataset", {"cifar10": "CIFAR-10"})
+        rows = Axis("dataset", {"cifar10": "CIFAR-10"})
         return table(
             *jobs, rows=rows, columns="method", printed="MOON Table 10", best_of="server_momentum"
         )
@@ -475,7 +477,7 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
         "moon-1": recorded(66.0, 66.5, 67.0),
         "later": table(job("FedProx", 7), name="later", title="Later"),
     }
-    monkeypatch.setattr(sweep, "read", lambda path: many)
+    monkeypatch.setattr(files, "read_tables", lambda path: many)
     out = folder.parent
     assert main(["report"]) == 0
     assert "3 files written" in capsys.readouterr().out
@@ -498,6 +500,50 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
     )
 
 
+REPORT = """# What was found
+
+Generated from the run records.
+
+![Leads](figures/glance.svg)
+
+**MOON**, *Model-Contrastive Federated Learning*, in [01_moon](../notebooks/01_moon.ipynb):
+
+- MOON is ahead of FedAvg, says the paper. Here (1 seed): +1.3 points. *Indicative.*
+- **SCAFFOLD hangs on a factor.** With momentum a local step is longer.
+
+**All methods under one protocol**, in [06](../notebooks/06.ipynb): 47. [All of them](#side-by-side).
+
+## How to read it
+
+- **±** is a half width.
+"""
+FINDINGS = """
+MOON, Model-Contrastive Federated Learning, in 01_moon:
+- MOON is ahead of FedAvg, says the paper. Here (1 seed): +1.3 points. Indicative.
+
+All methods under one protocol, in 06: 47.
+"""
+
+
+def test_a_report_elsewhere_ends_with_its_main_findings_and_its_path(
+    tmp_path, monkeypatch, capsys, folder
+):
+    """And not with five thousand words: that is how `make run` ends."""
+    page = tmp_path / "out" / "REPORT.md"
+    monkeypatch.setattr(report, "pages", lambda *_: {page: REPORT})
+    assert main(["report", "--out", str(page.parent)]) == 0
+    first, _, rest = capsys.readouterr().out.partition("\n")
+    path = f"1 files written; what holds up, and what does not, is in {page}\n"
+    assert (first, rest) == (f"Reading the records in {folder}", f"{FINDINGS}\n{path}")
+    assert page.read_text() == REPORT
+
+
+def test_a_report_beside_its_records_is_printed_whole(monkeypatch, capsys, folder):
+    monkeypatch.setattr(report, "pages", lambda *_: {folder.parent / "REPORT.md": REPORT})
+    assert main(["report"]) == 0
+    assert REPORT in capsys.readouterr().out
+
+
 @pytest.fixture
 def shown(tmp_path, monkeypatch):
     """A table by its name, of FedAvg, FedProx with a seed more, and SOLO with none, as if their records were committed."""
@@ -507,7 +553,7 @@ def shown(tmp_path, monkeypatch):
     jobs = *recorded(60.0, 61.0, 62.0, num_rounds=20).jobs, *prox.jobs, job("SOLO", num_rounds=1)
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere"))
     monkeypatch.setattr(tables, "ROOT", tmp_path / "repository")
-    monkeypatch.setattr(sweep, "read", lambda path: {"moon-1": table(*jobs)})
+    monkeypatch.setattr(files, "read_tables", lambda path: {"moon-1": table(*jobs)})
     for name in ("committed", "_tables"):  # without what other tests have read
         monkeypatch.setattr(tables, name, getattr(tables, name).__wrapped__)
 

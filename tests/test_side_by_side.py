@@ -9,8 +9,8 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb import reporting as report
-from fednb.experiments import sweep
 from fednb.federation import FedAvg
+from fednb.sweeps.files import read_tables
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
 COMPARED = {
@@ -33,7 +33,7 @@ def tables():
         pytest.MonkeyPatch.context() as patch
     ):  # the records of who has no data: it may be another one where this runs
         patch.setenv("FEDNB_RUNS", str(ROOT / "results" / "runs"))
-        return sweep.read(SWEEP)
+        return read_tables(SWEEP)
 
 
 # --- the method

@@ -1,6 +1,7 @@
 """Sweep files, and which of their runs are made in which order, with a tiny notebook."""
 
 import dataclasses
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -9,9 +10,18 @@ import pytest
 import yaml
 from tiny import METHODS, TABLE, write, write_notebook
 
-from fednb import models, papers
-from fednb.experiments import build, execute, ledger, settings, sweep
+from fednb import data, models, papers
+from fednb.errors import NotebookError, SettingsError, SweepError
+from fednb.experiments import build, ledger, settings
 from fednb.hyperparameters import field_rules
+from fednb.places import Places
+from fednb.reporting import compare
+from fednb.sweeps import execution, processes
+from fednb.sweeps.files import Loader, read_tables
+from fednb.sweeps.jobs import Notebook, notebooks_of_methods
+from fednb.sweeps.plan import median_duration, recorded_and_missing, select
+from fednb.sweeps.processes import GroupResult
+from fednb.sweeps.table import DEFAULT_PRIORITY, Job, Table
 
 
 @pytest.fixture(scope="module")
@@ -24,8 +34,8 @@ def places(notebooks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
 
 
-def read(folder: Path, notebook: str = "90_tiny", **table: object) -> sweep.Table:
-    return sweep.read(write(folder, {"one": TABLE | table}, notebook))["one"]
+def read(folder: Path, notebook: str = "90_tiny", **table: object) -> Table:
+    return read_tables(write(folder, {"one": TABLE | table}, notebook))["one"]
 
 
 def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
@@ -67,12 +77,12 @@ def test_a_notebook_without_more_has_the_parameters_of_its_cell(
     )
     assert read(tmp_path, "own", runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
     with pytest.raises(
-        sweep.SweepError, match="no parameter 'num_rounds': known are method, dataset, lr"
+        SweepError, match="no parameter 'num_rounds': known are method, dataset, lr"
     ):
         read(tmp_path, "own", runs=[{"num_rounds": 3}])
     write_notebook(file, parameters="dataset = 'digits'")
     with pytest.raises(
-        sweep.SweepError, match="cannot be swept: it must have parameters method and dataset"
+        SweepError, match="cannot be swept: it must have parameters method and dataset"
     ):
         read(tmp_path, "own", runs=[{}])
 
@@ -84,8 +94,8 @@ def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: P
         tables[name]["priority"] = priority
     write(tmp_path, {name: tables[name] for name in ("usual", "last")}, name="a.yaml")
     write(tmp_path, {name: tables[name] for name in ("second", "first")}, "tiny", name="b.yaml")
-    recorded, todo = sweep.plan(
-        [job for table in sweep.read(tmp_path).values() for job in table.jobs]
+    recorded, todo = recorded_and_missing(
+        [job for table in read_tables(tmp_path).values() for job in table.jobs]
     )
     assert not recorded
     assert [job.settings.seed for job in todo] == [
@@ -103,15 +113,15 @@ def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: P
     ]
     write(tmp_path, {"usual": tables["last"]}, name="b.yaml")
     with pytest.raises(
-        sweep.SweepError, match=r"b\.yaml, table 'usual': there is a table of that name already"
+        SweepError, match=r"b\.yaml, table 'usual': there is a table of that name already"
     ):
-        sweep.read(tmp_path)
+        read_tables(tmp_path)
 
 
 def test_numbers_as_people_write_them() -> None:
-    numbers = yaml.load("[1e-05, 1E-5, 1.0e-5, .00001, 7]", sweep._Loader)
+    numbers = yaml.load("[1e-05, 1E-5, 1.0e-5, .00001, 7]", Loader)
     assert list(map(repr, numbers)) == ["1e-05"] * 4 + ["7"]
-    assert yaml.load("[e5, 1e, 12ab, 1-5, yes]", sweep._Loader) == ["e5", "1e", "12ab", "1-5", True]
+    assert yaml.load("[e5, 1e, 12ab, 1-5, yes]", Loader) == ["e5", "1e", "12ab", "1-5", True]
 
 
 BOMB = "x0: &x0 [1, 1]\n" + "".join(f"x{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for i in range(1, 60))
@@ -136,8 +146,8 @@ def test_files_that_make_no_sense_are_refused_at_once(
 ) -> None:
     (tmp_path / "s.yaml").write_text(text)
     begin = time.process_time()
-    with pytest.raises(sweep.SweepError, match=message):
-        sweep.read(tmp_path / "s.yaml")
+    with pytest.raises(SweepError, match=message):
+        read_tables(tmp_path / "s.yaml")
     assert time.process_time() - begin < 5
 
 
@@ -181,9 +191,7 @@ WRONG = [
 def test_a_wrong_table_is_refused_in_one_sentence(
     tmp_path: Path, change: dict, message: str
 ) -> None:
-    with pytest.raises(
-        sweep.SweepError, match=rf"^sweep.yaml(, table 'one')?: .*{message}"
-    ) as caught:
+    with pytest.raises(SweepError, match=rf"^sweep.yaml(, table 'one')?: .*{message}") as caught:
         read(tmp_path, **{"grid": {"method": ["FedAvg"]}} | change)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
@@ -236,7 +244,7 @@ def test_choosing_runs(tmp_path: Path) -> None:
         tmp_path,
         {"both": TABLE | {"tier": tiers, "grid": grid}, "one": TABLE | {"runs": [{"seed": 5}]}},
     )
-    jobs = [job for table in sweep.read(file).values() for job in table.jobs]
+    jobs = [job for table in read_tables(file).values() for job in table.jobs]
     for only, counts in [
         ([], {"both": 8, "one": 1}),
         ([("table", "one")], {"one": 1}),
@@ -246,7 +254,7 @@ def test_choosing_runs(tmp_path: Path) -> None:
         ([("tier", "minutes-cpu"), ("pause", 0.0)], {"both": 2}),  # only Slow has it
         ([("table", "one"), ("seed", 1)], {}),
     ]:
-        assert Counter(job.table for job in sweep.choose(jobs, only)) == counts
+        assert Counter(job.table for job in select(jobs, only)) == counts
 
 
 def test_what_records_tell(tmp_path: Path) -> None:
@@ -274,38 +282,38 @@ def test_what_records_tell(tmp_path: Path) -> None:
         )
     table = read(tmp_path, grid={"seed": list(range(7))})
     assert [job.status for job in table.jobs] == [*states, None]
-    assert [job.settings.seed for job in sweep.plan(table.jobs)[1]] == [4, 5, 6]
-    assert sweep.took(table.jobs) == "01:40 on a GPU"
+    assert [job.settings.seed for job in recorded_and_missing(table.jobs)[1]] == [4, 5, 6]
+    assert median_duration(table.jobs) == "01:40 on a GPU"
 
 
 def test_nothing_starts_that_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        execute.subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
+        processes.subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
     )
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
-    with pytest.raises(sweep.data.DataError, match="CIFAR-10 was not found"):
-        sweep.run(jobs)
+    with pytest.raises(data.DataError, match="CIFAR-10 was not found"):
+        execution.run(jobs)
     for name, value, message in [
         ("FEDNB_WORKERS", "abc", "FEDNB_WORKERS is 'abc'; it must be a whole number from 1"),
         ("FEDNB_DEVICE", "tpu", "FEDNB_DEVICE is 'tpu'; it must be one of cpu"),
     ]:
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            with pytest.raises(settings.SettingsError, match=message):
-                sweep.run(jobs[:1])
+            with pytest.raises(SettingsError, match=message):
+                execution.run(jobs[:1])
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     write_notebook(tmp_path / "91_norun.ipynb", run="")
-    with pytest.raises(sweep.SweepError, match="91_norun has no code cell tagged 'run'"):
-        sweep.run(read(tmp_path, "norun", runs=[{}]).jobs)
+    with pytest.raises(SweepError, match="91_norun has no code cell tagged 'run'"):
+        execution.run(read(tmp_path, "norun", runs=[{}]).jobs)
     write_notebook(
         tmp_path / "92_fails.ipynb",
         methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0",
     )
-    with pytest.raises(papers.NotebookError, match=r"export cells of 92_fails\.ipynb fail"):
-        sweep.run(read(tmp_path, "fails", runs=[{}]).jobs)
+    with pytest.raises(NotebookError, match=r"export cells of 92_fails\.ipynb fail"):
+        execution.run(read(tmp_path, "fails", runs=[{}]).jobs)
     assert not ledger.runs_folder().exists()
 
 
@@ -318,14 +326,14 @@ def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(
     ).jobs
     asked: list[list[int]] = []
 
-    def make(group: list[sweep.Job], **_: object) -> execute.Made:
+    def make(group: list[Job], _: Places, **options: object) -> GroupResult:
         asked.append([job.settings.seed for job in group])
-        return execute.Made(error="not made")
+        return GroupResult(error="not made")
 
-    monkeypatch.setattr(execute, "make", make)
+    monkeypatch.setattr(processes, "run_group", make)
     for device in ("cpu", "cuda"):
         monkeypatch.setattr(build, "find_device", lambda device=device: device)
-        assert [error for _, error in sweep.run(jobs)] == ["not made"] * 5
+        assert [error for _, error in execution.run(jobs)] == ["not made"] * 5
     assert asked == [[3], [4], [3], [4], [0], [3, 4], [3, 4], [0]]
 
 
@@ -333,7 +341,7 @@ def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
-    tables = sweep.read(papers.folder() / "sweeps")
+    tables = read_tables(papers.folder() / "sweeps")
     for notebook in papers.notebooks():
         outline, classes = papers.outline(notebook.stem), papers.methods(notebook.stem)
         assert list(outline) == list(classes)
@@ -353,9 +361,9 @@ def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
             settings.resolve(papers.methods(job.notebook), **values | {"more": None})
             == job.settings
         )
-    chosen = sweep.choose(jobs, [("tier", "minutes-gpu"), ("tier", "minutes-cpu")])
+    chosen = select(jobs, [("tier", "minutes-gpu"), ("tier", "minutes-cpu")])
     order = dict.fromkeys(
-        job.table for job in sweep.plan(chosen)[1] if job.priority < sweep.DEFAULT_PRIORITY
+        job.table for job in recorded_and_missing(chosen)[1] if job.priority < DEFAULT_PRIORITY
     )
     known = [
         "moon-1",
@@ -374,6 +382,66 @@ def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
     assert all(map(field_rules(settings.Settings)["precision"].test, models.PRECISIONS))
 
 
+OWN_METHOD = """
+from fednb.federation import FedAvg
+
+
+class {name}(FedAvg):
+    pass
+
+
+METHODS = {{"{name}": {name}}}
+"""
+
+
+@pytest.fixture
+def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Two notebooks of one's own in different folders, with a method each."""
+    monkeypatch.delenv("FEDNB_RUNS")
+    files = []
+    for name in ("Alpha", "Beta"):
+        file = tmp_path / name.lower() / "92_own.ipynb"
+        files.append(write_notebook(file, methods=OWN_METHOD.format(name=name)))
+    return files
+
+
+def test_notebooks_in_two_folders_keep_their_records_apart(
+    two_folders: list[Path], notebooks: Path
+) -> None:
+    alpha, beta = two_folders
+    methods = notebooks_of_methods(["FedAvg", str(alpha), str(beta)])
+    jobs = compare.table_of(methods, {}, seeds=1).jobs
+    folders = {job.settings.method: job.path.parent for job in jobs}
+    assert folders == {
+        "FedAvg": notebooks / "results" / "runs",
+        "Alpha": alpha.parent / "results" / "runs",
+        "Beta": beta.parent / "results" / "runs",
+    }
+    assert [job.path.parent for job in jobs] == [job.places.runs for job in jobs]
+
+
+def test_the_process_of_a_run_works_in_the_places_of_its_notebook(two_folders: list[Path]) -> None:
+    for file in two_folders:
+        job = Notebook(str(file)).job({"method": file.parent.name.title()})
+        env = processes.process_environment(job.places)
+        assert env["FEDNB_NOTEBOOKS"] == str(file.parent)
+        assert env["FEDNB_RUNS"] == str(file.parent / "results" / "runs")
+
+
+def test_a_folder_of_records_that_is_set_counts_for_all_notebooks(
+    two_folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "all"))
+    assert [Notebook(str(file)).places.runs for file in two_folders] == [tmp_path / "all"] * 2
+
+
+def test_to_look_a_notebook_up_changes_nothing_elsewhere(two_folders: list[Path]) -> None:
+    before = dict(os.environ)
+    for file in two_folders:
+        Notebook(str(file)).job({"method": file.parent.name.title()})
+    assert dict(os.environ) == before
+
+
 def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -381,7 +449,7 @@ def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(
     own = "def __post_init__(self):\n        mark('')\n        super().__post_init__()"  # unknown without executing cells
     methods = f"{METHODS.partition('METHODS = ')[0]}class Mine(Slow):\n    {own}\n\n\nMETHODS = {{'Mine': dataclass(Mine)}}"
     file = write_notebook(tmp_path / "elsewhere" / "91_mine.ipynb", methods=methods)
-    job = sweep.Notebook(str(file)).job({"method": "Mine", "pause": 1})
+    job = Notebook(str(file)).job({"method": "Mine", "pause": 1})
     assert (job.settings.hyperparameters, job.notebook) == ({"pause": 1.0}, str(file))
-    with pytest.raises(settings.SettingsError, match=r"pause is .*; it must be a number from 0"):
-        sweep.Notebook(str(file)).job({"method": "Mine", "pause": -1})
+    with pytest.raises(SettingsError, match=r"pause is .*; it must be a number from 0"):
+        Notebook(str(file)).job({"method": "Mine", "pause": -1})

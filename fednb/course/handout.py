@@ -180,7 +180,7 @@ def source(name: str) -> NotebookNode:
 def release(name: str) -> Path:
     """Write the students' version of a notebook and return its path; what it imports and its sweep file lie beside it."""
     from fednb.course import grading
-    from fednb.experiments import execute
+    from fednb.sweeps import papermill
 
     nb, original = source(name), papers.path(name)
     place, released = (FOLDER.absolute() / step / original.stem for step in ("source", "release"))
@@ -188,7 +188,7 @@ def release(name: str) -> Path:
     nbformat.write(nb, place / original.name)
     grading.take("generate_assignment", original.stem)
     for other in imported(original):
-        nbformat.write(execute.reduced(other.stem), released / other.name)
+        nbformat.write(papermill.reduced(other.stem), released / other.name)
     sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
     if sweep.exists():  # a model for the students' own
         (released / "sweeps").mkdir(exist_ok=True)

@@ -1,9 +1,7 @@
-"""Settings, runs, their records, and sweeps of many runs."""
+"""Settings, runs, and their records."""
 
 import lazy_loader
 
 # What notebooks need, imported when it is asked for: PyTorch takes seconds.
 _WHERE = {"build": ["federation", "load_dataset"], "runner": ["run"]}
-__getattr__, __dir__, __all__ = lazy_loader.attach(
-    __name__, ["ledger", "settings", "sweep"], _WHERE
-)
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, ["ledger", "settings"], _WHERE)

@@ -8,11 +8,11 @@ import yaml
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
-from fednb.experiments import sweep
 from fednb.experiments.ledger import check_form
 from fednb.reporting import statistics
 from fednb.reporting.statistics import Lead
 from fednb.reporting.tables import Cell, Ledger, Named, cells_of
+from fednb.sweeps.table import Table
 
 SIDE = "side by side"
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
@@ -124,7 +124,7 @@ def lead(table: Named, a: str, b: str, column: str | None = None, *, ledger: Led
     return f"{statistics.told(up, one.of.unit)} over {seeds}{said.partition(' (')[0]}"
 
 
-def gaps(table: sweep.Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str, str], Finding]]:
+def gaps(table: Table, found: Sequence[Cell]) -> tuple[str, dict[tuple[str, str], Finding]]:
     """What rows are compared with (the baseline, FedAvg on the same splits, or the first row), and how each cell does."""
     named = [cell for cell in found if cell.label == (table.baseline or "FedAvg")]
     averages = [cell for cell in found if cell.job.settings.method == "FedAvg"]

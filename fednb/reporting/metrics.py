@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from fednb.errors import ReportError, require_known
-from fednb.experiments.sweep import Table
+from fednb.sweeps.table import Table
 
 Record = Mapping[str, Any]
 

@@ -14,11 +14,13 @@ from IPython.display import Markdown
 
 from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
-from fednb.experiments import ledger, sweep
+from fednb.experiments import ledger
 from fednb.reporting import comparisons, statistics
 from fednb.reporting.comparisons import SIDE, Claim, in_words
 from fednb.reporting.metrics import measure
 from fednb.reporting.tables import Cell, cells_of, original, table_of
+from fednb.sweeps import files as sweep_files
+from fednb.sweeps.table import Table
 
 
 def measured(cell: Cell) -> str:
@@ -91,7 +93,7 @@ def grid(frame: pd.DataFrame) -> str:
     )
 
 
-def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataFrame:
+def lines(table: Table, found: Sequence[Cell], link: str = "") -> pd.DataFrame:
     """A line for each cell, or its accuracy if it is read in several ways; seeds lead to records that are at ``link``."""
     if table.columns.measures:
         chosen = next((cell for cell in found if cell.measure == "accuracy"), found[0]).column
@@ -127,9 +129,7 @@ def lines(table: sweep.Table, found: Sequence[Cell], link: str = "") -> pd.DataF
     return (frame if len(several) > 1 else frame.drop(columns="column")).rename(columns=names)
 
 
-def markdown(
-    table: sweep.Table, found: Sequence[Cell], link: str = "", *, page: bool = False
-) -> str:
+def markdown(table: Table, found: Sequence[Cell], link: str = "", *, page: bool = False) -> str:
     """The table in full, its records at ``link``; on a ``page`` with a heading and the commands that make its runs again."""
     some = [cell for cell in found if cell.runs] or list(found)
     told = lines(table, some, link)
@@ -196,7 +196,7 @@ def pages(sweeps: Path, folder: Path, out: Path) -> dict[Path, str]:
     """By path what sweep files and records make: pages, figures, ``cells.csv``; of the project's own also the README."""
     from fednb.reporting import plots  # whose import takes a second
 
-    tables, records = sweep.read(sweeps), ledger.load(folder)
+    tables, records = sweep_files.read_tables(sweeps), ledger.load(folder)
     found = {name: cells_of(table, records) for name, table in tables.items()}
     notebooks = dict.fromkeys(table.notebook for table in tables.values())
     described = comparisons.described()

@@ -12,11 +12,12 @@ import yaml
 
 from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
-from fednb.experiments import settings, sweep
+from fednb.experiments import settings
 from fednb.experiments.ledger import load, runs_folder, state
-from fednb.experiments.sweep import Job, Table
 from fednb.reporting import statistics
 from fednb.reporting.metrics import Measure, Record, check, measure
+from fednb.sweeps import files
+from fednb.sweeps.table import Job, Table
 
 Ledger = (
     Mapping[Path, Record] | None
@@ -324,7 +325,7 @@ def _same(printed: Any, ours: Any) -> bool:
 
 
 _tables = functools.cache(
-    lambda folder, runs: sweep.read(folder)
+    lambda folder, runs: files.read_tables(folder)
 )  # to read the files means to check each run in them
 
 

@@ -1,0 +1,208 @@
+"""Runs in processes of their own on this machine, several at once."""
+
+import json
+import os
+import queue
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from fednb import PACKAGE
+from fednb.experiments import ledger
+from fednb.places import Places
+from fednb.sweeps.table import Job
+
+ATTEMPTS = 2  # at a run that fails
+POLL_SECONDS = 0.2  # how often is asked whether a process has ended, or shall end
+MIN_FREE_BYTES = 1 << 20  # a disk with less is called full
+
+Group = Sequence[Job]  # runs that one process makes; they differ in their seeds only
+Record = Mapping[str, Any]
+Stop = Callable[[], bool]
+
+
+class GroupResult(NamedTuple):
+    """What became of a group of runs."""
+
+    error: str  # why a record is missing, in one line, if one is
+    records: Sequence[Record | None] = ()  # those that there are now, in the order of the runs
+    log: str = ""  # what the process printed
+
+
+Submit = Callable[[Group], Future[GroupResult]]
+
+
+class Slots:
+    """Numbers from 0, each lent to one process at a time: which share of the machine it gets."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(count):
+            self._free.put(number)
+
+    @contextmanager
+    def lend(self) -> Iterator[int]:
+        """A number that nobody else has until it is given back; waits for one if all are lent."""
+        number = self._free.get()
+        try:
+            yield number
+        finally:
+            self._free.put(number)
+
+
+def never() -> bool:
+    """For a process that nobody wants to stop."""
+    return False
+
+
+def process_environment(
+    places: Places, slot: int = 0, slots: int = 1, cores: int | None = None
+) -> dict[str, str]:
+    """The environment of a process that executes a notebook, in one of as many ``slots`` of this machine.
+
+    It has our own variables, these places, this very package, and its share of the machine: a GPU if there is one, else
+    as many workers as there are ``cores`` for it (all of the machine's are shared by default), unless
+    ``FEDNB_WORKERS`` is set.
+    """
+    env = os.environ | places.environment()
+    env["FEDNB_PROGRESS"] = "log"
+    env["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3, not what a user calls so
+    package_paths = [str(PACKAGE.parent), env.get("PYTHONPATH", "")]
+    env["PYTHONPATH"] = os.pathsep.join(filter(None, package_paths))
+    gpus = _visible_gpus(env)
+    if gpus:  # where a process uses one stream, and has nothing to do with the number of cores
+        env["CUDA_VISIBLE_DEVICES"] = gpus[slot % len(gpus)]
+    else:
+        share = (cores or os.cpu_count() or 1) // slots
+        env.setdefault("FEDNB_WORKERS", str(max(1, share)))
+    return env
+
+
+def _visible_gpus(env: Mapping[str, str]) -> list[str]:
+    """The GPUs that we may use, as ``CUDA_VISIBLE_DEVICES`` names them."""
+    import torch  # slow to import
+
+    count = torch.cuda.device_count()
+    if not count:
+        return []
+    named = re.findall(r"[^\s,]+", env.get("CUDA_VISIBLE_DEVICES", ""))
+    return named or [str(number) for number in range(count)]
+
+
+@contextmanager
+def _started(
+    env: Mapping[str, str], *arguments: str, **streams: Any
+) -> Iterator[subprocess.Popen[str]]:
+    """The process of `fednb.sweeps.papermill` with these arguments; it ends when the context is left."""
+    command = [sys.executable, "-P", "-m", "fednb.sweeps.papermill", *arguments]
+    # -P: not the package of the folder where one works. Ctrl-C in a terminal is for us: hence a session of its own.
+    with subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.PIPE,  # whose end tells it that nobody waits for it any more
+        start_new_session=True,
+        text=True,
+        **streams,
+    ) as process:
+        yield process
+
+
+def run_process(
+    env: Mapping[str, str], *arguments: str, output: IO[bytes], stop: Stop = never
+) -> int:
+    """The exit status of such a process, which is ended when ``stop`` says yes; what it prints is written to ``output``."""
+    with _started(env, *arguments, stdout=output, stderr=subprocess.STDOUT) as process:
+        while process.poll() is None and not stop():
+            time.sleep(POLL_SECONDS)
+    return process.returncode
+
+
+def log_of(record: Path) -> Path:
+    """The log of the run with this record."""
+    return record.absolute().parent.parent / "logs" / f"{record.stem}.log"
+
+
+def run_group(
+    group: Group,
+    places: Places,
+    *,
+    slots: Slots | None = None,
+    cores: int | None = None,
+    stop: Stop = never,
+) -> GroupResult:
+    """Make the runs of a group that are not recorded in these places, in one process.
+
+    A run that fails is tried twice. The process is ended when ``stop`` says yes.
+    """
+    slots = slots or Slots(1)
+    paths = [places.runs / job.path.name for job in group]
+    log = log_of(paths[0])
+    log.parent.mkdir(parents=True, exist_ok=True)
+    error = "it was stopped."
+    text = ""
+    with slots.lend() as slot:
+        env = process_environment(places, slot, slots.count, cores)
+        for attempt in range(ATTEMPTS):
+            missing = [job for job in group if not ledger.recorded(places.runs / job.path.name)]
+            if not missing or stop():
+                break
+            arguments = (missing[0].notebook, json.dumps(missing[0].parameters))
+            with log.open("ab" if attempt else "wb") as output:
+                status = run_process(env | _seeds(missing), *arguments, output=output, stop=stop)
+            text = log.read_text("utf-8", "replace")
+            error = reason(status, text) or f"status {status}, and no {paths[0].name}."
+            if shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
+                error = f"the disk of {log.parent} is full."
+    return GroupResult(error, [ledger.recorded(path) for path in paths], text)
+
+
+def _seeds(group: Group) -> dict[str, str]:
+    """What tells a process, beside the first run's parameters, that it makes runs of several seeds together."""
+    if len(group) == 1:
+        return {}
+    return {"FEDNB_SEEDS": ",".join(str(job.settings.seed) for job in group)}
+
+
+def reason(status: int, output: str) -> str:
+    """What went wrong, as the process itself says; "" if it says nothing, or was ended by a signal."""
+    lines = output.strip().splitlines()
+    return lines[-1] if status > 0 and lines else ""
+
+
+@contextmanager
+def local_pool(jobs: int) -> Iterator[Submit]:
+    """As many processes at once on this machine; leaving the context, by Ctrl-C too, ends them."""
+    slots = Slots(jobs)
+    ended = threading.Event()
+    pool = ThreadPoolExecutor(jobs)
+
+    def submit(group: Group) -> Future[GroupResult]:
+        return pool.submit(run_group, group, group[0].places, slots=slots, stop=ended.is_set)
+
+    try:
+        yield submit
+    finally:
+        ended.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def run_in_the_foreground(job: Job) -> str | None:
+    """Make a run whose output is shown as it comes; what went wrong, in one line."""
+    env = process_environment(job.places)
+    arguments = (job.notebook, json.dumps(job.parameters))
+    with _started(env, *arguments, stderr=subprocess.PIPE) as process:
+        assert process.stderr is not None
+        messages = process.stderr.read()
+    if process.returncode == 0:
+        print(messages, end="", file=sys.stderr)
+        return None
+    return reason(process.returncode, messages) or f"status {process.returncode}."

@@ -19,7 +19,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 
 from fednb import ROOT, course
 from fednb.__main__ import main
-from fednb.course import CourseError, fence, grading, handout
+from fednb.course import CourseError, assignment, grading, handout, kernel, sandbox
 from fednb.experiments import execute
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -63,7 +63,7 @@ def read(path):
 def change(path, to, **sources):
     """Write a copy of a hand-out in which cells (by grade id, with _ for -) have other sources."""
     nb = read(path)
-    by_name = {handout.grade_id(cell): cell for cell in nb.cells}
+    by_name = {assignment.grade_id(cell): cell for cell in nb.cells}
     for name, source in sources.items():
         by_name[name.replace("_", "-")].source = source
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def test_a_notebook_that_says_it_wrongly_is_an_error_that_says_what_to_write(sho
         cell.source = cell.source.replace(old, new)
     nbformat.write(nb, short)
     with pytest.raises(CourseError, match=re.escape(said)):
-        handout.source("short")
+        handout.solved_assignment("short")
 
 
 def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_next_exercise(short):
@@ -110,9 +110,11 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     by_id["e3a"].source += "\n\n" + by_id["h4"].source
     nb.cells = [cell for cell in nb.cells if cell.id not in ("e2c", "h4")]
     nbformat.write(nb, short)
-    nb = handout.source("short")
+    nb = handout.solved_assignment("short")
     found = {
-        name: cell for cell in nb.cells if (name := handout.grade_id(cell)).startswith("exercise-")
+        name: cell
+        for cell in nb.cells
+        if (name := assignment.grade_id(cell)).startswith("exercise-")
     }
     assert " ".join(found).replace("exercise-", "") == "1 1-check 2 2-check 3 3-check 3-answer"
     check = found["exercise-2-check"]
@@ -125,7 +127,7 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
 
 
 def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
-    nb = handout.source("short")
+    nb = handout.solved_assignment("short")
     by_id = {cell.id: cell for cell in nb.cells}
     skipped = {
         name for name, cell in by_id.items() if "skip-execution" in cell.metadata.get("tags", [])
@@ -166,8 +168,8 @@ def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
 
 @every_notebook
 def test_every_notebook_is_an_assignment_and_its_exercises_say_what_goes_wrong(path):
-    nb = handout.source(path.stem)
-    names = [name for name in map(handout.grade_id, nb.cells) if name]
+    nb = handout.solved_assignment(path.stem)
+    names = [name for name in map(assignment.grade_id, nb.cells) if name]
     assert len(set(names)) == len(names)
     found = handout.exercises(nb)
     assert [int(heading[1]) for heading, _ in found] == list(range(1, len(found) + 1))
@@ -218,13 +220,13 @@ def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_follo
             "a.ipynb is the hand-out of [1], not of 90_short",
         ),
         ("[" * 10**6, "cannot be read as a notebook"),
-        (" " * (handout.LARGEST + 1), "a.ipynb is larger than 20 MB"),
+        (" " * (assignment.LARGEST + 1), "a.ipynb is larger than 20 MB"),
     ],
 )
 def test_what_cannot_be_graded_says_why(text, said, short, tmp_path):
     (tmp_path / "a.ipynb").write_text(text)
     with pytest.raises(CourseError, match=re.escape(said)):
-        grading.mended(tmp_path / "a.ipynb", handout.source("short"))
+        grading.merged_into_handout(tmp_path / "a.ipynb", handout.solved_assignment("short"))
 
 
 # --- with nbgrader: half a minute
@@ -240,7 +242,7 @@ def handed_out(short, capsys):
 def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out, tmp_path, capsys):
     text = handed_out.read_text()
     assert not [secret for secret in SECRET if secret in text]
-    assert text.count("raise NotImplementedError()") >= 3 and handout.ANSWER in text
+    assert text.count("raise NotImplementedError()") >= 3 and assignment.ANSWER in text
     mine = tmp_path / "mine" / "90_short.ipynb"
     change(
         handed_out,
@@ -254,7 +256,7 @@ def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out,
         *("exercise-3-check: not done yet", "exercise-3-answer: no answer yet"),
     ]
     nb = change(mine, mine, exercise_2_check="pass", exercise_3_answer="Because.")
-    nb.cells = [cell for cell in nb.cells if handout.grade_id(cell) != "exercise-1"]
+    nb.cells = [cell for cell in nb.cells if assignment.grade_id(cell) != "exercise-1"]
     nbformat.write(nb, mine)
     assert main(["course", "check", str(mine)]) == 1
     assert capsys.readouterr().out.splitlines() == [
@@ -288,7 +290,7 @@ def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, mo
 
 def edited(nb, how):
     """Change a submission as course.yaml says."""
-    cell = {handout.grade_id(cell): cell for cell in nb.cells}
+    cell = {assignment.grade_id(cell): cell for cell in nb.cells}
     place = nb.cells.index(cell["exercise-1"])
     match how:
         case "duplicate":
@@ -331,7 +333,7 @@ def edited(nb, how):
             nb.metadata["fednb"].update(assignment="91_other")
         case "undo":
             for number in (1, 2, 3):
-                cell[f"exercise-{number}"].source = handout.STUB
+                cell[f"exercise-{number}"].source = assignment.STUB
     return nb
 
 
@@ -356,7 +358,9 @@ def hand_in(folder, handed_out, port):
         "COURSE": handed_out.parents[2],
     }
     for student, given in GIVEN["submissions"].items():
-        if student in DANGEROUS and not fence.closed():  # they would do what they are made for
+        if (
+            student in DANGEROUS and not sandbox.is_available()
+        ):  # they would do what they are made for
             continue
         given = dict(given)
         how, score, remark = given.pop("edit", None), given.pop("score"), given.pop("remark", "")
@@ -381,9 +385,9 @@ def hand_in(folder, handed_out, port):
 
 def limits(**seconds):
     """Set limits as a teacher does."""
-    config = (handout.TEMPLATES / "nbgrader_config.py").read_text()
+    config = (assignment.TEMPLATES / "nbgrader_config.py").read_text()
     lines = "".join(f"c.{name.replace('_', '.')} = {value}\n" for name, value in seconds.items())
-    (handout.FOLDER / "nbgrader_config.py").write_text(config + lines)
+    (kernel.FOLDER / "nbgrader_config.py").write_text(config + lines)
 
 
 def table():
@@ -407,7 +411,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
     handed_out, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("A_TOKEN", "s3cret")
-    limits(Execute_timeout=8, Fenced_seconds=40)
+    limits(Execute_timeout=8, Sandboxed_seconds=40)
     folder, grade = (
         tmp_path / "handed in",
         ["course", "grade", "short", str(tmp_path / "handed in")],
@@ -418,7 +422,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
         before = contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path))
         assert main(grade) == 0
     assert (
-        len(expected) >= 40 * fence.closed()
+        len(expected) >= 40 * sandbox.is_available()
         and f"{len(expected)} submissions" in capsys.readouterr().out
     )
     rows = table()
@@ -466,7 +470,7 @@ def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_p
         math.isnan(row["score"])
         and "no points yet, as the hand-out's own exported took too long" in row["remarks"]
     )
-    assert not json.loads((handout.FOLDER / "90_short.json").read_text())["anna"][
+    assert not json.loads((kernel.FOLDER / "90_short.json").read_text())["anna"][
         "digest"
     ]  # the next call tries again
 
@@ -475,15 +479,15 @@ def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_p
 def test_without_namespaces_limits_still_hold_and_it_is_said(
     handed_out, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(fence, "NAMESPACES", ["false"])
-    monkeypatch.setattr(fence, "closed", fence.closed.__wrapped__)
+    monkeypatch.setattr(sandbox, "NAMESPACES", ["false"])
+    monkeypatch.setattr(sandbox, "is_available", sandbox.is_available.__wrapped__)
     change(handed_out, tmp_path / "in" / "right.ipynb", **RIGHT)
     change(
         handed_out,
         tmp_path / "in" / "stubborn.ipynb",
         **RIGHT | {"exercise_1": "sum(range(10**13))"},
     )
-    limits(Fenced_seconds=25)
+    limits(Sandboxed_seconds=25)
     grading.grade("short", tmp_path / "in")
     assert {student: row["score"] for student, row in table().items()} == {
         "right": 6,
@@ -509,7 +513,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     path, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    source, released = handout.source(path.stem), course.release(path.stem)
+    source, released = handout.solved_assignment(path.stem), course.release(path.stem)
     handed_out = read(released)
     text = "\n".join(cell.source for cell in handed_out.cells)
     secret = set().union(*(solution_lines(cell.source) for cell in source.cells))
@@ -518,7 +522,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     assert len(secret) >= 3 and not secret & {line.strip() for line in text.splitlines()}
     assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", text)
     for before, after in zip(source.cells, handed_out.cells, strict=True):
-        if handout.grade_id(before).startswith("exercise-"):
+        if assignment.grade_id(before).startswith("exercise-"):
             assert not after.get("outputs")
         else:
             assert (before.source, before.get("outputs")) == (after.source, after.get("outputs"))
@@ -526,7 +530,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     assert (released.parent / sweep).read_bytes() == (path.parent / sweep).read_bytes()
 
     graded = {
-        handout.grade_id(cell): cell
+        assignment.grade_id(cell): cell
         for cell in handed_out.cells
         if cell.metadata.get("nbgrader", {}).get("grade")
     }
@@ -538,7 +542,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
 
     answers = [cell for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
     mine = {
-        handout.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words."
+        assignment.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words."
         for cell in answers
     }
     change(released, tmp_path / "in" / "solved.ipynb", **mine)

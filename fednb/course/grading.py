@@ -69,7 +69,7 @@ def _submission(paths: list[Path], notebook: str) -> Submission:
 
 
 def merged_into_handout(file: Path, released: NotebookNode) -> NotebookNode:
-    """The hand-out ``released``, with a submission's answers and own cells put into it.
+    """The hand-out ``released``, which is changed, with a submission's answers and own cells in it.
 
     Nothing else is taken over: tags and metadata can disarm a check. A `CourseError` says why the
     file cannot be graded.

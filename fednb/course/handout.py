@@ -171,7 +171,7 @@ def _mark_other(cell: NotebookNode) -> None:
 def mark(
     cell: NotebookNode, name: str, *, points: int | None = None, solution: bool = False
 ) -> None:
-    """Give a cell nbgrader's metadata: ``points`` if it is graded, ``solution`` if students write it.
+    """Give a cell nbgrader's marks: ``points`` if it is graded, ``solution`` if students write it.
 
     Whatever students do not write is locked: it is put back if it was changed.
     """

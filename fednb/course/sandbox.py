@@ -109,7 +109,7 @@ def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds:
             stdout=answer_file,
             stderr=subprocess.DEVNULL,
             cwd=room,
-            env=_environment(room, handed_out, seed),
+            env=environment(room, handed_out, seed),
             start_new_session=True,
         )
         watch(process, seconds)
@@ -122,7 +122,7 @@ def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds:
             cell.outputs = nbformat.from_dict(outputs)
 
 
-def _environment(room: str, handed_out: str, seed: int) -> dict[str, str]:
+def environment(room: str, handed_out: str, seed: int) -> dict[str, str]:
     """All that the process in the sandbox has of an environment."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return kept | {

@@ -12,8 +12,9 @@ c = get_config()  # type: ignore[name-defined]  # noqa: F821
 c.Execute.timeout = 60  # seconds for a cell
 c.Sandboxed.seconds = 900  # seconds for all of a submission
 c.Sandboxed.seed = "fednb"
-steps = Autograde().autograde_preprocessors
-c.Autograde.autograde_preprocessors = [Sandboxed if s is Execute else s for s in steps]
+c.Autograde.autograde_preprocessors = [
+    Sandboxed if step is Execute else step for step in Autograde().autograde_preprocessors
+]
 # A warning on stderr would cost all points of a check.
 c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = "(?s).*"

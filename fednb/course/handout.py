@@ -73,32 +73,32 @@ def _pieces(cell: NotebookNode) -> list[str]:
 
 def exercises(nb: NotebookNode) -> list[Exercise]:
     """The exercises of a solved notebook whose cells are split; a `CourseError` if one is wrong."""
-    found: list[Exercise] = []
+    all_exercises: list[Exercise] = []
     is_inside = False  # an exercise ends where a section begins
     for cell in nb.cells:
         heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
         if heading:
             number, level, points = heading.groups()
-            found.append(
+            all_exercises.append(
                 Exercise(cell, int(number), level, [int(text) for text in points.split("+")])
             )
             is_inside = True
         elif cell.cell_type == "markdown" and cell.source.startswith("## "):
             is_inside = False
         elif is_inside:
-            found[-1].parts += _parts(cell, found[-1])
-    for exercise in found:
+            all_exercises[-1].parts += _parts(cell, all_exercises[-1])
+    for exercise in all_exercises:
         if len(exercise.graded) != len(exercise.points):
             raise CourseError(
                 f"Exercise {exercise.number} has {len(exercise.graded)} checks and answers, "
                 f"but {len(exercise.points)} numbers of points."
             )
-    if not found:
+    if not all_exercises:
         raise CourseError(
             "There is no exercise: a text cell with a line "
             '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
         )
-    return found
+    return all_exercises
 
 
 def _parts(cell: NotebookNode, exercise: Exercise) -> list[Part]:
@@ -116,10 +116,10 @@ def solved_assignment(name: str) -> NotebookNode:
     path = papers.path(name)
     nb = read_notebook(path)
     split_cells(nb)
-    found = exercises(nb)
-    for exercise in found:
+    all_exercises = exercises(nb)
+    for exercise in all_exercises:
         _mark_exercise(exercise)
-    first = next(i for i, cell in enumerate(nb.cells) if cell is found[0].heading)
+    first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
     nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
     for cell in nb.cells:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
@@ -132,8 +132,8 @@ def solved_assignment(name: str) -> NotebookNode:
         .format(
             assignment=path.stem,
             file=path.name,
-            number=len(found),
-            points=sum(sum(exercise.points) for exercise in found),
+            number=len(all_exercises),
+            points=sum(sum(exercise.points) for exercise in all_exercises),
         )
     )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))

@@ -1,4 +1,4 @@
-"""Hand-outs, checks and grades: with one short assignment notebook, and (marked course, minutes) with every notebook."""
+"""Hand-outs, checks and grades of one short assignment, and (marked course, minutes) of all."""
 
 import ast
 import json
@@ -13,13 +13,14 @@ import time
 
 import nbformat
 import pandas as pd
+import psutil
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from fednb import ROOT, course
 from fednb.cli import main
-from fednb.course import CourseError, fence, grading, handout
+from fednb.course import CourseError, assignment, grading, handout, kernel, sandbox
 from fednb.sweeps import papermill
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -63,7 +64,7 @@ def read(path):
 def change(path, to, **sources):
     """Write a copy of a hand-out in which cells (by grade id, with _ for -) have other sources."""
     nb = read(path)
-    by_name = {handout.grade_id(cell): cell for cell in nb.cells}
+    by_name = {assignment.grade_id(cell): cell for cell in nb.cells}
     for name, source in sources.items():
         by_name[name.replace("_", "-")].source = source
     to.parent.mkdir(parents=True, exist_ok=True)
@@ -99,7 +100,7 @@ def test_a_notebook_that_says_it_wrongly_is_an_error_that_says_what_to_write(sho
         cell.source = cell.source.replace(old, new)
     nbformat.write(nb, short)
     with pytest.raises(CourseError, match=re.escape(said)):
-        handout.source("short")
+        handout.solved_assignment("short")
 
 
 def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_next_exercise(short):
@@ -110,37 +111,54 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     by_id["e3a"].source += "\n\n" + by_id["h4"].source
     nb.cells = [cell for cell in nb.cells if cell.id not in ("e2c", "h4")]
     nbformat.write(nb, short)
-    nb = handout.source("short")
-    found = {
-        name: cell for cell in nb.cells if (name := handout.grade_id(cell)).startswith("exercise-")
-    }
-    assert " ".join(found).replace("exercise-", "") == "1 1-check 2 2-check 3 3-check 3-answer"
-    check = found["exercise-2-check"]
-    assert found["exercise-2"].source == CELLS["e2"]
+    nb = handout.solved_assignment("short")
+    by_name = {assignment.grade_id(cell): cell for cell in nb.cells}
+    names = [name for name in by_name if name.startswith("exercise-")]
+    assert " ".join(names).replace("exercise-", "") == "1 1-check 2 2-check 3 3-check 3-answer"
+    check = by_name["exercise-2-check"]
+    assert by_name["exercise-2"].source == CELLS["e2"]
     assert check.source == f"# Check. By hand.\n{CELLS['e2c']}" and not check.outputs
-    assert (
-        found["exercise-3-answer"].source == CELLS["e3a"]
-        and nb.cells[-2].source == "## 2 · Summary\n\nDone."
-    )
+    assert by_name["exercise-3-answer"].source == CELLS["e3a"]
+    assert nb.cells[-2].source == "## 2 · Summary\n\nDone."
 
 
-def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_cleared(short):
-    nb = handout.source("short")
-    by_id = {cell.id: cell for cell in nb.cells}
-    skipped = {
-        name for name, cell in by_id.items() if "skip-execution" in cell.metadata.get("tags", [])
-    }
+def test_exercises_have_their_level_points_and_parts(short):
+    nb = read(short)
+    handout.split_cells(nb)
+    first, _, third = handout.exercises(nb)
+    assert (first.number, first.level, first.points) == (1, "easy", [2])
+    assert (third.number, third.level, third.points) == (3, "predict", [1, 4])
+    assert [part.kind for part in third.parts] == ["solution", "check", "answer"]
+    assert [part.kind for part in third.graded] == ["check", "answer"]
+
+
+@pytest.fixture
+def source(short):
+    """The cells of nbgrader's source of the short assignment, by id."""
+    return {cell.id: cell for cell in handout.solved_assignment("short").cells}
+
+
+def test_what_exercises_do_not_build_on_is_not_executed(source):
+    tags = {name: cell.metadata.get("tags", []) for name, cell in source.items()}
+    skipped = {name for name in tags if "skip-execution" in tags[name]}
     assert skipped == {"seen", "course-ready", "e2s", "last"}
-    assert by_id["seen"].outputs and by_id["e2s"].outputs and not by_id["e2c"].outputs
-    assert (
-        "jupyter" in by_id["seen"].metadata and "jupyter" not in by_id["e1"].metadata
-    )  # folded away, and not
-    assert [by_id[name].metadata["nbgrader"]["locked"] for name in ("imports", "e1", "e1c")] == [
-        True,
-        False,
-        True,
-    ]
-    marks = [cell.metadata["nbgrader"] for cell in nb.cells if "nbgrader" in cell.metadata]
+
+
+def test_outputs_of_what_is_asked_for_are_cleared_and_no_others(source):
+    assert source["seen"].outputs and source["e2s"].outputs and not source["e2c"].outputs
+
+
+def test_what_is_asked_for_is_not_folded_away(source):
+    assert "jupyter" in source["seen"].metadata and "jupyter" not in source["e1"].metadata
+
+
+def test_what_is_executed_and_not_the_students_to_write_is_locked(source):
+    marks = {name: source[name].metadata["nbgrader"] for name in ("imports", "e1", "e1c")}
+    assert [marks[name]["locked"] for name in marks] == [True, False, True]
+
+
+def test_checks_and_answers_have_the_points_that_the_text_says(source):
+    marks = [cell.metadata["nbgrader"] for cell in source.values() if "nbgrader" in cell.metadata]
     points = {
         "exercise-1-check": 2,
         "exercise-2-check": 3,
@@ -148,8 +166,11 @@ def test_only_what_exercises_build_on_is_executed_and_only_what_is_asked_for_is_
         "exercise-3-answer": 4,
     }
     assert {mark["grade_id"]: mark["points"] for mark in marks if mark["grade"]} == points
-    assert "3 exercises at the end, 10 points" in nb.cells[0].source
-    nbformat.write(nb, short)  # a sweep executes what the checks of a hand-out leave out
+    assert "3 exercises at the end, 10 points" in source["course-note"].source
+
+
+def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(short):
+    nbformat.write(handout.solved_assignment("short"), short)
     cells = papermill.reduced("90_short").cells
     assert [cell.id for cell in cells] == ["imports", "exported", "seen"]
     assert not any("skip-execution" in cell.metadata["tags"] for cell in cells)
@@ -164,25 +185,41 @@ def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
     assert len({numbers("1", "a"), numbers("2", "a"), numbers("1", "b")}) == 3
 
 
+def test_without_nbgrader_solved_notebooks_run_and_other_commands_say_how_to_get_it():
+    code = """
+import sys
+sys.modules["nbgrader"] = None
+from fednb import course
+course.draws("a")
+try:
+    course.release("short")
+except course.CourseError as error:
+    print(error)
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert 'pip install "fednb[course]"' in result.stdout
+
+
 @every_notebook
 def test_every_notebook_is_an_assignment_and_its_exercises_say_what_goes_wrong(path):
-    nb = handout.source(path.stem)
-    names = [name for name in map(handout.grade_id, nb.cells) if name]
+    nb = handout.solved_assignment(path.stem)
+    names = [name for name in map(assignment.grade_id, nb.cells) if name]
     assert len(set(names)) == len(names)
-    found = handout.exercises(nb)
-    assert [int(heading[1]) for heading, _ in found] == list(range(1, len(found) + 1))
-    for heading, parts in found:
-        text = heading.string
-        assert heading[2] in {"easy", "medium", "predict", "research"}
+    exercises = handout.exercises(nb)
+    assert [exercise.number for exercise in exercises] == list(range(1, len(exercises) + 1))
+    for exercise in exercises:
+        text = exercise.heading.source
+        assert exercise.level in {"easy", "medium", "predict", "research"}
         assert "*Hint: " in text and "A common mistake is " in text, text
-        for check in (cell.source for kind, cell in parts if kind == "check"):
-            assert re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', check), (
-                f"names no mistake: {check}"
-            )
-            assert heading[2] == "predict" or "### BEGIN HIDDEN TESTS" in check, text
+        for check in (part.cell.source for part in exercise.parts if part.kind == "check"):
+            names_mistake = re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', check)
+            assert names_mistake, check
+            assert exercise.level == "predict" or "### BEGIN HIDDEN TESTS" in check, text
             last = ast.parse(check).body[-1]  # nbgrader takes the value of a last line for points
             assert not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call), check
-        assert all(cell.cell_type == "markdown" for kind, cell in parts if kind == "answer")
+        answers = [part.cell for part in exercise.parts if part.kind == "answer"]
+        assert all(answer.cell_type == "markdown" for answer in answers)
 
 
 # --- what is handed in
@@ -195,14 +232,30 @@ def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_follo
         (tmp_path / "in" / name).write_text("{}")
     for place in ("link.ipynb", "folder/90_short.ipynb"):
         (tmp_path / "in" / place).symlink_to(tmp_path / "secret")
-    found = grading.submissions(tmp_path / "in", "90_short.ipynb")
-    assert list(found) == ["_help", "_1_1", "anna", "anna_3", "folder", "link"]
-    assert found["anna_3"][1] == ["another file is anna's too"]
-    assert (
-        found["folder"]
-        == found["link"]
-        == (None, ["a link is not followed", "nothing was handed in"])
-    )
+    by_student = grading.submissions(tmp_path / "in", "90_short.ipynb")
+    assert list(by_student) == ["_help", "_1_1", "anna", "anna_3", "folder", "link"]
+    assert by_student["anna_3"].remarks == ["another file is anna's too"]
+    for student in ("folder", "link"):
+        submission = by_student[student]
+        assert submission.file is None
+        assert submission.remarks == ["a link is not followed", "nothing was handed in"]
+
+
+def test_of_several_files_that_with_the_notebooks_name_is_graded_or_else_a_notebook(tmp_path):
+    folder = tmp_path / "in" / "anna"
+    folder.mkdir(parents=True)
+    for name in ("01.ipynb", "02.ipynb", "90_short.ipynb", "a.txt"):
+        (folder / name).write_text("{}")
+    submission = grading.submissions(tmp_path / "in", "90_short.ipynb")["anna"]
+    assert submission == (folder / "90_short.ipynb", [])
+    submission = grading.submissions(tmp_path / "in", "91_other.ipynb")["anna"]
+    assert submission.file == folder / "01.ipynb"
+    assert submission.remarks == ["3 files were handed in; graded is 01.ipynb"]
+
+
+def test_a_folder_without_submissions_is_an_error(tmp_path):
+    with pytest.raises(CourseError, match="There is no submission"):
+        grading.submissions(tmp_path, "90_short.ipynb")
 
 
 @pytest.mark.parametrize(
@@ -218,13 +271,127 @@ def test_names_of_files_are_neither_options_nor_formulas_and_links_are_not_follo
             "a.ipynb is the hand-out of [1], not of 90_short",
         ),
         ("[" * 10**6, "cannot be read as a notebook"),
-        (" " * (handout.LARGEST + 1), "a.ipynb is larger than 20 MB"),
+        (" " * (assignment.LARGEST + 1), "a.ipynb is larger than 20 MB"),
     ],
 )
 def test_what_cannot_be_graded_says_why(text, said, short, tmp_path):
     (tmp_path / "a.ipynb").write_text(text)
     with pytest.raises(CourseError, match=re.escape(said)):
-        grading.mended(tmp_path / "a.ipynb", handout.source("short"))
+        grading.merged_into_handout(tmp_path / "a.ipynb", handout.solved_assignment("short"))
+
+
+def test_only_answers_and_own_cells_of_a_submission_get_into_the_hand_out(short, tmp_path):
+    released = handout.solved_assignment("short")
+    nb = new_notebook(cells=[nbformat.from_dict(cell) for cell in released.cells])
+    by_name = {assignment.grade_id(cell): cell for cell in nb.cells}
+    by_name["exercise-1"].source = "mine = 1"
+    by_name["exercise-1"].metadata["tags"] = ["skip-execution"]
+    nb.cells.insert(nb.cells.index(by_name["exercise-1-check"]), new_cell("own", "two = 2", "run"))
+    by_name["exercise-1-check"].source = "pass"
+    nb.cells.append(new_cell("text", "In words.", "text"))
+    nbformat.write(nb, tmp_path / "anna.ipynb")
+    before = [cell.source for cell in released.cells]
+    merged = grading.merged_into_handout(tmp_path / "anna.ipynb", released)
+    first = before.index(CELLS["e1"])
+    added = ["mine = 1", "two = 2", *before[first + 1 :], "In words."]
+    assert [cell.source for cell in merged.cells] == before[:first] + added
+    answer, own = merged.cells[first : first + 2]
+    assert not answer.metadata["tags"] and not own.metadata
+
+
+class Nbgrader:
+    """Stands for nbgrader: each time it grades, it finds errors by cell, or fails with a text."""
+
+    def __init__(self):
+        self.results = []
+        self.steps = []
+
+    def step(self, name, *_, patience=1):
+        self.steps.append((name, patience))
+        if name == "autograde" and isinstance(self.results[0], str):
+            raise CourseError(self.results.pop(0))
+
+    def errors(self, _):
+        return self.results.pop(0)
+
+
+@pytest.fixture
+def nbgrader(short, monkeypatch):
+    nbgrader = Nbgrader()
+    monkeypatch.setattr(grading, "nbgrader_step", nbgrader.step)
+    monkeypatch.setattr(grading, "errors_by_cell", nbgrader.errors)
+    for step, student in (("release", ""), ("autograded", "anna")):
+        path = kernel.notebook_path(step, "90_short", student)
+        path.parent.mkdir(parents=True)
+        nbformat.write(handout.solved_assignment("short"), path)
+    return nbgrader
+
+
+FIRST = [("autograde", 1), ("generate_feedback", 1)]
+SECOND = [("autograde", 3), ("generate_feedback", 1)]
+LATE = "CellTimeoutError: it took too long"
+
+
+@pytest.mark.parametrize(
+    ("results", "steps", "is_graded", "remark"),
+    [
+        ([{}], FIRST, True, None),
+        ([{"exercise-1-check": LATE}], FIRST, True, f"exercise-1-check: {LATE}"),
+        ([{"imports": LATE}, {}], FIRST + SECOND, True, None),
+        ([{"imports": LATE}] * 2, FIRST + SECOND, False, "no points yet, as the"),
+        (["Dead", {}], FIRST[:1] + SECOND, True, None),
+        (["Dead", "Dead", {}], FIRST[:1] + SECOND[:1] + FIRST, True, "executing it failed (Dead)"),
+        (["Stopped: late", {}], FIRST[:1] + FIRST, True, "executing it failed (Stopped: late)"),
+    ],
+    ids=["well", "own-slow", "slow", "twice-slow", "failed", "twice-failed", "stopped"],
+)
+def test_what_fails_by_itself_or_is_slow_is_tried_again(
+    nbgrader, short, results, steps, is_graded, remark
+):
+    nbgrader.results = list(results)
+    outcome = grading.grade_submission("anna", grading.Submission(short, []), "90_short")
+    assert nbgrader.steps == steps
+    assert outcome.is_graded == is_graded
+    assert len(outcome.remarks) == (remark is not None)
+    assert not remark or outcome.remarks[0].startswith(remark)
+
+
+def test_an_untouched_hand_out_that_cannot_be_graded_is_an_error_at_once(nbgrader):
+    nbgrader.results = ["Dead"]
+    with pytest.raises(CourseError, match="Not even the untouched hand-out can be graded: Dead"):
+        grading.grade_submission("anna", grading.Submission(None, ["a scan"]), "90_short")
+    assert nbgrader.steps == [("autograde", 1)]
+
+
+def test_a_page_of_feedback_says_why_nothing_was_graded(nbgrader):
+    nbgrader.results = [{"exercise-1-check": "not done yet"}]
+    outcome = grading.grade_submission("anna", grading.Submission(None, ["a <scan>"]), "90_short")
+    assert outcome == (True, ["a <scan>"])
+    submitted = read(kernel.notebook_path("submitted", "90_short", "anna"))
+    assert submitted.cells[0].source == "> **Not graded.** a &lt;scan&gt;."
+
+
+# --- the sandbox
+
+
+def test_a_process_that_takes_too_long_is_ended_with_its_children():
+    code = (
+        "import subprocess as s; p = s.Popen(['sleep', '60']); print(p.pid, flush=True); p.wait()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    child = psutil.Process(int(process.stdout.readline()))
+    with process, pytest.raises(RuntimeError, match="Stopped: not finished after 1 s"):
+        sandbox.watch(process, 1)
+    assert process.returncode < 0
+    _, alive = psutil.wait_procs([child], timeout=5)
+    assert all(each.status() == psutil.STATUS_ZOMBIE for each in alive)
+
+
+def test_a_sandbox_gets_the_students_number_and_none_of_our_variables(monkeypatch):
+    monkeypatch.setenv("A_TOKEN", "s3cret")
+    environment = sandbox.environment("/room", "/course/release/90_short", 5)
+    assert environment["FEDNB_STUDENT_SEED"] == "5"
+    assert "A_TOKEN" not in environment and environment["HOME"] == "/room"
 
 
 # --- with nbgrader: half a minute
@@ -240,7 +407,7 @@ def handed_out(short, capsys):
 def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out, tmp_path, capsys):
     text = handed_out.read_text()
     assert not [secret for secret in SECRET if secret in text]
-    assert text.count("raise NotImplementedError()") >= 3 and handout.ANSWER in text
+    assert text.count("raise NotImplementedError()") >= 3 and assignment.ANSWER in text
     mine = tmp_path / "mine" / "90_short.ipynb"
     change(
         handed_out,
@@ -254,13 +421,14 @@ def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out,
         *("exercise-3-check: not done yet", "exercise-3-answer: no answer yet"),
     ]
     nb = change(mine, mine, exercise_2_check="pass", exercise_3_answer="Because.")
-    nb.cells = [cell for cell in nb.cells if handout.grade_id(cell) != "exercise-1"]
+    nb.cells = [cell for cell in nb.cells if assignment.grade_id(cell) != "exercise-1"]
     nbformat.write(nb, mine)
     assert main(["course", "check", str(mine)]) == 1
     assert capsys.readouterr().out.splitlines() == [
         "exercise-1: the cell is missing: put it back",
         "exercise-1-check: NameError: name 'double' is not defined",
-        "exercise-2-check: the cell was changed, and will be put back for grading: put it back yourself first",
+        "exercise-2-check: the cell was changed, and will be put back for grading: "
+        "put it back yourself first",
         *("exercise-3-check: not done yet", "exercise-3-answer: answered; a person grades it"),
     ]
 
@@ -286,55 +454,75 @@ def test_the_cell_above_the_exercises_executes_what_they_build_on(handed_out, mo
 # --- grading: minutes
 
 
-def edited(nb, how):
-    """Change a submission as course.yaml says."""
-    cell = {handout.grade_id(cell): cell for cell in nb.cells}
-    place = nb.cells.index(cell["exercise-1"])
-    match how:
-        case "duplicate":
-            nb.cells.insert(place, nbformat.from_dict(json.loads(json.dumps(nb.cells[place]))))
-        case "delete":
-            nb.cells = [
-                each
-                for each in nb.cells
-                if each not in (cell["exercise-1"], cell["exercise-2-check"], cell["imports"])
-            ]
-        case "skip":
-            cell["exercise-1-check"].metadata["tags"] = ["skip-execution"]
-        case "disown":
-            cell["exercise-1-check"].metadata["nbgrader"]["grade"] = False
-            cell["exercise-2-check"].metadata["nbgrader"]["points"] = 300
-            cell["exercise-2"].metadata["nbgrader"] = {"grade_id": "my-own", "solution": True}
-        case "old format":
-            nb["nbformat_minor"] = 4
-            for each in nb.cells:
-                del each["id"]
-        case "break metadata":
-            nb.metadata |= {
-                "kernelspec": {"name": "../../none"},
-                "celltoolbar": 1,
-                "widgets": {"x": 1},
-            }
-            for each in nb.cells:
-                each.metadata = {
-                    "nbgrader": {"schema_version": 99, "grade_id": ["list"]},
-                    "tags": "text",
-                }
-        case "other ids":
-            for number, each in enumerate(nb.cells):
-                each["id"] = f"mine-{number}"
-        case "help":
-            nb.cells.insert(place, new_cell("mine", "two = 2"))
-        case "move":
-            nb.cells.append(nb.cells.pop(place))
-        case "other assignment":
-            nb.metadata["fednb"].update(assignment="91_other")
-        case "undo":
-            for number in (1, 2, 3):
-                cell[f"exercise-{number}"].source = handout.STUB
-    return nb
+def duplicate(nb, cells):
+    first = nb.cells.index(cells["exercise-1"])
+    nb.cells.insert(first, nbformat.from_dict(json.loads(json.dumps(nb.cells[first]))))
 
 
+def delete(nb, cells):
+    deleted = [cells[name] for name in ("exercise-1", "exercise-2-check", "imports")]
+    nb.cells = [cell for cell in nb.cells if cell not in deleted]
+
+
+def skip(nb, cells):
+    cells["exercise-1-check"].metadata["tags"] = ["skip-execution"]
+
+
+def disown(nb, cells):
+    cells["exercise-1-check"].metadata["nbgrader"]["grade"] = False
+    cells["exercise-2-check"].metadata["nbgrader"]["points"] = 300
+    cells["exercise-2"].metadata["nbgrader"] = {"grade_id": "my-own", "solution": True}
+
+
+def use_old_format(nb, cells):
+    nb["nbformat_minor"] = 4
+    for cell in nb.cells:
+        del cell["id"]
+
+
+def break_metadata(nb, cells):
+    nb.metadata |= {"kernelspec": {"name": "../../none"}, "celltoolbar": 1, "widgets": {"x": 1}}
+    for cell in nb.cells:
+        marks = {"schema_version": 99, "grade_id": ["list"]}
+        cell.metadata = {"nbgrader": marks, "tags": "text"}
+
+
+def change_ids(nb, cells):
+    for number, cell in enumerate(nb.cells):
+        cell["id"] = f"mine-{number}"
+
+
+def add_cell(nb, cells):
+    nb.cells.insert(nb.cells.index(cells["exercise-1"]), new_cell("mine", "two = 2"))
+
+
+def move(nb, cells):
+    nb.cells.append(nb.cells.pop(nb.cells.index(cells["exercise-1"])))
+
+
+def change_assignment(nb, cells):
+    nb.metadata["fednb"].update(assignment="91_other")
+
+
+def undo(nb, cells):
+    for number in (1, 2, 3):
+        cells[f"exercise-{number}"].source = assignment.STUB
+
+
+# What course.yaml calls an edit of a submission. Each gets it, and its cells by grade id.
+EDITS = {
+    "duplicate": duplicate,
+    "delete": delete,
+    "skip": skip,
+    "disown": disown,
+    "old format": use_old_format,
+    "break metadata": break_metadata,
+    "other ids": change_ids,
+    "help": add_cell,
+    "move": move,
+    "other assignment": change_assignment,
+    "undo": undo,
+}
 DANGEROUS = ("spy", "upward", "gradebook", "kill", "forks", "children", "threads", "memory", "disk")
 
 
@@ -355,19 +543,19 @@ def hand_in(folder, handed_out, port):
         "HANDED_IN": folder,
         "COURSE": handed_out.parents[2],
     }
+    values = {name: repr(str(path)) for name, path in names.items()} | {"PORT": repr(port)}
     for student, given in GIVEN["submissions"].items():
-        if student in DANGEROUS and not fence.closed():  # they would do what they are made for
-            continue
-        given = dict(given)
-        how, score, remark = given.pop("edit", None), given.pop("score"), given.pop("remark", "")
-        for name, value in {**names, "PORT": port}.items():
-            given = {
-                cell: text.replace(name, repr(value if name == "PORT" else str(value)))
-                for cell, text in given.items()
-            }
-        nb = change(handed_out, folder / f"{student}.ipynb", **RIGHT | given)
-        (folder / f"{student}.ipynb").write_text(json.dumps(edited(nb, how)))
-        expected[student.replace("--", "_")] = score, remark
+        if student in DANGEROUS and not sandbox.is_available():
+            continue  # it would do what it is made for
+        sources = {name: given[name] for name in given if name not in ("edit", "score", "remark")}
+        for name, value in values.items():
+            sources = {cell: text.replace(name, value) for cell, text in sources.items()}
+        file = folder / f"{student}.ipynb"
+        nb = change(handed_out, file, **RIGHT | sources)
+        if "edit" in given:
+            EDITS[given["edit"]](nb, {assignment.grade_id(cell): cell for cell in nb.cells})
+        file.write_text(json.dumps(nb))
+        expected[student.replace("--", "_")] = given["score"], given.get("remark", "")
     (folder / "scan.pdf").write_text("%PDF")
     (folder / "bomb.ipynb").write_text("[" * 10**6)
     (folder / "right.txt").write_text("again")
@@ -381,9 +569,9 @@ def hand_in(folder, handed_out, port):
 
 def limits(**seconds):
     """Set limits as a teacher does."""
-    config = (handout.TEMPLATES / "nbgrader_config.py").read_text()
+    config = (assignment.TEMPLATES / "nbgrader_config.py").read_text()
     lines = "".join(f"c.{name.replace('_', '.')} = {value}\n" for name, value in seconds.items())
-    (handout.FOLDER / "nbgrader_config.py").write_text(config + lines)
+    (kernel.FOLDER / "nbgrader_config.py").write_text(config + lines)
 
 
 def table():
@@ -407,7 +595,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
     handed_out, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("A_TOKEN", "s3cret")
-    limits(Execute_timeout=8, Fenced_seconds=40)
+    limits(Execute_timeout=8, Sandboxed_seconds=40)
     folder, grade = (
         tmp_path / "handed in",
         ["course", "grade", "short", str(tmp_path / "handed in")],
@@ -418,7 +606,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
         before = contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path))
         assert main(grade) == 0
     assert (
-        len(expected) >= 40 * fence.closed()
+        len(expected) >= 40 * sandbox.is_available()
         and f"{len(expected)} submissions" in capsys.readouterr().out
     )
     rows = table()
@@ -438,7 +626,12 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
     assert rows["right"]["max_score"] == 10
     assert before == (contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path)))
     graded = []
-    monkeypatch.setattr(grading, "grade_one", lambda student, *_: graded.append(student) or True)
+
+    def grade_submission(student, *_):
+        graded.append(student)
+        return grading.Outcome(True, [])
+
+    monkeypatch.setattr(grading, "grade_submission", grade_submission)
     assert main(grade) == 0 and not graded  # nothing has changed: only the table is written again
     source = tmp_path / "course" / "source" / "90_short" / "90_short.ipynb"
     source.write_text(source.read_text().replace("number = int(", "number = 2 * int("))
@@ -466,7 +659,7 @@ def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_p
         math.isnan(row["score"])
         and "no points yet, as the hand-out's own exported took too long" in row["remarks"]
     )
-    assert not json.loads((handout.FOLDER / "90_short.json").read_text())["anna"][
+    assert not json.loads((kernel.FOLDER / "90_short.json").read_text())["anna"][
         "digest"
     ]  # the next call tries again
 
@@ -475,15 +668,15 @@ def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_p
 def test_without_namespaces_limits_still_hold_and_it_is_said(
     handed_out, tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(fence, "NAMESPACES", ["false"])
-    monkeypatch.setattr(fence, "closed", fence.closed.__wrapped__)
+    monkeypatch.setattr(sandbox, "NAMESPACES", ["false"])
+    monkeypatch.setattr(sandbox, "is_available", sandbox.is_available.__wrapped__)
     change(handed_out, tmp_path / "in" / "right.ipynb", **RIGHT)
     change(
         handed_out,
         tmp_path / "in" / "stubborn.ipynb",
         **RIGHT | {"exercise_1": "sum(range(10**13))"},
     )
-    limits(Fenced_seconds=25)
+    limits(Sandboxed_seconds=25)
     grading.grade("short", tmp_path / "in")
     assert {student: row["score"] for student, row in table().items()} == {
         "right": 6,
@@ -509,7 +702,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     path, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    source, released = handout.source(path.stem), course.release(path.stem)
+    source, released = handout.solved_assignment(path.stem), course.release(path.stem)
     handed_out = read(released)
     text = "\n".join(cell.source for cell in handed_out.cells)
     secret = set().union(*(solution_lines(cell.source) for cell in source.cells))
@@ -518,7 +711,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     assert len(secret) >= 3 and not secret & {line.strip() for line in text.splitlines()}
     assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", text)
     for before, after in zip(source.cells, handed_out.cells, strict=True):
-        if handout.grade_id(before).startswith("exercise-"):
+        if assignment.grade_id(before).startswith("exercise-"):
             assert not after.get("outputs")
         else:
             assert (before.source, before.get("outputs")) == (after.source, after.get("outputs"))
@@ -526,7 +719,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     assert (released.parent / sweep).read_bytes() == (path.parent / sweep).read_bytes()
 
     graded = {
-        handout.grade_id(cell): cell
+        assignment.grade_id(cell): cell
         for cell in handed_out.cells
         if cell.metadata.get("nbgrader", {}).get("grade")
     }
@@ -538,7 +731,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
 
     answers = [cell for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
     mine = {
-        handout.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words."
+        assignment.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words."
         for cell in answers
     }
     change(released, tmp_path / "in" / "solved.ipynb", **mine)

@@ -1,6 +1,12 @@
-"""A course with these notebooks: hand-outs without solutions, their checks, and grading. nbgrader does the work."""
+"""A course with these notebooks: hand-outs without solutions, their checks, and grading.
 
-from fednb.course.handout import check, draws, prepare, release
-from fednb.errors import CourseError
+nbgrader does the work. It is an extra, ``pip install "fednb[course]"``; `draws` needs it not.
+"""
 
-__all__ = ["CourseError", "check", "draws", "prepare", "release"]
+import lazy_loader
+
+from fednb.errors import CourseError as CourseError
+
+# Imported when it is asked for: solved notebooks call `draws`, and shall not need nbgrader.
+_WHERE = {"students": ["check", "draws", "prepare"], "handout": ["release"]}
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_WHERE)

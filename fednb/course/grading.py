@@ -1,19 +1,13 @@
-"""Grading by nbgrader: whatever is handed in is executed in the fence, gets points and a reason, and changes no other's."""
+"""Grading by nbgrader: whatever is handed in is executed in the sandbox, and gets points."""
 
 import hashlib
 import html
 import json
-import os
 import re
-import shutil
-import signal
-import sys
-import warnings
-import zlib
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from unittest import mock
+from typing import Any, NamedTuple
 
 import nbformat
 import pandas as pd
@@ -21,267 +15,255 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
-from fednb.course import fence
-from fednb.course.handout import (
-    FOLDER,
-    LARGEST,
-    TEMPLATES,
-    CourseError,
-    errors,
-    grade_id,
-    read,
-    release,
-)
+from fednb.course import kernel, sandbox
+from fednb.course.assignment import LARGEST, errors_by_cell, grade_id, read_notebook
+from fednb.course.handout import release
+from fednb.course.kernel import FOLDER, gradebook_entry, nbgrader_step, notebook_path
+from fednb.errors import CourseError
 from fednb.experiments.ledger import write_atomically
 
-try:
-    from nbgrader.apps.api import NbGraderAPI
-    from nbgrader.preprocessors import Execute
-    from nbgrader.utils import compute_checksum  # noqa: F401
-    from traitlets import Integer, Unicode
-    from traitlets.config import Config, PyFileConfigLoader
-except ModuleNotFoundError as error:
-    raise CourseError(
-        'The course commands need nbgrader: python -m pip install "fednb[course]"'
-    ) from error
-
-CONFIG = TEMPLATES / "nbgrader_config.py"
-SETTINGS = {
-    "FEDNB_PROGRESS": "off",
-    "FEDNB_DEVICE": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
-    "MPLBACKEND": "agg",
-}
+# Times the time for a cell. What fails by itself, or as the machine is slow, gets a second try.
+PATIENCE = (1, 3)
 
 
-class Fenced(Execute):
-    """nbgrader's step that executes a submission."""
+class Submission(NamedTuple):
+    """What a student has handed in."""
 
-    seconds = Integer(900).tag(config=True)
-    seed = Unicode("fednb").tag(config=True)
-
-    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        course, _, student, assignment = resources["metadata"]["path"].rsplit("/", 3)
-        seed = zlib.crc32(f"{self.seed} {student}".encode())
-        fence.execute(nb, f"{course}/release/{assignment}", seed, self.timeout, self.seconds)
-        return nb, resources
+    file: Path | None  # None if there is none
+    remarks: list[str]  # what is wrong with it
 
 
-def run(nb: NotebookNode, folder: str, **more: dict[str, Any]) -> None:
-    """Execute a notebook in place, in a folder, as nbgrader does: errors are outputs, and taking too long is one."""
-    config = PyFileConfigLoader(CONFIG.name, str(CONFIG.parent)).load_config()
-    config.merge(Config(more))
-    with mock.patch.dict(os.environ, SETTINGS):
-        Execute(config=config).preprocess(nb, {"metadata": {"path": folder}})
-
-
-def api(patience: int = 1) -> NbGraderAPI:
-    """nbgrader in the course folder, as the nbgrader_config.py there says, with so many times the time for a cell."""
-    folder = FOLDER.absolute()
-    if not (folder / CONFIG.name).exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        shutil.copy(CONFIG, folder)
-    config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
-    config.CourseDirectory.root = str(folder)
-    config.Execute.timeout *= patience
-    return NbGraderAPI(config=config)
-
-
-def too_long(*_: object) -> None:
-    raise RuntimeError("Stopped: nbgrader takes too long")
-
-
-def take(step: str, *of: str, patience: int = 1) -> None:
-    """Have nbgrader take a step (a method of its API) of an assignment, and a student; a CourseError says why it failed."""
-    path = (
-        f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
-    )
-    with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
-        course = api(patience)
-        signal.signal(signal.SIGALRM, too_long)
-        signal.alarm(
-            course.config.Fenced.seconds + 60
-        )  # a page of feedback can be made to take for ever
-        done = getattr(course, step)(*of)
-        signal.alarm(0)
-    if "KeyboardInterrupt" in done.get("error", ""):
-        raise KeyboardInterrupt
-    if not done["success"]:
-        text, log = done.get("log", done["error"]), FOLDER / "nbgrader.log"
-        log.write_text(text, encoding="utf-8")
-        said = re.findall(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)", text) or [
-            f"nbgrader failed: see {log}"
-        ]
-        raise CourseError(said[-1][:200].removeprefix("RuntimeError: "))
-
-
-def submissions(folder: Path, notebook: str) -> dict[str, tuple[Path | None, list[str]]]:
-    """What lies in a folder, as ``student.ipynb`` or ``student/…/notebook``: by student a file, if any, and remarks."""
-    found = {}
+def submissions(folder: Path, notebook: str) -> dict[str, Submission]:
+    """What lies in a folder, by student, as ``student.ipynb`` or as ``student/.../notebook``."""
+    by_student: dict[str, Submission] = {}
     for entry in sorted(folder.glob("[!._]*")):
-        alone = entry.is_symlink() or not entry.is_dir()
-        paths = [entry] if alone else sorted(entry.rglob("*"))
-        files = [
-            p
-            for p in paths
-            if p.is_file() and not p.is_symlink() and ".ipynb_checkpoints" not in p.parts
-        ]
-        files = (
-            [f for f in files if f.name == notebook]
-            or [f for f in files if f.suffix == ".ipynb"]
-            or files
-        )
-        student = re.sub(
-            r"[^\w.@-]+|^\W+", "_", entry.stem if alone else entry.name
-        )  # no option, and no formula
-        remarks = ["a link is not followed"] * any(path.is_symlink() for path in paths)
-        if len(files) != 1:
-            some = (
-                f"{len(files)} files were handed in; graded is {files[0].name}"
-                if files
-                else "nothing was handed in"
-            )
-            remarks.append(some)
-        if student in found:
-            remarks.append(f"another file is {student}'s too")
-            student += f"_{len(found)}"
-        found[student] = files[0] if files else None, remarks
-    if not found:
+        is_folder = entry.is_dir() and not entry.is_symlink()
+        paths = sorted(entry.rglob("*")) if is_folder else [entry]
+        submission = _submission(paths, notebook)
+        # no option of a command, and no formula of a spreadsheet
+        student = re.sub(r"[^\w.@-]+|^\W+", "_", entry.name if is_folder else entry.stem)
+        if student in by_student:
+            submission.remarks.append(f"another file is {student}'s too")
+            student += f"_{len(by_student)}"
+        by_student[student] = submission
+    if not by_student:
         raise CourseError(f"There is no submission in {folder}.")
-    return found
+    return by_student
 
 
-def mended(file: Path, released: NotebookNode) -> NotebookNode:
-    """The hand-out with a submission's answers and own cells, and nothing else: tags and metadata can disarm a check."""
-    nb, assignment = read(file), released.metadata["fednb"]["assignment"]
-    said = nb.metadata.get("fednb")
-    if isinstance(said, dict) and said.get("assignment", assignment) != assignment:
-        raise CourseError(
-            f"{file.name} is the hand-out of {str(said['assignment'])[:100]}, not of {assignment}"
-        )
-    names = {cell.id: grade_id(cell) for cell in released.cells}
-    marked, sources = set(names.values()) - {""}, {cell.source for cell in released.cells}
-    answers, before, waiting = {}, defaultdict(list), []
+def _submission(paths: list[Path], notebook: str) -> Submission:
+    """The file to grade: one of the notebook's name, else a notebook, else any."""
+    is_link = any(path.is_symlink() for path in paths)
+    remarks = ["a link is not followed"] if is_link else []
+    files = [path for path in paths if path.is_file() and not path.is_symlink()]
+    files = [file for file in files if ".ipynb_checkpoints" not in file.parts]
+    named = [file for file in files if file.name == notebook]
+    notebooks = [file for file in files if file.suffix == ".ipynb"]
+    candidates = named or notebooks or files
+    if not candidates:
+        return Submission(None, [*remarks, "nothing was handed in"])
+    file = candidates[0]
+    if len(candidates) > 1:
+        remarks.append(f"{len(candidates)} files were handed in; graded is {file.name}")
+    return Submission(file, remarks)
+
+
+def merged_into_handout(file: Path, released: NotebookNode) -> NotebookNode:
+    """The hand-out ``released``, which is changed, with a submission's answers and own cells in it.
+
+    Nothing else is taken over: tags and metadata can disarm a check. A `CourseError` says why the
+    file cannot be graded.
+    """
+    nb = read_notebook(file)
+    _require_assignment(file, nb, released.metadata["fednb"]["assignment"])
+    student_cells = _student_cells(nb, released)
+    cells = []
+    for cell in released.cells:
+        name = grade_id(cell)
+        if cell.metadata.get("nbgrader", {}).get("solution"):
+            cell.source = student_cells.answers.get(name, cell.source)
+        cells += [*student_cells.before[name], cell]
+    return NotebookNode({**released, "cells": cells + student_cells.last})
+
+
+def _require_assignment(file: Path, nb: NotebookNode, assignment: str) -> None:
+    """Raise a `CourseError` if the file says that it is the hand-out of another assignment."""
+    origin = nb.metadata.get("fednb")
+    if isinstance(origin, dict) and origin.get("assignment", assignment) != assignment:
+        other = str(origin["assignment"])[:100]
+        raise CourseError(f"{file.name} is the hand-out of {other}, not of {assignment}")
+
+
+class StudentCells(NamedTuple):
+    """What a submission adds to the hand-out."""
+
+    answers: dict[str, str]  # sources, by grade id
+    before: dict[str, list[NotebookNode]]  # own cells, by the grade id of the cell that follows
+    last: list[NotebookNode]  # own cells at the end
+
+
+def _student_cells(nb: NotebookNode, released: NotebookNode) -> StudentCells:
+    """Cells are known by their grade id, or by their id if the metadata got lost."""
+    id_to_name = {cell.id: grade_id(cell) for cell in released.cells}
+    names = set(id_to_name.values()) - {""}
+    released_sources = {cell.source for cell in released.cells}
+    answers: dict[str, str] = {}
+    before: dict[str, list[NotebookNode]] = defaultdict(list)
+    waiting: list[NotebookNode] = []
     for cell in nb.cells:
-        name = grade_id(cell) if grade_id(cell) in marked else names.get(str(cell.get("id")))
+        name: str | None = grade_id(cell)
+        if name not in names:
+            name = id_to_name.get(str(cell.get("id")))
         if name:
             answers[name] = cell.source
             before[name] += waiting
             waiting = []
-        elif name is None and cell.source not in sources:  # the student's own
-            waiting.append(
-                (new_code_cell if cell.cell_type == "code" else new_markdown_cell)(cell.source)
-            )
-    cells = []
-    for cell in released.cells:
-        if cell.metadata.get("nbgrader", {}).get("solution"):
-            cell.source = answers.get(grade_id(cell), cell.source)
-        cells += [*before[grade_id(cell)], cell]
-    return NotebookNode({**released, "cells": cells + waiting})
+        elif name is None and cell.source not in released_sources:
+            new_cell = new_code_cell if cell.cell_type == "code" else new_markdown_cell
+            waiting.append(new_cell(cell.source))
+    return StudentCells(answers, before, waiting)
 
 
-def place(step: str, assignment: str, student: str = "") -> Path:
-    return FOLDER.absolute() / step / student / assignment / f"{assignment}.ipynb"
+class Outcome(NamedTuple):
+    """What became of a submission."""
+
+    is_graded: bool
+    remarks: list[str]
 
 
-def grade_one(student: str, file: Path | None, remarks: list[str], assignment: str) -> bool:
-    """Have nbgrader grade a submission, or the untouched hand-out if there is none, and remark on it; whether it did."""
-    submitted, nb = place("submitted", assignment, student), read(place("release", assignment))
-    try:
-        nb = mended(file, nb) if file else nb
-    except CourseError as error:
-        remarks.append(str(error).rstrip("."))
-        file = None
-    if not file:
-        nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
+def grade_submission(student: str, submission: Submission, assignment: str) -> Outcome:
+    """Have nbgrader grade a submission, or the untouched hand-out if it cannot be graded."""
+    handout_path = notebook_path("release", assignment)
+    remarks = list(submission.remarks)
+    errors = None
+    if submission.file is not None:
+        try:
+            nb = merged_into_handout(submission.file, read_notebook(handout_path))
+            errors = _autograde(student, nb, assignment)
+        except CourseError as error:
+            remarks.append(str(error).rstrip("."))
+    was_executed = errors is not None
+    if errors is None:
+        untouched = read_notebook(handout_path)
+        untouched.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
+        errors = _autograde(student, untouched, assignment, is_untouched=True)
+    slow_cell = _slow_handout_cell(errors)
+    if slow_cell:
+        remarks.append(
+            f"no points yet, as the hand-out's own {slow_cell} took too long: "
+            "call the same command again"
+        )
+    elif was_executed:
+        remarks += [f"{name}: {error}" for name, error in errors.items()]
+    return Outcome(not slow_cell, remarks)
+
+
+def _autograde(
+    student: str, nb: NotebookNode, assignment: str, *, is_untouched: bool = False
+) -> dict[str, str]:
+    """Execute and grade a notebook and make its page of feedback; what went wrong, by cell.
+
+    It is tried again with more time if nbgrader fails or a cell of the hand-out itself takes too
+    long. A `CourseError` says why it fails for good: at once if a limit of the sandbox ended it, or
+    if the hand-out is untouched, which must not fail.
+    """
+    submitted = notebook_path("submitted", assignment, student)
     submitted.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, submitted)
-    for patience in (
-        1,
-        3,
-    ):  # what fails by itself, or because the machine is slow, gets a second try and more time
+    errors: dict[str, str] = {}
+    for patience in PATIENCE:
         try:
-            take("autograde", assignment, student, patience=patience)
-            take("generate_feedback", assignment, student)
+            nbgrader_step("autograde", assignment, student, patience=patience)
+            nbgrader_step("generate_feedback", assignment, student)
         except CourseError as error:
-            if not file:
+            if is_untouched:
                 raise CourseError(
                     f"Not even the untouched hand-out can be graded: {error}"
                 ) from error
-            if patience == 3 or "Stopped" in str(error):
-                remarks.append(f"executing it failed ({error}), so it scores zero")
-                return grade_one(student, None, remarks, assignment)
+            if patience == PATIENCE[-1] or kernel.STOPPED in str(error):
+                raise CourseError(f"executing it failed ({error}), so it scores zero") from error
             continue
-        wrong = errors(read(place("autograded", assignment, student)))
-        late = next(
-            (name for name, said in wrong.items() if said.startswith("CellTimeoutError")),
-            "exercise",
-        )
-        if late.startswith("exercise"):
-            remarks += [f"{name}: {said}" for name, said in wrong.items() if file]
-            return True
-    remarks.append(
-        f"no points yet, as the hand-out's own {late} took too long: call the same command again"
-    )
-    return False
+        errors = errors_by_cell(read_notebook(notebook_path("autograded", assignment, student)))
+        if not _slow_handout_cell(errors):
+            break
+    return errors
 
 
-def in_gradebook(assignment: str, student: str) -> tuple[dict[str, Any], dict[str, float | None]]:
-    """The score of a submission, with what a person has given, and the machine's points by check."""
-    with api().gradebook as book:
-        found = book.find_submission(assignment, student)
-        points = {
-            grade.name: grade.auto_score
-            for grade in sorted(found.notebooks[0].grades, key=lambda grade: grade.name)
-        }
-        return {
-            "score": found.score,
-            "max_score": found.max_score,
-            "to_grade_by_hand": found.needs_manual_grade,
-        }, points
+def _slow_handout_cell(errors: Mapping[str, str]) -> str:
+    """The first cell that took too long, if it is the hand-out's own, and else ""."""
+    slow = [name for name, error in errors.items() if error.startswith("CellTimeoutError")]
+    return slow[0] if slow and not slow[0].startswith("exercise") else ""
 
 
 def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
-    """Grade what is new in a folder of submissions: feedback pages, and a table of all, and where it lies."""
-    assignment, folder = papers.path(name).stem, FOLDER.absolute()
-    found = submissions(handed_in, f"{assignment}.ipynb")
-    if not (folder / "gradebook.db").exists() or not place("release", assignment).exists():
+    """Grade what is new in a folder of submissions; the file of the table of all, and the table."""
+    assignment = papers.path(name).stem
+    folder = FOLDER.absolute()
+    by_student = submissions(handed_in, f"{assignment}.ipynb")
+    is_released = notebook_path("release", assignment).exists()
+    if not is_released or not (folder / "gradebook.db").exists():
         release(assignment)
-    if not fence.closed():
+    if not sandbox.is_available():
         print(
             "There are no namespaces here: what is executed can read and write all that you can.",
             flush=True,
         )
-    notes = folder / f"{assignment}.json"
-    noted = json.loads(notes.read_text(encoding="utf-8")) if notes.exists() else {}
-    graded_by = (folder / "nbgrader_config.py").read_bytes() + place(
-        "source", assignment
-    ).read_bytes()
-    for number, (student, (file, remarks)) in enumerate(found.items(), 1):
-        digest = hashlib.sha256(
-            graded_by + (file.open("rb").read(LARGEST) if file else b"")
-        ).hexdigest()
-        if noted.get(student, {}).get("digest") != digest:
-            done = grade_one(student, file, remarks, assignment)
-            points = in_gradebook(assignment, student)[1] if done else None
-            noted[student] = {
-                "digest": done and digest,
-                "points": points,
-                "remarks": "; ".join(remarks),
-            }
-            write_atomically(notes, json.dumps(noted))
-            print(f"{number}/{len(found)} {student}", *remarks, sep="; ", flush=True)
-    rows, changed = [], []
-    for student in found:
-        (scores, points), note = in_gradebook(assignment, student), noted[student]
-        row = scores | points if note["points"] else dict.fromkeys(scores | points)
-        rows.append({"student": student, **row, "remarks": note["remarks"]})
-        changed += [student] * (note["points"] not in (None, points))
+    notes_file = folder / f"{assignment}.json"
+    notes = _grade_new(assignment, by_student, notes_file)
+    rows = []
+    changed = []
+    for student in by_student:
+        entry = gradebook_entry(assignment, student)
+        note = notes[student]
+        scores = entry.scores | entry.points
+        if not note["points"]:
+            scores = dict.fromkeys(scores)
+        elif note["points"] != entry.points:
+            changed.append(student)
+        rows.append({"student": student, **scores, "remarks": note["remarks"]})
     if changed:
-        way = f"put back your copy of it, or delete {notes}, and all are graded anew"
         raise CourseError(
-            f"The gradebook has other points than were made for {', '.join(changed)}: {way}."
+            f"The gradebook has other points than were made for {', '.join(changed)}: put back "
+            f"your copy of it, or delete {notes_file}, and all are graded anew."
         )
-    path, table = folder / f"{assignment}.csv", pd.DataFrame(rows)
+    path = folder / f"{assignment}.csv"
+    table = pd.DataFrame(rows)
     table.to_csv(path, index=False)
     return path, table
+
+
+def _grade_new(
+    assignment: str, by_student: Mapping[str, Submission], notes_file: Path
+) -> dict[str, Any]:
+    """Grade each submission that is not graded, or was by other rules.
+
+    Returns, and keeps in a file, by student what was graded (``digest``, null if it has to be
+    graded again), the ``points`` that it got by check, and ``remarks``.
+    """
+    notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
+    rules = (FOLDER / "nbgrader_config.py").read_bytes()
+    rules += notebook_path("source", assignment).read_bytes()
+    for number, (student, submission) in enumerate(by_student.items(), 1):
+        digest = hashlib.sha256(rules + _content(submission.file)).hexdigest()
+        if notes.get(student, {}).get("digest") == digest:
+            continue
+        outcome = grade_submission(student, submission, assignment)
+        note: dict[str, Any] = {
+            "digest": None,
+            "points": None,
+            "remarks": "; ".join(outcome.remarks),
+        }
+        if outcome.is_graded:
+            points = gradebook_entry(assignment, student).points
+            note |= {"digest": digest, "points": points}
+        notes[student] = note
+        write_atomically(notes_file, json.dumps(notes))
+        print(f"{number}/{len(by_student)} {student}", *outcome.remarks, sep="; ", flush=True)
+    return notes
+
+
+def _content(file: Path | None) -> bytes:
+    if file is None:
+        return b""
+    with file.open("rb") as opened:
+        return opened.read(LARGEST)

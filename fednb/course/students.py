@@ -1,0 +1,78 @@
+"""What hand-outs and students call: hidden inputs, what exercises build on, the visible checks."""
+
+import os
+import zlib
+from pathlib import Path
+
+import IPython
+import numpy as np
+from IPython.utils.capture import capture_output
+from nbformat import NotebookNode
+
+from fednb.course.assignment import ANSWER, errors_by_cell, grade_id, read_notebook
+from fednb.errors import CourseError
+
+
+def draws(purpose: str) -> np.random.Generator:
+    """The generator of hidden inputs for a check, such as ``draws("exercise 3")``.
+
+    Students get different inputs, and each gets the same ones again when graded again: grading
+    sets the student's number as ``FEDNB_STUDENT_SEED``.
+    """
+    student = int(os.environ.get("FEDNB_STUDENT_SEED", 0))
+    return np.random.default_rng([student, zlib.crc32(purpose.encode())])
+
+
+def prepare(path: str | Path) -> None:
+    """Execute what the exercises of a hand-out build on, in the kernel that calls it."""
+    shell = IPython.get_ipython()
+    num_executed = 0
+    for cell in read_notebook(Path(path)).cells:
+        if cell.cell_type == "code" and _is_built_on(cell):
+            with capture_output():
+                shell.run_cell(cell.source).raise_error()
+            num_executed += 1
+    print(f"{num_executed} cells executed: the exercises can begin.")
+
+
+def _is_built_on(cell: NotebookNode) -> bool:
+    """Whether a cell is executed for grading, but neither asked for nor a check."""
+    if not grade_id(cell):
+        return False
+    marks = cell.metadata["nbgrader"]
+    return not marks["solution"] and not marks["grade"]
+
+
+def check(path: Path) -> dict[str, str]:
+    """Run the visible checks of a student's notebook.
+
+    Returns what is wrong, by grade id: "" for a check that passed or an answer that was given.
+    Cells that are not graded are in it if they are missing or were changed.
+    """
+    # slow to import, and hidden tests call `draws` only
+    from fednb.course import kernel
+
+    nb = read_notebook(path)
+    if "assignment" not in nb.metadata.get("fednb", {}):
+        raise CourseError(
+            f"{path.name} is not a hand-out: its metadata names no assignment. "
+            "Start from the file you got."
+        )
+    kernel.execute(nb, str(path.absolute().parent))
+    errors = errors_by_cell(nb)
+    cells = {grade_id(cell): cell for cell in nb.cells}
+    problems = {}
+    for name in nb.metadata["fednb"]["cells"]:
+        if name not in cells:
+            problems[name] = "the cell is missing: put it back"
+            continue
+        cell = cells[name]
+        marks = cell.metadata["nbgrader"]
+        if marks["locked"] and kernel.compute_checksum(cell) != marks["checksum"]:
+            problems[name] = (
+                "the cell was changed, and will be put back for grading: put it back yourself first"
+            )
+        elif marks["grade"]:
+            is_unanswered = cell.source.strip() == ANSWER
+            problems[name] = "no answer yet" if is_unanswered else errors.get(name, "")
+    return problems

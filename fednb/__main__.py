@@ -171,10 +171,10 @@ def _sweep(args: argparse.Namespace) -> int:
         f"{len(recorded) + len(todo)} runs: {len(recorded)} recorded, {len(todo)} to do.",
         flush=True,
     )
-    from fednb.reporting import metrics  # slow to import, and only now surely needed
+    from fednb.analysis import cells  # slow to import, and only now surely needed
 
     for name in dict.fromkeys(job.table for job in chosen):
-        metrics.check(tables[name])
+        cells.check_measures(tables[name])
         if args.dry_run and (took := sweep.took(tables[name].jobs)):
             print(f"{name}: a run took {took}")
     if args.dry_run:
@@ -234,7 +234,7 @@ def _report(args: argparse.Namespace) -> None:
         raise ledger.RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    written = reporting.pages(papers.folder() / "sweeps", folder, out)
+    written = reporting.make_pages(papers.folder() / "sweeps", folder, out)
     for path, content in written.items():
         ledger.write_atomically(path, content)
     print(written[out / "REPORT.md"])
@@ -256,7 +256,7 @@ def _compare(args: argparse.Namespace) -> None:
         word for word in args.methods if "=" not in word
     )  # before what is slow to import
     print(f"Comparing {', '.join(methods)}", file=sys.stderr)
-    from fednb.reporting.compare import compare
+    from fednb.reporting.head_to_head import compare
 
     text, paths = compare(
         methods, {"dataset": args.dataset} | given, seeds=args.seeds, jobs=args.jobs

@@ -1,0 +1,202 @@
+"""Tables in Markdown: printed and measured values, seeds, leads and verdicts; how they are laid out: ``templates/``."""
+
+import functools
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from fednb.analysis import statistics
+from fednb.analysis.cells import Cell
+from fednb.analysis.claims import Comparison, leads_over_baseline
+from fednb.analysis.measures import measure
+from fednb.analysis.reported import reported_table
+from fednb.experiments.sweep import Table
+from fednb.reporting import words
+
+
+def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
+    """What holds for the cells of a table, each text once, and of which rows unless it is all."""
+    holds_for: dict[str, list[Cell]] = {}
+    for cell in cells:
+        for text in texts_of(cell):
+            holds_for.setdefault(text, []).append(cell)
+    size = Counter(cell.row for cell in cells)
+    texts_by_rows: dict[str, list[str]] = {}
+    for text, of_text in holds_for.items():
+        texts_by_rows.setdefault(_rows(of_text, size), []).append(text)
+    all_rows = "; ".join(size)
+    parts = []
+    for rows, texts in texts_by_rows.items():
+        suffix = "" if rows == all_rows else f" ({rows})"
+        parts.append(", ".join(texts) + suffix)
+    return "; ".join(parts)
+
+
+def _rows(cells: Sequence[Cell], size: Counter[str]) -> str:
+    """The rows of which all cells (``size``: so many) are among these, and the other cells one by one."""
+    count = Counter(cell.row for cell in cells)
+    names = []
+    for cell in cells:
+        whole_row = count[cell.row] == size[cell.row]
+        names.append(cell.row if whole_row else f"{cell.row} | {cell.column}")
+    return "; ".join(dict.fromkeys(names))
+
+
+def deviations(cells: Sequence[Cell]) -> str:
+    """How the cells of a table deviate from the paper's settings."""
+    return by_rows(cells, lambda cell: [words.deviation(one) for one in cell.deviations])
+
+
+def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
+    """What else has to be known of runs in a table, by what it is about; empty texts for what there is nothing of."""
+
+    def joined(texts: Sequence[str]) -> list[str]:
+        return ["; ".join(texts).replace("_", " ")] if any(texts) else []
+
+    return {
+        "Reduced" if table.printed else "Other settings than usual": deviations(cells),
+        "Not the published data": by_rows(cells, lambda cell: joined(cell.notes)),
+        "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
+        "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
+    }
+
+
+def command(cell: Cell) -> str:
+    """The one line that makes the first run of a cell again: with the sweep's parameters, all of which the notebook has."""
+    own = cell.job.settings
+    parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
+    parameters.pop("seed", None)
+    assignments = [f"{name}={value}" for name, value in parameters.items() if value is not None]
+    seed = cell.seeds[0] if cell.seeds else own.seed
+    return f"python -m fednb run {cell.job.notebook} {' '.join(assignments)} seed={seed}"
+
+
+def to_markdown(frame: pd.DataFrame) -> str:
+    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
+    frame = frame.fillna("")
+    frame = frame.loc[:, frame.astype(bool).any()]
+    rules = []
+    for name in frame:
+        numeric = frame[name].str.fullmatch(r"([-+]?\d.*|diverged)?").all()
+        rules.append("--:" if numeric else ":--")
+    lines = [list(frame.columns), rules, *frame.to_numpy().tolist()]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> pd.DataFrame:
+    """A line for each cell; or for each row, of its accuracy, if runs are read in several ways.
+
+    Seeds lead to records that are at ``link``. The first column names the row, and is called as what rows vary.
+    """
+    if table.columns.measures:
+        read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
+        column = (read_as_accuracy or cells)[0].column
+        cells = [cell for cell in cells if cell.column == column]
+    baseline, leads = leads_over_baseline(table, cells)
+    lines = [_line(cell, leads.get((cell.row, cell.column)), baseline, link) for cell in cells]
+    frame = pd.DataFrame(lines)
+    columns = {table.columns.name(job) for job in table.jobs}
+    if table.columns.measures or len(columns) == 1:
+        frame = frame.drop(columns="column")
+    names = {"row": table.rows.parameter, "column": table.columns.parameter}
+    return frame.rename(columns={key: name.replace("_", " ") for key, name in names.items()})
+
+
+def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict[str, str]:
+    spread = ""
+    if cell.measure.judged and cell.spread is not None:
+        spread = f"{cell.spread:.1f}"
+    printed_lead = measured_lead = ""
+    if lead and lead.printed is not None:
+        printed_lead = f"{lead.printed:+z.1f}"
+    if lead and not lead.diverged:
+        measured_lead = words.lead(lead.lead)
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "printed": words.printed(cell),
+        "paper's ±": words.printed_std(cell),
+        "measured": words.measured(cell),
+        "over clients": spread,
+        "seeds": _seeds(cell, link),
+        f"gap to {baseline}, printed": printed_lead,
+        f"gap to {baseline}, measured": measured_lead,
+        "verdict": _verdicts(cell, lead),
+    }
+
+
+def _seeds(cell: Cell, link: str) -> str:
+    seeds = []
+    for run in cell.runs:
+        text = f"{run.job.settings.seed}"
+        if run.state != "finished":
+            text += f" ({run.state})"
+        seeds.append(f"[{text}]({link}/{run.job.path.name})" if link else text)
+    return " ".join(seeds)
+
+
+def _verdicts(cell: Cell, lead: Comparison | None) -> str:
+    """On the lead, behind that on the mean if this is a sure one."""
+    if lead is None:
+        return words.mean_verdict(cell.verdict)
+    on_lead = words.verdict(lead.verdict(lead.printed))
+    if cell.verdict and not cell.verdict.indicative:
+        return f"{words.mean_verdict(cell.verdict)}; gap: {on_lead}"
+    return on_lead
+
+
+def table_in_full(
+    table: Table, cells: Sequence[Cell], link: str = "", *, page: bool = False
+) -> str:
+    """A table with its records at ``link``; on a ``page`` with a heading and the commands that make its runs again."""
+    shown = [cell for cell in cells if cell.runs] or list(cells)
+    lines = table_rows(table, shown, link)
+    if table.columns.measures:
+        lines = _one_line_a_row(table, shown, lines)
+    values = {"cells": cells, "shown": shown, "remarks": remarks(table, shown)}
+    return fill("table", table=table, page=page, grid=to_markdown(lines), **values)
+
+
+def _one_line_a_row(table: Table, cells: Sequence[Cell], lines: pd.DataFrame) -> pd.DataFrame:
+    """A line with all measured values of a row, below what is printed there."""
+    first_column = lines.columns[0]
+    made: list[dict[Hashable, Any]] = []
+    for row, line in lines.set_index(first_column).iterrows():
+        of_row = [cell for cell in cells if cell.row == row]
+        printed = {cell.column: words.printed_with_std(cell) for cell in of_row}
+        if any(printed.values()):
+            made.append({first_column: row, "": "printed", **printed})
+        measured = {cell.column: words.measured(cell) for cell in of_row}
+        kind = "measured" if table.printed else ""
+        others = line.reindex(["over clients", "verdict", "seeds"]).to_dict()
+        made.append({first_column: row, "": kind, **measured, **others})
+    return pd.DataFrame(made)
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """What makes pages of values: `words` makes texts of these."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {
+        "words": words,
+        "statistics": statistics,
+        "command": command,
+        "measure": measure,
+        "reported_table": reported_table,
+    }
+    return environment
+
+
+def fill(template: str, **values: Any) -> str:
+    """``templates/TEMPLATE.md.j2`` with these values."""
+    return templates().get_template(f"{template}.md.j2").render(values)

@@ -1,0 +1,79 @@
+"""What notebooks ask for: cells and printed numbers, tables and claims as Markdown, and a lead in words."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pandas as pd
+from IPython.display import Markdown
+
+from fednb import ROOT
+from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, committed, table_of
+from fednb.analysis.claims import claims_of, compare_rows
+from fednb.analysis.reported import printed
+from fednb.errors import ReportError, require_known
+from fednb.reporting import words
+from fednb.reporting.markdown import deviations, fill, table_rows, to_markdown
+from fednb.reporting.words import measured
+
+__all__ = [
+    "Cell",
+    "ReportError",
+    "cells_of",
+    "claims",
+    "committed",
+    "compact",
+    "lead",
+    "measured",
+    "printed",
+    "table_of",
+]
+
+
+def lead(
+    table: TableOrName, a: str, b: str, column: str | None = None, *, ledger: Ledger = None
+) -> str:
+    """By how much row ``a`` is above row ``b``, in words such as ``"+1.0 ± 0.4 points over 3 seeds: ahead"``."""
+    comparison = compare_rows(table, a, b, column, ledger)
+    return words.lead_and_verdict(comparison.verdict(), comparison.ahead.measure)
+
+
+def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
+    """The heart of table ``name``, or of some ``rows``: printed, measured, the gap and the verdict."""
+    table = table_of(name)
+    cells = cells_of(name)
+    known = dict.fromkeys(cell.row for cell in cells)
+    for row in rows or ():
+        require_known(f"{name} has no row", row, known, ReportError)
+    shown = [cell for cell in cells if cell.runs]
+    lines = pd.DataFrame({"seeds": []})
+    if shown:
+        lines = table_rows(table, shown).drop(columns="paper's ±")
+    if rows is not None:
+        lines = lines[lines.iloc[:, 0].isin(rows)]
+        shown = [cell for cell in shown if cell.row in rows]
+    seeds = ""
+    if lines["seeds"].nunique() == 1:  # then they stand below the table
+        seeds = lines["seeds"].iloc[0]
+        lines = lines.drop(columns="seeds")
+    values = {
+        "grid": to_markdown(lines) if shown else "",
+        "reduced": deviations(shown) if table.printed else "",
+        "seeds": seeds,
+        "seeds_differ": len({cell.seeds for cell in shown}) > 1,
+    }
+    return Markdown(fill("compact", table=table, page=_page(name), **values))
+
+
+def claims(paper: str) -> Markdown:
+    """The claims of a paper: printed, measured, on which runs, verdict."""
+    return Markdown(fill("claims", claims=claims_of(paper), page=_page))
+
+
+def _page(name: str) -> str:
+    """Where the page of a table is, as seen from the notebook that is running."""
+    here = Path.cwd()
+    if not here.is_relative_to(ROOT / "notebooks"):
+        here = ROOT / "notebooks"
+    page = ROOT / "results" / "tables" / f"{table_of(name).notebook}.md"
+    return f"{os.path.relpath(page, here).replace(os.sep, '/')}#{name}"

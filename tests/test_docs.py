@@ -15,7 +15,7 @@ from fednb import ROOT, papers
 from fednb.__main__ import main
 from fednb.data import catalog, loading
 from fednb.experiments import ledger, runner, settings, sweep
-from fednb.reporting import compare
+from fednb.reporting import head_to_head
 
 
 def blocks(page, kind):
@@ -113,7 +113,7 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
 def test_methods_are_compared_in_the_setting_of_the_first(given):
     """Though FedProto's notebook has another split by itself, and the papers other rounds for some methods."""
     names = ["FedAvg", "FedProto", "FedPLCC", "MOON", "FedProc"]
-    table = compare.table_of(sweep.methods_of(names), given, 2)
+    table = head_to_head.table_of(sweep.methods_of(names), given, 2)
     one = {tuple(getattr(job.settings, name) for name in settings.FIELDS) for job in table.jobs}
     assert len(table.jobs) == 10 and {job.settings.method for job in table.jobs} == set(names)
     assert len(one) == 2  # one for each seed

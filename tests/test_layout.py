@@ -10,7 +10,8 @@ ALLOWED = {
     "core": {"data"},
     "papers": {"core"},
     "experiments": {"core", "data", "papers"},
-    "reporting": {"core", "data", "papers", "experiments"},
+    "analysis": {"core", "data", "papers", "experiments"},
+    "reporting": {"core", "data", "papers", "experiments", "analysis"},
     "course": {"core", "papers", "experiments"},
 }
 # `papers.settings` is what notebooks call; it passes on to where settings are declared, when it is called.

@@ -1,1 +1,1 @@
-"""What records and printed numbers say, in numbers: cells of tables, leads, verdicts. How it is told: `fednb.reporting`."""
+"""What records and printed numbers say, as values; `fednb.reporting` makes words of them."""

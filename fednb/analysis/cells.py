@@ -32,7 +32,7 @@ class Run(NamedTuple):
     job: Job
     path: Path | None = None
     record: Record | None = None
-    # a record's own, such as ``finished``; ``without baseline`` or ``not measured`` if the value is missing
+    # as recorded, such as "finished"; "without baseline" or "not measured": it has no value
     state: str | None = None
     value: float | None = None  # of finished runs
 
@@ -92,7 +92,7 @@ class Cell:
 
     @functools.cached_property
     def by_pair(self) -> dict[tuple[int, str], float]:
-        """The values by what runs in a pair must share: the seed, and the hash of the split of the data."""
+        """The values by what runs in a pair share: the seed, and the hash of the partition."""
         values = {}
         for run, value in zip(self.measured_runs, self.values, strict=True):
             split = _section(run, "partition").get("hash", "")
@@ -118,7 +118,7 @@ class Cell:
 
     @property
     def spread(self) -> float | None:
-        """The standard deviation over clients, mean over runs; None unless all have personal models."""
+        """Standard deviation over clients, mean over runs; None without personal models."""
         spreads = [_section(run, "final").get("accuracy_std") for run in self.measured_runs]
         known = [spread for spread in spreads if spread is not None]
         if not known or len(known) < len(spreads):
@@ -146,7 +146,7 @@ class Cell:
 
     @property
     def verdict(self) -> MeanVerdict | None:
-        """On the mean beside the printed value; None if there is none, or the runs are others than the paper's."""
+        """On the mean; None without a printed value, or if data or settings are not the paper's."""
         if not self.values or not self.measure.judged or self.printed is None:
             return None
         if self.deviations or self.notes:
@@ -164,7 +164,10 @@ def _values(runs: Iterable[Run]) -> tuple[float, ...]:
 
 
 def check_measures(table: Table) -> None:
-    """A `ReportError` if a measure of a table is unknown or lacks what it needs, or if none reads the table's target."""
+    """Check that a table has what its measures need, and a target only if one reads it.
+
+    If not, or if a measure is unknown, it is a `ReportError`.
+    """
     names = list(table.columns.measures.values()) or [table.measure]
     for name in names:
         needs = measure(name).needs
@@ -182,9 +185,10 @@ def check_measures(table: Table) -> None:
 def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
     """The cells of a table, row by row.
 
-    Runs that share a cell but differ in more than the seed get rows of their own. Where a table says ``best_of``, runs that
-    differ in that parameter share a row, and those with the best mean make the cell. A `ReportError` if the printed table,
-    row or column does not exist, or a measure is unknown or lacks its baseline.
+    Runs that share a cell but differ in more than the seed get rows of their own. Where a table
+    says ``best_of``, runs that differ in that parameter share a row, and those with the best mean
+    make the cell. A `ReportError` if the printed table, row or column does not exist, or a measure
+    is unknown or lacks its baseline.
     """
     if isinstance(table, str):
         ledger = committed() if ledger is None else ledger
@@ -206,7 +210,7 @@ def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
 def _runs_by_row(
     table: Table, ledger: Mapping[Path, Record]
 ) -> dict[str, dict[str, dict[str, Run]]]:
-    """The runs of a table by row, column and file name; one that two of its grids have counts once."""
+    """The runs of a table by row, column and file name, so that none is in a cell twice."""
     paths = {path.name: path for path in ledger}
     by_row: dict[str, dict[str, dict[str, Run]]] = {}
     for job in table.jobs:
@@ -232,9 +236,8 @@ def _baseline_records(
         for run in by_name.values():
             seed = run.job.settings.seed
             if (column, seed) in seen:
-                raise ReportError(
-                    f"{table.name}: the baseline {table.baseline!r} has several runs with seed {seed}."
-                )
+                several = f"the baseline {table.baseline!r} has several runs with seed {seed}."
+                raise ReportError(f"{table.name}: {several}")
             seen.add((column, seed))
             if run.record is not None and run.state == "finished":
                 records[column, seed] = run.record
@@ -251,7 +254,7 @@ def varied_settings(of_runs: Iterable[Settings]) -> set[str]:
 
 
 def _variants(runs: Sequence[Run], best_of: str | None) -> dict[Variant, list[list[Run]]]:
-    """The runs of a place in a table by what tells them apart, and for each value of ``best_of`` those that have it."""
+    """Runs by what tells them apart; for each such group those with each value of ``best_of``."""
     settings_of_runs = [run.job.settings.flat() for run in runs]
     first = settings_of_runs[0]
     names = []  # of settings in which the runs differ
@@ -267,7 +270,7 @@ def _variants(runs: Sequence[Run], best_of: str | None) -> dict[Variant, list[li
 
 
 def _variant(names: Sequence[str], own: Mapping[str, Any], first: Mapping[str, Any]) -> Variant:
-    """What tells a run apart; a switch only where it differs from the first run's, which then needs no other name."""
+    """What tells a run apart; a switch only where it is not as in the first run."""
     variant = []
     for name in names:
         value = own.get(name)
@@ -278,7 +281,7 @@ def _variant(names: Sequence[str], own: Mapping[str, Any], first: Mapping[str, A
 
 
 def _read(table: Table, column: str, run: Run, baselines: Mapping[tuple[str, int], Record]) -> Run:
-    """A run with the value of the column's measure, if it is finished; or with the reason why it has none."""
+    """A finished run with the value of the column's measure, or with the reason why it has none."""
     if run.record is None or run.path is None or run.state != "finished":
         return run
     name = table.measure_of(column)
@@ -310,7 +313,7 @@ def _cell(
     candidates: Sequence[Sequence[Run]],
     varied: set[str],
 ) -> Cell:
-    """The cell of a place; of several candidates, for values of ``best_of``, the one with the best mean."""
+    """A cell, of the best of several candidates: groups of runs for values of ``best_of``."""
     of_column = measure(table.measure_of(column))
     finished = [runs for runs in candidates if _values(runs)]
     chosen = _best(of_column, candidates, finished)
@@ -339,7 +342,7 @@ def _cell(
 def _best(
     of_column: Measure, candidates: Sequence[Sequence[Run]], finished: Sequence[Sequence[Run]]
 ) -> Sequence[Run]:
-    """The candidate with the best mean; if none has finished runs, the first with runs that count, or just the first."""
+    """The candidate with the best mean; else the first with runs that count, or just the first."""
     if finished:
         better = min if of_column.sign < 0 else max
         return better(finished, key=lambda runs: of_column.summary(_values(runs)))

@@ -1,4 +1,4 @@
-"""Which row is ahead of which: in pairs of runs, in a table, in the papers' claims, with all methods side by side."""
+"""Who is ahead of whom, in pairs of runs: in a table, in the papers' claims, and side by side."""
 
 import functools
 from collections.abc import Mapping, Sequence
@@ -51,7 +51,8 @@ class Comparison:
     def deviations(self) -> list[RowDeviation]:
         """What is not the paper's setting: first of both rows, then of one alone.
 
-        A coefficient that only one row's method has is left out: it is the claim itself. Not so its tuning.
+        A coefficient of one row's method alone is left out: it is the claim itself. Its tuning is
+        told.
         """
         names_ahead = {one.name for one in self.ahead.deviations}
         names_behind = {one.name for one in self.behind.deviations}
@@ -67,14 +68,14 @@ class Comparison:
         return deviations
 
     def verdict(self, printed: float | None = None, *, claimed: bool = False) -> Verdict:
-        """What the lead shows, beside a printed one if there is one; ``claimed``: that there is a lead."""
+        """What the lead shows, beside a printed one; ``claimed``: a paper says that there is one."""
         if self.diverged:
             return Verdict(Kind.DIVERGED, self.lead)
         return statistics.judge(self.lead, printed, claimed=claimed)
 
 
 def compare_cells(ahead: Cell, behind: Cell, sign: int = 1) -> Comparison:
-    """The differences in pairs of runs, with the same seed on the same split; with ``sign`` -1 less is ahead."""
+    """Compare in pairs of runs, same seed and same split; with ``sign`` -1 less is ahead."""
     differences = [
         sign * (value - behind.by_pair[pair])
         for pair, value in ahead.by_pair.items()
@@ -86,8 +87,9 @@ def compare_cells(ahead: Cell, behind: Cell, sign: int = 1) -> Comparison:
 def corrected_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Comparison]:
     """Comparisons that stand together, with p values that are corrected for their number.
 
-    The same lead of the same runs counts once, however often it is asked for (but once more from the other side, which makes
-    the correction a little stricter); one with a diverged run does not count.
+    The same lead of the same runs counts once, however often it is asked for; seen from the other
+    side it counts once more, so that the correction is rather too strict. One with a diverged run
+    does not count.
     """
     leads = {}
     for one in comparisons.values():
@@ -105,7 +107,7 @@ def _runs_and_lead(one: Comparison) -> tuple[Any, ...]:
 
 
 def cell_at(cells: Sequence[Cell], row: str, column: str | None = None) -> Cell:
-    """One of a table's cells, by the names of its row and column; of a single column without that."""
+    """The cell in that row and column, which may be left out if there is only one."""
     there = [cell for cell in cells if cell.row == row and column in (None, cell.column)]
     if len(there) == 1:
         return there[0]
@@ -132,7 +134,7 @@ class LeadsOverBaseline(NamedTuple):
 
 
 def leads_over_baseline(table: Table, cells: Sequence[Cell]) -> LeadsOverBaseline:
-    """How each cell does against the table's baseline, FedAvg on the same splits, or the first row: one family."""
+    """Each cell against the table's baseline, else FedAvg, else the first row: one family."""
     references = _references(table, cells)
     comparisons = {}
     for cell in cells:
@@ -260,7 +262,7 @@ class Claim:
 
     @property
     def with_runs(self) -> list[Comparison]:
-        """Those with runs; without any, the first. What comes first, nearest to the paper, counts."""
+        """Those with runs, nearest to the paper first; without any just the first."""
         with_runs = [comparison for comparison in self.comparisons if comparison.lead.seeds]
         return with_runs or self.comparisons[:1]
 
@@ -281,7 +283,7 @@ class Claim:
         return comparison.ahead.job.settings.dataset == own
 
     def setting(self, comparison: Comparison) -> ClaimSetting:
-        """What is not the paper's about it; embedded data have settings of their own, which do not count."""
+        """What is not the paper's about it; on embedded data the settings never are."""
         dataset = comparison.ahead.job.settings.dataset
         deviations = () if dataset in catalog.EMBEDDED else tuple(comparison.deviations)
         if not self.on_its_data(comparison):
@@ -291,7 +293,10 @@ class Claim:
 
 
 def claims_of(paper: str, cells: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
-    """The claims of a paper, judged as one family; without the ``cells`` of tables by the committed records."""
+    """The claims of a paper, judged as one family.
+
+    ``cells`` are those of each table, by its name; without them the committed records are read.
+    """
     papers = claims_file().papers
     require_known("There are no claims of", paper, papers, ReportError)
     comparisons: dict[tuple[int, int], Comparison] = {}  # by the numbers of claim and place
@@ -323,7 +328,7 @@ def _compare_at(place: Place, cells: Mapping[str, Sequence[Cell]] | None) -> Com
 def leads_side_by_side(
     cells: Mapping[str, Sequence[Cell]],
 ) -> dict[tuple[str, str], Comparison]:
-    """Each method against the baseline, by table and method, where all have one protocol: one family."""
+    """Each method against the baseline, by table and method, as one family."""
     side_by_side = claims_file().side_by_side
     comparisons = {}
     for table in side_by_side.tables:

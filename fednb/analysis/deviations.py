@@ -27,7 +27,7 @@ class Deviation(NamedTuple):
 
 
 class TuningDeviation(NamedTuple):
-    """A parameter that the paper tunes, and that has another value here, or of which fewer values were tried."""
+    """A parameter that the paper tunes: here it has another value, or fewer were tried."""
 
     name: str
     value: Any  # None where it was chosen among several
@@ -49,21 +49,22 @@ class Choice(NamedTuple):
 
 @dataclass(frozen=True)
 class PaperComparison:
-    """Settings of runs, and what the paper says of each; a list stands for values that it tunes among."""
+    """Settings of runs beside those of a paper, in which a list stands for tuning."""
 
     own: Settings
     stated: Mapping[str, Any]
 
     @property
     def tuned(self) -> dict[str, list[Any]]:
-        """The values that the paper tries of each parameter that it tunes, as far as the runs have it."""
+        """The values that the paper tries of each parameter that it tunes and the runs have."""
         own = self.own.flat()
         return {n: grid for n, grid in self.stated.items() if isinstance(grid, list) and n in own}
 
     def deviations(self, tried: int) -> list[AnyDeviation]:
         """All deviations, if ``tried`` values of a tuned parameter have finished runs.
 
-        Neither what the paper varies in the table nor what it tunes is one; but other values are, or fewer.
+        What the paper varies in the table is none. Nor is what it tunes, unless the value is none
+        of its own, or fewer were tried.
         """
         own = self.own.flat()
         paper = dict(self.stated)

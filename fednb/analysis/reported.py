@@ -1,4 +1,4 @@
-"""What the papers print: the numbers in ``data/reported.csv``, and the printed cell that stands beside runs of ours."""
+"""What the papers print (``data/reported.csv``), and the printed cell beside runs of ours."""
 
 import csv
 import functools
@@ -18,9 +18,10 @@ NOT_TOLD = "any"  # stands for the value of a setting about which a paper says n
 
 @dataclass(frozen=True)
 class ReportedLine:
-    """A line of the file: a printed cell; or, without a row, what holds for a column; without both, for a whole table.
+    """A line of the file: a printed cell.
 
-    A line without a table is about a paper.
+    Without a row it is about a column, without row and column about a table, without a table about
+    a paper.
     """
 
     paper: str
@@ -33,7 +34,7 @@ class ReportedLine:
     text: str  # of a cell what is printed instead of a number; of a table or paper its title
     unit: str
     std_is: str  # in words what the table's ± is over
-    # A list stands for the values that the paper tunes among, `NOT_TOLD` for one about which it says nothing.
+    # a list: the values that the paper tunes among; `NOT_TOLD`: it says nothing
     settings: dict[str, Any]
     partial: bool  # of a table: runs of ours may have no counterpart there
     note: str
@@ -101,7 +102,7 @@ def reported_table(name: str) -> ReportedTable:
 
 
 def printed(name: str) -> dict[str, dict[str, float | None]]:
-    """The printed numbers of ``"MOON Table 6"``, say: row, column, value (None where no number is printed)."""
+    """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
     values: dict[str, dict[str, float | None]] = {}
     for (row, column), line in reported_table(name).cells.items():
         values.setdefault(row, {})[column] = line.value
@@ -120,10 +121,10 @@ class PrintedCell(NamedTuple):
 def printed_cell(
     table: Table, label: str, column: str, measure: Measure, settings: Mapping[str, Any]
 ) -> PrintedCell:
-    """What is printed beside runs of ours with these flat settings, in the row ``label`` of a table of ours.
+    """What is printed beside runs with these flat settings, in the row ``label`` of our table.
 
-    That is in the printed row of the same name, or else of the method and settings of the runs. A `ReportError` if there is
-    none, unless the printed table is marked as partial.
+    It is in the printed row of that name, or else of the method and settings of the runs. A
+    `ReportError` if there is none, unless the printed table is marked as partial.
     """
     if table.printed is None:
         return PrintedCell()
@@ -144,7 +145,7 @@ def printed_cell(
 
 
 def _matching_rows(reported: ReportedTable, label: str, settings: Mapping[str, Any]) -> list[str]:
-    """The printed row of that name; or those of that method whose settings are these, as far as they are told."""
+    """The printed row of that name, or those of that method that have no other settings."""
     fitting = [row for row, line in reported.rows.items() if _fits(line.settings, settings)]
     # a partial table may use one name for several things
     if label in (fitting if reported.about.partial else reported.rows):
@@ -163,7 +164,7 @@ def _fits(stated: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
 def _stated_settings(
     reported: ReportedTable, column: str, settings: Mapping[str, Any], row: str | None
 ) -> dict[str, Any]:
-    """What a paper says of settings in a cell: in general, of the table, of its column, and of its row."""
+    """What a paper says of settings: in general, of the table, its column and its row."""
     stated = reported_table(reported.about.paper).about.settings | reported.about.settings
     if column in reported.columns:
         stated |= reported.columns[column].settings
@@ -193,7 +194,7 @@ def _in_units_of(
 
 
 def same_value(printed: Any, ours: Any) -> bool:
-    """Whether a printed name means our value: ``Tiny-Imagenet`` is ``tiny_imagenet``, ``with`` is True."""
+    """Whether a printed value means ours: "Tiny-Imagenet" is tiny_imagenet, "with" is True."""
     if isinstance(ours, bool):
         return printed is ours or printed == ("with" if ours else "without")
     if isinstance(ours, str):

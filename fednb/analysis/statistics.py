@@ -14,7 +14,7 @@ from scipy import special
 LEVEL = 0.95  # of every interval
 MIN_SEEDS = 3  # fewer say nothing for sure
 WITHIN_POINTS = 1.0  # a mean that is so far from the printed value is as printed
-# a lead below that is shown as 0.0, so there is no direction in it, and printed leads are compared to that precision
+# a lead below that is shown as 0.0 and has no direction; so precise are printed leads, too
 ROUNDING = 0.05
 SMALLER_BELOW = 0.875  # of the printed lead: halfway between three quarters of it and all of it
 LARGER_FROM = 1.15
@@ -22,7 +22,7 @@ TOLERANCE = 1e-9  # 67.3 - 66.3 is a little more than 1
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean over seeds and half width of Student's t interval for it; the half width of one value is NaN."""
+    """Mean over seeds, and half width of Student's t interval for it: NaN for one value."""
     n = len(values)
     mean = float(np.mean(values))
     if n < 2:
@@ -56,7 +56,7 @@ class Lead(NamedTuple):
 
 
 def lead(differences: Sequence[float]) -> Lead:
-    """The lead of these differences, one per seed; infinite are those in which a run never got there."""
+    """The lead of these differences, one per seed; infinite: a run never got there."""
     n = len(differences)
     if n == 0 or not np.isfinite(differences).all():
         return Lead(n)

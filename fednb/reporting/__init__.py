@@ -1,4 +1,4 @@
-"""Records in, pages out: tables, claims, figures. For notebooks all is here: ``from fednb import reporting as report``."""
+"""Records in, pages out. What notebooks use is here: ``from fednb import reporting as report``."""
 
 import lazy_loader
 

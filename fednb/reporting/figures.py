@@ -22,7 +22,7 @@ _PALE: dict[str, Any] = {"ms": 4, "alpha": 0.45}  # measured in shorter runs
 
 
 def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """Accuracy per communication round; runs of a single round (SOLO) are a dashed level, as in the papers' figures."""
+    """Accuracy per communication round; a single round (SOLO) is a dashed level, as in papers."""
     cells = _with_curves(cells_of(table, ledger))
     frame = _curve_points(cells)
     palette = _palette(cells)
@@ -48,7 +48,7 @@ def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None)
 
 
 def _with_curves(cells: Sequence[Cell]) -> dict[str, Cell]:
-    """The cells whose runs are drawn, by what they are called; of runs that are read in several ways the accuracy."""
+    """The cells that are drawn, by what they are called; of several read-outs the accuracy."""
     drawn = [cell for cell in cells if cell.measure.curve]
     drawn = [cell for cell in drawn if cell.measure.name == "accuracy"] or drawn
     columns = {cell.column for cell in drawn if cell.runs}
@@ -89,7 +89,7 @@ def _palette(cells: Mapping[str, Cell]) -> dict[str, Any]:
 
 
 def glance(paper: str) -> Axes:
-    """A paper's claims: leads printed (hollow) and measured (filled, with interval and a word), short runs below, paler."""
+    """A paper's claims: leads printed (hollow) and measured (filled), short runs below, paler."""
     return draw_claims([(paper, claim) for claim in claims_of(paper) if claim.entry.short])
 
 
@@ -129,7 +129,10 @@ def _drawn_leads(claim: Claim) -> list[Lead]:
 
 
 def _draw_lead(ax: Axes, y: float, lead: Lead, colour: str, *, main: bool) -> list[float]:
-    """Draw a lead with its interval; the points that must be within the figure: of shorter runs not all of the interval."""
+    """Draw a lead with its interval.
+
+    Returns what must be within the figure: the interval, but of shorter runs only its middle.
+    """
     if lead.mean is None:
         return []
     several = lead.seeds > 1
@@ -172,7 +175,7 @@ def _legend(ax: Axes, shorter_runs: bool) -> None:
 
 
 def claim_figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:
-    """The report's figures as SVG by name: each paper's claims at a glance, and the main ones of all papers."""
+    """The report's figures as SVG by name: the claims of each paper, and the main ones of all."""
     drawn: dict[str, list[tuple[str, Claim]]] = {}
     for paper, of_paper in claims.items():
         drawn[paper] = [(paper, claim) for claim in of_paper if claim.entry.short]

@@ -1,4 +1,4 @@
-"""Methods against one another in one setting: the runs that are missing are made, then tabled in pairs and drawn."""
+"""Methods against one another in one setting: missing runs are made, all are tabled and drawn."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -19,8 +19,8 @@ from fednb.reporting.markdown import table_in_full
 def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
     """A row per method, in the setting of the first one, but for what is given.
 
-    ``methods`` are the notebooks of methods, ``given`` settings and hyperparameters of any of them: each method gets what it
-    has. A `SweepError` if none has it.
+    ``methods`` are the notebooks of methods, ``given`` settings and hyperparameters: each method
+    gets what it has. A `SweepError` if none has it.
     """
     notebooks = {method: Notebook(name) for method, name in methods.items()}
     hyperparameters = {
@@ -67,7 +67,7 @@ def _setting_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
 def compare(
     methods: Mapping[str, str], given: Mapping[str, Any], *, seeds: int, jobs: int
 ) -> tuple[str, list[Path]]:
-    """Make what is not recorded; a table in Markdown of pairs with the first method, and where it and its figure lie."""
+    """Make what is not recorded; a table in Markdown, and where it and its figure lie."""
     table = table_of(methods, given, seeds)
     _, todo = sweep.plan(table.jobs)
     for job, error in sweep.run(todo, jobs=jobs) if todo else ():

@@ -1,4 +1,4 @@
-"""Tables in Markdown: printed and measured values, seeds, leads and verdicts; how they are laid out: ``templates/``."""
+"""Tables in Markdown: printed and measured values, seeds, leads, verdicts."""
 
 import functools
 from collections import Counter
@@ -37,7 +37,7 @@ def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) ->
 
 
 def _rows(cells: Sequence[Cell], size: Counter[str]) -> str:
-    """The rows of which all cells (``size``: so many) are among these, and the other cells one by one."""
+    """Rows of which all cells are given (``size``: so many), and other cells one by one."""
     count = Counter(cell.row for cell in cells)
     names = []
     for cell in cells:
@@ -52,7 +52,7 @@ def deviations(cells: Sequence[Cell]) -> str:
 
 
 def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
-    """What else has to be known of runs in a table, by what it is about; empty texts for what there is nothing of."""
+    """What else has to be known of runs in a table, by what it is about; empty if nothing."""
 
     def joined(texts: Sequence[str]) -> list[str]:
         return ["; ".join(texts).replace("_", " ")] if any(texts) else []
@@ -66,7 +66,7 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
 
 
 def command(cell: Cell) -> str:
-    """The one line that makes the first run of a cell again: with the sweep's parameters, all of which the notebook has."""
+    """The line that makes the first run of a cell again, with the parameters of the sweep."""
     own = cell.job.settings
     parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
     parameters.pop("seed", None)
@@ -90,7 +90,8 @@ def to_markdown(frame: pd.DataFrame) -> str:
 def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> pd.DataFrame:
     """A line for each cell; or for each row, of its accuracy, if runs are read in several ways.
 
-    Seeds lead to records that are at ``link``. The first column names the row, and is called as what rows vary.
+    Seeds lead to records that are at ``link``. The first column, named as what rows vary, has the
+    names of the rows.
     """
     if table.columns.measures:
         read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
@@ -152,7 +153,7 @@ def _verdicts(cell: Cell, lead: Comparison | None) -> str:
 def table_in_full(
     table: Table, cells: Sequence[Cell], link: str = "", *, page: bool = False
 ) -> str:
-    """A table with its records at ``link``; on a ``page`` with a heading and the commands that make its runs again."""
+    """A table with records at ``link``; on a ``page`` with heading and commands for its runs."""
     shown = [cell for cell in cells if cell.runs] or list(cells)
     lines = table_rows(table, shown, link)
     if table.columns.measures:

@@ -1,4 +1,4 @@
-"""What notebooks ask for: cells and printed numbers, tables and claims as Markdown, and a lead in words."""
+"""What notebooks ask for: cells, printed numbers, tables and claims as Markdown, leads in words."""
 
 import os
 from collections.abc import Sequence
@@ -16,30 +16,17 @@ from fednb.reporting import words
 from fednb.reporting.markdown import deviations, fill, table_rows, to_markdown
 from fednb.reporting.words import measured
 
-__all__ = [
-    "Cell",
-    "ReportError",
-    "cells_of",
-    "claims",
-    "committed",
-    "compact",
-    "lead",
-    "measured",
-    "printed",
-    "table_of",
-]
-
 
 def lead(
     table: TableOrName, a: str, b: str, column: str | None = None, *, ledger: Ledger = None
 ) -> str:
-    """By how much row ``a`` is above row ``b``, in words such as ``"+1.0 ± 0.4 points over 3 seeds: ahead"``."""
+    """How far row ``a`` is above row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds: ahead``."""
     comparison = compare_rows(table, a, b, column, ledger)
     return words.lead_and_verdict(comparison.verdict(), comparison.ahead.measure)
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
-    """The heart of table ``name``, or of some ``rows``: printed, measured, the gap and the verdict."""
+    """The heart of a table, or of some ``rows``: printed, measured, gap and verdict."""
     table = table_of(name)
     cells = cells_of(name)
     known = dict.fromkeys(cell.row for cell in cells)

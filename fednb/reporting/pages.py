@@ -1,4 +1,4 @@
-"""All pages that records make: the report, a page of tables for each notebook, figures, ``cells.csv``, the README's list."""
+"""All that records make: the report, a page for each notebook, figures, ``cells.csv``, the README."""
 
 import os
 import re
@@ -28,7 +28,7 @@ from fednb.reporting.markdown import command, fill, table_in_full, templates
 
 
 def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
-    """By path what sweep files and records make: pages, figures, ``cells.csv``; of the project's own also the README."""
+    """The text of each file that sweeps and records make; of the project's own also the README."""
     tables = sweep.read(sweeps)
     records = ledger.load(runs)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
@@ -77,7 +77,7 @@ def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], l
 
 
 def _cells_csv(cells: Sequence[Cell]) -> str:
-    """All cells in full precision; where there are several values in a field, ``; `` is between them."""
+    """All cells in full precision; several values in a field have ``; `` between them."""
     frame = pd.DataFrame([_csv_line(cell) for cell in cells])
     return frame.to_csv(index=False, lineterminator="\n")
 
@@ -143,7 +143,7 @@ def _readme(text: str, values: Mapping[str, Any]) -> str:
     )
     if not marks.search(text):
         raise ReportError(
-            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list of notebooks."
+            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
         )
     notebooks = fill(
         "readme",

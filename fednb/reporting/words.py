@@ -1,4 +1,4 @@
-"""Values in words and digits: the one place where a verdict, a deviation or a cell becomes a text."""
+"""Values in words: the one place where a verdict, a deviation or a cell becomes a text."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -113,7 +113,7 @@ def lead(of: Lead, unit: str = "") -> str:
 def lead_and_verdict(judged: Verdict, measure: Measure, *, brief: bool = False) -> str:
     """Such as ``+1.0 ± 0.4 points over 3 seeds: ahead``; in ``brief`` without the verdict.
 
-    What is counted is the measure itself: a method that needs 2 rounds less is at -2 rounds, and ahead.
+    What is counted is the measure itself: who needs 2 rounds less is at -2 rounds, and ahead.
     """
     if judged.lead.mean is None:
         return verdict(judged)
@@ -142,7 +142,7 @@ def value(measure: Measure, number: float | None) -> str:
 
 
 def measured(cell: Cell) -> str:
-    """Mean with its ±; or median and range, where some runs may never get there; or that the runs diverged."""
+    """Mean with its ±, or median and range where some may never get there; or ``diverged``."""
     if cell.mean is None:
         return "diverged" if cell.diverged else ""
     text = value(cell.measure, cell.mean)
@@ -156,7 +156,7 @@ def measured(cell: Cell) -> str:
 
 
 def printed(cell: Cell) -> str:
-    """What is printed beside a cell, without its ±: a number, or other words such as ``not reached``."""
+    """What is printed there, without its ±: a number, or words such as ``not reached``."""
     number = cell.printed
     if number is None:
         return cell.printed_cell.text
@@ -176,7 +176,7 @@ def printed_with_std(cell: Cell) -> str:
 
 
 def deviation(of: AnyDeviation, row: str = "", *, brief: bool = False) -> str:
-    """Such as ``20 rounds instead of 100 (FedAvg)``, if only that row deviates; in ``brief`` only ``20 rounds``."""
+    """Such as ``20 rounds instead of 100 (ROW)``; in ``brief`` only ``20 rounds``."""
     here, paper = _values(of)
     words = _SETTINGS.get(of.name, of.name.replace("_", " ") + " {}")
     text = words.format(here)
@@ -214,7 +214,7 @@ def choice(cell: Cell) -> str:
 
 
 def setting(of: ClaimSetting, *, brief: bool = False) -> str:
-    """On which data and settings a finding rests, where these are not the paper's; in ``brief`` the main ones."""
+    """What is not the paper's about data and settings; in ``brief`` the two main things."""
     if of.is_the_papers:
         return "the paper's setting"
     parts = [of.dataset] if of.dataset else []

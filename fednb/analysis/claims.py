@@ -68,7 +68,7 @@ class Comparison:
         return deviations
 
     def verdict(self, printed: float | None = None, *, claimed: bool = False) -> Verdict:
-        """What the lead shows, beside a printed one; ``claimed``: a paper says that there is one."""
+        """What the lead shows, beside a printed one; ``claimed``: a paper says there is one."""
         if self.diverged:
             return Verdict(Kind.DIVERGED, self.lead)
         return statistics.judge(self.lead, printed, claimed=claimed)

@@ -1,13 +1,13 @@
 """Tables in Markdown: printed and measured values, seeds, leads, verdicts."""
 
 import functools
+import re
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import jinja2
-import pandas as pd
 
 from fednb.analysis import statistics
 from fednb.analysis.cells import Cell
@@ -16,6 +16,8 @@ from fednb.analysis.measures import measure
 from fednb.analysis.reported import reported_table
 from fednb.experiments.sweep import Table
 from fednb.reporting import words
+
+_NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
 
 
 def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
@@ -75,36 +77,43 @@ def command(cell: Cell) -> str:
     return f"python -m fednb run {cell.job.notebook} {' '.join(assignments)} seed={seed}"
 
 
-def to_markdown(frame: pd.DataFrame) -> str:
+def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
     """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
-    frame = frame.fillna("")
-    frame = frame.loc[:, frame.astype(bool).any()]
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = [name for name in names if any(line.get(name) for line in lines)]
     rules = []
-    for name in frame:
-        numeric = frame[name].str.fullmatch(r"([-+]?\d.*|diverged)?").all()
+    for name in columns:
+        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
         rules.append("--:" if numeric else ":--")
-    lines = [list(frame.columns), rules, *frame.to_numpy().tolist()]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    cells = [[line.get(name, "") for name in columns] for line in lines]
+    return "\n".join(f"| {' | '.join(texts)} |" for texts in [columns, rules, *cells])
 
 
-def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> pd.DataFrame:
+def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict[str, str]]:
     """A line for each cell; or for each row, of its accuracy, if runs are read in several ways.
 
-    Seeds lead to records that are at ``link``. The first column, named as what rows vary, has the
-    names of the rows.
+    Seeds lead to records that are at ``link``. The first entry, named as what rows vary, is the
+    name of the row.
     """
     if table.columns.measures:
         read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
         column = (read_as_accuracy or cells)[0].column
         cells = [cell for cell in cells if cell.column == column]
     baseline, leads = leads_over_baseline(table, cells)
-    lines = [_line(cell, leads.get((cell.row, cell.column)), baseline, link) for cell in cells]
-    frame = pd.DataFrame(lines)
-    columns = {table.columns.name(job) for job in table.jobs}
-    if table.columns.measures or len(columns) == 1:
-        frame = frame.drop(columns="column")
-    names = {"row": table.rows.parameter, "column": table.columns.parameter}
-    return frame.rename(columns={key: name.replace("_", " ") for key, name in names.items()})
+    several_columns = len({table.columns.name(job) for job in table.jobs}) > 1
+    lines = []
+    for cell in cells:
+        line = {row_title(table): cell.row}
+        if several_columns and not table.columns.measures:
+            line[table.columns.parameter.replace("_", " ")] = cell.column
+        lead = leads.get((cell.row, cell.column))
+        lines.append(line | _line(cell, lead, baseline, link))
+    return lines
+
+
+def row_title(table: Table) -> str:
+    """What the rows of a table vary."""
+    return table.rows.parameter.replace("_", " ")
 
 
 def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict[str, str]:
@@ -117,8 +126,6 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
     if lead and not lead.diverged:
         measured_lead = words.lead(lead.lead)
     return {
-        "row": cell.row,
-        "column": cell.column,
         "printed": words.printed(cell),
         "paper's ±": words.printed_std(cell),
         "measured": words.measured(cell),
@@ -162,20 +169,22 @@ def table_in_full(
     return fill("table", table=table, page=page, grid=to_markdown(lines), **values)
 
 
-def _one_line_a_row(table: Table, cells: Sequence[Cell], lines: pd.DataFrame) -> pd.DataFrame:
+def _one_line_a_row(
+    table: Table, cells: Sequence[Cell], lines: Sequence[Mapping[str, str]]
+) -> list[dict[str, str]]:
     """A line with all measured values of a row, below what is printed there."""
-    first_column = lines.columns[0]
-    made: list[dict[Hashable, Any]] = []
-    for row, line in lines.set_index(first_column).iterrows():
-        of_row = [cell for cell in cells if cell.row == row]
+    title = row_title(table)
+    wide = []
+    for line in lines:
+        of_row = [cell for cell in cells if cell.row == line[title]]
         printed = {cell.column: words.printed_with_std(cell) for cell in of_row}
         if any(printed.values()):
-            made.append({first_column: row, "": "printed", **printed})
+            wide.append({title: line[title], "": "printed"} | printed)
         measured = {cell.column: words.measured(cell) for cell in of_row}
         kind = "measured" if table.printed else ""
-        others = line.reindex(["over clients", "verdict", "seeds"]).to_dict()
-        made.append({first_column: row, "": kind, **measured, **others})
-    return pd.DataFrame(made)
+        others = {name: line[name] for name in ("over clients", "verdict", "seeds")}
+        wide.append({title: line[title], "": kind} | measured | others)
+    return wide
 
 
 @functools.cache

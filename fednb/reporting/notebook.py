@@ -4,7 +4,6 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-import pandas as pd
 from IPython.display import Markdown
 
 from fednb import ROOT
@@ -13,7 +12,7 @@ from fednb.analysis.claims import claims_of, compare_rows
 from fednb.analysis.reported import printed
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
-from fednb.reporting.markdown import deviations, fill, table_rows, to_markdown
+from fednb.reporting.markdown import deviations, fill, row_title, table_rows, to_markdown
 from fednb.reporting.words import measured
 
 
@@ -32,21 +31,22 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     known = dict.fromkeys(cell.row for cell in cells)
     for row in rows or ():
         require_known(f"{name} has no row", row, known, ReportError)
+    lines = []
     shown = [cell for cell in cells if cell.runs]
-    lines = pd.DataFrame({"seeds": []})
     if shown:
-        lines = table_rows(table, shown).drop(columns="paper's ±")
+        lines = table_rows(table, shown)
     if rows is not None:
-        lines = lines[lines.iloc[:, 0].isin(rows)]
+        lines = [line for line in lines if line[row_title(table)] in rows]
         shown = [cell for cell in shown if cell.row in rows]
-    seeds = ""
-    if lines["seeds"].nunique() == 1:  # then they stand below the table
-        seeds = lines["seeds"].iloc[0]
-        lines = lines.drop(columns="seeds")
+    left_out = {"paper's ±"}
+    seeds = {line["seeds"] for line in lines}
+    if len(seeds) == 1:  # then they stand below the table
+        left_out.add("seeds")
+    lines = [{name: text for name, text in line.items() if name not in left_out} for line in lines]
     values = {
         "grid": to_markdown(lines) if shown else "",
         "reduced": deviations(shown) if table.printed else "",
-        "seeds": seeds,
+        "seeds": seeds.pop() if len(seeds) == 1 else "",
         "seeds_differ": len({cell.seeds for cell in shown}) > 1,
     }
     return Markdown(fill("compact", table=table, page=_page(name), **values))

@@ -1,4 +1,4 @@
-"""All that records make: the report, a page for each notebook, figures, ``cells.csv``, the README."""
+"""All that records make: the report, pages of tables, figures, ``cells.csv``, the README."""
 
 import os
 import re

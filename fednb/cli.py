@@ -196,10 +196,10 @@ def _sweep(args: argparse.Namespace) -> int:
 
 def _check_measures(tables: Iterable[Table]) -> None:
     """Refuse a table with a measure that nobody knows."""
-    from fednb.reporting import metrics  # slow to import, and only now surely needed
+    from fednb.analysis import cells  # slow to import, and only now surely needed
 
     for table in tables:
-        metrics.check(table)
+        cells.check_measures(table)
 
 
 def _print_plan(tables: Sequence[Table], missing: Sequence[Job]) -> None:
@@ -252,7 +252,7 @@ def _report(args: argparse.Namespace) -> None:
         raise RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    pages: Mapping[Path, str] = reporting.pages(papers.folder() / "sweeps", folder, out)
+    pages: Mapping[Path, str] = reporting.make_pages(papers.folder() / "sweeps", folder, out)
     for path, content in pages.items():
         ledger.write_atomically(path, content)
     report = out / "REPORT.md"
@@ -285,7 +285,7 @@ def _compare(args: argparse.Namespace) -> None:
     names = [word for word in args.methods if "=" not in word]
     notebooks = notebooks_of_methods(names)  # first, as what comes next is slow to import
     print(f"Comparing {', '.join(notebooks)}", file=sys.stderr)
-    from fednb.reporting.compare import compare
+    from fednb.reporting.head_to_head import compare
 
     setting = {"dataset": args.dataset} | overrides
     text, paths = compare(notebooks, setting, seeds=args.seeds, jobs=args.jobs)

@@ -6,8 +6,8 @@ import json
 from fednb.papers.foundations import METHODS
 
 from fednb import ROOT
+from fednb.analysis.cells import cells_of
 from fednb.experiments import ledger, settings
-from fednb.reporting.tables import cells_of
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Axis, Job, Table
 

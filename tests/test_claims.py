@@ -13,12 +13,14 @@ from made_up import job, project, record, table
 from scipy import stats
 
 from fednb import ROOT, data, reporting
+from fednb.analysis import claims, statistics
+from fednb.analysis.cells import cells_of
+from fednb.analysis.claims import ClaimEntry, ClaimsFile, PaperClaims, Place, SideBySide
+from fednb.analysis.statistics import Kind, corrected, interval, judge, lead
 from fednb.cli import assignment
 from fednb.errors import ReportError
 from fednb.experiments import ledger
-from fednb.reporting import comparisons, plots, render, statistics
-from fednb.reporting.statistics import corrected, interval, lead, told, verdict, word
-from fednb.reporting.tables import cells_of
+from fednb.reporting import figures, markdown, pages, words
 from fednb.sweeps.jobs import Notebook
 
 NO = "no difference shown"
@@ -50,8 +52,8 @@ NO = "no difference shown"
     ],
 )
 def test_a_verdict_says_size_and_certainty(leads, printed, said, short):
-    assert verdict(lead(leads), printed) == said
-    assert word(said) == short
+    verdict = judge(lead(leads), printed)
+    assert (words.verdict(verdict), words.short_verdict(verdict)) == (said, short)
     if len(leads) >= 3 and math.isfinite(sum(leads)):
         assert lead(leads).shown == (not said.startswith(NO))
 
@@ -63,13 +65,14 @@ def test_intervals_and_p_values_are_scipys():
     assert (
         interval(values)
         == pytest.approx((np.mean(values), stats.t.ppf(0.975, 3) * error))
-        == (one.mean, one.half)
+        == (one.mean, one.half_width)
     )
     assert (lead([2.0, 2.0]).p, lead([0.0, 0.0]).p) == (0, 1) and math.isnan(lead([1.0]).p)
-    assert (told(lead([-0.04])), told(lead([1.0, 2.0, 3.0]), "points")) == (
-        "+0.0",
-        "+2.0 ± 2.5 points",
-    )
+
+
+def test_a_lead_in_words_has_its_interval_if_there_is_one():
+    assert words.lead(lead([-0.04])) == "+0.0"
+    assert words.lead(lead([1.0, 2.0, 3.0]), "points") == "+2.0 ± 2.5 points"
 
 
 def test_many_comparisons_are_corrected_in_both_directions():
@@ -81,12 +84,12 @@ def test_many_comparisons_are_corrected_in_both_directions():
     family = corrected([*seeds, lead([5.0]), lead([])])
     assert [one.p for one in family[:4]] == pytest.approx([0.06, 0.04, 0.5, 0.06])
     assert [one.shown for one in family] == [False, True, False, False, False, False]
+    verdicts = [judge(family[0]), judge(family[1]), judge(family[3], 4.0)]
+    assert [verdict.kind for verdict in verdicts] == [Kind.BEHIND, Kind.AHEAD, Kind.SMALLER]
+    assert [verdict.uncertain for verdict in verdicts] == [True, False, True]
+    assert words.verdict(verdicts[0]) == "behind; not certain among 4 comparisons"
     assert (
-        verdict(family[0]) == "behind; not certain among 4 comparisons"
-        and verdict(family[1]) == "ahead"
-    )
-    assert (
-        verdict(family[3], 4.0)
+        words.verdict(verdicts[2])
         == "right sign, half of the printed lead; not certain among 4 comparisons"
     )
     assert family[4][:2] == (1, 5.0)
@@ -106,14 +109,20 @@ def two_rows(fedprox, fedavg, *, split="p", **more):
 def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
     t = two_rows((67.0, 69.0, 68.0), (66.0, 67.0, 65.0))
     claim = judged(monkeypatch, t, dataclasses.replace(t, name="the same runs again"))
-    assert [one.lead.among for one in claim.findings] == [1, 1]
+    assert [one.lead.among for one in claim.comparisons] == [1, 1]
     t = table(
         job("FedProx", num_rounds=4, local_epochs=5), job("FedAvg", num_rounds=6, local_epochs=5)
     )
-    assert comparisons.compare(*cells_of(t)).deviations == [
-        "local_epochs 5 instead of 10",
-        "num_rounds 4 instead of 100 (FedProx)",
-        "num_rounds 6 instead of 100 (FedAvg)",
+    deviations = claims.compare_cells(*cells_of(t)).deviations
+    assert [(one.name, row) for one, row in deviations] == [
+        ("local_epochs", ""),
+        ("num_rounds", "FedProx"),
+        ("num_rounds", "FedAvg"),
+    ]
+    assert [words.deviation(*one) for one in deviations] == [
+        "5 local epochs instead of 10",
+        "4 rounds instead of 100 (FedProx)",
+        "6 rounds instead of 100 (FedAvg)",
     ]
 
 
@@ -153,19 +162,20 @@ def test_fewer_rounds_are_ahead():
     assert reporting.lead(t, "FedAvg", "FedProx") == "+2.3 ± 1.4 rounds over 3 seeds: behind"
 
 
-def judged(monkeypatch, *tables, **more):
-    entry = {
-        "claim": "FedProx is ahead",
-        "where": "Table 1",
-        "ahead": "FedProx",
-        "behind": "FedAvg",
-        "column": "CIFAR-10",
-    }
-    entry |= {"runs": [table.name for table in tables], "short": "FedProx − FedAvg"} | more
-    monkeypatch.setattr(
-        comparisons, "described", lambda: {"P": {"notebook": "00_foundations", "claims": [entry]}}
+def claimed(monkeypatch, *entries):
+    """Let these claims be all of a paper P."""
+    papers = {"P": PaperClaims("00_foundations", (), entries)}
+    monkeypatch.setattr(claims, "claims_file", lambda: ClaimsFile(papers, None))
+
+
+def judged(monkeypatch, *tables, ahead="FedProx", behind="FedAvg", column="CIFAR-10", names=None):
+    """The claim that a row is ahead, which these tables (or those with the ``names``) are about."""
+    names = names or [table.name for table in tables]
+    places = tuple(Place(name, ahead, behind, column) for name in names)
+    claimed(
+        monkeypatch, ClaimEntry("FedProx is ahead", "Table 1", places, short="FedProx − FedAvg")
     )
-    (claim,) = comparisons.claims_of("P", {table.name: cells_of(table) for table in tables})
+    (claim,) = claims.claims_of("P", {table.name: cells_of(table) for table in tables})
     return claim
 
 
@@ -174,18 +184,24 @@ def test_a_claim_is_judged_in_pairs_and_follows_the_records(monkeypatch):
         (11.0, 51.1, 90.9), (10.0, 50.0, 90.0)
     )  # seeds scatter forty times as much as they differ
     claim = judged(monkeypatch, t)
-    assert (claim.told[0].lead.mean, claim.printed) == (
-        pytest.approx(1.0),
-        pytest.approx(66.9 - 66.3),
-    )
-    assert claim.verdict == "right sign, 1.7 times the printed lead"
+    assert claim.best.lead.mean == pytest.approx(1.0)
+    assert claim.printed == pytest.approx(66.9 - 66.3)
+    assert claim.verdict.kind == Kind.LARGER
+    assert words.verdict(claim.verdict) == "right sign, 1.7 times the printed lead"
     turned = judged(monkeypatch, t, ahead="FedAvg", behind="FedProx")
-    assert turned.verdict.startswith(
-        "right sign, 1.7 times the printed gap"
-    ) and turned.printed == pytest.approx(-0.6)
+    assert words.verdict(turned.verdict).startswith("right sign, 1.7 times the printed gap")
+    assert turned.printed == pytest.approx(-0.6)
     for one, accuracy in zip(t.jobs[:3], (9.0, 48.9, 89.1), strict=True):
         record(one, accuracy)
-    assert judged(monkeypatch, t).verdict == "the other way round"
+    assert judged(monkeypatch, t).verdict.kind == Kind.REVERSED
+
+
+@pytest.mark.parametrize(
+    ("leads", "kind"),
+    [((2.0,), Kind.RIGHT_SIGN), ((-2.0,), Kind.REVERSED), ((0.0,), Kind.NO_DIFFERENCE)],
+)
+def test_where_no_lead_is_printed_a_claim_is_about_the_sign(leads, kind):
+    assert judge(lead(leads), claimed=True).kind == kind
 
 
 def test_what_is_nearest_to_the_paper_counts(monkeypatch):
@@ -201,16 +217,19 @@ def test_what_is_nearest_to_the_paper_counts(monkeypatch):
         table(job("FedProx", 5), job("FedAvg", 5), name="full"),
     )
     claim = judged(monkeypatch, full, short, digits)
-    assert [one.ahead.table for one in claim.told] == ["t", "digits"]
-    assert claim.verdict == "indicative: right sign, 1.7 times the printed lead"
-    assert claim.setting(claim.told[0]) == "4 rounds instead of 100"
-    assert [claim.setting(one, brief=True) for one in claim.told] == ["4 rounds", "digits"]
-    assert judged(monkeypatch, full, digits).verdict == "the other way round"
+    assert [one.ahead.table for one in claim.with_runs] == ["t", "digits"]
+    assert words.verdict(claim.verdict) == "indicative: right sign, 1.7 times the printed lead"
+    settings = [claim.setting(one) for one in claim.with_runs]
+    assert [setting.dataset for setting in settings] == ["", "digits"]
+    assert words.setting(settings[0]) == "4 rounds instead of 100"
+    assert [words.setting(one, brief=True) for one in settings] == ["4 rounds", "digits"]
+    assert judged(monkeypatch, full, digits).verdict.kind == Kind.REVERSED
     for one, accuracy in zip(full.jobs, (60.0, 59.9), strict=True):
         record(one, accuracy)
     claim = judged(monkeypatch, full, short, digits)
-    assert claim.verdict == "indicative: right sign, a fifth of the printed lead"
-    text = render._fill("claims", claims=[claim], page=lambda name: f"tables/x.md#{name}")
+    assert claim.setting(claim.best).is_the_papers
+    assert words.verdict(claim.verdict) == "indicative: right sign, a fifth of the printed lead"
+    text = markdown.fill("claims", claims=[claim], page=lambda name: f"tables/x.md#{name}")
     assert (
         "| +0.6 | +0.1 | [the paper's setting](tables/x.md#full), 1 seed | **indicative: right sign"
         in text
@@ -219,19 +238,18 @@ def test_what_is_nearest_to_the_paper_counts(monkeypatch):
         "+1.0 ([4 rounds](tables/x.md#t), 1 seed); -1.0 ± 0.0 ([digits](tables/x.md#digits), 3 seeds) |"
         in text
     )
-    assert (
-        judged(monkeypatch, table(job("FedProx", 6), job("FedAvg", 6), name="none")).verdict
-        == "not run"
-    )
+    none = table(job("FedProx", 6), job("FedAvg", 6), name="none")
+    assert judged(monkeypatch, none).verdict.kind == Kind.NOT_RUN
 
 
 def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     claim = judged(monkeypatch, two_rows((51.0, 52.0, 53.0), (50.0, 50.0, 50.0)))
-    ax = plots.draw([("MOON", claim)])
+    ax = figures.draw_claims([("MOON", claim)])
     (filled,) = (line for line in ax.lines if list(line.get_xdata()) == [pytest.approx(2.0)])
     (hollow,) = (line for line in ax.lines if list(line.get_xdata()) == [pytest.approx(0.6)])
     assert (
-        filled.get_color() == plots.plots.colour("MOON") and hollow.get_markerfacecolor() == "none"
+        filled.get_color() == figures.plots.colour("MOON")
+        and hollow.get_markerfacecolor() == "none"
     )
     low, high = ax.collections[0].get_segments()[0][:, 0]
     assert (low, high) == (pytest.approx(2 - 2.4841, abs=1e-3), pytest.approx(2 + 2.4841, abs=1e-3))
@@ -242,9 +260,8 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     ]  # of short runs it says nothing: there is none
     assert legend == ["printed", "measured, 95 % interval over seeds"]
     plt.close("all")
-    drawn = plots.figures(
-        {"MOON": [claim._replace(entry=claim.entry | {"main": True})], "FedProc": []}
-    )
+    main = dataclasses.replace(claim, entry=claim.entry._replace(main=True))
+    drawn = figures.claim_figures({"MOON": [main], "FedProc": []})
     assert set(drawn) == {"moon", "glance"} and drawn["moon"].count("<svg") == 1
 
 
@@ -253,34 +270,38 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     [
         ({"ahead": "MOON"}, r"t has no single cell MOON \| CIFAR-10"),
         ({"column": "CIFAR-100"}, r"t has no single cell FedProx \| CIFAR-100"),
-        ({"runs": ["u"]}, r"there is no 'u'"),
-        ({"runs": [["t"]]}, "unsupported operand"),
+        ({"names": ["u"]}, r"there is no table 'u': known are t"),
     ],
 )
 def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
     with pytest.raises(ReportError, match=rf"data/claims.yaml, P, claim 1: .*{message}"):
         judged(monkeypatch, two_rows((51.0,), (50.0,)), **wrong)
     with pytest.raises(ReportError, match="no claims of 'Q': known are P"):
-        comparisons.claims_of("Q")
+        claims.claims_of("Q")
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [("", "must be object"), ("P: {notebok: x}", "notebok|side by side"), ("P: [", "expected")],
+    [
+        ("", "must be object"),
+        ("P: {notebok: x}", "notebok|side by side"),
+        ("P: [", "expected"),
+        ("P: {notebook: x, claims: [{runs: [[t]]}]}", "claims|side by side"),
+    ],
 )
 def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_path, text, said):
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "claims.yaml").write_text(
         "side by side: 5\n" * (text == "P: {notebok: x}") + text
     )
-    monkeypatch.setattr(comparisons, "ROOT", tmp_path)
+    monkeypatch.setattr(claims, "ROOT", tmp_path)
     with pytest.raises(ReportError, match=rf"data/claims.yaml cannot be read: (?s:.*){said}"):
-        comparisons.described.__wrapped__()  # not from its cache
+        claims.claims_file.__wrapped__()  # not from its cache
 
 
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
-    pages = render.pages(ROOT / "notebooks" / "sweeps", tmp_path / "runs", tmp_path / "out")
-    text = pages[tmp_path / "out" / "REPORT.md"]
+    made = pages.make_pages(ROOT / "notebooks" / "sweeps", tmp_path / "runs", tmp_path / "out")
+    text = made[tmp_path / "out" / "REPORT.md"]
     assert "not run" in text and "Over our clients it is (not yet run) points" in text
 
 
@@ -298,24 +319,19 @@ def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
         record(one, 50.0 + leads.get(one.settings.method, (0, 0, 0))[one.settings.seed])
     lost = job("FedAvgM", 3)
     record(lost, status="diverged")
-    side = {
-        "baseline": "FedAvg",
-        "column": "CIFAR-10",
-        "tables": {"t": "small"},
-        "notebook": "x",
-        "note": "",
+    side = SideBySide("x", "", baseline="FedAvg", column="CIFAR-10", tables={"t": "small"})
+    monkeypatch.setattr(claims, "claims_file", lambda: ClaimsFile({}, side))
+    cells = cells_of(table(*jobs, *baseline, lost, name="t", printed=None))
+    found = claims.leads_side_by_side({"t": cells})
+    assert {row: one.verdict().kind for (_, row), one in found.items()} == {
+        "FedProx": Kind.AHEAD,
+        "SCAFFOLD": Kind.BEHIND,
+        "SOLO": Kind.NOT_SHOWN,
+        "FedAvgM": Kind.DIVERGED,
     }
-    monkeypatch.setattr(comparisons, "described", lambda: {"side by side": side})
-    found = comparisons.side_by_side(
-        {"t": cells_of(table(*jobs, *baseline, lost, name="t", printed=None))}
-    )
-    said = {row: one.verdict() for (_, row), one in found.items()}
-    assert said.pop("SOLO").startswith(NO)
-    assert said == {"FedProx": "ahead", "SCAFFOLD": "behind", "FedAvgM": "a run diverged"}
-    assert {one.lead.among for one in found.values()} == {1, 3} and not found[
-        "t", "FedAvgM"
-    ].lead.among == 3
-    text = render._templates().get_template("sides.j2").render(compared=found, side=side)
+    among = {row: one.lead.among for (_, row), one in found.items()}
+    assert among == {"FedProx": 3, "SCAFFOLD": 3, "SOLO": 3, "FedAvgM": 1}
+    text = markdown.templates().get_template("sides.j2").render(compared=found, side=side)
     assert (
         "ahead: FedProx (1 of 1 splits). Shown to be behind: SCAFFOLD (1 of 1 splits). In 1 more a run"
         in text
@@ -327,26 +343,20 @@ def test_claims_name_what_there_is():
     tables, found = project()
     records = ledger.load(ROOT / "results" / "runs")
     recorded = {name: cells_of(table, records) for name, table in tables.items()}
-    for paper in [name for name in comparisons.described() if name != comparisons.SIDE]:
-        own, told = comparisons.claims_of(paper, found), comparisons.described()[paper]
-        assert len(own) >= 4 and {claim.verdict for claim in own} == {"not run"}
+    for paper, of_paper in claims.claims_file().papers.items():
+        own = claims.claims_of(paper, found)
+        assert len(own) >= 4 and {claim.verdict.kind for claim in own} == {Kind.NOT_RUN}
         assert any(claim.printed is not None for claim in own)
-        assert {tables[f.ahead.table].notebook for c in own for f in c.findings} <= {
-            told["notebook"],
-            "06_side_by_side",
-        }
-        assert all(
-            claim.findings[0].ahead.job.settings.dataset not in data.EMBEDDED for claim in own
-        )
-        assert sum("main" in claim.entry for claim in own) == 2 and told["found"]
-        for finding in (
-            finding
-            for claim in comparisons.claims_of(paper, recorded)
-            for finding in claim.findings
-        ):
-            both = set(finding.ahead.seeds) & set(finding.behind.seeds)
-            assert finding.diverged or finding.lead.seeds == len(both), finding.ahead.table
-    assert len(comparisons.side_by_side(found)) == 50
+        notebooks = {tables[one.ahead.table].notebook for c in own for one in c.comparisons}
+        assert notebooks <= {of_paper.notebook, "06_side_by_side"}
+        datasets = {claim.comparisons[0].ahead.job.settings.dataset for claim in own}
+        assert not datasets & set(data.EMBEDDED)
+        assert sum(claim.entry.main for claim in own) == 2 and of_paper.found
+        for claim in claims.claims_of(paper, recorded):
+            for one in claim.comparisons:
+                both = set(one.ahead.seeds) & set(one.behind.seeds)
+                assert one.diverged or one.lead.seeds == len(both), one.ahead.table
+    assert len(claims.leads_side_by_side(found)) == 50
 
 
 # what a text may have digits in: numbers of tables and the like, names, and settings
@@ -357,14 +367,11 @@ NAMES = re.compile(
 
 
 def test_no_number_in_the_claims_is_typed():
-    every = []
-    for paper in comparisons.described().values():
-        every += [paper.get("note", ""), *paper.get("found", [])]
-        every += [
-            claim.get(name, "")
-            for claim in paper.get("claims", [])
-            for name in ("claim", "where", "reason")
-        ]
+    every = [claims.claims_file().side_by_side.note]
+    for paper in claims.claims_file().papers.values():
+        every += paper.found
+        for entry in paper.entries:
+            every += [entry.claim, entry.where, entry.reason]
     for text in every:
         rest = NAMES.sub("", " ".join(text.split()))
         assert not re.search(r"\d|(one|two|three|each|every) seeds?", rest), rest
@@ -374,7 +381,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
     records, seen = ledger.load(ROOT / "results" / "runs"), set()
     found = {name: cells_of(table, records) for name, table in project()[0].items()}
     for cell in itertools.chain(*found.values()):
-        if cell.seeds and (command := render.command(cell)) not in seen:
+        if cell.seeds and (command := markdown.command(cell)) not in seen:
             seen.add(command)
             notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))
             again = Notebook(notebook).job(dict(map(assignment, words)))

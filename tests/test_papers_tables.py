@@ -5,9 +5,10 @@ from dataclasses import replace
 from made_up import project, record
 
 from fednb import reporting
+from fednb.analysis.measures import measure
+from fednb.analysis.reported import reported_table
 from fednb.experiments import ledger
-from fednb.reporting.metrics import measure
-from fednb.reporting.tables import original
+from fednb.reporting import words
 
 SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 
@@ -21,31 +22,26 @@ def test_every_printed_result_stands_beside_a_run_in_the_papers_settings():
                 beside.setdefault(table.printed, set()).add((cell.label, cell.column))
     for number in {table.printed for table in tables.values() if table.printed}:
         printed = {
-            place
-            for place in original(number)
-            if place[0] and place[1] not in ("rounds", "numbers sent, thousands")
+            (row, column)
+            for row, column in reported_table(number).cells
+            if column not in ("rounds", "numbers sent, thousands")
         }
         if number == "FedPLCC Table V":  # parts of the method: its rows say which lambda is 0
-            printed = {
-                place
-                for place in printed
-                if place[0] in ("L_contra w/o, L_corr w/o", "L_contra w/, L_corr w/")
-            }
+            parts = ("L_contra w/o, L_corr w/o", "L_contra w/, L_corr w/")
+            printed = {(row, column) for row, column in printed if row in parts}
         assert printed <= beside[number], number
     for name, table in tables.items():
         if table.printed and name.endswith("-short"):  # and says so
             assert all(cell.deviations for cell in found[name]), name
-            assert (
-                all(cell.place.text for cell in found[name])
-                or original(table.printed)["", ""]["partial"]
-            ), name
+            partial = reported_table(table.printed).about.partial
+            assert partial or all(words.printed(cell) for cell in found[name]), name
 
 
 def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
     _, found = project()
 
     def texts(name):
-        return {(cell.row, cell.column): cell.place.text for cell in found[name]}
+        return {(cell.row, cell.column): words.printed(cell) for cell in found[name]}
 
     assert [text for (_, column), text in texts("fedssc-1").items()] == ["65.8", "68.6", "69.3"]
     assert list(texts("fedssc-1-rounds").values()) == ["> 100", "61", "41"]
@@ -60,10 +56,8 @@ def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
         "< 1",
     ]
     by_place = {(cell.row, cell.column): cell for cell in found["fedproto-2-std"]}
-    assert (
-        by_place["FedAvg, stdev 2", "n=3"].printed
-        == original("FedProto Table 2")["FedAvg, stdev 2", "n=3"]["std"]
-    )
+    of_paper = reported_table("FedProto Table 2").cells["FedAvg, stdev 2", "n=3"]
+    assert by_place["FedAvg, stdev 2", "n=3"].printed == of_paper.std
     numbers = {cell.row: cell.printed for cell in found["fedproto-2-numbers"]}
     assert (
         numbers["FedAvg, stdev 2"]
@@ -74,14 +68,11 @@ def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
 
 def test_names_in_the_printed_tables_are_settings(names_of_settings):
     for number in {table.printed for table in project()[0].values() if table.printed}:
-        lines = original(number)
-        assert {
-            name for line in lines.values() for name in line["settings"]
-        } <= names_of_settings, number
-        assert set(original(lines["", ""]["paper"])["", ""]["settings"]) <= names_of_settings
-        assert {column for row, column in lines if not row and column} <= {
-            column for row, column in lines if row
-        }
+        reported = reported_table(number)
+        of_paper = reported_table(reported.about.paper).about
+        lines = [of_paper, reported.about, *reported.columns.values(), *reported.cells.values()]
+        assert {name for line in lines for name in line.settings} <= names_of_settings, number
+        assert reported.columns.keys() <= {column for _, column in reported.cells}
 
 
 def test_read_outs_and_spread_have_curves_of_their_own():

@@ -12,7 +12,7 @@ import yaml
 
 from fednb import ROOT, data, papers
 from fednb.experiments import ledger, settings
-from fednb.reporting import plots, render
+from fednb.reporting import figures, pages
 from fednb.sweeps.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -132,9 +132,11 @@ class TestNotebook:
 def test_committed_pages_are_those_that_the_records_make(monkeypatch):
     results = ROOT / "results"
     monkeypatch.setattr(
-        plots, "figures", lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], "")
+        figures,
+        "claim_figures",
+        lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], ""),
     )
-    made = render.pages(ROOT / "notebooks" / "sweeps", results / "runs", results)
+    made = pages.make_pages(ROOT / "notebooks" / "sweeps", results / "runs", results)
     for path, text in made.items():
         stale = f"{path.name} is stale: run `python -m fednb report`"
         if path.suffix == ".csv":  # the last digits depend on the version of SciPy

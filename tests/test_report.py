@@ -11,11 +11,14 @@ from made_up import job, record, recorded, table
 
 from fednb import ROOT
 from fednb import reporting as report
+from fednb.analysis import cells, measures
+from fednb.analysis.deviations import Choice, TuningDeviation
+from fednb.analysis.measures import measure
+from fednb.analysis.statistics import judge_mean
 from fednb.cli import main
 from fednb.experiments import ledger
-from fednb.reporting import plots, render, statistics, tables
-from fednb.reporting.metrics import MEASURES, measure
-from fednb.sweeps import files
+from fednb.reporting import figures, markdown, words
+from fednb.reporting import pages as pages_module
 from fednb.sweeps.table import Axis
 
 OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")
@@ -37,7 +40,12 @@ def only(table):
 
 
 def page(table, **more):
-    return render.markdown(table, report.cells_of(table), "../runs", **more)
+    return markdown.table_in_full(table, report.cells_of(table), "../runs", **more)
+
+
+def deviations(cell):
+    """In the words of records: there values are texts."""
+    return [words.recorded_deviation(deviation) for deviation in cell.deviations]
 
 
 def line(text, row):
@@ -68,13 +76,15 @@ def line(text, row):
     ],
 )
 def test_verdict(values, verdict):
-    assert statistics.beside(values, 66.3) == verdict
-    assert only(recorded(*values)).verdict == verdict
+    judged = judge_mean(values, 66.3)
+    assert words.mean_verdict(judged) == verdict
+    assert judged.indicative == (len(values) < 3)
+    assert only(recorded(*values)).verdict == judged
 
 
 def test_a_cell_holds_printed_and_measured_values():
     c = only(recorded(66.0, 67.0, 68.0))
-    assert (c.row, c.column, c.printed, c.place.std, c.expected) == (
+    assert (c.row, c.column, c.printed, c.printed_cell.std, c.expected) == (
         "FedAvg",
         "CIFAR-10",
         66.3,
@@ -97,14 +107,14 @@ def test_a_cell_holds_printed_and_measured_values():
 
 def test_other_settings_and_data_are_told_once_and_never_judged():
     t = recorded(66.3, 66.3, 66.3, num_rounds=20, local_epochs=1)
-    assert only(t).verdict == "" and page(t).count("20 rounds") == 1
+    assert only(t).verdict is None and page(t).count("20 rounds") == 1
     assert "- Reduced: 20 rounds instead of 100, 1 local epoch instead of 10.\n" in page(t)
     solo = recorded(46.0, method="SOLO", num_rounds=1, local_epochs=100).jobs[0]
     told = "20 rounds instead of 100, 1 local epoch instead of 10 (FedAvg); 100 local epochs instead of 300 (SOLO)"
     assert f"- Reduced: {told}.\n" in page(table(*t.jobs, solo))
     for one in (full := recorded(66.3, 66.3, 66.3)).jobs:
         record(one, dataset={"note": "re-encoded as JPEG", "remark": "5 images twice"})
-    assert only(full).verdict == "" and "- Of the data: 5 images twice.\n" in page(full)
+    assert only(full).verdict is None and "- Of the data: 5 images twice.\n" in page(full)
     assert "- Not the published data: re-encoded as JPEG.\n" in page(full)
 
 
@@ -167,17 +177,17 @@ def test_settings_of_the_printed_table_are_no_deviations():
             "printed": "MOON Table 3",
             "labels": labels if measure == "accuracy" else half,
         }
-        return only(table(job(dataset="cifar100", **given), measure=measure, **options)).deviations
+        return deviations(only(table(job(dataset="cifar100", **given), measure=measure, **options)))
 
-    assert deviates(num_clients=100, num_rounds=500, participation=0.2) == ()
-    assert deviates(num_clients=100, num_rounds=500) == ("participation 1.0 instead of 0.2",)
-    assert deviates(num_clients=50) == ("num_rounds 100 instead of 200",)
-    assert deviates("halfway", num_clients=50, num_rounds=200) == ()
-    assert deviates("halfway", num_clients=50, num_rounds=100) == ("num_rounds 50 instead of 100",)
+    assert deviates(num_clients=100, num_rounds=500, participation=0.2) == []
+    assert deviates(num_clients=100, num_rounds=500) == ["participation 1.0 instead of 0.2"]
+    assert deviates(num_clients=50) == ["num_rounds 100 instead of 200"]
+    assert deviates("halfway", num_clients=50, num_rounds=200) == []
+    assert deviates("halfway", num_clients=50, num_rounds=100) == ["num_rounds 50 instead of 100"]
     t = table(
         job(num_rounds=20), measure="halfway"
     )  # where no half is printed, the run's own length counts
-    assert only(t).deviations == ("num_rounds 20 instead of 100",)
+    assert deviations(only(t)) == ["num_rounds 20 instead of 100"]
     labels = {
         0.1: "beta=0.1",
         0.5: "beta=0.5",
@@ -194,9 +204,8 @@ def test_settings_of_the_printed_table_are_no_deviations():
     t = table(
         *recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs
     )  # nor that of which the paper says nothing
-    assert only(t).deviations == () and only(replace(t, printed=None)).deviations == (
-        "niid_bench True instead of False",
-    )
+    assert only(t).deviations == ()
+    assert deviations(only(replace(t, printed=None))) == ["niid_bench True instead of False"]
 
 
 def test_the_best_of_a_tuned_parameter_makes_the_cell():
@@ -218,18 +227,19 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
         3,
         67.1,
     )
-    assert (only(t).verdict, len(only(t).paths)) == ("as printed", 3)
+    assert only(t).verdict.as_printed and len(only(t).paths) == 3
+    assert only(t).choice == Choice("server_momentum", 0.7, tried=3, planned=3)
     assert "- Tuned on the test set: server momentum 0.7, the best of 3 values.\n" in page(t)
     t = tuned({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (None, None, None)})
-    assert (
-        only(t).deviations == ("server_momentum chosen from 2 instead of 3 values",)
-        and only(t).verdict == ""
-    )
+    grid = [0.1, 0.7, 0.9]
+    assert only(t).deviations == (TuningDeviation("server_momentum", None, 2, grid),)
+    assert deviations(only(t)) == ["server_momentum chosen from 2 instead of 3 values"]
+    assert only(t).verdict is None
     assert "the best of 2 values (of 3)" in page(t)
     alone = tuned({0.1: (60.0, 60.0, 60.0)})
-    assert only(alone).deviations == (
-        "server_momentum 0.1 alone instead of 3 values",
-    ) and "Tuned" not in page(alone)
+    assert only(alone).deviations == (TuningDeviation("server_momentum", 0.1, 1, grid),)
+    assert deviations(only(alone)) == ["server_momentum 0.1 alone instead of 3 values"]
+    assert only(alone).choice is None and "Tuned" not in page(alone)
     found = [
         (c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))
     ]  # else they are not averaged
@@ -237,9 +247,9 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
         ("CIFAR-10, server momentum 0.1", 60.0),
         ("CIFAR-10, server momentum 0.7", 67.5),
     ]
-    assert only(tuned({0.2: (None,)})).deviations == (
-        "server_momentum 0.2 instead of one of 0.1, 0.7, 0.9",
-    )
+    other = only(tuned({0.2: (None,)}))
+    assert other.deviations == (TuningDeviation("server_momentum", 0.2, 0, grid),)
+    assert deviations(other) == ["server_momentum 0.2 instead of one of 0.1, 0.7, 0.9"]
 
 
 def against_baseline(measure, curves):
@@ -333,7 +343,7 @@ def test_rounds_that_were_not_evaluated():
         5,
         30,
     ]
-    assert only(t).deviations == ("num_rounds 5 instead of 100",)
+    assert deviations(only(t)) == ["num_rounds 5 instead of 100"]
     assert only(replace(t, measure="halfway")).values == (20.0,)
     assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
     record(odd := job(num_rounds=5, evaluate_every=5), 30.0, curve=[None] * 4 + [30.0])
@@ -400,7 +410,7 @@ def test_what_a_record_may_lack_is_told():
         {"final": final, "partition": {"test_sizes": [2, 1]}}, None
     )
     assert counted == pytest.approx((75 - 100 * 4 / 6) / 2)
-    assert all(measure(name).words for name in MEASURES)
+    assert all(measure(name).description for name in measures.descriptions())
 
 
 def test_a_run_fills_a_row_of_domains():
@@ -425,10 +435,9 @@ def test_a_run_fills_a_row_of_domains():
     average, prox = found[:6], found[6:]
     assert [c.mean for c in average] == pytest.approx([*PRINTED, 67.85, 0])
     assert [c.printed for c in prox] == [54.46, 75.79, 86.21, 56.67, 68.282, 0.432]
-    assert [c.verdict for c in average] == ["as printed"] * 5 + [
-        ""
-    ]  # half width 2.484 times 0.1: one point is the rule
-    assert [c.verdict.split()[0] for c in prox[:5]] == ["10.0", "9.4", "11.8", "1.3", "1.6"]
+    # half width 2.484 times 0.1: one point is the rule
+    assert all(c.verdict.as_printed for c in average[:5]) and average[5].verdict is None
+    assert [round(c.verdict.difference, 1) for c in prox[:5]] == [10.0, 9.4, -11.8, -1.3, 1.6]
     lines = page(t).splitlines()
     assert any(
         x.startswith("| FedProx | printed | 54.5 | 75.8 | 86.2 | 56.7 | 68.3 | +0.4 |")
@@ -477,7 +486,7 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
         "moon-1": recorded(66.0, 66.5, 67.0),
         "later": table(job("FedProx", 7), name="later", title="Later"),
     }
-    monkeypatch.setattr(files, "read_tables", lambda path: many)
+    monkeypatch.setattr(pages_module, "read_tables", lambda path: many)
     out = folder.parent
     assert main(["report"]) == 0
     assert "3 files written" in capsys.readouterr().out
@@ -552,10 +561,10 @@ def shown(tmp_path, monkeypatch):
     prox = recorded(61.5, 63.0, 64.5, 99.0, method="FedProx", num_rounds=20)
     jobs = *recorded(60.0, 61.0, 62.0, num_rounds=20).jobs, *prox.jobs, job("SOLO", num_rounds=1)
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(tables, "ROOT", tmp_path / "repository")
-    monkeypatch.setattr(files, "read_tables", lambda path: {"moon-1": table(*jobs)})
+    monkeypatch.setattr(cells, "ROOT", tmp_path / "repository")
+    monkeypatch.setattr(pages_module, "read_tables", lambda path: {"moon-1": table(*jobs)})
     for name in ("committed", "_tables"):  # without what other tests have read
-        monkeypatch.setattr(tables, name, getattr(tables, name).__wrapped__)
+        monkeypatch.setattr(cells, name, getattr(cells, name).__wrapped__)
 
 
 def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monkeypatch):
@@ -615,7 +624,9 @@ def test_curves():
         x.get_color()
         for x in report.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load()).lines
     ]
-    own = [plt.matplotlib.colors.to_rgb(plots.plots.colour(name)) for name in ("FedAvg", "FedProx")]
+    own = [
+        plt.matplotlib.colors.to_rgb(figures.plots.colour(name)) for name in ("FedAvg", "FedProx")
+    ]
     assert colours[:2] == own and len({*map(tuple, colours)}) == 3
     assert (
         report.curves(table(job("FedProx", 9)), ledger=ledger.load()).texts[0].get_text()

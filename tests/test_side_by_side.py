@@ -152,7 +152,7 @@ def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
             best.setdefault(cell.label, cell)  # of equally good ones the first
             assert len(cell.paths) == cell.expected, f"{tuning.name} is not complete."
         for job in table.jobs:
-            chosen = dict(best[job.settings.method].told)
+            chosen = dict(best[job.settings.method].variant)
             assert chosen.items() <= job.settings.flat().items(), (table.name, job.settings.method)
             assert job.settings.seed != 100 and job.settings.validation is None
 

@@ -1,0 +1,175 @@
+"""What a table may measure: read off a run's record, for some beside that of the baseline's run."""
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+
+from fednb.errors import ReportError, require_known
+
+Record = Mapping[str, Any]  # of a run, as ``record.schema.yaml`` describes it
+# takes a record and what the measure needs: the baseline's record, the target in percent, or None
+Reader = Callable[[Record, Any], float | None]
+
+ACCURACY_IN = "accuracy in "  # the name of a measure for each domain begins with that
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the cells of a table hold, as ``measures.yaml`` describes it."""
+
+    name: str
+    read: Reader = field(repr=False)  # None: the record lacks it
+    description: str = ""  # a sentence for the reader of a table
+    remark: str = ""  # what a reader of measured values should know besides
+    curve: str = "accuracy"  # the record's metric whose curves go with it; empty: none
+    judged: bool = False  # whether it is judged against the paper: only accuracies are
+    # the record of the baseline's run with the same column and seed, or the table's target
+    needs: Literal["", "baseline", "target"] = ""
+    optional: bool = False  # a record may lack it: one of another kind of split, or an older one
+    sign: int = 1  # of a lead; -1: the smaller of two values is the better one
+    # whether rows are compared: in accuracies, not in what is a difference or a cost itself
+    compared: bool = True
+    # the median over seeds counts: a run that never gets there is infinitely bad (0: a speedup)
+    median: bool = False
+    decimals: int = 1  # of a value, and of a difference, in a table
+    unit: str = "points"
+    signed: bool = False  # shown with its sign
+    relative: bool = False  # printed values are divided by the baseline's printed value first
+    printed: str = (
+        ""  # what stands beside it: "std" of the printed cell, or another column; empty: the cell
+    )
+
+    def summary(self, values: Sequence[float]) -> float:
+        """The mean over seeds; or the median, of two in the middle the worse one."""
+        if self.median:
+            from_the_best = sorted(values, reverse=self.sign > 0)
+            return from_the_best[len(values) // 2]
+        return float(np.mean(values))
+
+
+@functools.cache
+def descriptions() -> dict[str, dict[str, Any]]:
+    """The fields of each measure that ``measures.yaml`` gives, by the measure's name."""
+    text = Path(__file__).with_name("measures.yaml").read_text(encoding="utf-8")
+    return yaml.safe_load(text)
+
+
+@functools.cache
+def measure(name: str) -> Measure:
+    """A measure by its name, such as ``accuracy in DOMAIN``; a `ReportError` if there is none."""
+    if name.startswith(ACCURACY_IN):
+        domain = name.removeprefix(ACCURACY_IN)
+        fields = descriptions()[f"{ACCURACY_IN}DOMAIN"]
+        return Measure(name, lambda record, _: _domains(record).get(domain), **fields)
+    require_known("unknown measure", name, descriptions(), ReportError)
+    # of others there is what is recorded under their names after the last round
+    read = _READERS.get(name, lambda record, _: record["final"].get(name))
+    return Measure(name, read, **descriptions()[name])
+
+
+def _halfway(record: Record, _: None) -> float | None:
+    curve = record["metrics"]["accuracy"]
+    return curve[max(len(curve) // 2, 1) - 1]
+
+
+def _domains(record: Record) -> dict[str, float]:
+    """Accuracies in percent by domain."""
+    return record["final"].get("groups", {})
+
+
+def _of_clients(record: Record, summary: Callable[[Sequence[float]], float]) -> float | None:
+    """A summary of the clients' accuracies on images like their own, in percent.
+
+    They are expected from a client's mix of classes, or measured on test images of its own.
+    """
+    final = record["final"]
+    accuracies = final.get("clients/own mix")
+    if accuracies is None and "test_sizes" in record.get("partition", {}):
+        accuracies = final.get("clients")
+    return None if accuracies is None else float(summary(accuracies))
+
+
+def _counted_on(record: Record, summary: Callable[[np.ndarray], np.floating]) -> float | None:
+    """A summary of what FedProto's published evaluation takes for the clients' accuracies.
+
+    Its counters of hits and images go on from client to client, and pass each client's images
+    twice.
+    """
+    final = record["final"]
+    num_images = record.get("partition", {}).get("test_sizes")
+    if num_images is None or "clients/prototype" not in final:
+        return None
+    hits = np.cumsum(np.add(final["clients"], final["clients/prototype"]) * num_images)
+    return float(summary(hits / (2 * np.cumsum(num_images))))
+
+
+def _rounds_to(target: float, record: Record) -> float:
+    """The first round, from 1, in which the accuracy reaches so many percent; or infinite."""
+    accuracies = np.asarray(record["metrics"]["accuracy"], float)  # not evaluated: NaN
+    reached = np.flatnonzero(accuracies >= target)
+    if len(reached) == 0:
+        return math.inf
+    return int(reached[0]) + 1
+
+
+def _rounds_to_baseline(record: Record, baseline: Record) -> float:
+    return _rounds_to(baseline["metrics"]["accuracy"][-1], record)
+
+
+def _speedup(record: Record, baseline: Record) -> float:
+    return len(baseline["metrics"]["accuracy"]) / _rounds_to_baseline(record, baseline)
+
+
+def _bytes_to_target(record: Record, target: float) -> float:
+    """Megabytes that are sent until then, both ways, over all clients."""
+    rounds = _rounds_to(target, record)
+    if rounds == math.inf:
+        return math.inf
+    metrics = record["metrics"]
+    sent = np.cumsum(np.add(metrics["down_bytes"], metrics["up_bytes"])) / 1e6
+    return float(sent[int(rounds) - 1])
+
+
+def _client_memory(record: Record, _: None) -> float | None:
+    held_bytes = record["metrics"].get("held_bytes")
+    return held_bytes[-1] / 1e3 if held_bytes else None
+
+
+def _median_seconds(record: Record) -> float:
+    # the median: a round in which the machine did something else counts no more than another, nor
+    # does MOON's first
+    return median(record["metrics"]["seconds"])
+
+
+def _seconds_ratio(record: Record, baseline: Record) -> float | None:
+    """None where the two runs were made on machines of different kinds."""
+    for name in ("device", "workers"):
+        if record.get(name) != baseline.get(name):
+            return None
+    return _median_seconds(record) / _median_seconds(baseline)
+
+
+_READERS: dict[str, Reader] = {
+    "halfway": _halfway,
+    "accuracy/counted on": lambda record, _: _counted_on(record, np.mean),
+    "accuracy_std/counted on": lambda record, _: _counted_on(record, np.std),
+    "lead": lambda record, baseline: record["final"]["accuracy"] - baseline["final"]["accuracy"],
+    "client mean": lambda record, _: _of_clients(record, np.mean),
+    "worst client": lambda record, _: _of_clients(record, min),
+    "worst domain": lambda record, _: min(_domains(record).values(), default=None),
+    "rounds_to_target": lambda record, target: _rounds_to(target, record),
+    "rounds_to_baseline": _rounds_to_baseline,
+    "bytes_to_target": _bytes_to_target,
+    "speedup": _speedup,
+    "up_numbers": lambda record, _: record["metrics"]["up_numbers"][-1] / 1e3,
+    "client_memory": _client_memory,
+    "median_seconds": lambda record, _: _median_seconds(record),
+    "seconds_ratio": _seconds_ratio,
+}

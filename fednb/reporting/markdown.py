@@ -1,0 +1,212 @@
+"""Tables in Markdown: printed and measured values, seeds, leads, verdicts."""
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fednb.analysis import statistics
+from fednb.analysis.cells import Cell
+from fednb.analysis.claims import Comparison, leads_over_baseline
+from fednb.analysis.measures import measure
+from fednb.analysis.reported import reported_table
+from fednb.reporting import words
+from fednb.sweeps.table import Table
+
+_NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
+
+
+def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
+    """What holds for the cells of a table, each text once, and of which rows unless it is all."""
+    holds_for: dict[str, list[Cell]] = {}
+    for cell in cells:
+        for text in texts_of(cell):
+            holds_for.setdefault(text, []).append(cell)
+    size = Counter(cell.row for cell in cells)
+    texts_by_rows: dict[str, list[str]] = {}
+    for text, of_text in holds_for.items():
+        texts_by_rows.setdefault(_rows(of_text, size), []).append(text)
+    all_rows = "; ".join(size)
+    parts = []
+    for rows, texts in texts_by_rows.items():
+        suffix = "" if rows == all_rows else f" ({rows})"
+        parts.append(", ".join(texts) + suffix)
+    return "; ".join(parts)
+
+
+def _rows(cells: Sequence[Cell], size: Counter[str]) -> str:
+    """Rows of which all cells are given (``size``: so many), and other cells one by one."""
+    count = Counter(cell.row for cell in cells)
+    names = []
+    for cell in cells:
+        whole_row = count[cell.row] == size[cell.row]
+        names.append(cell.row if whole_row else f"{cell.row} | {cell.column}")
+    return "; ".join(dict.fromkeys(names))
+
+
+def deviations(cells: Sequence[Cell]) -> str:
+    """How the cells of a table deviate from the paper's settings."""
+    return by_rows(cells, lambda cell: [words.deviation(one) for one in cell.deviations])
+
+
+def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
+    """What else has to be known of runs in a table, by what it is about; empty if nothing."""
+
+    def joined(texts: Sequence[str]) -> list[str]:
+        return ["; ".join(texts).replace("_", " ")] if any(texts) else []
+
+    return {
+        "Reduced" if table.printed else "Other settings than usual": deviations(cells),
+        "Not the published data": by_rows(cells, lambda cell: joined(cell.notes)),
+        "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
+        "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
+    }
+
+
+def command(cell: Cell) -> str:
+    """The line that makes the first run of a cell again, with the parameters of the sweep."""
+    own = cell.job.settings
+    parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
+    parameters.pop("seed", None)
+    assignments = [f"{name}={value}" for name, value in parameters.items() if value is not None]
+    seed = cell.seeds[0] if cell.seeds else own.seed
+    return f"python -m fednb run {cell.job.notebook} {' '.join(assignments)} seed={seed}"
+
+
+def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
+    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = [name for name in names if any(line.get(name) for line in lines)]
+    rules = []
+    for name in columns:
+        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
+        rules.append("--:" if numeric else ":--")
+    cells = [[line.get(name, "") for name in columns] for line in lines]
+    return "\n".join(f"| {' | '.join(texts)} |" for texts in [columns, rules, *cells])
+
+
+def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict[str, str]]:
+    """A line for each cell; or for each row, of its accuracy, if runs are read in several ways.
+
+    Seeds lead to records that are at ``link``. The first entry, named as what rows vary, is the
+    name of the row.
+    """
+    if table.columns.measures:
+        read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
+        column = (read_as_accuracy or cells)[0].column
+        cells = [cell for cell in cells if cell.column == column]
+    baseline, leads = leads_over_baseline(table, cells)
+    several_columns = len({table.columns.name(job) for job in table.jobs}) > 1
+    lines = []
+    for cell in cells:
+        line = {row_title(table): cell.row}
+        if several_columns and not table.columns.measures:
+            line[table.columns.parameter.replace("_", " ")] = cell.column
+        lead = leads.get((cell.row, cell.column))
+        lines.append(line | _line(cell, lead, baseline, link))
+    return lines
+
+
+def row_title(table: Table) -> str:
+    """What the rows of a table vary."""
+    return table.rows.parameter.replace("_", " ")
+
+
+def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict[str, str]:
+    spread = ""
+    if cell.measure.judged and cell.spread is not None:
+        spread = f"{cell.spread:.1f}"
+    printed_lead = measured_lead = ""
+    if lead and lead.printed is not None:
+        printed_lead = f"{lead.printed:+z.1f}"
+    if lead and not lead.diverged:
+        measured_lead = words.lead(lead.lead)
+    return {
+        "printed": words.printed(cell),
+        "paper's ±": words.printed_std(cell),
+        "measured": words.measured(cell),
+        "over clients": spread,
+        "seeds": _seeds(cell, link),
+        f"gap to {baseline}, printed": printed_lead,
+        f"gap to {baseline}, measured": measured_lead,
+        "verdict": _verdicts(cell, lead),
+    }
+
+
+def _seeds(cell: Cell, link: str) -> str:
+    seeds = []
+    for run in cell.runs:
+        text = f"{run.job.settings.seed}"
+        if run.state != "finished":
+            text += f" ({run.state})"
+        seeds.append(f"[{text}]({link}/{run.job.path.name})" if link else text)
+    return " ".join(seeds)
+
+
+def _verdicts(cell: Cell, lead: Comparison | None) -> str:
+    """On the lead, behind that on the mean if this is a sure one."""
+    if lead is None:
+        return words.mean_verdict(cell.verdict)
+    on_lead = words.verdict(lead.verdict(lead.printed))
+    if cell.verdict and not cell.verdict.indicative:
+        return f"{words.mean_verdict(cell.verdict)}; gap: {on_lead}"
+    return on_lead
+
+
+def table_in_full(
+    table: Table, cells: Sequence[Cell], link: str = "", *, page: bool = False
+) -> str:
+    """A table with records at ``link``; on a ``page`` with heading and commands for its runs."""
+    shown = [cell for cell in cells if cell.runs] or list(cells)
+    lines = table_rows(table, shown, link)
+    if table.columns.measures:
+        lines = _one_line_a_row(table, shown, lines)
+    values = {"cells": cells, "shown": shown, "remarks": remarks(table, shown)}
+    return fill("table", table=table, page=page, grid=to_markdown(lines), **values)
+
+
+def _one_line_a_row(
+    table: Table, cells: Sequence[Cell], lines: Sequence[Mapping[str, str]]
+) -> list[dict[str, str]]:
+    """A line with all measured values of a row, below what is printed there."""
+    title = row_title(table)
+    wide = []
+    for line in lines:
+        of_row = [cell for cell in cells if cell.row == line[title]]
+        printed = {cell.column: words.printed_with_std(cell) for cell in of_row}
+        if any(printed.values()):
+            wide.append({title: line[title], "": "printed"} | printed)
+        measured = {cell.column: words.measured(cell) for cell in of_row}
+        kind = "measured" if table.printed else ""
+        others = {name: line[name] for name in ("over clients", "verdict", "seeds")}
+        wide.append({title: line[title], "": kind} | measured | others)
+    return wide
+
+
+@functools.cache
+def templates() -> jinja2.Environment:
+    """What makes pages of values: `words` makes texts of these."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {
+        "words": words,
+        "statistics": statistics,
+        "command": command,
+        "measure": measure,
+        "reported_table": reported_table,
+    }
+    return environment
+
+
+def fill(template: str, **values: Any) -> str:
+    """``templates/TEMPLATE.md.j2`` with these values."""
+    return templates().get_template(f"{template}.md.j2").render(values)

@@ -1,0 +1,66 @@
+"""What notebooks ask for: cells, printed numbers, tables and claims as Markdown, leads in words."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from IPython.display import Markdown
+
+from fednb import ROOT
+from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, committed, table_of
+from fednb.analysis.claims import claims_of, compare_rows
+from fednb.analysis.reported import printed
+from fednb.errors import ReportError, require_known
+from fednb.reporting import words
+from fednb.reporting.markdown import deviations, fill, row_title, table_rows, to_markdown
+from fednb.reporting.words import measured
+
+
+def lead(
+    table: TableOrName, a: str, b: str, column: str | None = None, *, ledger: Ledger = None
+) -> str:
+    """How far row ``a`` is above row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds: ahead``."""
+    comparison = compare_rows(table, a, b, column, ledger)
+    return words.lead_and_verdict(comparison.verdict(), comparison.ahead.measure)
+
+
+def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
+    """The heart of a table, or of some ``rows``: printed, measured, gap and verdict."""
+    table = table_of(name)
+    cells = cells_of(name)
+    known = dict.fromkeys(cell.row for cell in cells)
+    for row in rows or ():
+        require_known(f"{name} has no row", row, known, ReportError)
+    lines = []
+    shown = [cell for cell in cells if cell.runs]
+    if shown:
+        lines = table_rows(table, shown)
+    if rows is not None:
+        lines = [line for line in lines if line[row_title(table)] in rows]
+        shown = [cell for cell in shown if cell.row in rows]
+    left_out = {"paper's ±"}
+    seeds = {line["seeds"] for line in lines}
+    if len(seeds) == 1:  # then they stand below the table
+        left_out.add("seeds")
+    lines = [{name: text for name, text in line.items() if name not in left_out} for line in lines]
+    values = {
+        "grid": to_markdown(lines) if shown else "",
+        "reduced": deviations(shown) if table.printed else "",
+        "seeds": seeds.pop() if len(seeds) == 1 else "",
+        "seeds_differ": len({cell.seeds for cell in shown}) > 1,
+    }
+    return Markdown(fill("compact", table=table, page=_page(name), **values))
+
+
+def claims(paper: str) -> Markdown:
+    """The claims of a paper: printed, measured, on which runs, verdict."""
+    return Markdown(fill("claims", claims=claims_of(paper), page=_page))
+
+
+def _page(name: str) -> str:
+    """Where the page of a table is, as seen from the notebook that is running."""
+    here = Path.cwd()
+    if not here.is_relative_to(ROOT / "notebooks"):
+        here = ROOT / "notebooks"
+    page = ROOT / "results" / "tables" / f"{table_of(name).notebook}.md"
+    return f"{os.path.relpath(page, here).replace(os.sep, '/')}#{name}"

@@ -1,0 +1,170 @@
+"""All that records make: the report, pages of tables, figures, ``cells.csv``, the README."""
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import pandas as pd
+
+from fednb import ROOT, papers
+from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.claims import (
+    Claim,
+    cell_at,
+    claims_file,
+    claims_of,
+    compare_rows,
+    leads_side_by_side,
+)
+from fednb.analysis.measures import Record
+from fednb.errors import ReportError
+from fednb.experiments import ledger
+from fednb.reporting import figures, words
+from fednb.reporting.markdown import command, fill, table_in_full, templates
+from fednb.sweeps.files import read_tables
+from fednb.sweeps.table import Table
+
+
+def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
+    """The text of each file that sweeps and records make; of the project's own also the README."""
+    tables = read_tables(sweeps)
+    records = ledger.load(runs)
+    cells = {name: cells_of(table, records) for name, table in tables.items()}
+    notebooks = list(dict.fromkeys(table.notebook for table in tables.values()))
+    described = claims_file().papers
+    claims = {
+        paper: claims_of(paper, cells)
+        for paper, about in described.items()
+        if about.notebook in notebooks
+    }
+    side = claims_file().side_by_side
+    link = os.path.relpath(runs, out / "tables").replace(os.sep, "/")
+    files = {}
+    for name, figure in figures.claim_figures(claims).items():
+        files[out / "figures" / f"{name}.svg"] = figure
+    for notebook in notebooks:
+        of_notebook = [table for table in tables.values() if table.notebook == notebook]
+        files[out / "tables" / f"{notebook}.md"] = _tables_page(of_notebook, cells, link)
+    files[out / "cells.csv"] = _cells_csv(
+        [cell for of_table in cells.values() for cell in of_table]
+    )
+    values = {
+        "tables": tables,
+        "records": records,
+        "claims_of": claims,
+        "described": described,
+        "side": side,
+        "compared": leads_side_by_side(cells) if side.notebook in notebooks else {},
+        "page": lambda name: f"tables/{tables[name].notebook}.md#{name}",
+        "fill": _filler(tables, cells, records),
+    }
+    files[out / "REPORT.md"] = fill("REPORT", **values)
+    if out == ROOT / "results":
+        readme = ROOT / "README.md"
+        files[readme] = _readme(readme.read_text(encoding="utf-8"), values)
+    return files
+
+
+def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str) -> str:
+    """A notebook's tables: those with runs in full, the others by name."""
+    parts = {}
+    for table in tables:
+        if any(cell.runs for cell in cells[table.name]):
+            parts[table.name] = table_in_full(table, cells[table.name], link, page=True)
+    return fill("page", notebook=tables[0].notebook, tables=tables, parts=parts)
+
+
+def _cells_csv(cells: Sequence[Cell]) -> str:
+    """All cells in full precision; several values in a field have ``; `` between them."""
+    frame = pd.DataFrame([_csv_line(cell) for cell in cells])
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _csv_line(cell: Cell) -> dict[str, Any]:
+    def joined(values: Sequence[Any]) -> str:
+        return "; ".join(map(str, values))
+
+    return {
+        "table": cell.table,
+        "row": cell.row,
+        "column": cell.column,
+        "measure": cell.measure.name,
+        "seeds": joined(cell.seeds),
+        "statuses": joined(cell.statuses),
+        "paths": joined([run.job.path.name for run in cell.runs]),
+        "note": joined(cell.notes),
+        "remark": joined(cell.remarks),
+        "expected": cell.expected,
+        "stale": cell.stale,
+        "values": joined(cell.values),
+        "mean": cell.mean,
+        "half": cell.half,
+        "spread": cell.spread,
+        "printed": cell.printed,
+        "deviations": joined([words.recorded_deviation(one) for one in cell.deviations]),
+        "choice": words.choice(cell),
+        "verdict": words.mean_verdict(cell.verdict),
+        "repeat": command(cell),
+    }
+
+
+def _filler(
+    tables: Mapping[str, Table],
+    cells: Mapping[str, Sequence[Cell]],
+    records: Mapping[Path, Record],
+) -> Callable[[str], str]:
+    """What fills measured numbers into the sentences of ``data/claims.yaml``."""
+
+    def lead(table: str, ahead: str, behind: str, column: str | None = None) -> str:
+        comparison = compare_rows(tables[table], ahead, behind, column, records)
+        measure = comparison.ahead.measure
+        return words.lead_and_verdict(comparison.verdict(), measure, brief=True)
+
+    def cell(table: str, row: str, column: str | None = None) -> Cell:
+        return cell_at(cells[table], row, column)
+
+    def fill_in(text: str) -> str:
+        try:
+            template = templates().from_string(text)
+            return template.render(lead=lead, cell=cell, measured=words.measured)
+        except (jinja2.TemplateError, KeyError) as error:
+            raise ReportError(f"data/claims.yaml: there is no {error} for {text[:60]!r}") from error
+
+    return fill_in
+
+
+def _readme(text: str, values: Mapping[str, Any]) -> str:
+    """The README with its list of notebooks made anew between the two marks."""
+    first_claims = {path.stem: _first_claim(path) for path in papers.notebooks()}
+    marks = re.compile(
+        r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
+    )
+    if not marks.search(text):
+        raise ReportError(
+            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
+        )
+    notebooks = fill(
+        "readme",
+        first_claims=first_claims,
+        num_in_own_setting=_num_in_own_setting,
+        **values,
+    )
+    return marks.sub(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
+
+
+def _first_claim(notebook: Path) -> str:
+    """The first two sentences behind the word *Claim* in a notebook's text."""
+    text = "\n".join(papers.cells(notebook, "markdown"))
+    claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", text)
+    if claim is None:
+        return ""
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])
+    return " ".join(sentences[:2])
+
+
+def _num_in_own_setting(claims: Sequence[Claim]) -> int:
+    """How many claims are judged by runs in the paper's own setting."""
+    return sum(claim.setting(claim.best).is_the_papers for claim in claims)

@@ -1,13 +1,72 @@
-"""The package is a list of files, from the ground up: each imports only what stands above it in the list."""
+"""The package is a list of files from the ground up: each imports only what stands above it in the list."""
 
-# DESIGN of the package, one line a floor; a folder stands for its files in the order given here.
+import ast
+
+import pytest
+
+from fednb import ROOT
+
+# One room a line, from the ground up. Imports inside functions and for types count like all others.
 ORDER = """
-    errors seeds hyperparameters places
-    messages models partition plots
-    data.spec data.dataset data.augment
-    workspace client method
-    training.loop evaluation federation
-    prototypes finch
+    errors seeds messages hyperparameters places models partition
+    data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
+    data.registered data.own_folder data.loading data.downloads data
+    plots workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
+    papers.importer papers.outlines papers.parameter_cells papers
+    experiments experiments.record experiments.environment experiments.schema experiments.defaults experiments.settings
+    experiments.ledger experiments.checkpoints experiments.build experiments.recording experiments.runner
+    sweeps sweeps.papermill sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
+    sweeps.files sweeps.whole sweeps.execution
+    analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells analysis.claims
+    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.pages
+    reporting.notebook reporting.head_to_head
+    course course.assignment course.kernel course.sandbox course.students course.handout course.grading
+    course.templates.nbgrader_config
+    cli __main__
 """.split()
+FILES = {
+    path.relative_to(ROOT / "fednb").with_suffix("").as_posix().replace("/", "."): path
+    for path in (ROOT / "fednb").rglob("*.py")
+}
+FILES = {name.removesuffix(".__init__"): path for name, path in FILES.items() if name != "__init__"}
 MAX_LINES = 420
+
+
+def imports(path):
+    """The files of the package that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom):
+            assert not node.level, (
+                f"{path.name} has a relative import, which this test does not follow"
+            )
+            if (node.module or "").split(".")[0] != "fednb":
+                continue
+            module = (node.module or "").removeprefix("fednb").removeprefix(".")
+            for alias in node.names:
+                full = f"{module}.{alias.name}".removeprefix(".")
+                yield full if full in FILES else module
+        elif isinstance(node, ast.Import):
+            yield from (
+                a.name.removeprefix("fednb.") for a in node.names if a.name.startswith("fednb.")
+            )
+
+
+def test_the_list_is_complete():
+    assert sorted(ORDER) == sorted(FILES)
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_file_imports_only_what_stands_above_it(name):
+    above = {"", *ORDER[: ORDER.index(name)]}
+    below = set(imports(FILES[name])) - above - {name}
+    assert not below, f"{name} imports {', '.join(sorted(below))}"
+
+
+@pytest.mark.parametrize("name", ORDER)
+def test_a_file_can_be_read_at_once(name):
+    assert len(FILES[name].read_text(encoding="utf-8").splitlines()) <= MAX_LINES
+
+
+def test_there_are_imports_to_judge():
+    assert sum(len(set(imports(path))) for path in FILES.values()) > 150

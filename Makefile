@@ -49,6 +49,7 @@ matrix: $(VENV)/ready
 lint: $(VENV)/ready
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 bench: $(VENV)/ready
 	$(BIN)/python tests/bench.py

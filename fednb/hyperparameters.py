@@ -3,7 +3,6 @@
 A method declares ``mu: NonNegative = 1.0``; `check` then refuses ``mu=-1`` with a sentence.
 """
 
-import functools
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -68,15 +67,16 @@ def rule_of(hint: Any) -> Rule | None:
     return None
 
 
-@functools.lru_cache
+_RULES: dict[type, dict[str, Rule]] = {}  # by class, as type hints are slow to resolve
+
+
 def field_rules(cls: type) -> dict[str, Rule]:
     """The rules of a dataclass's fields, by name; fields of other types have none."""
-    rules = {}
-    for name, hint in get_type_hints(cls, include_extras=True).items():
-        rule = rule_of(hint)
-        if rule is not None:
-            rules[name] = rule
-    return rules
+    if cls not in _RULES:
+        hints = get_type_hints(cls, include_extras=True)
+        rules = {name: rule_of(hint) for name, hint in hints.items()}
+        _RULES[cls] = {name: rule for name, rule in rules.items() if rule is not None}
+    return _RULES[cls]
 
 
 def check_fields(instance: Any) -> None:

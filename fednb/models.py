@@ -3,7 +3,7 @@
 import copy
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -77,16 +77,15 @@ class Net(nn.Module):
         precision: Precision = None,
     ) -> None:
         super().__init__()
-        self.encoder, self.head, self.classifier, self.precision = (
-            encoder,
-            head,
-            classifier,
-            precision,
-        )
+        self.encoder = encoder
+        self.head = head
+        self.classifier = classifier
+        self.precision = precision
         self.dropout = Dropout(dropout) if dropout else nn.Identity()
         # the same network without weights, in eval mode, up to its representation; in a tuple, so as to be no part of this
         shape = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
-        shape.dropout = shape.classifier = nn.Identity()
+        shape.dropout = nn.Identity()
+        shape.classifier = cast(nn.Linear, nn.Identity())
         self._shape = (shape,)
 
     def classify(self, z: Tensor) -> Tensor:

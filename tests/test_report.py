@@ -539,7 +539,7 @@ def test_a_report_elsewhere_ends_with_its_main_findings_and_its_path(
 ):
     """And not with five thousand words: that is how `make run` ends."""
     page = tmp_path / "out" / "REPORT.md"
-    monkeypatch.setattr(report, "pages", lambda *_: {page: REPORT})
+    monkeypatch.setattr(report, "make_pages", lambda *_: {page: REPORT})
     assert main(["report", "--out", str(page.parent)]) == 0
     first, _, rest = capsys.readouterr().out.partition("\n")
     path = f"1 files written; what holds up, and what does not, is in {page}\n"
@@ -548,7 +548,7 @@ def test_a_report_elsewhere_ends_with_its_main_findings_and_its_path(
 
 
 def test_a_report_beside_its_records_is_printed_whole(monkeypatch, capsys, folder):
-    monkeypatch.setattr(report, "pages", lambda *_: {folder.parent / "REPORT.md": REPORT})
+    monkeypatch.setattr(report, "make_pages", lambda *_: {folder.parent / "REPORT.md": REPORT})
     assert main(["report"]) == 0
     assert REPORT in capsys.readouterr().out
 
@@ -562,7 +562,7 @@ def shown(tmp_path, monkeypatch):
     jobs = *recorded(60.0, 61.0, 62.0, num_rounds=20).jobs, *prox.jobs, job("SOLO", num_rounds=1)
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere"))
     monkeypatch.setattr(cells, "ROOT", tmp_path / "repository")
-    monkeypatch.setattr(pages_module, "read_tables", lambda path: {"moon-1": table(*jobs)})
+    monkeypatch.setattr(cells.files, "read_tables", lambda path: {"moon-1": table(*jobs)})
     for name in ("committed", "_tables"):  # without what other tests have read
         monkeypatch.setattr(cells, name, getattr(cells, name).__wrapped__)
 

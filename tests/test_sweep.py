@@ -15,7 +15,7 @@ from fednb.errors import NotebookError, SettingsError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb.hyperparameters import field_rules
 from fednb.places import Places
-from fednb.reporting import compare
+from fednb.reporting import head_to_head
 from fednb.sweeps import execution, processes
 from fednb.sweeps.files import Loader, read_tables
 from fednb.sweeps.jobs import Notebook, notebooks_of_methods
@@ -410,7 +410,7 @@ def test_notebooks_in_two_folders_keep_their_records_apart(
 ) -> None:
     alpha, beta = two_folders
     methods = notebooks_of_methods(["FedAvg", str(alpha), str(beta)])
-    jobs = compare.table_of(methods, {}, seeds=1).jobs
+    jobs = head_to_head.table_of(methods, {}, seeds=1).jobs
     folders = {job.settings.method: job.path.parent for job in jobs}
     assert folders == {
         "FedAvg": notebooks / "results" / "runs",

@@ -17,6 +17,7 @@ from typing import IO, Any, NamedTuple
 
 from fednb import PACKAGE
 from fednb.experiments import ledger
+from fednb.experiments.record import Record
 from fednb.places import Places
 from fednb.sweeps.table import Job
 
@@ -25,7 +26,7 @@ POLL_SECONDS = 0.2  # how often is asked whether a process has ended, or shall e
 MIN_FREE_BYTES = 1 << 20  # a disk with less is called full
 
 Group = Sequence[Job]  # runs that one process makes; they differ in their seeds only
-Record = Mapping[str, Any]
+
 Stop = Callable[[], bool]
 
 

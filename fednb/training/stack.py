@@ -223,7 +223,7 @@ class StackedClients:
             masks = self.masks[batch].flatten(1)
             terms = loss(weights, rest, masks, x, self.federation.labels[index], given)
         # no loss reads another client's row: each row of the sum's gradient is the gradient of one client
-        total = sum(value.sum() for value in terms.values())
+        total = total_loss({name: value.sum() for name, value in terms.items()})
         (gradient,) = torch.autograd.grad(total, weights)
         sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
         if not are_first:

@@ -54,9 +54,7 @@ class ClientRound:
         self.batches: list[Any] = []
         self.trained: dict[str, torch.Size] = {}
         self.sgd_options: dict[str, Any] = {}
-        self.kind: Hashable = (
-            None  # clients of one kind can share a stack; None: there is nothing to stack
-        )
+        self.kind: Kind | None = None  # None: there is nothing to stack
 
     def draw_batches(self, phase: Phase) -> None:
         """Set the model for a phase, draw its batches, and find the kind of its steps."""

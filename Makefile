@@ -9,7 +9,7 @@ PIP ?=
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb notebooks/extras/*.ipynb))
 BUILD := $(CURDIR)/build
 
-.PHONY: run test test-course mutants matrix lint bench report notebooks clean
+.PHONY: run test quick test-course mutants matrix lint bench report notebooks clean
 
 $(VENV)/ready: pyproject.toml
 	@echo "Making the environment in $(VENV), once: some minutes and, on Linux, some gigabytes"
@@ -25,12 +25,18 @@ run: $(VENV)/ready
 	@$(BIN)/python -m fednb notebooks --out $(BUILD)/run; status=$$?; \
 	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
-# Two files or notebooks at a time, on one thread each; notebooks with another seed than that of their outputs.
+# Two tests or notebooks at a time, on one thread each; a worker that has none left takes half of the other's. Notebooks with
+# another seed than that of their outputs.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist loadfile tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal tests
 	PYTHONPATH=tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 \
 	  --dist loadfile -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+
+# While one works: all tests but those that start other processes or go through all methods with all options.
+quick: export OMP_NUM_THREADS = 1
+quick: $(VENV)/ready
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not course and not slow" tests
 
 # Faults put in on purpose, one at a time: the tests must see each.
 mutants: export OMP_NUM_THREADS = 1

@@ -14,6 +14,28 @@ from fednb.experiments import settings
 from fednb.federation import FedAvg, Federation, Training
 from fednb.models import Net, Output
 
+# whose tests start kernels, commands, or processes that are killed, or go through all methods with all options
+SLOW = {
+    "test_command_line",
+    "test_course",
+    "test_docs",
+    "test_execute",
+    "test_memory",
+    "test_methods",
+    "test_notebooks",
+    "test_runs",
+    "test_stacked",
+    "test_sweep",
+    "test_wheel",
+}
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that ``make quick`` leaves out."""
+    for item in items:
+        if item.path.stem in SLOW:
+            item.add_marker(pytest.mark.slow)
+
 
 @pytest.fixture(autouse=True)
 def isolated(tmp_path, monkeypatch):

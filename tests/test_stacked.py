@@ -206,12 +206,9 @@ def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method
     assert bool(watched) != (name == "SCAFFOLD of NIID-Bench")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
 @pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
-def test_where_a_round_begins_the_step_of_all_clients_is_that_of_the_plain_loop(
-    pair, set_default_dtype, name, dtype
-):
-    set_default_dtype(dtype)
+def test_where_a_round_begins_the_step_of_all_clients_is_that_of_the_plain_loop(pair, name):
+    """In float32, where rounding is not zero; in float64 whole rounds are compared above."""
     _, together = pair(name)
     for _ in range(3):  # in each round a new trainer, which checks its first steps
         together.train = stacked.StackedTrainer(check=True)

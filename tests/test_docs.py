@@ -67,7 +67,7 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
         short = ["num_rounds=1", "local_epochs=1"] if words[0] != "new" else []
         assert main([*words, *short]) == 0
     shown = capsys.readouterr().out
-    assert "MyMethod" in shown and "gap to FedAvg" in shown and "folder:photos#" in shown
+    assert "MyMethod" in shown and "lead over FedAvg" in shown and "folder:photos#" in shown
 
 
 def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):

@@ -18,9 +18,10 @@ ORDER = """
     experiments.ledger experiments.checkpoints experiments.build experiments.recording experiments.runner
     sweeps sweeps.papermill sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
-    analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells analysis.claims
-    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.pages
-    reporting.notebook reporting.head_to_head
+    analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
+    analysis.comparisons analysis.claims
+    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.findings
+    reporting.pages reporting.notebook reporting.head_to_head
     course course.assignment course.kernel course.sandbox course.students course.handout course.grading
     course.templates.nbgrader_config
     cli __main__

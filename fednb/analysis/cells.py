@@ -11,7 +11,6 @@ from fednb.analysis import statistics
 from fednb.analysis.deviations import AnyDeviation, Choice, compare_with_paper
 from fednb.analysis.measures import Measure, Record, measure
 from fednb.analysis.reported import PrintedCell, printed_cell
-from fednb.analysis.statistics import MeanVerdict
 from fednb.errors import ReportError, require_known
 from fednb.experiments.ledger import load, runs_folder, state
 from fednb.experiments.settings import Settings
@@ -143,15 +142,6 @@ class Cell:
     def printed(self) -> float | None:
         """The printed value, in units of the measure."""
         return self.printed_cell.value
-
-    @property
-    def verdict(self) -> MeanVerdict | None:
-        """On the mean; None without a printed value, or if data or settings are not the paper's."""
-        if not self.values or not self.measure.judged or self.printed is None:
-            return None
-        if self.deviations or self.notes:
-            return None
-        return statistics.judge_mean(self.values, self.printed)
 
 
 def _section(run: Run, name: str) -> Mapping[str, Any]:

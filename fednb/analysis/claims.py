@@ -1,171 +1,37 @@
-"""Who is ahead of whom, in pairs of runs: in a table, in the papers' claims, and side by side."""
+"""What the papers claim, judged by runs on each claim's own data set: `judge` has the words."""
 
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import yaml
 
 from fednb import ROOT, data
 from fednb.analysis import statistics
-from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of
-from fednb.analysis.deviations import AnyDeviation, TuningDeviation
-from fednb.analysis.statistics import Kind, Lead, Verdict
+from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.comparisons import (
+    Comparison,
+    RowDeviation,
+    cell_at,
+    compare_cells,
+    corrected_family,
+)
+from fednb.analysis.statistics import MIN_SEEDS, Judged, Kind
 from fednb.errors import ReportError, require_known
 from fednb.experiments.ledger import check_form
-from fednb.sweeps.table import Table
 
-Key = TypeVar("Key")
-
-
-class RowDeviation(NamedTuple):
-    """How the runs of a comparison deviate from the paper's settings."""
-
-    deviation: AnyDeviation
-    row: str = ""  # the only one that does; empty: both do
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One cell against another, and the lead that their runs show."""
-
-    ahead: Cell
-    behind: Cell
-    lead: Lead  # of ``ahead``
-
-    @property
-    def diverged(self) -> bool:
-        """Whether a run did: what is left are the differences of lucky seeds."""
-        return self.ahead.diverged or self.behind.diverged
-
-    @property
-    def printed(self) -> float | None:
-        """The lead that is printed, if both values are."""
-        if self.ahead.printed is None or self.behind.printed is None:
-            return None
-        return self.ahead.measure.sign * (self.ahead.printed - self.behind.printed)
-
-    @property
-    def deviations(self) -> list[RowDeviation]:
-        """What is not the paper's setting: first of both rows, then of one alone.
-
-        A coefficient of one row's method alone is left out: it is the claim itself. Its tuning is
-        told.
-        """
-        names_ahead = {one.name for one in self.ahead.deviations}
-        names_behind = {one.name for one in self.behind.deviations}
-        # no coefficient of one row's method alone
-        shared = vars(self.ahead.job.settings).keys() | (names_ahead & names_behind)
-        of_both = [one for one in self.ahead.deviations if one in self.behind.deviations]
-        deviations = [RowDeviation(one) for one in of_both]
-        for cell in (self.ahead, self.behind):
-            for one in cell.deviations:
-                counts = one.name in shared or isinstance(one, TuningDeviation)
-                if counts and one not in of_both:
-                    deviations.append(RowDeviation(one, cell.row))
-        return deviations
-
-    def verdict(self, printed: float | None = None, *, claimed: bool = False) -> Verdict:
-        """What the lead shows, beside a printed one; ``claimed``: a paper says there is one."""
-        if self.diverged:
-            return Verdict(Kind.DIVERGED, self.lead)
-        return statistics.judge(self.lead, printed, claimed=claimed)
-
-
-def compare_cells(ahead: Cell, behind: Cell, sign: int = 1) -> Comparison:
-    """Compare in pairs of runs, same seed and same split; with ``sign`` -1 less is ahead."""
-    differences = [
-        sign * (value - behind.by_pair[pair])
-        for pair, value in ahead.by_pair.items()
-        if pair in behind.by_pair
-    ]
-    return Comparison(ahead, behind, statistics.lead(differences))
-
-
-def corrected_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Comparison]:
-    """Comparisons that stand together, with p values that are corrected for their number.
-
-    The same lead of the same runs counts once, however often it is asked for; seen from the other
-    side it counts once more, so that the correction is rather too strict. One with a diverged run
-    does not count.
-    """
-    leads = {}
-    for one in comparisons.values():
-        leads[_runs_and_lead(one)] = Lead() if one.diverged else one.lead
-    new_leads = dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
-    family = {}
-    for key, one in comparisons.items():
-        new = new_leads[_runs_and_lead(one)]
-        family[key] = replace(one, lead=one.lead._replace(p=new.p, among=new.among))
-    return family
-
-
-def _runs_and_lead(one: Comparison) -> tuple[Any, ...]:
-    return one.ahead.paths, one.behind.paths, one.lead
-
-
-def cell_at(cells: Sequence[Cell], row: str, column: str | None = None) -> Cell:
-    """The cell in that row and column, which may be left out if there is only one."""
-    there = [cell for cell in cells if cell.row == row and column in (None, cell.column)]
-    if len(there) == 1:
-        return there[0]
-    known = ", ".join(f"{cell.row} | {cell.column}" for cell in there or cells)
-    raise ReportError(
-        f"{cells[0].table} has no single cell {row} | {column or 'any column'}; there are {known}."
-    )
-
-
-def compare_rows(
-    table: TableOrName, ahead: str, behind: str, column: str | None = None, ledger: Ledger = None
-) -> Comparison:
-    """Row ``ahead`` of a table against row ``behind``, in a column if it has several."""
-    cells = cells_of(table, ledger)
-    first = cell_at(cells, ahead, column)
-    return compare_cells(first, cell_at(cells, behind, column), first.measure.sign)
-
-
-class LeadsOverBaseline(NamedTuple):
-    """How the cells of a table do against a baseline."""
-
-    baseline: str  # what it is called
-    comparisons: dict[tuple[str, str], Comparison]  # by row and column, where there are runs
-
-
-def leads_over_baseline(table: Table, cells: Sequence[Cell]) -> LeadsOverBaseline:
-    """Each cell against the table's baseline, else FedAvg, else the first row: one family."""
-    references = _references(table, cells)
-    comparisons = {}
-    for cell in cells:
-        if cell in references or not cell.measure.compared:
-            continue
-        beside = [reference for reference in references if reference.column == cell.column]
-        pairs = [compare_cells(cell, reference) for reference in beside]
-        with_runs = [pair for pair in pairs if pair.lead.seeds]
-        if with_runs:
-            comparisons[cell.row, cell.column] = with_runs[0]
-    rows = {cell.row for cell in references}
-    name = references[0].label if len(rows) == 1 else references[0].job.settings.method
-    return LeadsOverBaseline(name, corrected_family(comparisons))
-
-
-def _references(table: Table, cells: Sequence[Cell]) -> list[Cell]:
-    """The cells that the others are compared with."""
-    baseline = [cell for cell in cells if cell.label == (table.baseline or "FedAvg")]
-    averages = [cell for cell in cells if cell.job.settings.method == "FedAvg"]
-    for references in (baseline, averages):
-        if 0 < len(references) < len(cells):
-            return references
-    return [cell for cell in cells if cell.row == cells[0].row]
+CellsByTable = Mapping[str, Sequence[Cell]]
 
 
 class Place(NamedTuple):
-    """Where runs for a claim are looked for: two rows of a table."""
+    """Where runs for a claim are looked for, or a printed lead: two rows of a table."""
 
     table: str
     ahead: str
     behind: str
     column: str
+    no_evidence: str = ""  # why the runs there say nothing about the claim; empty: they do
 
 
 class ClaimEntry(NamedTuple):
@@ -177,13 +43,13 @@ class ClaimEntry(NamedTuple):
     short: str = ""  # its name in figures; without one it is in none
     main: bool = False  # whether it stands on the report's first page
     reason: str = ""  # what to keep in mind
+    printed_too: tuple[Place, ...] = ()  # where the paper prints another number for the same
 
 
 class PaperClaims(NamedTuple):
     """What ``data/claims.yaml`` has of a paper."""
 
     notebook: str
-    found: tuple[str, ...]  # other results that matter, as templates
     entries: tuple[ClaimEntry, ...]
 
 
@@ -197,38 +63,70 @@ class SideBySide(NamedTuple):
     tables: dict[str, str]  # their titles by their names
 
 
+class Finding(NamedTuple):
+    """A result in words, whose numbers records fill in: see `fednb.reporting.findings`."""
+
+    name: str
+    notebook: str
+    says: str  # a template, as are the next two
+    fact: str = ""  # the same in one short sentence, for lists
+    holds: str = ""  # an expression over records that is true as long as the sentence is
+    surprise: bool = False  # whether the report opens with it
+
+
 class ClaimsFile(NamedTuple):
     """``data/claims.yaml``."""
 
     papers: dict[str, PaperClaims]
     side_by_side: SideBySide
+    findings: dict[str, Finding]  # by name; the first one of a notebook is its headline
 
 
 @functools.cache
 def claims_file() -> ClaimsFile:
-    """What the papers claim; a `ReportError` if the file cannot be read."""
+    """What the papers claim and what was found; a `ReportError` if the file cannot be read."""
     try:
         content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
         check_form(content, "claims")
     except (ValueError, yaml.YAMLError) as error:
         raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
     side_by_side = SideBySide(**content.pop("side by side"))
+    findings = _findings(content.pop("findings"))
     papers = {}
     for paper, described in content.items():
         entries = tuple(_entry(entry) for entry in described["claims"])
-        found = tuple(described.get("found", ()))
-        papers[paper] = PaperClaims(described["notebook"], found, entries)
-    return ClaimsFile(papers, side_by_side)
+        papers[paper] = PaperClaims(described["notebook"], entries)
+    return ClaimsFile(papers, side_by_side, findings)
+
+
+def _findings(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Finding]:
+    findings: dict[str, Finding] = {}
+    for notebook, of_notebook in content.items():
+        for name, described in of_notebook.items():
+            if name in findings:
+                raise ReportError(f"data/claims.yaml has two findings {name}; rename one.")
+            findings[name] = Finding(name, notebook, **described)
+    return findings
 
 
 def _entry(entry: Mapping[str, Any]) -> ClaimEntry:
     usual = {name: entry[name] for name in ("ahead", "behind", "column")}
-    places = []
-    for of_table in entry["runs"]:
-        own = {"table": of_table} if isinstance(of_table, str) else of_table
-        places.append(Place(**usual | own))
+    places = [_place(of_table, usual) for of_table in entry["runs"]]
+    printed_too = [_place(of_table, usual) for of_table in entry.get("printed too", ())]
     rest = {name: entry[name] for name in ("short", "main", "reason") if name in entry}
-    return ClaimEntry(entry["claim"], entry["where"], tuple(places), **rest)
+    return ClaimEntry(
+        entry["claim"],
+        entry["where"],
+        tuple(places),
+        printed_too=tuple(printed_too),
+        **rest,
+    )
+
+
+def _place(of_table: str | Mapping[str, str], usual: Mapping[str, str]) -> Place:
+    own = {"table": of_table} if isinstance(of_table, str) else dict(of_table)
+    no_evidence = own.pop("no evidence", "")
+    return Place(**{**usual, **own}, no_evidence=no_evidence)
 
 
 class ClaimSetting(NamedTuple):
@@ -243,6 +141,19 @@ class ClaimSetting(NamedTuple):
         """Whether nothing is."""
         return self == ClaimSetting()
 
+    @property
+    def shorter(self) -> bool:
+        """Whether its runs have other numbers of rounds or of local epochs."""
+        names = {one.deviation.name for one in self.deviations}
+        return bool(names & {"num_rounds", "local_epochs"})
+
+
+class Borrowed(NamedTuple):
+    """An interval for fewer than `MIN_SEEDS` runs, from runs of the same rows elsewhere."""
+
+    half_width: float
+    source: Comparison
+
 
 @dataclass(frozen=True)
 class Claim:
@@ -250,14 +161,9 @@ class Claim:
 
     entry: ClaimEntry
     comparisons: list[Comparison]  # one for each of its places
-
-    @property
-    def printed(self) -> float | None:
-        """The printed lead, in the direction of the claim."""
-        for comparison in self.comparisons:
-            if comparison.printed is not None:
-                return comparison.printed
-        return None
+    printed: tuple[float, ...] = ()  # the printed leads, in the direction of the claim
+    among: int = 1  # so many claims the verdict is corrected for
+    p: float = float("nan")  # of the lead that decides, so corrected
 
     @property
     def with_runs(self) -> list[Comparison]:
@@ -266,18 +172,59 @@ class Claim:
         return with_runs or self.comparisons[:1]
 
     @property
-    def best(self) -> Comparison:
-        """The comparison that counts; short runs and small data stand behind it."""
-        return self.with_runs[0]
+    def evidence(self) -> list[Comparison]:
+        """Those with runs on the claim's own data set that say something about it."""
+        evidence = []
+        for place, comparison in zip(self.entry.places, self.comparisons, strict=True):
+            counts = comparison.lead.seeds and not place.no_evidence
+            if counts and self.on_its_data(comparison):
+                evidence.append(comparison)
+        return evidence
 
     @property
-    def verdict(self) -> Verdict:
-        """Of the comparison that counts; on other data the printed size is none to compare with."""
-        printed = self.printed if self.on_its_data(self.best) else None
-        return self.best.verdict(printed, claimed=True)
+    def best(self) -> Comparison:
+        """The comparison that decides; else what is nearest to the paper and decides nothing.
+
+        Of the evidence it is the first with `MIN_SEEDS` seeds, even of shorter runs, else the
+        first.
+        """
+        evidence = self.evidence
+        for comparison in evidence:
+            if comparison.lead.seeds >= MIN_SEEDS:
+                return comparison
+        return evidence[0] if evidence else self.with_runs[0]
+
+    @property
+    def beside(self) -> list[Comparison]:
+        """Other comparisons with runs, which decide nothing."""
+        return [one for one in self.with_runs if one is not self.best]
+
+    @property
+    def verdict(self) -> Judged:
+        """Of the comparison that decides, among those of the paper's other claims."""
+        if not self.evidence:
+            return Judged(Kind.NOT_TESTED)
+        lead = self.best.lead._replace(p=self.p, among=self.among)
+        return statistics.judge(lead, self.printed, diverged=self.best.diverged)
+
+    def borrowed(self, comparison: Comparison) -> Borrowed | None:
+        """An interval for a comparison with few seeds; None if it has enough, or none has."""
+        lead = comparison.lead
+        if lead.mean is None or lead.seeds >= MIN_SEEDS:
+            return None
+        for source in self.with_runs:
+            if source.lead.judged and not source.diverged:
+                half_width = statistics.borrowed_half_width(source.lead, lead.seeds)
+                return Borrowed(half_width, source)
+        return None
+
+    def no_evidence(self, comparison: Comparison) -> str:
+        """Why a comparison says nothing about the claim; empty if it does."""
+        place = self.entry.places[self.comparisons.index(comparison)]
+        return place.no_evidence
 
     def on_its_data(self, comparison: Comparison) -> bool:
-        """Whether a comparison is on the same data as the paper's own."""
+        """Whether a comparison is on the same data set as the paper's own."""
         own = self.comparisons[0].ahead.job.settings.dataset
         return comparison.ahead.job.settings.dataset == own
 
@@ -291,29 +238,43 @@ class Claim:
         return ClaimSetting(other_images=other_images, deviations=deviations)
 
 
-def claims_of(paper: str, cells: Mapping[str, Sequence[Cell]] | None = None) -> list[Claim]:
-    """The claims of a paper, judged as one family.
+def claims_of(paper: str, cells: CellsByTable | None = None) -> list[Claim]:
+    """The claims of a paper, judged as one family: what decides one of them is in it.
 
     ``cells`` are those of each table, by its name; without them the committed records are read.
     """
     papers = claims_file().papers
     require_known("There are no claims of", paper, papers, ReportError)
-    comparisons: dict[tuple[int, int], Comparison] = {}  # by the numbers of claim and place
-    for i, entry in enumerate(papers[paper].entries):
-        for j, place in enumerate(entry.places):
-            try:
-                comparisons[i, j] = _compare_at(place, cells)
-            except ReportError as error:
-                where = f"data/claims.yaml, {paper}, claim {i + 1}"
-                raise ReportError(f"{where}: {error}") from error
-    family = corrected_family(comparisons)
     claims = []
     for i, entry in enumerate(papers[paper].entries):
-        claims.append(Claim(entry, [family[i, j] for j in range(len(entry.places))]))
-    return claims
+        try:
+            comparisons = [_compare_at(place, cells) for place in entry.places]
+            others = [_compare_at(place, cells) for place in entry.printed_too]
+        except ReportError as error:
+            where = f"data/claims.yaml, {paper}, claim {i + 1}"
+            raise ReportError(f"{where}: {error}") from error
+        claims.append(Claim(entry, comparisons, _printed_leads(comparisons, others)))
+    return _as_one_family(claims)
 
 
-def _compare_at(place: Place, cells: Mapping[str, Sequence[Cell]] | None) -> Comparison:
+def _as_one_family(claims: Sequence[Claim]) -> list[Claim]:
+    """The claims with p values of what decides them, corrected for their number."""
+    decisive = {i: claim.best for i, claim in enumerate(claims) if claim.evidence}
+    family = {i: one.lead for i, one in corrected_family(decisive).items()}
+    corrected = list(claims)
+    for i, lead in family.items():
+        corrected[i] = replace(claims[i], p=lead.p, among=lead.among)
+    return corrected
+
+
+def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:
+    """The first one that is printed for the claim, and those printed elsewhere in the paper."""
+    printed = [one.printed for one in own if one.printed is not None][:1]
+    printed += [one.printed for one in others if one.printed is not None]
+    return tuple(dict.fromkeys(round(lead, 6) for lead in printed))
+
+
+def _compare_at(place: Place, cells: CellsByTable | None) -> Comparison:
     if cells is None:
         of_table: Sequence[Cell] = cells_of(place.table)
     else:
@@ -324,9 +285,7 @@ def _compare_at(place: Place, cells: Mapping[str, Sequence[Cell]] | None) -> Com
     return compare_cells(ahead, behind, ahead.measure.sign)
 
 
-def leads_side_by_side(
-    cells: Mapping[str, Sequence[Cell]],
-) -> dict[tuple[str, str], Comparison]:
+def leads_side_by_side(cells: CellsByTable) -> dict[tuple[str, str], Comparison]:
     """Each method against the baseline, by table and method, as one family."""
     side_by_side = claims_file().side_by_side
     comparisons = {}

@@ -40,11 +40,17 @@ class Measure:
     median: bool = False
     decimals: int = 1  # of a value, and of a difference, in a table
     unit: str = "points"
+    less: str = ""  # how a lead of less is counted, such as "rounds fewer"; for sign -1
     signed: bool = False  # shown with its sign
     relative: bool = False  # printed values are divided by the baseline's printed value first
     printed: str = (
         ""  # what stands beside it: "std" of the printed cell, or another column; empty: the cell
     )
+
+    @property
+    def lead_unit(self) -> str:
+        """What a lead is counted in; above 0 the first-named is ahead."""
+        return self.less or self.unit
 
     def summary(self, values: Sequence[float]) -> float:
         """The mean over seeds; or the median, of two in the middle the worse one."""

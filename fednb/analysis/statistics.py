@@ -4,7 +4,6 @@ Everywhere ± is the half width of Student's 95 % interval for a mean over seeds
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -13,12 +12,7 @@ from scipy import special
 
 LEVEL = 0.95  # of every interval
 MIN_SEEDS = 3  # fewer say nothing for sure
-WITHIN_POINTS = 1.0  # a mean that is so far from the printed value is as printed
-# a lead below that is shown as 0.0 and has no direction; so precise are printed leads, too
-ROUNDING = 0.05
-SMALLER_BELOW = 0.875  # of the printed lead: halfway between three quarters of it and all of it
-LARGER_FROM = 1.15
-TOLERANCE = 1e-9  # 67.3 - 66.3 is a little more than 1
+ROUNDING = 0.05  # so precise are printed leads, in points
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
@@ -91,101 +85,69 @@ def corrected(leads: Sequence[Lead]) -> list[Lead]:
 
 
 class Kind(StrEnum):
-    """What a verdict says. Which words that gets, `fednb.reporting.words` decides."""
+    """What a claim's verdict is: the six words that stand in tables, figures, README and prose.
 
-    NOT_RUN = "not run"  # there is no pair of runs
-    NOT_REACHED = "not reached"  # a run never got to the accuracy that is asked for
+    Smaller and larger are two sides of one. `fednb.reporting.words` tells which runs decided.
+    """
+
+    CONFIRMED = "confirmed"  # as claimed, and the interval holds the printed lead if there is one
+    SMALLER = "smaller"  # as claimed, by less than is printed
+    LARGER = "larger"  # as claimed, by more than is printed
+    REVERSED = "reversed"  # the other way round
+    CANNOT_TELL = "cannot tell"  # the interval holds 0
+    ONE_RUN = "one run"  # fewer than `MIN_SEEDS` seeds
+    NOT_TESTED = "not tested"  # nothing was run on the claim's own data set
+
+
+class Why(StrEnum):
+    """What a verdict rests on, where the numbers beside it do not say it."""
+
+    NUMBERS = "numbers"  # lead, interval and printed lead say it all
+    AMONG_MANY = "among many"  # alone it would be sure, among so many it may be luck
     DIVERGED = "diverged"  # a run did, and what is left are lucky seeds
-    NOT_SHOWN = "not shown"  # the interval contains 0
-    # beside a printed lead
-    AS_PRINTED = "as printed"  # the interval contains the printed lead
-    SMALLER = "smaller"  # of the same sign, as are the next two
-    ABOUT = "about as printed"
-    LARGER = "larger"
-    REVERSED = "reversed"  # of the other sign
-    # without one
-    NO_DIFFERENCE = "no difference"  # to the precision that is shown
-    RIGHT_SIGN = "right sign"  # as claimed (if not: REVERSED)
-    AHEAD = "ahead"  # where nothing is claimed
-    BEHIND = "behind"
+    NOT_REACHED = "not reached"  # a run never got to the accuracy that is asked for
 
 
-UNJUDGED = frozenset({Kind.NOT_RUN, Kind.NOT_REACHED, Kind.DIVERGED})
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What a lead shows, beside a printed one if there is one."""
+class Judged(NamedTuple):
+    """A verdict, and what it rests on."""
 
     kind: Kind
-    lead: Lead
-    printed: float | None = None  # the lead that it is compared with
-
-    @property
-    def indicative(self) -> bool:
-        """Whether it rests on fewer than `MIN_SEEDS` seeds."""
-        return self.kind not in UNJUDGED and not self.lead.judged
-
-    @property
-    def uncertain(self) -> bool:
-        """Whether the lead would count on its own, but may be luck among so many comparisons."""
-        asserts = self.kind not in UNJUDGED and self.kind != Kind.NOT_SHOWN
-        return asserts and self.lead.judged and not self.lead.shown
-
-    @property
-    def ratio(self) -> float | None:
-        """How many times the printed lead ours is; None if there is none to compare with."""
-        if self.lead.mean is None or not self.printed:
-            return None
-        return self.lead.mean / self.printed
+    why: Why = Why.NUMBERS
 
 
-def judge(lead: Lead, printed: float | None = None, *, claimed: bool = False) -> Verdict:
-    """Size and certainty of a lead, beside the printed one if there is one.
+def judge(lead: Lead, printed: Sequence[float] = (), *, diverged: bool = False) -> Judged:
+    """What a lead says of the claim that there is one above 0.
 
-    ``claimed`` says that a lead above 0 is what a paper claims.
+    ``printed`` are the printed leads: a paper may print more than one. ``lead.p`` is corrected for
+    the family that it stands in.
     """
-    return Verdict(_kind(lead, printed, claimed), lead, printed)
-
-
-def _kind(lead: Lead, printed: float | None, claimed: bool) -> Kind:
+    if lead.seeds == 0:
+        return Judged(Kind.NOT_TESTED)
+    if lead.seeds < MIN_SEEDS:
+        return Judged(Kind.ONE_RUN)
+    if diverged:
+        return Judged(Kind.CANNOT_TELL, Why.DIVERGED)
     if lead.mean is None:
-        return Kind.NOT_REACHED if lead.seeds else Kind.NOT_RUN
-    if lead.judged and abs(lead.mean) <= lead.half_width:
-        return Kind.NOT_SHOWN
-    if printed:  # to a printed lead of 0 there is no ratio
-        precision = lead.half_width if lead.judged else ROUNDING
-        return _kind_beside(lead.mean, printed, precision)
-    if abs(lead.mean) < ROUNDING:
-        return Kind.NO_DIFFERENCE
-    if claimed:
-        return Kind.RIGHT_SIGN if lead.mean > 0 else Kind.REVERSED
-    return Kind.AHEAD if lead.mean > 0 else Kind.BEHIND
+        return Judged(Kind.CANNOT_TELL, Why.NOT_REACHED)
+    if abs(lead.mean) <= lead.half_width:
+        return Judged(Kind.CANNOT_TELL)
+    if not lead.shown:
+        return Judged(Kind.CANNOT_TELL, Why.AMONG_MANY)
+    if lead.mean < 0:
+        return Judged(Kind.REVERSED)
+    return Judged(_size(lead.mean, lead.half_width, printed))
 
 
-def _kind_beside(mean: float, printed: float, precision: float) -> Kind:
-    ratio = mean / printed
-    if abs(mean - printed) <= precision + TOLERANCE:
-        return Kind.AS_PRINTED
-    if ratio < 0 and abs(mean) >= ROUNDING:
-        return Kind.REVERSED
-    if ratio >= LARGER_FROM:
-        return Kind.LARGER
-    return Kind.SMALLER if ratio <= SMALLER_BELOW else Kind.ABOUT
+def _size(mean: float, half_width: float, printed: Sequence[float]) -> Kind:
+    """A lead above 0 beside the printed lead that is nearest to it."""
+    if not printed:
+        return Kind.CONFIRMED
+    nearest = min(printed, key=lambda one: abs(one - mean))
+    if abs(mean - nearest) <= half_width + ROUNDING:
+        return Kind.CONFIRMED
+    return Kind.SMALLER if mean < nearest else Kind.LARGER
 
 
-class MeanVerdict(NamedTuple):
-    """How a mean lies to the printed value."""
-
-    difference: float  # mean − printed value
-    as_printed: bool  # the printed value is in the interval, or no farther than `WITHIN_POINTS`
-    indicative: bool  # it rests on fewer than `MIN_SEEDS` seeds
-
-
-def judge_mean(values: Sequence[float], printed: float) -> MeanVerdict:
-    """The verdict on the mean of values, one per seed, beside the printed value."""
-    mean, half_width = interval(values)
-    indicative = len(values) < MIN_SEEDS
-    precision = WITHIN_POINTS if indicative else max(half_width, WITHIN_POINTS)
-    difference = mean - printed
-    return MeanVerdict(difference, abs(difference) <= precision + TOLERANCE, indicative)
+def borrowed_half_width(source: Lead, seeds: int) -> float:
+    """The interval that so many runs would have if they scattered as those of ``source`` do."""
+    return source.half_width * float(np.sqrt(source.seeds / seeds))

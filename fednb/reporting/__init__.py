@@ -12,6 +12,7 @@ _FUNCTIONS = {
         "claims",
         "committed",
         "compact",
+        "finding",
         "lead",
         "measured",
         "printed",

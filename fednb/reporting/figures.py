@@ -5,6 +5,7 @@ from io import StringIO
 from typing import Any, cast
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
@@ -13,12 +14,12 @@ from matplotlib.figure import Figure
 from fednb import plots
 from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of
 from fednb.analysis.claims import Claim, claims_of
-from fednb.analysis.statistics import Lead
+from fednb.analysis.comparisons import Comparison
 from fednb.reporting import words
 
 _HOLLOW: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  # printed
 _FILLED: dict[str, Any] = {"ms": 8}  # measured
-_PALE: dict[str, Any] = {"ms": 4, "alpha": 0.45}  # measured in shorter runs
+_PALE: dict[str, Any] = {"ms": 5}  # measured, but too few runs, or on other data
 
 
 def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
@@ -89,24 +90,26 @@ def _palette(cells: Mapping[str, Cell]) -> dict[str, Any]:
 
 
 def glance(paper: str) -> Axes:
-    """A paper's claims: leads printed (hollow) and measured (filled), short runs below, paler."""
+    """A paper's claims: leads as printed (hollow) and as measured, each with its verdict."""
     return draw_claims([(paper, claim) for claim in claims_of(paper) if claim.entry.short])
 
 
 def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
-    """Draw the leads of claims in points, a line for each, in the colour of its paper."""
+    """Draw the leads of claims in points, a line for each, in the colour of its paper.
+
+    What decides is filled. What does not is grey: too few runs, with an interval that is borrowed
+    and dotted, and other data.
+    """
     ax = plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     ends = [0.0]  # of what is drawn, in points
-    shorter_runs = False
     for y, (paper, claim) in enumerate(claims):
-        leads = _drawn_leads(claim)
-        for i, lead in enumerate(leads):
-            ends += _draw_lead(ax, y + 0.22 * i, lead, plots.colour(paper), main=i == 0)
-        shorter_runs |= len(leads) > 1
-        if claim.printed is not None:
-            ax.plot(claim.printed, y, "o", zorder=3, **_HOLLOW)
-            ends.append(claim.printed)
+        drawn = _drawn(claim)
+        for i, comparison in enumerate(drawn):
+            ends += _draw_lead(ax, y + 0.22 * i, claim, comparison, plots.colour(paper))
+        for printed in claim.printed:
+            ax.plot(printed, y, "o", zorder=3, **_HOLLOW)
+            ends.append(printed)
         _label(ax, y, claim)
     margin = 0.12 * (max(ends) - min(ends)) or 1.0
     ax.set(
@@ -117,53 +120,67 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
     ax.set_yticks(range(len(claims)), [claim.entry.short for _, claim in claims])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", alpha=0.3)
-    _legend(ax, shorter_runs)
+    _legend(ax)
     return ax
 
 
-def _drawn_leads(claim: Claim) -> list[Lead]:
-    """The lead that counts, and those of shorter runs on the same data."""
-    _, *others = claim.with_runs
-    drawn = [claim.best, *(one for one in others if claim.on_its_data(one))]
-    return [one.lead for one in drawn if one.lead.mean is not None]
+def _drawn(claim: Claim) -> list[Comparison]:
+    """What decides, then what is nearer to the paper's setting but has too few runs."""
+    own_data = [one for one in claim.evidence if one.lead.mean is not None]
+    if not own_data:
+        return [claim.best] if claim.best.lead.mean is not None else []
+    others = own_data[: own_data.index(claim.best)] if claim.best in own_data else own_data
+    return [claim.best, *others] if claim.best in own_data else others
 
 
-def _draw_lead(ax: Axes, y: float, lead: Lead, colour: str, *, main: bool) -> list[float]:
-    """Draw a lead with its interval.
-
-    Returns what must be within the figure: the interval, but of shorter runs only its middle.
-    """
+def _draw_lead(
+    ax: Axes, y: float, claim: Claim, comparison: Comparison, colour: str
+) -> list[float]:
+    """Draw a lead with its interval; returns what must be within the figure."""
+    lead = comparison.lead
     if lead.mean is None:
         return []
-    several = lead.seeds > 1
-    width = [[lead.half_width]] * 2 if several else None
-    look = _FILLED if main else _PALE
-    ax.errorbar(lead.mean, y, xerr=width, fmt="o", color=colour, capsize=3, **look)
-    if main and several:
-        return [lead.mean - lead.half_width, lead.mean + lead.half_width]
-    return [lead.mean]
+    decides = lead.judged and bool(claim.evidence)
+    borrowed = claim.borrowed(comparison)
+    half_width = borrowed.half_width if borrowed else lead.half_width
+    colour = colour if decides else "0.55"
+    drawn = ax.errorbar(
+        lead.mean,
+        y,
+        xerr=None if np.isnan(half_width) else [[half_width]] * 2,
+        fmt="o",
+        color=colour,
+        capsize=3,
+        **(_FILLED if decides else _PALE),
+    )
+    if borrowed:
+        for line in drawn[2]:
+            line.set_linestyle(":")
+    if np.isnan(half_width):
+        return [lead.mean]
+    return [lead.mean - half_width, lead.mean + half_width]
 
 
 def _label(ax: Axes, y: float, claim: Claim) -> None:
-    """Write the verdict beside a claim, and below it the runs that it rests on."""
+    """Write the verdict beside a claim, and below it the runs that are drawn."""
     lead = claim.best.lead
-    runs = ""
+    runs = "nothing was run"
     if lead.seeds:
         setting = words.setting(claim.setting(claim.best), brief=True)
         runs = f"{setting}, {words.seeds(lead.seeds)}"
+    if lead.seeds and not claim.evidence:
+        runs = f"drawn: {runs}"
     beside: dict[str, Any] = {"x": 1.02, "transform": ax.get_yaxis_transform()}
-    verdict = words.short_verdict(claim.verdict)
-    weight = "bold" if lead.judged else "normal"
-    ax.text(y=y, s=verdict, va="bottom", size="small", weight=weight, **beside)
+    weight = "bold" if lead.judged and claim.evidence else "normal"
+    ax.text(y=y, s=claim.verdict.kind, va="bottom", size="small", weight=weight, **beside)
     ax.text(y=y + 0.06, s=runs, va="top", size="x-small", color="0.4", **beside)
 
 
-def _legend(ax: Axes, shorter_runs: bool) -> None:
+def _legend(ax: Axes) -> None:
     measured = "measured, 95 % interval over seeds"
     ax.plot([], [], "o", label="printed", **_HOLLOW)
     ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, **_FILLED)
-    if shorter_runs:
-        ax.plot([], [], "o", color="0.4", label="shorter runs", **_PALE)
+    ax.plot([], [], "o:", color="0.55", label="decides nothing, borrowed interval", **_PALE)
     ax.legend(
         loc="lower center",
         bbox_to_anchor=(0.5, 1),

@@ -9,7 +9,7 @@ import matplotlib.pyplot as plt
 
 from fednb import plots
 from fednb.analysis.cells import cells_of
-from fednb.analysis.claims import LeadsOverBaseline, leads_over_baseline
+from fednb.analysis.comparisons import LeadsOverBaseline, leads_over_baseline
 from fednb.errors import SweepError, require_known
 from fednb.experiments import ledger, settings
 from fednb.reporting.markdown import table_in_full

@@ -1,4 +1,4 @@
-"""Tables in Markdown: printed and measured values, seeds, leads, verdicts."""
+"""Tables in Markdown: printed and measured values, seeds, leads."""
 
 import functools
 import re
@@ -11,9 +11,11 @@ import jinja2
 
 from fednb.analysis import statistics
 from fednb.analysis.cells import Cell
-from fednb.analysis.claims import Comparison, leads_over_baseline
+from fednb.analysis.claims import Claim
+from fednb.analysis.comparisons import Comparison, leads_over_baseline
 from fednb.analysis.measures import measure
 from fednb.analysis.reported import reported_table
+from fednb.analysis.statistics import Kind
 from fednb.reporting import words
 from fednb.sweeps.table import Table
 
@@ -131,9 +133,8 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
         "measured": words.measured(cell),
         "over clients": spread,
         "seeds": _seeds(cell, link),
-        f"gap to {baseline}, printed": printed_lead,
-        f"gap to {baseline}, measured": measured_lead,
-        "verdict": _verdicts(cell, lead),
+        f"lead over {baseline}, printed": printed_lead,
+        f"lead over {baseline}, measured": measured_lead,
     }
 
 
@@ -145,16 +146,6 @@ def _seeds(cell: Cell, link: str) -> str:
             text += f" ({run.state})"
         seeds.append(f"[{text}]({link}/{run.job.path.name})" if link else text)
     return " ".join(seeds)
-
-
-def _verdicts(cell: Cell, lead: Comparison | None) -> str:
-    """On the lead, behind that on the mean if this is a sure one."""
-    if lead is None:
-        return words.mean_verdict(cell.verdict)
-    on_lead = words.verdict(lead.verdict(lead.printed))
-    if cell.verdict and not cell.verdict.indicative:
-        return f"{words.mean_verdict(cell.verdict)}; gap: {on_lead}"
-    return on_lead
 
 
 def table_in_full(
@@ -182,9 +173,42 @@ def _one_line_a_row(
             wide.append({title: line[title], "": "printed"} | printed)
         measured = {cell.column: words.measured(cell) for cell in of_row}
         kind = "measured" if table.printed else ""
-        others = {name: line[name] for name in ("over clients", "verdict", "seeds")}
+        others = {name: line[name] for name in ("over clients", "seeds")}
         wide.append({title: line[title], "": kind} | measured | others)
     return wide
+
+
+def claims_table(claims: Sequence[Claim], page: Callable[[str], str]) -> str:
+    """The claims of a paper, a line each; ``page`` links to a table's page."""
+    return to_markdown([_claim_line(claim, page) for claim in claims])
+
+
+def _claim_line(claim: Claim, page: Callable[[str], str]) -> dict[str, str]:
+    unit = claim.best.ahead.measure.lead_unit
+    of_unit = "" if unit == "points" else f", {unit}"
+    decides = claim.verdict.kind != Kind.NOT_TESTED
+    on = _runs(claim, claim.best, page) if decides else ""
+    beside = claim.beside if decides else claim.with_runs
+    return {
+        "the paper says": f"{claim.entry.claim} (*{claim.entry.where}*)",
+        f"printed{of_unit}": words.printed_leads(claim),
+        f"ours{of_unit}": words.lead(claim.best.lead) if decides else "",
+        "verdict": f"**{words.verdict(claim)}**",
+        "why": words.why(claim),
+        "on": on,
+        "beside it, deciding nothing": "; ".join(
+            f"{words.lead(one.lead)} ({_runs(claim, one, page)})"
+            for one in beside
+            if one.lead.seeds
+        ),
+    }
+
+
+def _runs(claim: Claim, comparison: Comparison, page: Callable[[str], str]) -> str:
+    """On what runs a comparison rests, with a link to their table."""
+    setting = words.setting(claim.setting(comparison), brief=True)
+    seeds = words.seeds(comparison.lead.seeds)
+    return f"[{setting}]({page(comparison.ahead.table)}), {seeds}"
 
 
 @functools.cache

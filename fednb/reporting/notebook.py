@@ -8,24 +8,44 @@ from IPython.display import Markdown
 
 from fednb import ROOT
 from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, committed, table_of
-from fednb.analysis.claims import claims_of, compare_rows
+from fednb.analysis.claims import claims_file, claims_of
+from fednb.analysis.comparisons import compare_rows
 from fednb.analysis.reported import printed
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
-from fednb.reporting.markdown import deviations, fill, row_title, table_rows, to_markdown
+from fednb.reporting.findings import Filler
+from fednb.reporting.markdown import (
+    claims_table,
+    deviations,
+    fill,
+    row_title,
+    table_rows,
+    to_markdown,
+)
 from fednb.reporting.words import measured
 
 
 def lead(
     table: TableOrName, a: str, b: str, column: str | None = None, *, ledger: Ledger = None
 ) -> str:
-    """How far row ``a`` is above row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds: ahead``."""
+    """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
     comparison = compare_rows(table, a, b, column, ledger)
-    return words.lead_and_verdict(comparison.verdict(), comparison.ahead.measure)
+    return words.lead_over_seeds(comparison.lead, comparison.ahead.measure)
+
+
+def finding(*names: str) -> Markdown:
+    """Findings of ``data/claims.yaml``, with the numbers of the committed records."""
+    findings = claims_file().findings
+    filler = Filler(cells_of, _folder())
+    sentences = []
+    for name in names:
+        require_known("There is no finding", name, findings, ReportError)
+        sentences.append(filler.sentence(findings[name]))
+    return Markdown("\n\n".join(sentences))
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
-    """The heart of a table, or of some ``rows``: printed, measured, gap and verdict."""
+    """The heart of a table, or of some ``rows``: printed, measured, leads."""
     table = table_of(name)
     cells = cells_of(name)
     known = dict.fromkeys(cell.row for cell in cells)
@@ -53,14 +73,17 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
 
 
 def claims(paper: str) -> Markdown:
-    """The claims of a paper: printed, measured, on which runs, verdict."""
-    return Markdown(fill("claims", claims=claims_of(paper), page=_page))
+    """The claims of a paper: printed, measured, on which runs, and a verdict."""
+    return Markdown(claims_table(claims_of(paper), _page))
 
 
 def _page(name: str) -> str:
     """Where the page of a table is, as seen from the notebook that is running."""
-    here = Path.cwd()
-    if not here.is_relative_to(ROOT / "notebooks"):
-        here = ROOT / "notebooks"
     page = ROOT / "results" / "tables" / f"{table_of(name).notebook}.md"
-    return f"{os.path.relpath(page, here).replace(os.sep, '/')}#{name}"
+    return f"{os.path.relpath(page, _folder()).replace(os.sep, '/')}#{name}"
+
+
+def _folder() -> Path:
+    """Of the notebook that is running."""
+    here = Path.cwd()
+    return here if here.is_relative_to(ROOT / "notebooks") else ROOT / "notebooks"

@@ -2,28 +2,20 @@
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jinja2
 import pandas as pd
 
 from fednb import ROOT, papers
 from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.claims import (
-    Claim,
-    cell_at,
-    claims_file,
-    claims_of,
-    compare_rows,
-    leads_side_by_side,
-)
-from fednb.analysis.measures import Record
+from fednb.analysis.claims import Finding, claims_file, claims_of, leads_side_by_side
 from fednb.errors import ReportError
 from fednb.experiments import ledger
 from fednb.reporting import figures, words
-from fednb.reporting.markdown import command, fill, table_in_full, templates
+from fednb.reporting.findings import Filler
+from fednb.reporting.markdown import claims_table, command, fill, table_in_full
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
 
@@ -51,6 +43,8 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
     files[out / "cells.csv"] = _cells_csv(
         [cell for of_table in cells.values() for cell in of_table]
     )
+    findings = _findings(notebooks)
+    filler = Filler(cells.__getitem__, out)
     values = {
         "tables": tables,
         "records": records,
@@ -59,13 +53,35 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
         "side": side,
         "compared": leads_side_by_side(cells) if side.notebook in notebooks else {},
         "page": lambda name: f"tables/{tables[name].notebook}.md#{name}",
-        "fill": _filler(tables, cells, records),
+        "claims_table": claims_table,
+        "findings": findings,
+        "sentence": filler.sentence,
     }
     files[out / "REPORT.md"] = fill("REPORT", **values)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        files[readme] = _readme(readme.read_text(encoding="utf-8"), values)
+        facts = _facts(findings, Filler(cells.__getitem__, ROOT))
+        files[readme] = _readme(readme.read_text(encoding="utf-8"), facts)
     return files
+
+
+def _findings(notebooks: Sequence[str]) -> dict[str, list[Finding]]:
+    """Findings by notebook, of these notebooks."""
+    by_notebook: dict[str, list[Finding]] = {}
+    for finding in claims_file().findings.values():
+        if finding.notebook in notebooks:
+            by_notebook.setdefault(finding.notebook, []).append(finding)
+    return by_notebook
+
+
+def _facts(findings: Mapping[str, Sequence[Finding]], filler: Filler) -> dict[str, str]:
+    """The headline of each notebook, where records bear it out."""
+    facts = {}
+    for notebook, (headline, *_) in findings.items():
+        fact = filler.fact(headline)
+        if fact is not None:
+            facts[notebook] = fact
+    return facts
 
 
 def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str) -> str:
@@ -106,37 +122,11 @@ def _csv_line(cell: Cell) -> dict[str, Any]:
         "printed": cell.printed,
         "deviations": joined([words.recorded_deviation(one) for one in cell.deviations]),
         "choice": words.choice(cell),
-        "verdict": words.mean_verdict(cell.verdict),
         "repeat": command(cell),
     }
 
 
-def _filler(
-    tables: Mapping[str, Table],
-    cells: Mapping[str, Sequence[Cell]],
-    records: Mapping[Path, Record],
-) -> Callable[[str], str]:
-    """What fills measured numbers into the sentences of ``data/claims.yaml``."""
-
-    def lead(table: str, ahead: str, behind: str, column: str | None = None) -> str:
-        comparison = compare_rows(tables[table], ahead, behind, column, records)
-        measure = comparison.ahead.measure
-        return words.lead_and_verdict(comparison.verdict(), measure, brief=True)
-
-    def cell(table: str, row: str, column: str | None = None) -> Cell:
-        return cell_at(cells[table], row, column)
-
-    def fill_in(text: str) -> str:
-        try:
-            template = templates().from_string(text)
-            return template.render(lead=lead, cell=cell, measured=words.measured)
-        except (jinja2.TemplateError, KeyError) as error:
-            raise ReportError(f"data/claims.yaml: there is no {error} for {text[:60]!r}") from error
-
-    return fill_in
-
-
-def _readme(text: str, values: Mapping[str, Any]) -> str:
+def _readme(text: str, facts: Mapping[str, str]) -> str:
     """The README with its list of notebooks made anew between the two marks."""
     first_claims = {path.stem: _first_claim(path) for path in papers.notebooks()}
     marks = re.compile(
@@ -146,12 +136,7 @@ def _readme(text: str, values: Mapping[str, Any]) -> str:
         raise ReportError(
             "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
         )
-    notebooks = fill(
-        "readme",
-        first_claims=first_claims,
-        num_in_own_setting=_num_in_own_setting,
-        **values,
-    )
+    notebooks = fill("readme", first_claims=first_claims, facts=facts)
     return marks.sub(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
 
 
@@ -163,8 +148,3 @@ def _first_claim(notebook: Path) -> str:
         return ""
     sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])
     return " ".join(sentences[:2])
-
-
-def _num_in_own_setting(claims: Sequence[Claim]) -> int:
-    """How many claims are judged by runs in the paper's own setting."""
-    return sum(claim.setting(claim.best).is_the_papers for claim in claims)

@@ -1,14 +1,12 @@
 """Values in words: the one place where a verdict, a deviation or a cell becomes a text."""
 
-from collections import Counter
-from collections.abc import Iterable
 from math import inf
 
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim, ClaimSetting
 from fednb.analysis.deviations import AnyDeviation, Deviation
 from fednb.analysis.measures import Measure
-from fednb.analysis.statistics import MIN_SEEDS, Kind, Lead, MeanVerdict, Verdict
+from fednb.analysis.statistics import MIN_SEEDS, Kind, Lead, Why
 
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _SETTINGS = {
@@ -22,82 +20,47 @@ _SETTINGS = {
     "test_per_domain": "{} test images of each domain",
     "validation": "{} of the training images held out",
 }
-# a verdict in full, and in a word for figures and counts
-_VERDICTS = {
-    Kind.NOT_RUN: ("not run", "not run"),
-    Kind.NOT_REACHED: ("not reached by every run", "not reached by every run"),
-    Kind.DIVERGED: ("a run diverged", "a run diverged"),
-    Kind.NOT_SHOWN: ("no difference shown", "not shown"),
-    Kind.AS_PRINTED: ("as printed", "as printed"),
-    Kind.SMALLER: ("right sign, {size} the printed {lead}", "smaller"),
-    Kind.ABOUT: ("right sign, about the printed {lead}", "about as printed"),
-    Kind.LARGER: ("right sign, {size} the printed {lead}", "larger"),
-    Kind.REVERSED: ("the other way round", "reversed"),
-    Kind.NO_DIFFERENCE: ("no difference", "not shown"),
-    Kind.RIGHT_SIGN: ("right sign", "right sign"),
-    Kind.AHEAD: ("ahead", "ahead"),
-    Kind.BEHIND: ("behind", "behind"),
+_FEW_RUNS = {1: "one run", 2: "two runs"}
+# why a verdict is one, where lead and interval do not say it
+_WHYS = {
+    Why.NUMBERS: "",
+    Why.AMONG_MANY: "alone it would be sure, but among {among} claims it may be luck",
+    Why.DIVERGED: "a run diverged, and what is left are lucky seeds",
+    Why.NOT_REACHED: "not every run got there",
 }
-_SIZES = {
-    0.0: "hardly any of",
-    0.1: "a tenth of",
-    0.2: "a fifth of",
-    0.25: "a quarter of",
-    1 / 3: "a third of",
-    0.5: "half of",
-    2 / 3: "two thirds of",
-    0.75: "three quarters of",
-}
-_FAR_BEYOND = 3  # times the printed lead
-_FEW_SEEDS = {1: "one seed", 2: "two seeds"}
 
 
-def verdict(judged: Verdict, *, interval: bool = True) -> str:
-    """Size and certainty; with the ``interval`` where no difference is shown."""
-    in_full, _ = _VERDICTS[judged.kind]
-    is_lead = judged.printed is not None and judged.printed > 0
-    text = in_full.format(size=_size(judged.ratio), lead="lead" if is_lead else "gap")
-    if judged.kind == Kind.NOT_SHOWN and interval:
-        text += f" (± {judged.lead.half_width:.1f})"
-    if judged.indicative:
-        return f"indicative: {text}"
-    if judged.uncertain:
-        return f"{text}; not certain among {judged.lead.among} comparisons"
-    return text
+def verdict(claim: Claim) -> str:
+    """One of the six words, and on which runs of the claim's data it rests unless the paper's."""
+    word = str(claim.verdict.kind)
+    if claim.verdict.kind in (Kind.NOT_TESTED, Kind.ONE_RUN):
+        return word  # which run, its row says
+    setting = claim.setting(claim.best)
+    if setting.is_the_papers:
+        return word
+    return f"{word}, in short runs" if setting.shorter else f"{word}, in another setting"
 
 
-def _size(ratio: float | None) -> str:
-    """How large a lead is, by its ratio to the printed one."""
-    if ratio is None:
-        return ""
-    if ratio > _FAR_BEYOND:
-        return "far beyond"
-    if ratio > 1:
-        return f"{ratio:.1f} times"
-    return _SIZES[min(_SIZES, key=lambda part: abs(part - ratio))]
+def why(claim: Claim) -> str:
+    """What a verdict rests on besides the numbers in its row, and what to keep in mind."""
+    parts = []
+    if reason := _WHYS[claim.verdict.why].format(among=claim.among):
+        parts.append(reason)
+    borrowed = claim.borrowed(claim.best)
+    if claim.verdict.kind == Kind.ONE_RUN and borrowed is not None:
+        source = setting(claim.setting(borrowed.source), brief=True)
+        parts.append(f"runs like these scatter by ± {borrowed.half_width:.1f} (as in {source})")
+    if claim.no_evidence(claim.best):
+        parts.append(claim.no_evidence(claim.best))
+    text = "; ".join(parts)
+    if text:
+        text = f"{text[0].upper()}{text[1:]}."
+    return f"{text} {claim.entry.reason.strip()}".strip()
 
 
-def short_verdict(judged: Verdict) -> str:
-    """In one word, for a figure."""
-    _, word = _VERDICTS[judged.kind]
-    return word
-
-
-def count_verdicts(claims: Iterable[Claim]) -> str:
-    """How often there is which verdict, such as ``3 smaller, 1 reversed``."""
-    counts = Counter(short_verdict(claim.verdict) for claim in claims)
-    return ", ".join(f"{count} {word}" for word, count in counts.most_common())
-
-
-def mean_verdict(judged: MeanVerdict | None) -> str:
-    """How a mean lies to the printed value; empty without a verdict."""
-    if judged is None:
-        return ""
-    side = "above" if judged.difference > 0 else "below"
-    text = f"{abs(judged.difference):.1f} {side} the printed"
-    if judged.as_printed:
-        text = "as printed"
-    return f"indicative: {text}" if judged.indicative else text
+def printed_leads(claim: Claim) -> str:
+    """The leads that the paper prints, such as ``+5.7 or +2.1``."""
+    return " or ".join(f"{number:+z.1f}" for number in claim.printed)
 
 
 def lead(of: Lead, unit: str = "") -> str:
@@ -110,21 +73,19 @@ def lead(of: Lead, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
-def lead_and_verdict(judged: Verdict, measure: Measure, *, brief: bool = False) -> str:
-    """Such as ``+1.0 ± 0.4 points over 3 seeds: ahead``; in ``brief`` without the verdict.
+def lead_over_seeds(of: Lead, measure: Measure) -> str:
+    """Such as ``+1.0 ± 0.4 points over 3 seeds`` or ``+1.0 points, one run``.
 
-    What is counted is the measure itself: who needs 2 rounds less is at -2 rounds, and ahead.
+    Above 0 the first-named is ahead, whatever the measure: who needs 2 rounds less leads by 2.
     """
-    if judged.lead.mean is None:
-        return verdict(judged)
-    in_words = verdict(judged, interval=False)
-    text = lead(judged.lead if measure.sign > 0 else -judged.lead, measure.unit)
-    if judged.lead.seeds >= MIN_SEEDS:
-        text += f" over {seeds(judged.lead.seeds)}"
-        return text if brief else f"{text}: {in_words}"
-    if brief and judged.indicative:
-        in_words = "indicative"
-    return f"{text} over {_FEW_SEEDS[judged.lead.seeds]}, {in_words}"
+    if of.seeds == 0:
+        return "not run"
+    if of.mean is None:
+        return "not reached by every run"
+    text = lead(of, measure.lead_unit)
+    if of.seeds < MIN_SEEDS:
+        return f"{text}, {_FEW_RUNS[of.seeds]}"
+    return f"{text} over {seeds(of.seeds)}"
 
 
 def seeds(number: int) -> str:

@@ -1,0 +1,148 @@
+"""One cell against another, in pairs of runs: same seed, same split."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+from fednb.analysis import statistics
+from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of
+from fednb.analysis.deviations import AnyDeviation, TuningDeviation
+from fednb.analysis.statistics import Lead
+from fednb.errors import ReportError
+from fednb.sweeps.table import Table
+
+Key = TypeVar("Key")
+
+
+class RowDeviation(NamedTuple):
+    """How the runs of a comparison deviate from the paper's settings."""
+
+    deviation: AnyDeviation
+    row: str = ""  # the only one that does; empty: both do
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One cell against another, and the lead that their runs show."""
+
+    ahead: Cell
+    behind: Cell
+    lead: Lead  # of ``ahead``
+
+    @property
+    def diverged(self) -> bool:
+        """Whether a run did: what is left are the differences of lucky seeds."""
+        return self.ahead.diverged or self.behind.diverged
+
+    @property
+    def printed(self) -> float | None:
+        """The lead that is printed, if both values are."""
+        if self.ahead.printed is None or self.behind.printed is None:
+            return None
+        return self.ahead.measure.sign * (self.ahead.printed - self.behind.printed)
+
+    @property
+    def deviations(self) -> list[RowDeviation]:
+        """What is not the paper's setting: first of both rows, then of one alone.
+
+        A coefficient of one row's method alone is left out: it is the claim itself. Its tuning is
+        told.
+        """
+        names_ahead = {one.name for one in self.ahead.deviations}
+        names_behind = {one.name for one in self.behind.deviations}
+        # no coefficient of one row's method alone
+        shared = vars(self.ahead.job.settings).keys() | (names_ahead & names_behind)
+        of_both = [one for one in self.ahead.deviations if one in self.behind.deviations]
+        deviations = [RowDeviation(one) for one in of_both]
+        for cell in (self.ahead, self.behind):
+            for one in cell.deviations:
+                counts = one.name in shared or isinstance(one, TuningDeviation)
+                if counts and one not in of_both:
+                    deviations.append(RowDeviation(one, cell.row))
+        return deviations
+
+
+def compare_cells(ahead: Cell, behind: Cell, sign: int = 1) -> Comparison:
+    """Compare in pairs of runs, same seed and same split; with ``sign`` -1 less is ahead."""
+    differences = [
+        sign * (value - behind.by_pair[pair])
+        for pair, value in ahead.by_pair.items()
+        if pair in behind.by_pair
+    ]
+    return Comparison(ahead, behind, statistics.lead(differences))
+
+
+def corrected_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Comparison]:
+    """Comparisons that stand together, with p values that are corrected for their number.
+
+    The same lead of the same runs counts once, however often it is asked for; seen from the other
+    side it counts once more, so that the correction is rather too strict. One with a diverged run
+    does not count.
+    """
+    leads = {}
+    for one in comparisons.values():
+        leads[_runs_and_lead(one)] = Lead() if one.diverged else one.lead
+    new_leads = dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
+    family = {}
+    for key, one in comparisons.items():
+        new = new_leads[_runs_and_lead(one)]
+        family[key] = replace(one, lead=one.lead._replace(p=new.p, among=new.among))
+    return family
+
+
+def _runs_and_lead(one: Comparison) -> tuple[Any, ...]:
+    return one.ahead.paths, one.behind.paths, one.lead
+
+
+def cell_at(cells: Sequence[Cell], row: str, column: str | None = None) -> Cell:
+    """The cell in that row and column, which may be left out if there is only one."""
+    there = [cell for cell in cells if cell.row == row and column in (None, cell.column)]
+    if len(there) == 1:
+        return there[0]
+    known = ", ".join(f"{cell.row} | {cell.column}" for cell in there or cells)
+    raise ReportError(
+        f"{cells[0].table} has no single cell {row} | {column or 'any column'}; there are {known}."
+    )
+
+
+def compare_rows(
+    table: TableOrName, ahead: str, behind: str, column: str | None = None, ledger: Ledger = None
+) -> Comparison:
+    """Row ``ahead`` of a table against row ``behind``, in a column if it has several."""
+    cells = cells_of(table, ledger)
+    first = cell_at(cells, ahead, column)
+    return compare_cells(first, cell_at(cells, behind, column), first.measure.sign)
+
+
+class LeadsOverBaseline(NamedTuple):
+    """How the cells of a table do against a baseline."""
+
+    baseline: str  # what it is called
+    comparisons: dict[tuple[str, str], Comparison]  # by row and column, where there are runs
+
+
+def leads_over_baseline(table: Table, cells: Sequence[Cell]) -> LeadsOverBaseline:
+    """Each cell against the table's baseline, else FedAvg, else the first row."""
+    references = _references(table, cells)
+    comparisons = {}
+    for cell in cells:
+        if cell in references or not cell.measure.compared:
+            continue
+        beside = [reference for reference in references if reference.column == cell.column]
+        pairs = [compare_cells(cell, reference) for reference in beside]
+        with_runs = [pair for pair in pairs if pair.lead.seeds]
+        if with_runs:
+            comparisons[cell.row, cell.column] = with_runs[0]
+    rows = {cell.row for cell in references}
+    name = references[0].label if len(rows) == 1 else references[0].job.settings.method
+    return LeadsOverBaseline(name, comparisons)
+
+
+def _references(table: Table, cells: Sequence[Cell]) -> list[Cell]:
+    """The cells that the others are compared with."""
+    baseline = [cell for cell in cells if cell.label == (table.baseline or "FedAvg")]
+    averages = [cell for cell in cells if cell.job.settings.method == "FedAvg"]
+    for references in (baseline, averages):
+        if 0 < len(references) < len(cells):
+            return references
+    return [cell for cell in cells if cell.row == cells[0].row]

@@ -1,0 +1,150 @@
+"""Findings: sentences of ``data/claims.yaml`` whose numbers come from records.
+
+Between the braces of a sentence may stand, with the name of a table, of its rows and, where it
+has several, of a column:
+
+- ``lead(table, ahead, behind, column)``: ``+1.0 ± 0.4 points over 3 seeds``
+- ``points(table, ahead, behind, column)``: the same without the number of seeds
+- ``by(table, ahead, behind, column)``: the same without its plus, as in *ahead by 1.0 ± 0.4 points*
+- ``measured(table, row, column)``: ``72.1 ± 0.4``
+- ``printed(table, row, column)``: what the paper prints there
+- ``printed_spread(table, row, column)``: what stands behind its ±
+- ``printed_lead(table, ahead, behind, column)``: ``2.8``
+- ``link(path)``: a path of the project as seen from where the sentence stands
+
+``holds`` has ``sure(table, ahead, behind, column)``, which is true where the interval of the lead,
+over three seeds or more, lies above 0, besides ``difference`` and ``mean``, which are numbers.
+"""
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from fednb import ROOT
+from fednb.analysis.cells import Cell
+from fednb.analysis.claims import Finding
+from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
+from fednb.errors import ReportError
+from fednb.reporting import words
+
+
+class _NotRun(Exception):
+    """A number that a sentence asks for is of runs that are not recorded."""
+
+
+class Filler:
+    """Fills numbers into sentences that stand in ``folder``.
+
+    ``cells_of`` gives the cells of a table by its name.
+    """
+
+    def __init__(self, cells_of: Callable[[str], Sequence[Cell]], folder: Path) -> None:
+        self._cells_of = cells_of
+        self._folder = folder
+        self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+        self._environment.globals |= {
+            "lead": self._lead,
+            "points": self._points,
+            "by": self._by,
+            "measured": self._measured,
+            "printed": self._printed,
+            "printed_spread": self._printed_spread,
+            "printed_lead": self._printed_lead,
+            "link": self._link,
+            "sure": self._sure,
+            "difference": self._difference,
+            "mean": self._mean,
+        }
+
+    def sentence(self, finding: Finding) -> str:
+        """What was found; or that it is not run, or that records do not bear it out."""
+        try:
+            if not self._holds(finding):
+                return f"These records do not bear out what was found before ({finding.name})."
+            return self._fill(finding, finding.says)
+        except _NotRun as missing:
+            return f"Not run yet: {missing} ({finding.name})."
+
+    def fact(self, finding: Finding) -> str | None:
+        """The short sentence; None if it is not run, or records do not bear it out."""
+        try:
+            if not self._holds(finding):
+                return None
+            return self._fill(finding, finding.fact or finding.says)
+        except _NotRun:
+            return None
+
+    def borne_out(self, finding: Finding) -> bool:
+        """Whether there are runs for it, and it holds for them."""
+        return self.fact(finding) is not None
+
+    def _holds(self, finding: Finding) -> bool:
+        if not finding.holds:
+            return True
+        return self._ask(finding, lambda: self._environment.compile_expression(finding.holds)())
+
+    def _fill(self, finding: Finding, text: str) -> str:
+        filled = self._ask(finding, lambda: self._environment.from_string(text).render())
+        return " ".join(filled.split())
+
+    def _ask(self, finding: Finding, question: Callable[[], Any]) -> Any:
+        """The answer; what makes no sense is a `ReportError` that names the finding."""
+        try:
+            return question()
+        except (jinja2.TemplateError, TypeError, KeyError, ReportError) as error:
+            raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error
+
+    def _cell(self, table: str, row: str, column: str | None = None) -> Cell:
+        cell = cell_at(self._cells_of(table), row, column)
+        if cell.mean is None and not cell.diverged:
+            raise _NotRun(f"{table}, {row}")
+        return cell
+
+    def _compare(
+        self, table: str, ahead: str, behind: str, column: str | None = None
+    ) -> Comparison:
+        first = self._cell(table, ahead, column)
+        second = self._cell(table, behind, column)
+        return compare_cells(first, second, first.measure.sign)
+
+    def _lead(self, *rows: str) -> str:
+        comparison = self._compare(*rows)
+        return words.lead_over_seeds(comparison.lead, comparison.ahead.measure)
+
+    def _points(self, *rows: str) -> str:
+        comparison = self._compare(*rows)
+        return words.lead(comparison.lead, comparison.ahead.measure.lead_unit)
+
+    def _by(self, *rows: str) -> str:
+        return self._points(*rows).removeprefix("+")
+
+    def _printed_lead(self, *rows: str) -> str:
+        printed = self._compare(*rows).printed
+        return "" if printed is None else f"{printed:z.1f}"
+
+    def _measured(self, *row: str) -> str:
+        return words.measured(self._cell(*row))
+
+    def _printed(self, *row: str) -> str:
+        return words.printed(self._cell(*row))
+
+    def _printed_spread(self, *row: str) -> str:
+        return words.printed_std(self._cell(*row))
+
+    def _sure(self, *rows: str) -> bool:
+        lead = self._compare(*rows).lead
+        return lead.mean is not None and lead.judged and lead.mean > lead.half_width
+
+    def _difference(self, *rows: str) -> float:
+        mean = self._compare(*rows).lead.mean
+        return float("nan") if mean is None else mean
+
+    def _mean(self, *row: str) -> float:
+        mean = self._cell(*row).mean
+        return float("nan") if mean is None else mean
+
+    def _link(self, path: str) -> str:
+        return os.path.relpath(ROOT / path, self._folder).replace(os.sep, "/")

@@ -3,7 +3,9 @@
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
+from IPython.display import display
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from fednb import partition
 from fednb.data import Dataset
@@ -55,6 +57,13 @@ def style() -> None:
         "figure.constrained_layout.use": True,
         "svg.hashsalt": "fednb",
     }
+
+
+def show(drawn: Figure | Axes, alt: str) -> None:
+    """Display a figure with a text for those who do not see it, which stays in the output."""
+    figure = drawn if isinstance(drawn, Figure) else drawn.get_figure(root=True)
+    display(figure, metadata={"image/png": {"alt": alt}})
+    plt.close(figure)
 
 
 def split(

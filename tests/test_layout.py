@@ -19,8 +19,8 @@ ORDER = """
     sweeps sweeps.papermill sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
-    analysis.comparisons analysis.claims
-    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.findings
+    analysis.comparisons analysis.claims analysis.across_splits analysis.trials
+    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.side_by_side reporting.side_pictures reporting.findings
     reporting.pages reporting.notebook reporting.head_to_head
     course course.assignment course.kernel course.sandbox course.students course.handout course.grading
     course.templates.nbgrader_config

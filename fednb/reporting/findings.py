@@ -10,10 +10,13 @@ has several, of a column:
 - ``printed(table, row, column)``: what the paper prints there
 - ``printed_spread(table, row, column)``: what stands behind its ±
 - ``printed_lead(table, ahead, behind, column)``: ``2.8``
+- ``average(method)``: its mean lead over the five splits of notebook 06, as ``points``
+- ``apart(table, ahead, behind, column)``: how far two rows are apart at most, seed by seed
 - ``link(path)``: a path of the project as seen from where the sentence stands
 
 ``holds`` has ``sure(table, ahead, behind, column)``, which is true where the interval of the lead,
-over three seeds or more, lies above 0, besides ``difference`` and ``mean``, which are numbers.
+over three seeds or more, lies above 0, besides ``difference`` and ``mean``, which are numbers, and
+``is_ahead(method)`` and ``is_behind(method)``: the verdict on the mean over the five splits.
 """
 
 import os
@@ -24,10 +27,12 @@ from typing import Any
 import jinja2
 
 from fednb import ROOT
+from fednb.analysis.across_splits import AverageLead, average_leads, lead_by_seed
 from fednb.analysis.cells import Cell
-from fednb.analysis.claims import Finding
+from fednb.analysis.claims import Finding, claims_file
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
-from fednb.errors import ReportError
+from fednb.analysis.statistics import Kind
+from fednb.errors import ReportError, require_known
 from fednb.reporting import words
 
 
@@ -53,7 +58,11 @@ class Filler:
             "printed": self._printed,
             "printed_spread": self._printed_spread,
             "printed_lead": self._printed_lead,
+            "average": self._average,
+            "apart": self._apart,
             "link": self._link,
+            "is_ahead": lambda method: self._verdict(method) == Kind.CONFIRMED,
+            "is_behind": lambda method: self._verdict(method) == Kind.REVERSED,
             "sure": self._sure,
             "difference": self._difference,
             "mean": self._mean,
@@ -145,6 +154,28 @@ class Filler:
     def _mean(self, *row: str) -> float:
         mean = self._cell(*row).mean
         return float("nan") if mean is None else mean
+
+    def _average_lead(self, method: str) -> AverageLead:
+        side = claims_file().side_by_side
+        leads = average_leads(
+            list(side.tables), self._cells_of, baseline=side.baseline, column=side.column
+        )
+        by_method = {one.method: one for one in leads}
+        require_known("Not in all of the five splits is", method, by_method, ReportError)
+        if not by_method[method].by_seed:
+            raise _NotRun(f"{method} in the five splits")
+        return by_method[method]
+
+    def _average(self, method: str) -> str:
+        return words.lead(self._average_lead(method).lead, "points")
+
+    def _verdict(self, method: str) -> Kind:
+        return self._average_lead(method).verdict.kind
+
+    def _apart(self, table: str, ahead: str, behind: str, column: str) -> str:
+        self._compare(table, ahead, behind, column)  # which says so if they are not run
+        differences = lead_by_seed(self._cells_of(table), ahead, behind, column)
+        return f"{max(map(abs, differences.values())):.1f}"
 
     def _link(self, path: str) -> str:
         return os.path.relpath(ROOT / path, self._folder).replace(os.sep, "/")

@@ -11,7 +11,8 @@ ORDER = """
     errors seeds messages hyperparameters places models partition
     data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
-    plots pictures pictures.foundations pictures.moon workspace client method training training.loop evaluation federation prototypes finch
+    plots pictures pictures.foundations pictures.moon
+    workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.schema experiments.defaults experiments.settings
@@ -20,7 +21,8 @@ ORDER = """
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
     analysis.comparisons analysis.claims analysis.across_splits analysis.trials
-    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.side_by_side reporting.side_pictures reporting.findings
+    reporting reporting.words reporting.statistics reporting.figures reporting.markdown
+    reporting.side_by_side reporting.side_pictures reporting.findings
     reporting.pages reporting.notebook reporting.head_to_head
     course course.assignment course.kernel course.sandbox course.students course.handout course.grading
     course.templates.nbgrader_config

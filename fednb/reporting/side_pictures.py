@@ -17,7 +17,7 @@ from fednb.analysis.trials import Tuning, tunings
 from fednb.reporting import side_by_side as tables
 from fednb.reporting.side_by_side import BASELINE, GUESS, OWN, TOLD
 
-_TICKS = (-30, -10, 0, 10, 30)  # of leads; beyond ten points the axis is logarithmic
+_TICKS = (-30, -10, 0, 10)  # of leads; beyond ten points the axis is logarithmic
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _SENT = (("digits, β = 0.1", "log"), ("digits, β = 0.1", "linear"), ("five domains", "linear"))
@@ -26,7 +26,7 @@ _SENT = (("digits, β = 0.1", "log"), ("digits, β = 0.1", "linear"), ("five dom
 def told() -> Figure:
     """How right a client is on images like its own, asking whom: a panel for each split."""
     of_splits = tables.for_itself()
-    figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 2.9), sharex=True, sharey=True)
+    figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
     rows = [GUESS, BASELINE, TOLD, *OWN]
     for ax, split in zip(axes, of_splits, strict=True):
         means = {}
@@ -70,8 +70,10 @@ def question() -> Figure:
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
         ax.set_xscale("symlog", linthresh=10)
         ax.set_xticks(_TICKS, [f"{tick:+d}" if tick else "0" for tick in _TICKS])
-        ax.set(xlim=(-80, 40), xlabel="lead over FedAvg (points)")
+        ax.tick_params(axis="x", labelsize="small")
+        ax.set_xlim(-70, 30)
         ax.grid(axis="x", alpha=0.3)
+    figure.supxlabel("lead over FedAvg (points)", size="medium")
     labels = [f"{one.method}: {tables.verdict(one.verdict.kind)}" for one in found]
     axes[0].set_yticks(range(len(found)), labels)
     axes[0].invert_yaxis()
@@ -97,6 +99,7 @@ def trials() -> Figure:
             if name in found:
                 _trials_of(ax, found[name], style, title)
                 _without(ax, found[name], style)
+        _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
         ax.set_title(name)
         ax.grid(alpha=0.3)
     for ax in axes[:, 0]:
@@ -119,9 +122,16 @@ def _trials_of(ax: Axes, tuning: Tuning, style: str, title: str) -> None:
     colour = plots.colour(tuning.method)
     ax.semilogx(values, below, f"o{style}", mfc="white", color=colour, label=title)
     ax.semilogx(chosen.value, 0, "s" if tuning.at_edge else "o", ms=9, color=colour)
-    ax.set_xlabel(tables.called(tuning.tuned))
-    ax.set_xticks([trial.value for trial in tuning.trials])
-    ax.set_xticklabels([f"{trial.value:g}" for trial in tuning.trials])
+
+
+def _value_ticks(ax: Axes, of_method: Sequence[Tuning]) -> None:
+    """A tick for each value that was tried."""
+    values: set[float] = set()
+    for tuning in of_method:
+        ax.set_xlabel(tables.called(tuning.tuned))
+        values.update(trial.value for trial in tuning.trials)
+    ticks = sorted(values)
+    ax.set_xticks(ticks, [f"{value:g}" for value in ticks], size="small")
     ax.minorticks_off()
 
 

@@ -49,6 +49,12 @@ class Tuning:
         return best
 
     @property
+    def spread(self) -> float:
+        """How far the best and the worst trial are apart, of those without a diverged run."""
+        accuracies = [trial.accuracy for trial in self.trials if trial.accuracy is not None]
+        return max(accuracies) - min(accuracies) if accuracies else float("nan")
+
+    @property
     def at_edge(self) -> bool:
         """Whether nothing was tried beyond the chosen value; a coefficient of 0 is, by FedAvg."""
         chosen = self.chosen

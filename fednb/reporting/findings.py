@@ -12,6 +12,7 @@ has several, of a column:
 - ``printed_lead(table, ahead, behind, column)``: ``2.8``
 - ``average(method)``: its mean lead over the five splits of notebook 06, as ``points``
 - ``apart(table, ahead, behind, column)``: how far two rows are apart at most, seed by seed
+- ``tuning(table)["METHOD"]``: its trials, such as ``.spread``, to be rounded in the sentence
 - ``link(path)``: a path of the project as seen from where the sentence stands
 
 ``holds`` has ``sure(table, ahead, behind, column)``, which is true where the interval of the lead,
@@ -32,6 +33,7 @@ from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Finding, claims_file
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
 from fednb.analysis.statistics import Kind
+from fednb.analysis.trials import Tuning, tunings
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
 
@@ -60,6 +62,7 @@ class Filler:
             "printed_lead": self._printed_lead,
             "average": self._average,
             "apart": self._apart,
+            "tuning": self._tuning,
             "link": self._link,
             "is_ahead": lambda method: self._verdict(method) == Kind.CONFIRMED,
             "is_behind": lambda method: self._verdict(method) == Kind.REVERSED,
@@ -176,6 +179,12 @@ class Filler:
         self._compare(table, ahead, behind, column)  # which says so if they are not run
         differences = lead_by_seed(self._cells_of(table), ahead, behind, column)
         return f"{max(map(abs, differences.values())):.1f}"
+
+    def _tuning(self, table: str) -> dict[str, Tuning]:
+        found = tunings(self._cells_of(table))
+        if not found:
+            raise _NotRun(table)
+        return found
 
     def _link(self, path: str) -> str:
         return os.path.relpath(ROOT / path, self._folder).replace(os.sep, "/")

@@ -1,8 +1,10 @@
 """Notebook 06: a method of thirty lines joins everything, and what the comparison stands on."""
 
 import inspect
+import json
 from collections import Counter
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
@@ -11,6 +13,7 @@ from fednb import ROOT, papers
 from fednb import reporting as report
 from fednb.analysis.trials import tuned, tunings
 from fednb.federation import FedAvg
+from fednb.reporting import side_by_side, side_pictures
 from fednb.sweeps.files import read_tables
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
@@ -197,3 +200,68 @@ def test_within_a_table_everything_but_the_tuned_values_is_the_same(tables):
         assert len(set(map(frozenset, seeds.values()))) == 1 or name.startswith(
             "side-cifar10-beta-0.5-short"
         ), name
+
+
+# --- what is told of it
+
+
+def accuracy_by_seed(table, method, read):
+    """From the records themselves."""
+    values = {}
+    for job in table.jobs:
+        if job.settings.method == method:
+            content = json.loads(job.path.read_text(encoding="utf-8"))
+            if content["status"] == "finished":
+                values[job.settings.seed] = read(content)
+    return values
+
+
+def test_the_question_is_answered_as_by_hand(tables):
+    names = list(side_by_side.splits().values())
+    assert len(names) == 5
+    found = {one.method: one for one in side_by_side.question()}
+    assert set(found) == COMPARED - {"FedAvg"}
+
+    def final(content):
+        return content["final"]["accuracy"]
+
+    for method in ("FedPLCC", "Local"):
+        means = []
+        for seed in range(10, 20):
+            leads = []
+            for name in names:
+                ours = accuracy_by_seed(tables[name], method, final)
+                fedavgs = accuracy_by_seed(tables[name], "FedAvg", final)
+                if seed in ours and seed in fedavgs:
+                    leads.append(ours[seed] - fedavgs[seed])
+            if len(leads) == len(names):
+                means.append(np.mean(leads))
+        assert found[method].lead.mean == pytest.approx(np.mean(means))
+        assert found[method].lead.seeds == len(means)
+
+
+def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
+    def client_mean(content):
+        return np.mean(content["final"]["clients/own mix"])
+
+    table = tables["side-told-beta-0.1"]
+    told = accuracy_by_seed(table, "OwnPrior", client_mean)
+    proto = accuracy_by_seed(table, "FedProto", client_mean)
+    differences = [proto[seed] - told[seed] for seed in proto if seed in told]
+    lead = side_by_side.told_leads()["FedProto", "digits, β = 0.1"]
+    assert lead.mean == pytest.approx(np.mean(differences)) and lead.among == 8
+    of_first = side_by_side.for_itself()[0]
+    assert set(of_first.values) == {"no network", "FedAvg", "FedAvg (told)", "FedProto", "Local"}
+    shares = list(of_first.values["no network"].values())
+    assert all(10 < share < 100 for share in shares)
+
+
+def test_tables_and_pictures_are_of_all_methods():
+    assert set(side_by_side.methods()) == COMPARED
+    for made in (side_by_side.question_table, side_by_side.tuning_table):
+        text = made().data
+        assert all(f"| {method} |" in text for method in COMPARED - {"FedAvg"})
+    figure = side_pictures.question()
+    labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
+    assert {label.split(": ")[0] for label in labels} == COMPARED - {"FedAvg"}
+    plt.close(figure)

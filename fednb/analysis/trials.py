@@ -49,6 +49,14 @@ class Tuning:
         return best
 
     @property
+    def gain(self) -> float | None:
+        """How far the chosen trial is above a coefficient of 0; None if there is no such."""
+        chosen = self.chosen
+        if self.without is None or chosen is None or chosen.accuracy is None:
+            return None
+        return chosen.accuracy - self.without
+
+    @property
     def spread(self) -> float:
         """How far the best and the worst trial are apart, of those without a diverged run."""
         accuracies = [trial.accuracy for trial in self.trials if trial.accuracy is not None]

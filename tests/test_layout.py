@@ -16,7 +16,7 @@ ORDER = """
     papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.schema experiments.defaults experiments.settings
     experiments.ledger experiments.checkpoints experiments.build experiments.recording experiments.runner
-    sweeps sweeps.papermill sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
+    sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
     analysis.comparisons analysis.claims

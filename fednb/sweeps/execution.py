@@ -13,8 +13,8 @@ from fednb import papers
 from fednb.errors import SweepError, check
 from fednb.experiments import ledger
 from fednb.sweeps.cluster import cluster
-from fednb.sweeps.papermill import in_one_line
 from fednb.sweeps.processes import Group, GroupResult, Submit, local_pool, log_of
+from fednb.sweeps.run_cells import in_one_line
 from fednb.sweeps.table import Job
 
 

@@ -14,7 +14,7 @@ ORDER = """
     plots pictures pictures.foundations pictures.moon workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
-    experiments experiments.record experiments.environment experiments.schema experiments.defaults experiments.settings
+    experiments experiments.record experiments.environment experiments.method_names experiments.schema experiments.defaults experiments.settings
     experiments.ledger experiments.checkpoints experiments.build experiments.recording experiments.runner
     sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution

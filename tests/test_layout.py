@@ -15,7 +15,7 @@ ORDER = """
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.method_names experiments.schema experiments.defaults experiments.settings
-    experiments.ledger experiments.checkpoints experiments.build experiments.recording experiments.runner
+    experiments.ledger experiments.checkpoints experiments.build experiments.final_model experiments.recording experiments.runner
     sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells

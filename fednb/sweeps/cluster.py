@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fednb import PACKAGE, data, papers
 from fednb.sweeps.jobs import places_of
-from fednb.sweeps.run_cells import in_one_line
 from fednb.sweeps.processes import Group, GroupResult, Slots, Submit, run_group
+from fednb.sweeps.run_cells import in_one_line
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -180,9 +180,7 @@ def run_group(
     return GroupResult(error, [ledger.recorded(path) for path in paths], text)
 
 
-def _run(
-    group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop
-) -> int:
+def _run(group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop) -> int:
     """The exit status of a process that makes these runs, and appends what it prints to the log."""
     notebook, parameters = group[0].notebook, json.dumps(group[0].parameters)
     if server is not None:
@@ -222,9 +220,11 @@ def local_pool(jobs: int) -> Iterator[Submit]:
         slots.close()
 
 
-def run_in_the_foreground(job: Job) -> str | None:
+def run_in_the_foreground(job: Job, *, save_model: bool = False) -> str | None:
     """Make a run whose output is shown as it comes; what went wrong, in one line."""
     env = process_environment(job.places) | NO_WINDOWS
+    if save_model:
+        env["FEDNB_SAVE_MODEL"] = "1"
     arguments = (job.notebook, json.dumps(job.parameters))
     with _started(env, *arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None

@@ -32,7 +32,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
 }
 
 _VARIABLES = {
-    "FEDNB_RUNS": "folder of run records (default: results/runs; of a notebook of one's own beside it)",
+    "FEDNB_RUNS": "folder of run records (default: results/runs, here or beside one's own notebook)",
     "FEDNB_DATA": "folder of data sets (default: data)",
     "FEDNB_CACHE": "folder of decoded data sets (default: data/cache)",
     "FEDNB_NOTEBOOKS": "folder of notebooks that take the place of the project's of the same name",

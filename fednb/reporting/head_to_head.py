@@ -106,27 +106,30 @@ def compare(
 
 def _who_is_ahead(baseline: str, family: Family) -> str:
     """Which methods are ahead of the baseline, which behind, and of which the runs do not tell."""
-    ahead: list[str] = []
-    behind: list[str] = []
-    open_: list[str] = []
+    sides: dict[str, list[str]] = {}
     for (row, _), comparison in family.items():
         lead = comparison.lead
-        told = f"{row} ({words.lead_over_seeds(lead, comparison.ahead.measure)})"
-        if comparison.diverged or lead.mean is None or not lead.shown:
-            open_.append(told)
+        told = f"{row} ({words.lead_over_seeds(lead, comparison.ahead.measure)}"
+        reason = _why_open(comparison, len(family))
+        if reason:
+            side = f"Cannot tell from {baseline}"
+            told += f"; {reason}"
         else:
-            (ahead if lead.mean > 0 else behind).append(told)
-    lines = []
-    if ahead:
-        lines.append(f"Ahead of {baseline}: {', '.join(ahead)}.")
-    if behind:
-        lines.append(f"Behind {baseline}: {', '.join(behind)}.")
-    if open_:
-        lines.append(
-            f"Cannot tell from {baseline}, as the interval holds zero, a run diverged, or there are "
-            f"fewer than {statistics.MIN_SEEDS} seeds: {', '.join(open_)}."
-        )
-    return "\n".join(lines)
+            side = f"Ahead of {baseline}" if (lead.mean or 0) > 0 else f"Behind {baseline}"
+        sides.setdefault(side, []).append(f"{told})")
+    return "\n".join(f"- {side}: {', '.join(rows)}." for side, rows in sides.items())
+
+
+def _why_open(comparison: Comparison, number: int) -> str:
+    """Why the runs do not tell which of two is ahead; empty if they do."""
+    lead = comparison.lead
+    if comparison.diverged or lead.mean is None:
+        return "a run diverged"
+    if lead.seeds < statistics.MIN_SEEDS:
+        return f"it takes {statistics.MIN_SEEDS} seeds to tell"
+    if abs(lead.mean) <= lead.half_width:
+        return "the interval holds zero"
+    return "" if lead.shown else f"one of {number} comparisons may look so by luck"
 
 
 def _draw(baseline: str, family: Family, path: Path) -> None:

@@ -114,6 +114,7 @@ class _Progress:
             unit="run",
             smoothing=0,
             dynamic_ncols=True,
+            bar_format="{n_fmt}/{total_fmt} runs |{bar}| {elapsed} so far, about {remaining} left",
             disable=not sys.stderr.isatty(),
         )
 

@@ -9,12 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fednb import (  # what takes long is imported when it is needed
-    __version__,
-    cli_help,
-    data,
-    papers,
-)
+from fednb import PACKAGE, __version__, cli_help, data, papers  # the slow ones come later
 from fednb import commands as run_commands
 from fednb.errors import FednbError
 from fednb.experiments import settings
@@ -43,7 +38,7 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    is_module = Path(sys.argv[0]).name == "__main__.py"
+    is_module = Path(sys.argv[0]).absolute() == PACKAGE / "__main__.py"
     parser = argparse.ArgumentParser(
         prog="python -m fednb" if is_module else "fednb",
         description="FedNB: five federated-learning papers, and methods of your own, run and compared.",

@@ -8,7 +8,6 @@ import difflib
 from collections.abc import Collection
 from typing import Any
 
-
 MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
 

@@ -478,7 +478,7 @@ def test_ctrl_c_ends_the_run_on_its_worker(
     (worker,) = dask.workers(1)
 
     def press_ctrl_c() -> None:
-        wait_for(lambda: len(dask.left()) == 1)
+        wait_for(lambda: len(dask.left()) == 2)  # the server of a slot and its fork
         os.kill(os.getpid(), signal.SIGINT)
 
     thread = beside(press_ctrl_c)
@@ -538,7 +538,7 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
     dask.workers(1)
     command = [sys.executable, "-m", "fednb", "sweep", file, "--scheduler", dask.address]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: len(dask.left()) == 2)  # the sweep and the run
+        wait_for(lambda: len(dask.left()) == 3)  # the sweep, the server of a slot and its fork
         dask.processes[0].kill()
         err = process.stderr.read()
     assert process.returncode == 2

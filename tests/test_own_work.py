@@ -3,6 +3,8 @@
 import io
 import re
 import shlex
+import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -19,7 +21,7 @@ from fednb.analysis.statistics import lead
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb.reporting import again, effort_words, head_to_head, own_sweep, pages, words
-from fednb.sweeps import scaffold
+from fednb.sweeps import execution, scaffold
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.jobs import Notebook, contestants_of
 from fednb.sweeps.table import Table
@@ -106,6 +108,9 @@ def test_namesakes_in_two_folders_are_two_rows_with_records_of_their_own(
     monkeypatch.delenv("FEDNB_RUNS")
     first = own_notebook(tmp_path / "a" / "try.ipynb")
     second = own_notebook(tmp_path / "b" / "try.ipynb", kind="float")
+    deeper = own_notebook(tmp_path / "x" / "a" / "try.ipynb")
+    called = list(contestants_of([first, second, deeper]))
+    assert called == [f"Mine ({tmp_path.name}/a/try)", "Mine (b/try)", "Mine (x/a/try)"]
     third = own_notebook(tmp_path / "c" / "other.ipynb")
     found = contestants_of([first, second, third, first])
     assert list(found) == ["Mine (a/try)", "Mine (b/try)", "Mine (other)"]
@@ -311,6 +316,20 @@ def test_ones_own_runs_are_not_the_projects(
     made_up.record(made_up.job("FedProx", 77, mu=0.123))
     assert pages.make_pages(Path("sweeps"), runs, out) == before
     assert "3 recorded runs" in before[out / "REPORT.md"]
+
+
+def test_a_bar_between_runs_shows_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    job = made_up.job()
+    made_up.record(job)
+    progress = execution._Progress(4)
+    time.sleep(0.2)
+    progress.tell(execution.Outcome(job, None))
+    progress.bar.refresh()
+    progress.bar.close()
+    assert re.search(r"1/4 runs .*about 00:0\d left", capsys.readouterr().err)
 
 
 def test_a_table_of_the_projects_is_not_ones_own() -> None:

@@ -116,6 +116,21 @@ def test_a_server_that_cannot_start_says_why(notebook: str, tmp_path: Path) -> N
     assert "no disk" in log.read_text()
 
 
+def test_other_code_is_imported_and_an_idle_server_ends(notebook: str, tmp_path: Path) -> None:
+    server = Server(idle_seconds=2.0)
+    log = tmp_path / "log"
+    processes = []
+    for code in ("a", "a", "b"):
+        environment = dict(os.environ)
+        assert server.run(environment, notebook, "{}", log, lambda: False, code) == 0
+        assert server._process is not None
+        processes.append(server._process.pid)
+    assert processes[0] == processes[1] != processes[2]
+    wait_for(lambda: not psutil.pid_exists(processes[2]), 30)
+    assert server.run(dict(os.environ), notebook, "{}", log, lambda: False, "b") == 0
+    server.close()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="counts CPU time by Linux's ways")
 def test_a_run_costs_little_beside_its_training(
     server: Server, notebook: str, tmp_path: Path

@@ -40,7 +40,7 @@ def warning(cells: Sequence[Cell]) -> str:
     if len(names) > 4:
         shown += f"; and {len(names) - 4} more"
     return (
-        f"{shown}: no better than guessing, which gives {guessing(cells)}. These runs have learned "
-        "next to nothing, so differences between them say nothing either: give them more rounds, "
-        "more local epochs, smaller batches or another learning rate"
+        f"{shown}: hardly better than guessing, which gives {guessing(cells)}. Two such rows cannot "
+        "be compared; more rounds, more local epochs, smaller batches or another learning rate may "
+        "help"
     )

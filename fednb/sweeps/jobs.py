@@ -153,8 +153,13 @@ def _called(one: Contestant, among: Iterable[Contestant]) -> str:
     if len(namesakes) == 1:
         return one.method
     path = Path(one.notebook)
-    stems = [Path(notebook).stem for notebook in namesakes]
-    where = path.stem if stems.count(path.stem) == 1 else f"{path.parent.name}/{path.stem}"
+    length = 1  # of the shortest end of the path that no other has
+    while length < len(path.parts):
+        end = path.parts[-length:]
+        if sum(Path(notebook).parts[-length:] == end for notebook in namesakes) == 1:
+            break
+        length += 1
+    where = "/".join(path.with_suffix("").parts[-length:])
     return f"{one.method} ({where})"
 
 

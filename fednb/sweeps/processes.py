@@ -48,9 +48,11 @@ class Slots:
     With ``servers`` each slot has one, so that its runs need not import everything again.
     """
 
-    def __init__(self, count: int, *, servers: bool = False) -> None:
+    def __init__(
+        self, count: int, *, servers: bool = False, idle_seconds: float | None = None
+    ) -> None:
         self.count = count
-        self.servers = [Server() for _ in range(count)] if servers else []
+        self.servers = [Server(idle_seconds) for _ in range(count)] if servers else []
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(count):
             self._free.put(number)
@@ -153,10 +155,12 @@ def run_group(
     slots: Slots | None = None,
     cores: int | None = None,
     stop: Stop = never,
+    code: str = "",
 ) -> GroupResult:
     """Make the runs of a group that are not recorded in these places, in one process.
 
-    A run that fails is tried twice. The process is ended when ``stop`` says yes.
+    A run that fails is tried twice. The process is ended when ``stop`` says yes. ``code`` is a
+    digest of the code, where it may change while the slots are there.
     """
     slots = slots or Slots(1)
     paths = [places.runs / job.path.name for job in group]
@@ -172,7 +176,7 @@ def run_group(
                 break
             if not attempt:
                 log.write_bytes(b"")
-            status = _run(missing, env | _seeds(missing), log, slots.server(slot), stop)
+            status = _run(missing, env | _seeds(missing), log, slots.server(slot), stop, code)
             text = log.read_text("utf-8", "replace")
             error = reason(status, text) or f"status {status}, and no {paths[0].name}."
             if shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
@@ -180,11 +184,13 @@ def run_group(
     return GroupResult(error, [ledger.recorded(path) for path in paths], text)
 
 
-def _run(group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop) -> int:
+def _run(
+    group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop, code: str
+) -> int:
     """The exit status of a process that makes these runs, and appends what it prints to the log."""
     notebook, parameters = group[0].notebook, json.dumps(group[0].parameters)
     if server is not None:
-        return server.run(env, notebook, parameters, log, stop)
+        return server.run(env, notebook, parameters, log, stop, code)
     with log.open("ab") as output:
         return run_process(env, notebook, parameters, output=output, stop=stop)
 

@@ -41,10 +41,15 @@ _PRELOADED = (
 class Server:
     """The server of one slot, started when it is first needed; a run at a time.
 
-    Its process ends when it is closed, and with our own.
+    Its process ends when it is closed, with our own, and where ``idle_seconds`` are given after so
+    long without a run.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, idle_seconds: float | None = None) -> None:
+        self._idle_seconds = idle_seconds
+        self._timer: threading.Timer | None = None
+        self._lock = threading.Lock()  # held by a run, and by what ends the process
+        self._code = ""
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile()  # what it prints itself: only when it fails
 
@@ -55,8 +60,29 @@ class Server:
         parameters: str,
         log: Path,
         stop: Callable[[], bool],
+        code: str = "",
     ) -> int:
-        """The exit status of a run, negative after a signal; ``stop`` ends run and server."""
+        """The exit status of a run, negative after a signal; ``stop`` ends run and server.
+
+        With another ``code`` (a digest) than for the last run everything is imported anew.
+        """
+        with self._lock:
+            if code != self._code:
+                self._end()
+                self._code = code
+            try:
+                return self._run(environment, notebook, parameters, log, stop)
+            finally:
+                self._end_when_idle()
+
+    def _run(
+        self,
+        environment: Mapping[str, str],
+        notebook: str,
+        parameters: str,
+        log: Path,
+        stop: Callable[[], bool],
+    ) -> int:
         process = self._started(environment)
         assert process.stdin is not None and process.stdout is not None
         request = {
@@ -71,7 +97,7 @@ class Server:
             return self._died(log)
         while not select.select([process.stdout], [], [], POLL_SECONDS)[0]:
             if stop():
-                self.close()
+                self._end()
                 return process.returncode
         answer = process.stdout.readline()
         return int(answer) if answer else self._died(log)
@@ -97,11 +123,31 @@ class Server:
         with log.open("ab") as file:
             file.write(self._errors.read())
         self._errors.truncate(0)
-        self.close()
+        self._end()
         return status or 1
 
+    def _end_when_idle(self) -> None:
+        """Let the process end after a while, unless another run comes before."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._idle_seconds is not None:
+            self._timer = threading.Timer(self._idle_seconds, self._end_if_idle)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _end_if_idle(self) -> None:
+        if self._lock.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._lock.release()
+
     def close(self) -> None:
-        """End the server, and the run that it makes."""
+        """End the process, after the run that it makes."""
+        with self._lock:
+            self._end()
+
+    def _end(self) -> None:
         process, self._process = self._process, None
         if process is None:
             return

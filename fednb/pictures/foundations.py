@@ -1,0 +1,120 @@
+"""Pictures of notebook 00: two clients whose losses are bowls, and the messages of a round."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
+
+from fednb import plots
+
+# Two clients and two weights: F_i(w) = ½ (w - w_i*)ᵀ A_i (w - w_i*)
+A = np.array([[[2.0, 0.0], [0.0, 0.1]], [[0.2, 0.2], [0.2, 1.2]]])
+minima = np.array([[-1.0, 1.0], [1.5, -0.5]])
+best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + F_2
+
+_CLIENTS = ("#8c6bb1", "#2a9d8f")
+_POINTS: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
+
+
+def local_steps(i: int, w: np.ndarray, K: int = 60, eta: float = 0.05) -> np.ndarray:
+    """Client i's way from w, [K + 1, 2]: K gradient steps on its own F_i."""
+    way = [w]
+    for _ in range(K):
+        way.append(way[-1] - eta * A[i] @ (way[-1] - minima[i]))
+    return np.array(way)
+
+
+def _bowls() -> tuple[np.ndarray, np.ndarray]:
+    """Places, [x, y, 2], and each client's loss there, [2, x, y]."""
+    grid = np.stack(np.meshgrid(np.linspace(-1.7, 2.1, 200), np.linspace(-1.0, 1.4, 200)), -1)
+    away = grid - minima[:, None, None]
+    return grid, np.einsum("nxyi,nij,nxyj->nxy", away, A, away)
+
+
+def at_rest() -> Axes:
+    """FedAvg at its resting place: both clients walk off, and their mean is where they began."""
+    path = [np.array([1.0, 1.2])]
+    for _ in range(40):
+        ends = [local_steps(i, path[-1])[-1] for i in range(2)]
+        path.append(np.mean(ends, 0))
+    grid, bowls = _bowls()
+    _, ax = plt.subplots(figsize=(9.5, 4.8))
+    for i, (colour, above) in enumerate(zip(_CLIENTS, (12, -22), strict=True)):
+        levels = [0.05, 0.2, 0.6, 1.4]
+        ax.contour(*grid.T, bowls[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
+        ax.plot(*local_steps(i, path[-1]).T, lw=3, color=colour)
+        ax.plot(*minima[i], "^", ms=11, color=colour)
+        words = f"client {i + 1} wants to be here"
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        ax.annotate(words, tuple(minima[i]), (0, above), color=colour, bbox=box, **_POINTS)
+    ax.plot(*np.transpose(ends), "o:", ms=8, color="0.4")
+    ax.plot(*np.array(path).T, ".-", color=plots.colour("FedAvg"), lw=1)
+    ax.plot(*path[-1], "o", ms=13, mfc="white", mec="black", mew=2)
+    ax.plot(*best, "*", ms=18, color="black")
+    arrow = _POINTS | {"arrowprops": {"arrowstyle": "->", "color": "0.3"}}
+    ax.annotate("the global model,\nround by round", tuple(path[1]), (95, -6), **arrow)
+    ax.annotate(
+        "FedAvg has stopped here: the mean\nof both ends is the start",
+        tuple(path[-1]),
+        (-5, -90),
+        **arrow,
+    )
+    ax.annotate("the minimum\nof the sum", tuple(best), (-70, -45), **arrow)
+    ax.set(xlabel="first weight", ylabel="second weight", aspect="equal", xticks=[], yticks=[])
+    return ax
+
+
+def messages() -> Axes:
+    """A round: the server sends its model, clients train and answer, the server averages."""
+    _, ax = plt.subplots(figsize=(9, 3.1))
+    _box(ax, 4.5, 2.3, "server: w", "#f0f0f0")
+    for x, name in ((1.0, "client 1"), (4.5, "client 2"), (8.0, "client 3")):
+        _box(ax, x, 0.4, f"{name}: trains $w_i$\non its own images", "#e8f1f8")
+        for shift, start, end in ((-0.12, 2.05, 0.75), (0.12, 0.75, 2.05)):
+            top = 4.5 + 0.35 * (x - 4.5) / 3.5
+            ends = ((top, start), (x, end)) if start > end else ((x, start), (top, end))
+            (x0, y0), (x1, y1) = ends
+            arrow = {"arrowstyle": "->", "lw": 1.6, "color": "0.35"}
+            ax.annotate("", (x1 + shift, y1), (x0 + shift, y0), arrowprops=arrow)
+    ax.text(1.0, 1.75, "broadcast: the model w", ha="center", color="0.3")
+    ax.text(8.1, 1.35, "upload: $w_i$ and the\nnumber of images", ha="center", color="0.3")
+    ax.text(5.7, 2.3, "aggregate: $w = \\sum_i p_i w_i$", va="center", color="0.3")
+    ax.set(xlim=(-0.6, 9.6), ylim=(-0.1, 2.8))
+    ax.axis("off")
+    return ax
+
+
+def _box(ax: Axes, x: float, y: float, text: str, colour: str) -> None:
+    style = "round,pad=0.12"
+    ax.add_patch(FancyBboxPatch((x - 0.9, y - 0.2), 1.8, 0.4, style, fc=colour, ec="0.5"))
+    ax.text(x, y, text, ha="center", va="center", size="small")
+
+
+def resting_places(
+    fixed_point: Callable[..., np.ndarray], simulate: Callable[..., np.ndarray]
+) -> Figure:
+    """How far from the minimum methods stop: over local steps, and over the spring's stiffness."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4), sharey=True)
+    steps = (1, 2, 5, 10, 20, 40, 80, 160, 500, 2000)
+    _distances(left, "FedAvg", steps, [fixed_point(K) for K in steps])
+    few = steps[3:-2]
+    _distances(left, "SCAFFOLD", few, [simulate(K, scaffold=True)[-1] for K in few])
+    left.set(xlabel="local steps K in a round", ylabel="distance from the minimum")
+    springs = (0.03, 0.1, 0.3, 1, 3, 10)
+    _distances(right, "FedProx", springs, [fixed_point(2000, mu) for mu in springs])
+    right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
+    right.annotate("FedAvg", (1.0, 1.08), color=plots.colour("FedAvg"), va="top")
+    right.set(xlabel="stiffness μ of the spring, K = 2000")
+    return figure
+
+
+def _distances(ax: Axes, name: str, values: Sequence[float], places: Sequence[np.ndarray]) -> None:
+    """Draw distances from the minimum, and write the method's name at the end of the line."""
+    distances = [float(np.linalg.norm(place - best)) for place in places]
+    ax.semilogx(values, distances, "o-", color=plots.colour(name))
+    end: dict[str, Any] = {"textcoords": "offset points", "color": plots.colour(name)}
+    ax.annotate(name, (values[-1], distances[-1]), (-4, 8), ha="right", **end)

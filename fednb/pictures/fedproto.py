@@ -34,9 +34,9 @@ def broken_lemma() -> Figure:
         line.plot([centre + 0.7, 9.3], [y + 0.13] * 2, "|-", color=_CLIENTS[0], ms=9)
         text = f"squared distance {squared}"
         line.annotate(text, (5, y + 0.19), ha="center", color=_CLIENTS[0])
-    line.annotate("client 2", (-10, 0.62), ha="center", color=_CLIENTS[1], weight="bold")
-    line.annotate("client 1", (10, 0.62), ha="center", color=_CLIENTS[0], weight="bold")
-    line.annotate("prototype", (0, 0.62), ha="center", weight="bold")
+    line.annotate("client 2", (-10, 0.52), ha="center", color=_CLIENTS[1], weight="bold")
+    line.annotate("client 1", (10, 0.52), ha="center", color=_CLIENTS[0], weight="bold")
+    line.annotate("prototype", (0, 0.52), ha="center", weight="bold")
     line.annotate("before", (-15, 1), ha="right", va="center")
     line.annotate("after client 2\nhas moved by 2", (-15, 0), ha="right", va="center")
     line.set(xlim=(-15, 13), ylim=(-0.5, 1.6))
@@ -93,14 +93,17 @@ def bounds(
         _labelled(left, shown, values[shown], name, colour, xytext=(5, shift))
     for (name, value), style in zip(allowed.items(), (":", "--"), strict=True):
         left.axhline(value, color="black", ls=style)
-        left.annotate(name, (shown / 2, value), (0, 3), textcoords="offset points")
+        left.annotate(name, (4, value), (0, 3), textcoords="offset points")
     left.set(xlabel="round", ylabel="rise of the loss at averaging", xlim=(0, shown))
     colours = (_CLIENTS[0], _CLIENTS[0], _SUM, _SUM)
     styles = ("-", "--", "-", "--")
-    for (name, values), colour, style in zip(gradients.items(), colours, styles, strict=True):
-        right.loglog(rounds, values, color=colour, ls=style)
-        _labelled(right, rounds[-1], values[-1], name, colour)
-    right.axhline(longest**2, color="black", ls=":")
+    shifts = (0, 0, -7, 7)
+    looks = zip(gradients.items(), colours, styles, shifts, strict=True)
+    for (name, values), colour, style, shift in looks:
+        shown_values = np.where(values > 0, values, np.nan)
+        right.loglog(rounds, shown_values, color=colour, ls=style)
+        _labelled(right, rounds[-1], values[-1], name, colour, xytext=(5, shift))
+    right.loglog(rounds, np.full(len(rounds), longest**2), color="black", ls=":")
     _labelled(right, rounds[-1], longest**2, "G²", "black")
     right.set(xlabel="rounds so far", ylabel="mean squared gradient")
     return fig

@@ -58,7 +58,7 @@ def broken_lemma() -> Figure:
 def centres(points: np.ndarray, images: np.ndarray, best: Mapping[str, np.ndarray]) -> Axes:
     """Prototypes in the plane [h, 2], as large as their images are many, and named centres."""
     _, ax = plt.subplots(figsize=(7.5, 3.8))
-    ax.scatter(*points.T, s=60 * images, color="0.85", edgecolor="0.4")
+    ax.scatter(points[:, 0], points[:, 1], s=60 * images, color="0.85", edgecolor="0.4")
     for place, number in zip(points, images, strict=True):
         ax.annotate(f"{number}", tuple(place), ha="center", va="center", color="0.4", fontsize=9)
     marks = zip(best.items(), "Xo^s", ("0.2", _CLIENTS[0], _CLIENTS[1], _SUM), strict=True)
@@ -124,7 +124,7 @@ def spreads(
     looks = (("X", plots.colour("FedProto")), ("o", "0.55"))
     for (name, values), (mark, colour), shift in zip(ours.items(), looks, (0, 0.2), strict=True):
         for place, of_setting in zip(places, values, strict=True):
-            look = {"color": colour, "ms": 8, "alpha": 0.75, "ls": ""}
+            look: dict[str, Any] = {"color": colour, "ms": 8, "alpha": 0.75, "ls": ""}
             label = None if place else name
             ax.plot([place + shift] * len(of_setting), of_setting, mark, label=label, **look)
     ax.set_xticks(places, settings)

@@ -35,7 +35,8 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     places = range(len(close))
     ax.barh(places, list(close.values()), color=[plots.colour(name) for name in close], height=0.6)
     for place, value in zip(places, close.values(), strict=True):
-        ax.annotate(f"{value:.0f}", (value, place), (4, 0), textcoords="offset points", va="center")
+        beside = (max(value, by_chance), place)
+        ax.annotate(f"{value:.0f}", beside, (4, 0), textcoords="offset points", va="center")
     ax.axvline(by_chance, color="black", ls=":")
     ax.annotate("by chance", (by_chance + 1, -0.62), va="center")
     ax.set_yticks(places, list(close))

@@ -11,8 +11,9 @@ ORDER = """
     errors seeds messages hyperparameters places models partition
     data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
-    plots pictures pictures.foundations pictures.moon
-    pictures.fedssc workspace client method training training.loop evaluation federation prototypes finch
+    plots pictures pictures.foundations pictures.moon pictures.fedssc
+    pictures.fedproto pictures.newcomers
+    workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.method_names experiments.schema

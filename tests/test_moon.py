@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.foundations import FedAvgM
-from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, model_contrastive
+from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, MOONVariants, model_contrastive
 from literal import agree, between_models, vectors
 
 from fednb.experiments import build, settings
@@ -39,13 +39,13 @@ def test_the_loss_on_a_batch_is_made_of_the_three_networks(batch_norm_net):
     net, *others = (batch_norm_net(seed=s).eval() for s in range(4))
     x, y = torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
     given = {"frozen": [other.state_dict() for other in others]}
-    terms = MOON(mu=2.0, temperature=0.7, negatives=2).loss(net, x, y, given)
+    terms = MOONVariants(mu=2.0, temperature=0.7, negatives=2).loss(net, x, y, given)
     z, z_glob, *z_prev = (n(x).representation.detach().double() for n in (net, *others))
     assert terms["contrastive"].item() == pytest.approx(
         2.0 * np.mean(between_models(z, z_glob, z_prev, 0.7)), rel=1e-5
     )
     assert terms["cross_entropy"].item() == FedAvg().loss(net, x, y, {})["cross_entropy"].item()
-    distance = MOON(mu=0.3, second_term="l2")
+    distance = MOONVariants(mu=0.3, second_term="l2")
     terms = distance.loss(net, x, y, {"frozen": given["frozen"][:1]})
     assert list(terms) == ["cross_entropy", "l2"]
     # the length, but for the hundredth below which it fades to its square
@@ -97,7 +97,10 @@ def test_the_memory_is_a_queue_of_a_clients_own_last_k_models(
 ):
     """A client that is not sampled keeps stale models; one that never was has no contrast."""
     fed = federate(
-        MOON(mu=0.1, negatives=k), sizes=(8,) * 4, local_epochs=1, participation=participation
+        MOONVariants(mu=0.1, negatives=k),
+        sizes=(8,) * 4,
+        local_epochs=1,
+        participation=participation,
     )
     trained = [[] for _ in fed.clients]
     for t in range(8):
@@ -114,7 +117,7 @@ def test_the_memory_is_a_queue_of_a_clients_own_last_k_models(
 
 
 def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(federate, identical):
-    fed = federate(MOON(mu=1.0, random_start=True), sizes=(12,) * 4, participation=0.5)
+    fed = federate(MOONVariants(mu=1.0, random_start=True), sizes=(12,) * 4, participation=0.5)
     fed.run_round()
     states = []
     for client in [

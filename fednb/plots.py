@@ -68,17 +68,31 @@ def show(drawn: Figure | Axes, alt: str) -> None:
 
 
 def split(
-    parts: Parts, labels: np.ndarray, num_classes: int, ax: Axes | None = None, title: str = ""
+    parts: Parts,
+    labels: np.ndarray,
+    num_classes: int,
+    ax: Axes | None = None,
+    title: str = "",
+    *,
+    largest: float | None = None,
 ) -> Axes:
-    """Heat map of images per client (rows) and class (columns)."""
+    """Images per client (rows) and class (columns), as circles whose area is their number.
+
+    ``largest``: so many images fill a place, for panels on one scale; by default the largest count
+    of this split.
+    """
     ax = ax or plt.gca()
     counts = partition.class_counts(parts, labels, num_classes)
-    few = counts.max() < 1000 and num_classes <= 10
-    sns.heatmap(
-        counts, ax=ax, cmap="cividis", annot=few, fmt="d", annot_kws={"size": 7}, cbar=not few
-    )
-    ax.set(xlabel="class", ylabel="client", title=title)
-    ax.tick_params(length=0, labelrotation=0)
+    fill = 250 * min(1.0, 100 / counts.size)
+    client, of_class = counts.nonzero()
+    sizes = fill * counts[client, of_class] / (largest or counts.max())
+    ax.scatter(of_class, client, s=sizes, color=COLOURS["MOON"], linewidths=0)
+    ax.set(xlabel="class", ylabel="client", title=title, xlim=(-0.7, num_classes - 0.3))
+    ax.set_ylim(len(counts) - 0.3, -0.7)
+    if num_classes <= 10:
+        ax.set_xticks(range(num_classes))
+        ax.set_yticks(range(len(counts)))
+    ax.tick_params(length=0)
     return ax
 
 

@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from fednb import plots
 from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of
 from fednb.analysis.claims import Claim, claims_of
-from fednb.analysis.comparisons import Comparison
+from fednb.analysis.comparisons import Comparison, cell_at, compare_rows
 from fednb.reporting import words
 
 _HOLLOW: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  # printed
@@ -45,6 +45,22 @@ def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None)
     ax.locator_params(axis="x", integer=True)
     if ax.lines:
         ax.legend(frameon=False)
+    return ax
+
+
+def leads(table: TableOrName, over: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
+    """The lead of each row over row ``over``, in points with 95 % intervals, from left to right."""
+    cells = [cell for cell in cells_of(table, ledger) if cell.runs]
+    ax = ax or plt.figure(layout="constrained").subplots()
+    ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
+    rows = list(dict.fromkeys(cell.row for cell in cells if cell.row != over))
+    for x, row in enumerate(rows):
+        lead = compare_rows(table, row, over, ledger=ledger).lead
+        if lead.mean is not None:
+            colour = plots.colour(cell_at(cells, row).job.settings.method)
+            ax.errorbar(x, lead.mean, lead.half_width, fmt="o", capsize=3, color=colour)
+    ax.set_xticks(range(len(rows)), rows)
+    ax.set_ylabel(f"lead over {over} (points)")
     return ax
 
 

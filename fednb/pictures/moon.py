@@ -1,0 +1,76 @@
+"""Pictures of notebook 01: where MOON's contrast leads a representation."""
+
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+
+from fednb import plots
+
+_BEGIN = "z_glob, where\na round begins"
+
+
+def _at(degrees: Any, radius: float = 1.0) -> tuple[Any, Any]:
+    """Points of the circle: their x, their y."""
+    return radius * np.cos(np.radians(degrees)), radius * np.sin(np.radians(degrees))
+
+
+def _exponent(
+    degrees: np.ndarray, z_glob: float, z_prev: float, temperature: float = 0.5
+) -> np.ndarray:
+    """u of equation (3) for representations in these directions."""
+    to_glob = np.cos(np.radians(degrees - z_glob))
+    to_prev = np.cos(np.radians(degrees - z_prev))
+    return (to_prev - to_glob) / temperature
+
+
+def overshoot() -> Axes:
+    """The contrast around the circle of directions: its minimum lies beyond the global model."""
+    z_prev, z_glob, minimum = 150.0, 90.0, 30.0  # in degrees
+    direction = np.arange(0.0, 360.0)
+    loss = np.log1p(np.exp(_exponent(direction, z_glob, z_prev)))
+    _, ax = plt.subplots(figsize=(8.5, 4.6))
+    ring = ax.scatter(*_at(direction), c=loss, cmap="YlGnBu", s=110)
+    plt.colorbar(ring, ax=ax, label="contrastive loss", shrink=0.8)
+    arc = np.linspace(z_glob - 2, minimum + 6, 40)
+    colour = plots.colour("MOON")
+    ax.plot(*_at(arc, 0.84), color=colour, lw=2.5)
+    ax.annotate(
+        "", _at(minimum + 3, 0.84), _at(minimum + 9, 0.84), arrowprops={"color": colour, "lw": 2}
+    )
+    ax.annotate("MOON's overshoot", _at(58, 0.45), color=colour, ha="center", weight="bold")
+    for place, mark, size in ((z_prev, "s", 11), (z_glob, "s", 11), (minimum, "*", 22)):
+        ax.plot(*_at(place), mark, ms=size, color="black")
+    ax.annotate("z_prev, the client's\nlast model", _at(z_prev, 1.12), ha="right", va="center")
+    ax.annotate(_BEGIN, _at(z_glob, 1.1), ha="center", va="bottom")
+    ax.annotate("the minimum", _at(minimum, 1.12), va="center")
+    ax.set(aspect="equal", xlim=(-1.8, 1.8), ylim=(-1.1, 1.5))
+    ax.axis("off")
+    return ax
+
+
+def loss_by_direction(thetas: tuple[int, ...] = (10, 45, 120)) -> Axes:
+    """The contrast over the direction of z, for several angles between the frozen models.
+
+    Directions are counted from z_glob on; z_prev is to the left of it, so beyond is to the right.
+    """
+    direction = np.linspace(-180, 180, 721)
+    _, ax = plt.subplots(figsize=(8, 3.8))
+    for theta, shade in zip(thetas, (0.4, 0.65, 1.0), strict=True):
+        loss = np.log1p(np.exp(_exponent(direction, 0.0, -theta)))
+        lowest = int(loss.argmin())
+        look: dict[str, Any] = {"color": plots.colour("MOON"), "alpha": shade}
+        ax.plot(direction, loss, lw=2, **look)
+        ax.plot(-theta, loss[np.abs(direction + theta).argmin()], "s", ms=7, **look)
+        ax.plot(direction[lowest], loss[lowest], "*", ms=15, **look)
+        ax.annotate(f"θ = {theta}°", (direction[lowest] + 5, loss[lowest] + 0.12), **look)
+    ax.axvline(0, color="0.6", lw=1)
+    ax.annotate(_BEGIN, (3, ax.get_ylim()[1] * 0.82), color="0.4")
+    ax.annotate("square: z_prev\nstar: the minimum", (60, 2.6), color="0.4")
+    ax.set(
+        xlabel="direction of z, in degrees beyond z_glob",
+        ylabel="contrastive loss, τ = 0.5",
+        xticks=range(-180, 181, 45),
+    )
+    return ax

@@ -86,6 +86,11 @@ def test_with_a_diverged_run_of_the_baseline_nobody_is_judged():
         ("{{ average('FedProx') }}", "", "+2.0 ± 0.1 points"),
         ("x", "is_ahead('FedProx') and is_behind('SOLO')", "x"),
         ("x", "is_ahead('SCAFFOLD') or is_behind('SCAFFOLD')", "do not bear out"),
+        (
+            "{{ those_ahead() }}; {{ the_undecided() }}",
+            "",
+            "FedProx (+2.0 ± 0.1 points); SCAFFOLD (",
+        ),
         ("{{ apart('b', 'FedProx', 'FedAvg', 'accuracy') }}", "", "3.2"),
     ],
 )

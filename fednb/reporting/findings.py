@@ -11,6 +11,7 @@ has several, of a column:
 - ``printed_spread(table, row, column)``: what stands behind its ±
 - ``printed_lead(table, ahead, behind, column)``: ``2.8``
 - ``average(method)``: its mean lead over the five splits of notebook 06, as ``points``
+- ``those_ahead()``, ``those_behind()``, ``the_undecided()``: methods by the verdict on that mean
 - ``apart(table, ahead, behind, column)``: how far two rows are apart at most, seed by seed
 - ``tuning(table)["METHOD"]``: its trials, such as ``.spread``, to be rounded in the sentence
 - ``link(path)``: a path of the project as seen from where the sentence stands
@@ -61,6 +62,9 @@ class Filler:
             "printed_spread": self._printed_spread,
             "printed_lead": self._printed_lead,
             "average": self._average,
+            "those_ahead": lambda: self._those(Kind.CONFIRMED),
+            "those_behind": lambda: self._those(Kind.REVERSED),
+            "the_undecided": lambda: self._those(Kind.CANNOT_TELL),
             "apart": self._apart,
             "tuning": self._tuning,
             "link": self._link,
@@ -158,16 +162,24 @@ class Filler:
         mean = self._cell(*row).mean
         return float("nan") if mean is None else mean
 
-    def _average_lead(self, method: str) -> AverageLead:
+    def _average_leads(self) -> list[AverageLead]:
         side = claims_file().side_by_side
-        leads = average_leads(
+        return average_leads(
             list(side.tables), self._cells_of, baseline=side.baseline, column=side.column
         )
-        by_method = {one.method: one for one in leads}
+
+    def _average_lead(self, method: str) -> AverageLead:
+        by_method = {one.method: one for one in self._average_leads()}
         require_known("Not in all of the five splits is", method, by_method, ReportError)
         if not by_method[method].by_seed:
             raise _NotRun(f"{method} in the five splits")
         return by_method[method]
+
+    def _those(self, kind: Kind) -> str:
+        found = [one for one in self._average_leads() if one.verdict.kind == kind]
+        found.sort(key=lambda one: -(one.lead.mean or 0.0))
+        texts = [f"{one.method} ({words.lead(one.lead, 'points')})" for one in found]
+        return ", ".join(texts) or "nobody"
 
     def _average(self, method: str) -> str:
         return words.lead(self._average_lead(method).lead, "points")

@@ -22,7 +22,8 @@ ORDER = """
     analysis.comparisons analysis.claims
     reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.findings
     reporting.pages reporting.notebook reporting.head_to_head
-    course course.assignment course.kernel course.sandbox course.students course.handout course.grading
+    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox course.students
+    course.handout course.submissions course.grading
     course.templates.nbgrader_config
     cli __main__
 """.split()

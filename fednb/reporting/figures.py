@@ -48,6 +48,28 @@ def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None)
     return ax
 
 
+def lead_curves(
+    table: TableOrName, over: str, ax: Axes | None = None, *, ledger: Ledger = None
+) -> Axes:
+    """By how much each row is ahead of row ``over``, round by round and seed by seed."""
+    cells = _with_curves(cells_of(table, ledger))
+    points = _curve_points(cells)
+    points["seed"] = points.groupby(["name", "x"]).cumcount()
+    wide = points.pivot_table(index=["x", "seed"], columns="name", values="value")
+    ax = ax or plt.figure(layout="constrained").subplots()
+    ax.axhline(0, color=plots.colour(over), lw=1)
+    ax.annotate(over, (1.01, 0), xycoords=("axes fraction", "data"), va="center")
+    for name, colour in _palette(cells).items():
+        if name == over or name not in wide:
+            continue
+        lead = (wide[name] - wide[over]).groupby("x").mean().rolling(5, min_periods=1).mean()
+        ax.plot(lead.index, lead, color=colour)
+        end = (1.01, lead.iloc[-1])
+        ax.annotate(name, end, xycoords=("axes fraction", "data"), va="center", color=colour)
+    ax.set(xlabel="communication round", ylabel=f"lead over {over} (points)")
+    return ax
+
+
 def leads(
     table: TableOrName,
     over: str,

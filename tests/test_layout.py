@@ -11,8 +11,9 @@ ORDER = """
     errors seeds messages hyperparameters places models partition
     data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
-    plots pictures pictures.foundations pictures.moon workspace client method training training.loop evaluation
-    federation prototypes finch
+    plots pictures pictures.foundations pictures.moon pictures.fedssc
+    pictures.fedproto pictures.newcomers
+    workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.method_names experiments.schema
@@ -27,7 +28,8 @@ ORDER = """
     reporting reporting.words reporting.effort_words
     reporting.statistics reporting.figures reporting.markdown reporting.findings
     reporting.pages reporting.own_sweep reporting.notebook reporting.head_to_head reporting.again
-    course course.assignment course.kernel course.sandbox course.students course.handout course.grading
+    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox course.students
+    course.handout course.submissions course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__
 """.split()

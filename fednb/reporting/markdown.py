@@ -2,6 +2,7 @@
 
 import functools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -79,7 +80,8 @@ def command(cell: Cell) -> str:
     own = cell.job.settings
     parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
     parameters.pop("seed", None)
-    assignments = [f"{name}={value}" for name, value in parameters.items() if value is not None]
+    given = {name: value for name, value in parameters.items() if value is not None}
+    assignments = [shlex.quote(f"{name}={value}") for name, value in given.items()]
     seed = cell.seeds[0] if cell.seeds else own.seed
     return f"python -m fednb run {cell.job.notebook} {' '.join(assignments)} seed={seed}"
 

@@ -95,7 +95,7 @@ def code_and_data(dataset: str) -> dict[str, str]:
     """Digests of what must be the same where runs are made: the code of package and notebooks, and the data."""
     files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
-    for notebook in papers.notebooks():
+    for notebook in papers.notebooks(extras=True):
         sources += papers.cells(notebook, "code")
     code = hashlib.sha256("\0".join(sources).encode()).hexdigest()
     return {"code": code, "data": data.load(dataset).fingerprint}

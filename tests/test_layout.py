@@ -28,8 +28,7 @@ ORDER = """
     reporting reporting.words reporting.effort_words
     reporting.statistics reporting.figures reporting.markdown reporting.findings
     reporting.pages reporting.own_sweep reporting.notebook reporting.head_to_head reporting.again
-    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox course.students
-    course.handout course.submissions course.grading
+    course course.assignment course.kernel course.sandbox course.students course.handout course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__
 """.split()

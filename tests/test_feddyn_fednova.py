@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import Point, Quadratic
 from fednb.papers.feddyn_fednova import FedDyn, FedNova, effective_steps, simulate
-from fednb.papers.foundations import best
+from fednb.pictures.foundations import best
 
 from fednb.federation import FedAvg
 

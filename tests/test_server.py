@@ -10,8 +10,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 from tiny import wait_for
 
+from fednb.sweeps import processes
 from fednb.sweeps.server import CAN_FORK, Server
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="runs are not forks here")
@@ -119,14 +121,14 @@ def test_a_server_that_cannot_start_says_why(notebook: str, tmp_path: Path) -> N
 def test_other_code_is_imported_and_an_idle_server_ends(notebook: str, tmp_path: Path) -> None:
     server = Server(idle_seconds=2.0)
     log = tmp_path / "log"
-    processes = []
+    numbers = []
     for code in ("a", "a", "b"):
         environment = dict(os.environ)
         assert server.run(environment, notebook, "{}", log, lambda: False, code) == 0
         assert server._process is not None
-        processes.append(server._process.pid)
-    assert processes[0] == processes[1] != processes[2]
-    wait_for(lambda: not psutil.pid_exists(processes[2]), 30)
+        numbers.append(server._process.pid)
+    assert numbers[0] == numbers[1] != numbers[2]
+    wait_for(lambda: not psutil.pid_exists(numbers[2]), 30)
     assert server.run(dict(os.environ), notebook, "{}", log, lambda: False, "b") == 0
     server.close()
 
@@ -143,3 +145,11 @@ def test_a_run_costs_little_beside_its_training(
     after = psutil.Process(server._process.pid).cpu_times()
     used = sum(after[:4]) - sum(before[:4])  # its own and that of its children, user and system
     assert used < 1.5
+
+
+@pytest.mark.parametrize(("gpus", "forks"), [(0, CAN_FORK), (2, False)])
+def test_where_a_gpu_is_each_run_is_a_new_process(
+    monkeypatch: pytest.MonkeyPatch, gpus: int, forks: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    assert processes.can_fork() == forks

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from fednb import PACKAGE, data, papers
 from fednb.sweeps.jobs import places_of
-from fednb.sweeps.processes import Group, GroupResult, Slots, Submit, run_group
+from fednb.sweeps.processes import Group, GroupResult, Slots, Submit, can_fork, run_group
 from fednb.sweeps.run_cells import in_one_line
-from fednb.sweeps.server import CAN_FORK
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -137,7 +136,7 @@ def _slots_of(worker: Any) -> Slots:
     """The slots of a worker in this process, one per thread."""
     if worker.address not in _slots:
         count = worker.state.nthreads
-        _slots[worker.address] = Slots(count, servers=CAN_FORK, idle_seconds=IDLE_SECONDS)
+        _slots[worker.address] = Slots(count, servers=can_fork(), idle_seconds=IDLE_SECONDS)
     return _slots[worker.address]
 
 

@@ -208,10 +208,15 @@ def reason(status: int, output: str) -> str:
     return lines[-1] if status > 0 and lines else ""
 
 
+def can_fork() -> bool:
+    """Whether runs are forks of one process: on Linux, where no GPU is, as CUDA does not survive a fork."""
+    return CAN_FORK and not _visible_gpus(os.environ)
+
+
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Submit]:
     """As many processes at once on this machine; leaving the context, by Ctrl-C too, ends them."""
-    slots = Slots(jobs, servers=CAN_FORK)
+    slots = Slots(jobs, servers=can_fork())
     ended = threading.Event()
     pool = ThreadPoolExecutor(jobs)
 

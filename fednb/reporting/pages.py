@@ -128,7 +128,7 @@ def _csv_line(cell: Cell) -> dict[str, Any]:
 
 def _readme(text: str, facts: Mapping[str, str]) -> str:
     """The README with its list of notebooks made anew between the two marks."""
-    first_claims = {path.stem: _first_claim(path) for path in papers.notebooks()}
+    first_claims = {path.stem: first_claim(path) for path in papers.notebooks()}
     marks = re.compile(
         r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
     )
@@ -140,7 +140,7 @@ def _readme(text: str, facts: Mapping[str, str]) -> str:
     return marks.sub(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
 
 
-def _first_claim(notebook: Path) -> str:
+def first_claim(notebook: Path) -> str:
     """The first two sentences behind the word *Claim* in a notebook's text."""
     text = "\n".join(papers.cells(notebook, "markdown"))
     claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", text)

@@ -102,7 +102,7 @@ if REPOSITORY:
     }
 
 
-def records_address() -> str:
+def _records_address() -> str:
     """Where records lie, as seen from the start page: beside the site's folder, or in the fork."""
     if REPOSITORY:
         return f"https://github.com/{REPOSITORY}/blob/{BRANCH}/results/runs/"
@@ -114,4 +114,4 @@ def setup(app):
     app.connect("config-inited", lambda *_: start.write_data(DATA), priority=100)
     app.connect("source-read", mends.mend_source)
     app.connect("doctree-read", mends.describe_pictures)
-    app.connect("html-page-context", start.add_values(records_address()))
+    app.connect("html-page-context", start.add_values(_records_address()))

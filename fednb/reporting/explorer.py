@@ -6,7 +6,6 @@ the curves of a notebook's runs, and is loaded when one of its cells is opened.
 
 import json
 import math
-import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 
 from scipy import special
 
-from fednb import ROOT, data, papers
+from fednb import ROOT, data
 from fednb.analysis.cells import Cell, Run, cells_of
 from fednb.analysis.claims import Claim, claims_file, claims_of
 from fednb.analysis.comparisons import Comparison, leads_over_baseline
@@ -26,6 +25,7 @@ from fednb.errors import DataError
 from fednb.experiments import ledger
 from fednb.reporting import words
 from fednb.reporting.markdown import command, sweep_command
+from fednb.reporting.pages import place_of
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
 
@@ -129,7 +129,7 @@ def _table(table: Table, baseline: str) -> Entry:
         "title": table.title,
         "paper": _paper(table),
         "notebook": table.notebook,
-        "page": _page(table.notebook),
+        "page": place_of(table.notebook),
         "baseline": baseline,
         "sweep": sweep_command(table),
     }
@@ -143,11 +143,6 @@ def _paper(table: Table) -> str:
         if about.notebook == table.notebook:
             return paper
     return table.notebook
-
-
-def _page(notebook: str) -> str:
-    """Where a notebook lies in the project."""
-    return os.path.relpath(papers.path(notebook), ROOT).replace(os.sep, "/")
 
 
 def _claims_by_cell(

@@ -42,6 +42,8 @@ exclude_patterns = ["docs/explorer/node_modules", "**/.ipynb_checkpoints"]
 
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 4
 myst_heading_slug_func = "mends.slug"
@@ -76,30 +78,29 @@ html_title = "FedNB"
 templates_path = ["templates"]
 html_additional_pages = {"index": "start.html", "explorer": "explorer.html"}
 html_sidebars = {
-    "**": ["home.html", "search-button-field.html", "sbt-sidebar-nav.html"],
+    "**": ["sbt-sidebar-nav.html"],
     "explorer": [],
     "index": [],
 }
 html_copy_source = False
-html_context = {"default_mode": "light"}
 html_theme_options = {
-    "article_header_start": ["toggle-primary-sidebar.html", "site-links.html"],
+    "navbar_start": ["site-links.html"],
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button.html", "theme-switcher.html"],
+    "article_header_start": [],
+    "article_header_end": [],
     "show_navbar_depth": 1,
     "max_navbar_depth": 2,
     "use_download_button": False,
     "use_fullscreen_button": False,
 }
 
-# A fork's own address, as GitHub Actions has it; without one the site has no buttons that lead there.
+# A fork's own address, as GitHub Actions has it; without one no button leads there.
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 BRANCH = os.environ.get("GITHUB_REF_NAME", "main")
+html_context = {"default_mode": "light", "repository": REPOSITORY, "branch": BRANCH}
 if REPOSITORY:
-    html_theme_options |= {
-        "repository_url": f"https://github.com/{REPOSITORY}",
-        "repository_branch": BRANCH,
-        "use_repository_button": True,
-        "launch_buttons": {"colab_url": "https://colab.research.google.com"},
-    }
+    html_theme_options["article_header_start"] = ["colab.html"]
 
 
 def _records_address() -> str:

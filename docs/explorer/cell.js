@@ -62,7 +62,8 @@ function marksOf(cell, place) {
   if (band.length === 1) marks.push(Plot.dot(band, { x: "round", y: "mean", fill: colour }));
   if (cell.line !== undefined) {
     marks.push(Plot.ruleY([cell.line], { stroke: colour, strokeDasharray: "6,4", strokeWidth: 1.5, className: "printed" }));
-    const label = { frameAnchor: "right", dy: -7, fill: colour, text: () => `printed ${cell.printedText}` };
+    const side = place % 2 ? "left" : "right"; // so that two that are close do not cover one another
+    const label = { frameAnchor: side, dx: place % 2 ? 4 : 0, dy: -7, fill: colour, text: () => `printed ${cell.printedText}` };
     marks.push(Plot.text([cell.line], { y: (value) => value, ...label }));
   }
   return curves.length ? marks : [];
@@ -88,7 +89,8 @@ function plotOf(cells, width) {
     width: Math.min(width, 900),
     height: Math.min(width * 0.62, 380),
     marginLeft: 46,
-    x: { label: "round", tickFormat: (round) => (Number.isInteger(round) ? String(round) : "") },
+    marginBottom: 44,
+    x: { label: "round", labelAnchor: "center", labelArrow: "none", labelOffset: 38, tickFormat: (round) => (Number.isInteger(round) ? String(round) : "") },
     y: { label: `test ${what} (%)`, grid: true, domain: limitsOf(cells) },
     clip: true,
     style: { background: "transparent", color: "currentColor", fontSize: "13px" },

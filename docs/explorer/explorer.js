@@ -18,8 +18,8 @@ const EXPLORER = {
   cells(data) {
     EXPLORER.data = data;
     for (const cell of data.cells) completeCell(cell, data.tables[cell.table]);
-    // what was run comes first, otherwise as in the tables
-    data.cells = [...data.cells.filter(hasRuns), ...data.cells.filter((cell) => !hasRuns(cell))];
+    // what decides a claim comes first, then what was run, otherwise as in the tables
+    data.cells.sort((one, other) => rank(one) - rank(other));
   },
 
   curves(notebook, curves) {
@@ -36,14 +36,15 @@ function completeCell(cell, table) {
   cell.paper = table.paper;
   cell.notebook = table.notebook;
   cell.title = table.title;
-  cell.verdict = cell.claims.map((claim) => claim.kind).join(", ");
+  const kinds = [...new Set(cell.claims.map((claim) => claim.kind))];
+  cell.verdict = kinds.join(", ");
   cell.facets = {
     paper: [cell.paper],
     table: [cell.table],
     method: [cell.method],
     dataset: [cell.dataset],
     setting: [cell.setting],
-    verdict: cell.claims.map((claim) => claim.kind),
+    verdict: kinds,
     runs: statesOf(cell),
   };
   cell.text = [cell.id, cell.title, cell.paper, cell.notebook, cell.method, cell.dataset].join(" ").toLowerCase();
@@ -56,6 +57,11 @@ function completeCell(cell, table) {
 
 function hasRuns(cell) {
   return cell.runs.length > 0;
+}
+
+function rank(cell) {
+  if (cell.claims.length) return 0;
+  return hasRuns(cell) ? 1 : 2;
 }
 
 function statesOf(cell) {
@@ -145,15 +151,15 @@ function makeGrid() {
   const plain = (cell) => escapeText(cell.getValue() ?? "");
   const columns = [
     { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, headerSort: false, width: 42, minWidth: 42, responsive: 0 },
-    { title: "paper", field: "paper", formatter: plain, width: 90, responsive: 5 },
-    { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: (_, cell) => escapeText(cell.getData().title), responsive: 4 },
+    { title: "paper", field: "paper", formatter: plain, width: 112, responsive: 6 },
+    { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: (_, cell) => escapeText(cell.getData().title), responsive: 5 },
     { title: "row", field: "row", formatter: plain, widthGrow: 2, minWidth: 92, tooltip: true, responsive: 0 },
-    { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: true, responsive: 1 },
-    { title: "printed", field: "printed", formatter: shown("printedText"), width: 92, responsive: 1, ...number },
+    { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: true, responsive: 2 },
+    { title: "printed", field: "printed", formatter: shown("printedText"), width: 106, responsive: 1, ...number },
     { title: "ours", field: "ours", formatter: shown("oursText"), width: 104, responsive: 0, ...number },
-    { title: "lead", field: "lead", formatter: shown("leadText"), width: 104, responsive: 3, ...number },
-    { title: "verdict", field: "verdict", formatter: (cell) => cell.getData().claims.map(badge).join(" "), minWidth: 104, widthGrow: 1, responsive: 2 },
-    { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 110, responsive: 6 },
+    { title: "lead", field: "lead", formatter: shown("leadText"), width: 110, responsive: 4, ...number },
+    { title: "verdict", field: "verdict", formatter: (cell) => cell.getData().facets.verdict.map(badge).join(" "), minWidth: 104, widthGrow: 1, responsive: 3 },
+    { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 136, responsive: 7 },
   ];
   EXPLORER.grid = new Tabulator("#cells", {
     data: EXPLORER.data.cells,
@@ -175,8 +181,8 @@ function escapeText(text) {
   return node.innerHTML;
 }
 
-function badge(claim) {
-  return `<span class="verdict" data-kind="${claim.kind}">${claim.kind}</span>`;
+function badge(kind) {
+  return `<span class="verdict" data-kind="${kind}">${kind}</span>`;
 }
 
 function tick(cell) {

@@ -215,7 +215,7 @@ def _title(dataset: str) -> str:
 def setting_of(table: Table, cell: Cell) -> str:
     """How the runs of a cell stand to the paper's setting, in a few words."""
     if table.printed is None:
-        return "our own question"
+        return "our own setting"
     if cell.notes:
         return "other images"
     names = {one.name for one in cell.deviations}
@@ -284,7 +284,7 @@ def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
         "method": first["settings"]["method"],
         "dataset": _title(first["settings"]["dataset"]),
         "measure": ACCURACY,
-        "setting": "our own question",
+        "setting": "our own setting",
         "ours": mean,
         "oursText": "diverged" if mean is None else f"{mean:.1f}",
         "expected": len(runs),

@@ -42,12 +42,14 @@ exclude_patterns = ["docs/explorer/node_modules", "**/.ipynb_checkpoints"]
 
 nb_execution_mode = "off"
 nb_merge_streams = True
+nb_render_markdown_format = "myst"  # so that links in outputs lead to pages, too
 nb_code_prompt_show = "Show the code"
 nb_code_prompt_hide = "Hide the code"
 myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "html_image"]
 myst_heading_anchors = 4
 myst_heading_slug_func = "mends.slug"
 
+viewcode_follow_imported_members = False
 default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -83,6 +85,7 @@ html_sidebars = {
     "index": [],
 }
 html_copy_source = False
+html_show_search_summary = False  # it is fetched, which a page that is opened from a file cannot do
 html_theme_options = {
     "navbar_start": ["site-links.html"],
     "navbar_align": "left",
@@ -114,5 +117,6 @@ def setup(app):
     """Connect what is ours."""
     app.connect("config-inited", lambda *_: start.write_data(DATA), priority=100)
     app.connect("source-read", mends.mend_source)
+    app.connect("viewcode-find-source", mends.find_source)
     app.connect("doctree-read", mends.describe_pictures)
     app.connect("html-page-context", start.add_values(_records_address()))

@@ -12,7 +12,10 @@ import re
 from pathlib import Path, PurePosixPath
 
 from docutils import nodes
+from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.osutil import relative_uri
+
+from fednb import papers
 
 ROOT = Path(__file__).resolve().parent.parent
 ALTERNATIVES: dict[str, str] = {}  # by the names that the pictures get
@@ -57,6 +60,16 @@ def describe_pictures(app, doctree: nodes.document) -> None:
         alternative = ALTERNATIVES.get(PurePosixPath(image["uri"]).name)
         if alternative:
             image["alt"] = alternative
+
+
+def find_source(app, module: str) -> tuple[str, dict] | None:
+    """The source of a method's module, which stands in a notebook; of others Sphinx finds it."""
+    name = module.removeprefix("fednb.papers.")
+    notebooks = {path.stem.lstrip("0123456789_"): path for path in papers.notebooks(extras=True)}
+    if name == module or name not in notebooks:
+        return None
+    code = papers.exported(notebooks[name])
+    return code, ModuleAnalyzer.for_string(code, module).find_tags()
 
 
 def _markdown(text: str, docname: str) -> str:

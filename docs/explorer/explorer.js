@@ -150,7 +150,7 @@ function makeGrid() {
   const shown = (field) => (cell) => escapeText(cell.getData()[field]);
   const plain = (cell) => escapeText(cell.getValue() ?? "");
   const columns = [
-    { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, headerSort: false, width: 42, minWidth: 42, responsive: 0 },
+    { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, cssClass: "tick", headerSort: false, width: 42, minWidth: 42, responsive: 0 },
     { title: "paper", field: "paper", formatter: plain, width: 112, responsive: 6 },
     { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: (_, cell) => escapeText(cell.getData().title), responsive: 5 },
     { title: "row", field: "row", formatter: plain, widthGrow: 2, minWidth: 92, tooltip: true, responsive: 0 },
@@ -192,7 +192,6 @@ function tick(cell) {
 }
 
 function toggleTick(event, cell) {
-  event.stopPropagation();
   const { id } = cell.getData();
   changeAddress((state) => {
     const open = openCells(state).map((one) => one.id);
@@ -202,6 +201,7 @@ function toggleTick(event, cell) {
 }
 
 function openRow(event, row) {
+  if (event.target.closest(".tick")) return;
   changeAddress((state) => {
     state.record = null;
     state.open = [row.getData().id];

@@ -38,7 +38,16 @@ include_patterns = [
     "results/REPORT.md",
     "results/tables/*.md",
 ]
-exclude_patterns = ["docs/explorer/node_modules", "**/.ipynb_checkpoints"]
+# none of these has a page, and to walk through them takes time
+exclude_patterns = [
+    ".venv",
+    ".git",
+    "build",
+    "course",
+    "docs/explorer",
+    "results/runs",
+    "**/.ipynb_checkpoints",
+]
 
 nb_execution_mode = "off"
 nb_merge_streams = True

@@ -14,7 +14,8 @@ WIDTHS = {"wide": 1280, "phone": 390}
 @pytest.fixture(scope="session")
 def browser():
     """Debian's Chromium; `make test-site` installs it where it is missing."""
-    program = shutil.which("chromium") or shutil.which("chromium-browser")
+    found = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+    program = next(filter(None, found), None)
     assert program, "There is no chromium here: `make test-site` says how to install it."
     assert (SITE / "index.html").exists(), "There is no site in build/site: run `make site`."
     with sync_playwright() as playwright:

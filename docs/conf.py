@@ -101,6 +101,7 @@ html_theme_options = {
     "navbar_persistent": ["search-button.html", "theme-switcher.html"],
     "article_header_start": [],
     "article_header_end": [],
+    "footer_content_items": ["copyright.html"],
     "show_navbar_depth": 1,
     "max_navbar_depth": 2,
     "use_download_button": False,

@@ -87,7 +87,7 @@ function plotOf(cells, width) {
   const names = cells.map((cell) => `${cell.row}, ${cell.column}`).join("; ");
   return Plot.plot({
     width: Math.min(width, 900),
-    height: Math.min(width * 0.62, 380),
+    height: Math.min(Math.max(width * 0.6, 280), 380),
     marginLeft: 46,
     marginBottom: 44,
     x: { label: "round", labelAnchor: "center", labelArrow: "none", labelOffset: 38, tickFormat: (round) => (Number.isInteger(round) ? String(round) : "") },

@@ -158,7 +158,7 @@ function makeGrid() {
     { title: "printed", field: "printed", formatter: shown("printedText"), width: 106, responsive: 1, ...number },
     { title: "ours", field: "ours", formatter: shown("oursText"), width: 104, responsive: 0, ...number },
     { title: "lead", field: "lead", formatter: shown("leadText"), width: 110, responsive: 4, ...number },
-    { title: "verdict", field: "verdict", formatter: (cell) => cell.getData().facets.verdict.map(badge).join(" "), minWidth: 104, widthGrow: 1, responsive: 3 },
+    { title: "verdict", field: "verdict", formatter: (cell) => cell.getData().facets.verdict.map(badge).join(" "), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
     { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 136, responsive: 7 },
   ];
   EXPLORER.grid = new Tabulator("#cells", {
@@ -167,7 +167,7 @@ function makeGrid() {
     columns,
     layout: "fitColumns",
     responsiveLayout: "hide",
-    height: "30rem",
+    maxHeight: "30rem",
     placeholder: "No cell fits these filters.",
     rowFormatter: markRow,
   });

@@ -69,6 +69,15 @@ function marksOf(cell, place) {
   return curves.length ? marks : [];
 }
 
+function legendOf(cells) {
+  const names = cells.map((cell, place) => {
+    const swatch = element("span", { class: "swatch", "aria-hidden": "true" });
+    swatch.style.background = colourOf(place);
+    return element("span", { class: "named" }, swatch, `${cell.row} · ${cell.column}`);
+  });
+  return element("p", { class: "legend" }, ...names);
+}
+
 function limitsOf(cells) {
   const values = [];
   for (const cell of cells) {
@@ -223,6 +232,6 @@ async function showOpened(state, cells) {
   const plot = cells.length ? plotOf(cells, panel.clientWidth) : null;
   const columns = element("div", { class: "columns" }, ...cells.map((cell, place) => factsOf(cell, place, state.record)));
   const caption = "Thin: single seeds. Thick: their mean, with its 95 % interval over seeds. Dashed: what the paper prints.";
-  const picture = plot ? [element("figure", {}, plot, element("figcaption", {}, caption))] : [];
+  const picture = plot ? [element("figure", {}, legendOf(cells), plot, element("figcaption", {}, caption))] : [];
   panel.replaceChildren(noteOn(state, cells), ...picture, columns);
 }

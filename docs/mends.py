@@ -25,7 +25,7 @@ _RECORD = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:results/)?runs/([^)/]+\.json)\
 _ANCHORED_HEADING = re.compile(r'^(#+) <a id="[^"]*"></a>', re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([^"]*)"></a>')
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]*)(#[^)\s]*)?\)")
-_PAGES = {".md", ".ipynb", ""}
+_LONG_COLUMNS = re.compile(r"\| (the paper says|why|on|beside it, deciding nothing) (?=\|)")
 
 
 def slug(title: str) -> str:
@@ -78,6 +78,7 @@ def _markdown(text: str, docname: str) -> str:
     text = _RECORD.sub(rf'<a href="{explorer}#record=\2">\1</a>', text)
     text = _ANCHORED_HEADING.sub(r"\1 ", text)
     text = _ANCHOR.sub(r'<span id="\1"></span>', text)
+    text = _LONG_COLUMNS.sub(r'| \1 <span class="long"></span> ', text)
     return _LINK.sub(lambda found: _link(found, docname), text)
 
 

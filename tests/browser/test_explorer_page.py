@@ -100,6 +100,18 @@ def test_a_click_opens_a_cell(explore, content):
     assert f"printed {cell['printedText']}" in page.locator("#opened svg").first.text_content()
 
 
+def test_the_band_is_the_interval_over_seeds(explore, content):
+    page = explore(address(MOON))
+    (cell,) = [c for c in content["cells"] if f"{c['table']}|{c['row']}|{c['column']}" == MOON]
+    last = page.evaluate("id => bandOf(curvesOfCell(EXPLORER.cellsById.get(id))).at(-1)", MOON)
+    assert last["round"] == content["settings"][cell["settings"]]["num_rounds"]
+    assert last["mean"] == pytest.approx(cell["ours"], abs=0.01)
+    assert last["high"] - last["mean"] == pytest.approx(cell["half"], abs=0.01)
+    assert last["mean"] - last["low"] == pytest.approx(cell["half"], abs=0.01)
+    top = "name => document.querySelector(`#opened svg g[class*=${name}] path`).getBBox().y"
+    assert page.evaluate(top, "band") < page.evaluate(top, "mean") - 1
+
+
 def test_links_to_records_lead_to_files(explore):
     page = explore(address(MOON))
     links = page.locator("section.cell .records a").evaluate_all("all => all.map(one => one.href)")

@@ -84,12 +84,12 @@ def test_with_a_diverged_run_of_the_baseline_nobody_is_judged():
     ("says", "holds", "sentence"),
     [
         ("{{ average('FedProx') }}", "", "+2.0 ± 0.1 points"),
-        ("x", "is_ahead('FedProx') and is_behind('SOLO')", "x"),
-        ("x", "is_ahead('SCAFFOLD') or is_behind('SCAFFOLD')", "do not bear out"),
+        ("x", "mean_lead('FedProx') > 1.9 and mean_lead('SOLO') < 0", "x"),
+        ("x", "mean_lead('SOLO') > 0", "do not bear out"),
         (
-            "{{ those_ahead() }}; {{ the_undecided() }}",
+            "{{ diverged('b') }}, {{ diverged('b', 'SCAFFOLD') }}, {{ diverged('a') }}",
             "",
-            "FedProx (+2.0 ± 0.1 points); SCAFFOLD (",
+            "1, 1, 0",
         ),
         ("{{ apart('b', 'FedProx', 'FedAvg', 'accuracy') }}", "", "3.2"),
     ],

@@ -28,7 +28,8 @@ ORDER = """
     reporting reporting.words reporting.effort_words
     reporting.statistics reporting.figures reporting.markdown
     reporting.side_by_side reporting.side_pictures reporting.findings
-    reporting.pages reporting.own_sweep reporting.notebook reporting.head_to_head reporting.again
+    reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
+    reporting.head_to_head reporting.again
     course course.assignment course.kernel course.sandbox course.students course.handout course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__

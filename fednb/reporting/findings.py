@@ -11,14 +11,14 @@ has several, of a column:
 - ``printed_spread(table, row, column)``: what stands behind its ±
 - ``printed_lead(table, ahead, behind, column)``: ``2.8``
 - ``average(method)``: its mean lead over the five splits of notebook 06, as ``points``
-- ``those_ahead()``, ``those_behind()``, ``the_undecided()``: methods by the verdict on that mean
+- ``diverged(table, row)``: how many runs did; without a row, how many of the table
 - ``apart(table, ahead, behind, column)``: how far two rows are apart at most, seed by seed
 - ``tuning(table)["METHOD"]``: its trials, such as ``.spread``, to be rounded in the sentence
 - ``link(path)``: a path of the project as seen from where the sentence stands
 
 ``holds`` has ``sure(table, ahead, behind, column)``, which is true where the interval of the lead,
-over three seeds or more, lies above 0, besides ``difference`` and ``mean``, which are numbers, and
-``is_ahead(method)`` and ``is_behind(method)``: the verdict on the mean over the five splits.
+over three seeds or more, lies above 0, besides numbers: ``difference`` and ``mean`` of rows, and
+``mean_lead(method)`` over the five splits.
 """
 
 import os
@@ -33,7 +33,6 @@ from fednb.analysis.across_splits import AverageLead, average_leads, lead_by_see
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Finding, claims_file
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
-from fednb.analysis.statistics import Kind
 from fednb.analysis.trials import Tuning, tunings
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
@@ -62,14 +61,11 @@ class Filler:
             "printed_spread": self._printed_spread,
             "printed_lead": self._printed_lead,
             "average": self._average,
-            "those_ahead": lambda: self._those(Kind.CONFIRMED),
-            "those_behind": lambda: self._those(Kind.REVERSED),
-            "the_undecided": lambda: self._those(Kind.CANNOT_TELL),
+            "mean_lead": self._mean_lead,
+            "diverged": self._diverged,
             "apart": self._apart,
             "tuning": self._tuning,
             "link": self._link,
-            "is_ahead": lambda method: self._verdict(method) == Kind.CONFIRMED,
-            "is_behind": lambda method: self._verdict(method) == Kind.REVERSED,
             "sure": self._sure,
             "difference": self._difference,
             "mean": self._mean,
@@ -175,17 +171,20 @@ class Filler:
             raise _NotRun(f"{method} in the five splits")
         return by_method[method]
 
-    def _those(self, kind: Kind) -> str:
-        found = [one for one in self._average_leads() if one.verdict.kind == kind]
-        found.sort(key=lambda one: -(one.lead.mean or 0.0))
-        texts = [f"{one.method} ({words.lead(one.lead, 'points')})" for one in found]
-        return ", ".join(texts) or "nobody"
-
     def _average(self, method: str) -> str:
         return words.lead(self._average_lead(method).lead, "points")
 
-    def _verdict(self, method: str) -> Kind:
-        return self._average_lead(method).verdict.kind
+    def _mean_lead(self, method: str) -> float:
+        mean = self._average_lead(method).lead.mean
+        return float("nan") if mean is None else mean
+
+    def _diverged(self, table: str, row: str | None = None) -> int:
+        """Runs, each counted once however many columns are read from it."""
+        runs = set()
+        for cell in self._cells_of(table):
+            if row in (None, cell.row):
+                runs |= {run.path for run in cell.runs if run.state == "diverged"}
+        return len(runs)
 
     def _apart(self, table: str, ahead: str, behind: str, column: str) -> str:
         self._compare(table, ahead, behind, column)  # which says so if they are not run

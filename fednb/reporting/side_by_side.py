@@ -188,11 +188,24 @@ class ForItself(NamedTuple):
 
     title: str  # of the split
     values: Mapping[str, Mapping[int, float]]  # by what it asks: a method, or no network
+    diverged: frozenset[str]  # those of them of which a run did
 
     def differences(self, ahead: str, behind: str) -> list[float]:
         """Of those two, seed by seed."""
         first, second = self.values[ahead], self.values[behind]
         return [first[seed] - second[seed] for seed in first if seed in second]
+
+
+class ToldLead(NamedTuple):
+    """Of a method over FedAvg's model that is told, in one split."""
+
+    lead: Lead
+    diverged: bool  # a run of either did
+
+    @property
+    def kind(self) -> Kind:
+        """The verdict on "it is ahead"."""
+        return statistics.judge(self.lead, diverged=self.diverged).kind
 
 
 def for_itself() -> list[ForItself]:
@@ -201,11 +214,14 @@ def for_itself() -> list[ForItself]:
     for title, table in told_splits().items():
         cells = cells_of(table)
         values: dict[str, Mapping[int, float]] = {}
+        diverged = set()
         for row in (BASELINE, TOLD, *OWN):
-            by_pair = cell_at(cells, row, "client mean").by_pair
-            values[row] = {seed: value for (seed, _), value in by_pair.items()}
+            cell = cell_at(cells, row, "client mean")
+            values[row] = {seed: value for (seed, _), value in cell.by_pair.items()}
+            if cell.diverged:
+                diverged.add(row)
         values = {GUESS: _most_frequent(cell_at(cells, BASELINE, "client mean")), **values}
-        found.append(ForItself(title, values))
+        found.append(ForItself(title, values, frozenset(diverged)))
     return found
 
 
@@ -221,13 +237,22 @@ def _most_frequent(cell: Cell) -> dict[int, float]:
     return shares
 
 
-def told_leads() -> dict[tuple[str, str], Lead]:
-    """By method and split: its lead over FedAvg's model that is told; the eight are one family."""
+def told_leads() -> dict[tuple[str, str], ToldLead]:
+    """By method and split: its lead over FedAvg's model that is told.
+
+    Those without a diverged run are one family (Holm).
+    """
     leads = {}
+    diverged = {}
     for split in for_itself():
         for method in OWN:
-            leads[method, split.title] = statistics.lead(split.differences(method, TOLD))
-    return dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
+            pair = method, split.title
+            leads[pair] = statistics.lead(split.differences(method, TOLD))
+            diverged[pair] = bool({method, TOLD} & split.diverged)
+    judged = [pair for pair in leads if not diverged[pair]]
+    family = statistics.corrected([leads[pair] for pair in judged])
+    leads.update(zip(judged, family, strict=True))
+    return {pair: ToldLead(lead, diverged[pair]) for pair, lead in leads.items()}
 
 
 def told_table() -> Markdown:
@@ -243,8 +268,9 @@ def told_table() -> Markdown:
     for method in OWN:
         line = {"client mean (%)": f"**{method} − {TOLD}**"}
         for split in of_splits:
-            lead = leads[method, split.title]
-            line[split.title] = f"{words.lead(lead)}, **{statistics.judge(lead).kind}**"
+            found = leads[method, split.title]
+            mark = " †" if found.diverged else ""
+            line[split.title] = f"{words.lead(found.lead)}{mark}, **{found.kind}**"
         lines.append(line)
     return Markdown(to_markdown(lines))
 

@@ -24,9 +24,10 @@ ORDER = """
     sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
-    analysis.comparisons analysis.claims analysis.effort
+    analysis.comparisons analysis.claims analysis.across_splits analysis.trials analysis.effort
     reporting reporting.words reporting.effort_words
-    reporting.statistics reporting.figures reporting.markdown reporting.findings
+    reporting.statistics reporting.figures reporting.markdown
+    reporting.side_by_side reporting.side_pictures reporting.findings
     reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
     reporting.head_to_head reporting.again
     course course.assignment course.kernel course.sandbox course.students course.handout course.grading

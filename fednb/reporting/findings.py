@@ -10,10 +10,15 @@ has several, of a column:
 - ``printed(table, row, column)``: what the paper prints there
 - ``printed_spread(table, row, column)``: what stands behind its ±
 - ``printed_lead(table, ahead, behind, column)``: ``2.8``
+- ``average(method)``: its mean lead over the five splits of notebook 06, as ``points``
+- ``diverged(table, row)``: how many runs did; without a row, how many of the table
+- ``apart(table, ahead, behind, column)``: how far two rows are apart at most, seed by seed
+- ``tuning(table)["METHOD"]``: its trials, such as ``.spread``, to be rounded in the sentence
 - ``link(path)``: a path of the project as seen from where the sentence stands
 
 ``holds`` has ``sure(table, ahead, behind, column)``, which is true where the interval of the lead,
-over three seeds or more, lies above 0, besides ``difference`` and ``mean``, which are numbers.
+over three seeds or more, lies above 0, besides numbers: ``difference`` and ``mean`` of rows, and
+``mean_lead(method)`` over the five splits.
 """
 
 import os
@@ -24,10 +29,12 @@ from typing import Any
 import jinja2
 
 from fednb import ROOT
+from fednb.analysis.across_splits import AverageLead, average_leads, lead_by_seed
 from fednb.analysis.cells import Cell
-from fednb.analysis.claims import Finding
+from fednb.analysis.claims import Finding, claims_file
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
-from fednb.errors import ReportError
+from fednb.analysis.trials import Tuning, tunings
+from fednb.errors import ReportError, require_known
 from fednb.reporting import words
 
 
@@ -53,6 +60,11 @@ class Filler:
             "printed": self._printed,
             "printed_spread": self._printed_spread,
             "printed_lead": self._printed_lead,
+            "average": self._average,
+            "mean_lead": self._mean_lead,
+            "diverged": self._diverged,
+            "apart": self._apart,
+            "tuning": self._tuning,
             "link": self._link,
             "sure": self._sure,
             "difference": self._difference,
@@ -145,6 +157,45 @@ class Filler:
     def _mean(self, *row: str) -> float:
         mean = self._cell(*row).mean
         return float("nan") if mean is None else mean
+
+    def _average_leads(self) -> list[AverageLead]:
+        side = claims_file().side_by_side
+        return average_leads(
+            list(side.tables), self._cells_of, baseline=side.baseline, column=side.column
+        )
+
+    def _average_lead(self, method: str) -> AverageLead:
+        by_method = {one.method: one for one in self._average_leads()}
+        require_known("Not in all of the five splits is", method, by_method, ReportError)
+        if not by_method[method].by_seed:
+            raise _NotRun(f"{method} in the five splits")
+        return by_method[method]
+
+    def _average(self, method: str) -> str:
+        return words.lead(self._average_lead(method).lead, "points")
+
+    def _mean_lead(self, method: str) -> float:
+        mean = self._average_lead(method).lead.mean
+        return float("nan") if mean is None else mean
+
+    def _diverged(self, table: str, row: str | None = None) -> int:
+        """Runs, each counted once however many columns are read from it."""
+        runs = set()
+        for cell in self._cells_of(table):
+            if row in (None, cell.row):
+                runs |= {run.path for run in cell.runs if run.state == "diverged"}
+        return len(runs)
+
+    def _apart(self, table: str, ahead: str, behind: str, column: str) -> str:
+        self._compare(table, ahead, behind, column)  # which says so if they are not run
+        differences = lead_by_seed(self._cells_of(table), ahead, behind, column)
+        return f"{max(map(abs, differences.values())):.1f}"
+
+    def _tuning(self, table: str) -> dict[str, Tuning]:
+        found = tunings(self._cells_of(table))
+        if not found:
+            raise _NotRun(table)
+        return found
 
     def _link(self, path: str) -> str:
         return os.path.relpath(ROOT / path, self._folder).replace(os.sep, "/")

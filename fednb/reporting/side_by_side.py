@@ -1,0 +1,357 @@
+"""Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from IPython.display import Markdown
+
+from fednb import partition
+from fednb.analysis import statistics
+from fednb.analysis.across_splits import AverageLead, CellsOf, average_leads, lead_by_seed
+from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.claims import claims_file
+from fednb.analysis.comparisons import cell_at
+from fednb.analysis.reported import printed
+from fednb.analysis.statistics import Kind, Lead
+from fednb.analysis.trials import Tuning, tunings
+from fednb.experiments import build
+from fednb.reporting import words
+from fednb.reporting.markdown import to_markdown
+
+BASELINE = "FedAvg"
+TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks
+GUESS = "no network"  # who always says the client's most frequent class
+OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
+TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
+
+# Tables of the papers' own comparisons, and methods that are called otherwise there.
+_MAIN_TABLES = {
+    "MOON": ["Table 1"],
+    "FedProc": ["Table 2"],
+    "FedSSC": ["Table I"],
+    "FedProto": ["Table 2"],
+    "FedPLCC": ["Table II", "Table III", "Table IV"],
+}
+_OTHER_NAMES = {"SOLO": "Local", "FedPLCC (Ours)": "FedPLCC"}
+_OURS_TO_PAIR = ["MOON", "FedProc", "FedSSC", "FedProto", "FedProto+FedAvg", "FedPLCC"]
+_ON_CIFAR10 = {
+    "MOON Table 1": "CIFAR-10",
+    "FedProc Table 2": "CIFAR-10",
+    "FedSSC Table I": "TOP-1 ACCURACY",
+}
+_TUNED = {"lr": "learning rate", "mu": "μ", "alpha": "α", "mu_glob": "μ_glob, μ_moon a fifth"}
+_TUNED |= {"lam": "λ", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
+_ELSEWHERE = {
+    "CIFAR-10, 20 rounds of 5 epochs": "side-cifar10-beta-0.5-short",
+    "CIFAR-10, 100 rounds of 1 epoch": "side-cifar10-rounds-short",
+    "CIFAR-10, 100 rounds of 10 epochs": "side-cifar10-beta-0.5",
+    "MNIST, β = 0.1": "side-mnist-beta-0.1-short",
+    "MNIST, quantity": "side-mnist-quantity-short",
+    "Office-10": "side-office10-short",
+    "Digit-5": "side-digits5-short",
+}
+
+
+def splits() -> dict[str, str]:
+    """The names of the five tables of the question, by what they are called."""
+    return {title: name for name, title in claims_file().side_by_side.tables.items()}
+
+
+def told_splits() -> dict[str, str]:
+    """The tables in which FedAvg's model is told whom it serves, by what they are called."""
+    told = {}
+    for title, name in splits().items():
+        if "digits" in name:
+            told[title] = name.replace("digits", "told")
+    return told
+
+
+def question(of: CellsOf = cells_of) -> list[AverageLead]:
+    """Each method's mean lead over the five splits, the largest first."""
+    found = average_leads(list(splits().values()), of, baseline=BASELINE)
+    return sorted(found, key=lambda one: -_or_lowest(one.lead.mean))
+
+
+def methods() -> list[str]:
+    """All methods, the baseline first, then in the order of `question`."""
+    return [BASELINE, *(one.method for one in question())]
+
+
+def _or_lowest(mean: float | None) -> float:
+    return -np.inf if mean is None else mean
+
+
+def question_table() -> Markdown:
+    """The mean lead of each method with its verdict, and its leads in the splits, unjudged."""
+    lines = []
+    for one in question():
+        line = {"method": one.method, "mean of the five": f"**{words.lead(one.lead)}**"}
+        line["is it ahead?"] = verdict(one.verdict.kind)
+        for title, name in splits().items():
+            line[title] = _lead_in(name, one.method)
+        lines.append(line)
+    return Markdown(to_markdown(lines))
+
+
+def verdict(kind: Kind) -> str:
+    """Of the claim that a method is ahead."""
+    return str(kind)
+
+
+def _lead_in(table: str, method: str) -> str:
+    cells = cells_of(table)
+    by_seed = lead_by_seed(cells, method, BASELINE)
+    text = words.lead(statistics.lead(list(by_seed.values())))
+    return f"{text} †" if cell_at(cells, method, "accuracy").diverged else text
+
+
+def met_in_papers() -> pd.DataFrame:
+    """Which of our methods each paper compares: papers are columns."""
+    names = methods()
+    columns = {}
+    for paper, found in _compared().items():
+        columns[paper] = ["●" if name in found else "" for name in names]
+    return pd.DataFrame(columns, index=names)
+
+
+def pairs_that_met() -> tuple[int, int]:
+    """Of the pairs among the papers' own methods: how many share a table, and how many there are."""
+    pairs = [set(pair) for pair in combinations(_OURS_TO_PAIR, 2)]
+    met = [pair for pair in pairs if any(pair <= found for found in _compared().values())]
+    return len(met), len(pairs)
+
+
+def fedavg_as_printed() -> dict[str, float | None]:
+    """FedAvg's accuracy (%) on CIFAR-10, as three papers print it."""
+    found = {}
+    for table, column in _ON_CIFAR10.items():
+        value = printed(table)["FedAvg"][column]
+        found[table] = 100 * value if value is not None and value < 1 else value
+    return found
+
+
+def _compared() -> dict[str, set[str]]:
+    """By paper the methods in its main tables, in our names."""
+    compared = {}
+    for paper, tables in _MAIN_TABLES.items():
+        found = set()
+        for table in tables:
+            for row in printed(f"{paper} {table}"):
+                name = row.split(",")[0]
+                found.add(_OTHER_NAMES.get(name, name))
+        if paper == "FedPLCC" and "FedProto" in found:  # there weights travel, too
+            found = (found - {"FedProto"}) | {"FedProto+FedAvg"}
+        compared[paper] = found
+    return compared
+
+
+def tuning_table() -> Markdown:
+    """What the trials chose for each method, on both splits that are tuned for."""
+    found = {title: tunings(cells_of(table)) for title, table in TRIALS.items()}
+    lines = []
+    for method in methods():
+        line = {"method": method}
+        for title, of_split in found.items():
+            if method in of_split:
+                tuning = of_split[method]
+                line["tuned"] = called(tuning.tuned)
+                line[f"chosen: {title}"] = _chosen(tuning)
+                line[f"held out (%): {title}"] = _held_out(tuning)
+                line[f"trials: {title}"] = str(len(tuning.trials))
+        lines.append(line)
+    return Markdown(to_markdown(lines))
+
+
+def called(tuned: str) -> str:
+    """What a setting or hyperparameter is called in figures and tables."""
+    return _TUNED[tuned]
+
+
+def _chosen(tuning: Tuning) -> str:
+    if tuning.chosen is None:
+        return "all diverged"
+    text = f"{tuning.chosen.value:g}"
+    return f"{text} (edge)" if tuning.at_edge else text
+
+
+def _held_out(tuning: Tuning) -> str:
+    if tuning.chosen is None or tuning.chosen.accuracy is None:
+        return ""
+    return f"{tuning.chosen.accuracy:.1f}"
+
+
+class ForItself(NamedTuple):
+    """How right a client is on images like its own, in percent, by seed."""
+
+    title: str  # of the split
+    values: Mapping[str, Mapping[int, float]]  # by what it asks: a method, or no network
+    diverged: frozenset[str]  # those of them of which a run did
+
+    def differences(self, ahead: str, behind: str) -> list[float]:
+        """Of those two, seed by seed."""
+        first, second = self.values[ahead], self.values[behind]
+        return [first[seed] - second[seed] for seed in first if seed in second]
+
+
+class ToldLead(NamedTuple):
+    """Of a method over FedAvg's model that is told, in one split."""
+
+    lead: Lead
+    diverged: bool  # a run of either did
+
+    @property
+    def kind(self) -> Kind:
+        """The verdict on "it is ahead"."""
+        return statistics.judge(self.lead, diverged=self.diverged).kind
+
+
+def for_itself() -> list[ForItself]:
+    """For each of the told splits."""
+    found = []
+    for title, table in told_splits().items():
+        cells = cells_of(table)
+        values: dict[str, Mapping[int, float]] = {}
+        diverged = set()
+        for row in (BASELINE, TOLD, *OWN):
+            cell = cell_at(cells, row, "client mean")
+            values[row] = {seed: value for (seed, _), value in cell.by_pair.items()}
+            if cell.diverged:
+                diverged.add(row)
+        values = {GUESS: _most_frequent(cell_at(cells, BASELINE, "client mean")), **values}
+        found.append(ForItself(title, values, frozenset(diverged)))
+    return found
+
+
+def _most_frequent(cell: Cell) -> dict[int, float]:
+    """The share (%) of a client's most frequent class among its images, by seed of a cell's runs."""
+    shares = {}
+    for run in cell.measured_runs:
+        settings = run.job.settings
+        dataset = build.load_dataset(settings.dataset)
+        parts = build.divide(settings, dataset).train
+        counts = partition.class_counts(parts, dataset.labels.numpy(), dataset.num_classes)
+        shares[settings.seed] = 100 * float((counts.max(1) / counts.sum(1)).mean())
+    return shares
+
+
+def told_leads() -> dict[tuple[str, str], ToldLead]:
+    """By method and split: its lead over FedAvg's model that is told.
+
+    Those without a diverged run are one family (Holm).
+    """
+    leads = {}
+    diverged = {}
+    for split in for_itself():
+        for method in OWN:
+            pair = method, split.title
+            leads[pair] = statistics.lead(split.differences(method, TOLD))
+            diverged[pair] = bool({method, TOLD} & split.diverged)
+    judged = [pair for pair in leads if not diverged[pair]]
+    family = statistics.corrected([leads[pair] for pair in judged])
+    leads.update(zip(judged, family, strict=True))
+    return {pair: ToldLead(lead, diverged[pair]) for pair, lead in leads.items()}
+
+
+def told_table() -> Markdown:
+    """Accuracy on images like a client's own; below it the leads of networks of one's own."""
+    of_splits = for_itself()
+    lines = []
+    for row in of_splits[0].values:
+        line = {"client mean (%)": row}
+        for split in of_splits:
+            line[split.title] = _mean(list(split.values[row].values()))
+        lines.append(line)
+    leads = told_leads()
+    for method in OWN:
+        line = {"client mean (%)": f"**{method} − {TOLD}**"}
+        for split in of_splits:
+            found = leads[method, split.title]
+            mark = " †" if found.diverged else ""
+            line[split.title] = f"{words.lead(found.lead)}{mark}, **{found.kind}**"
+        lines.append(line)
+    return Markdown(to_markdown(lines))
+
+
+def _mean(values: Sequence[float]) -> str:
+    if not values:
+        return ""
+    mean, half_width = statistics.interval(values)
+    return f"{mean:.1f}" if len(values) == 1 else f"{mean:.1f} ± {half_width:.1f}"
+
+
+def measures_table() -> Markdown:
+    """Mean leads over FedAvg for several questions: the same models, asked otherwise; unjudged."""
+    digits = [name for name in splits().values() if "digits" in name]
+    told = list(told_splits().values())
+    asked = {
+        "all images, digits": average_leads(digits, cells_of),
+        "client mean, digits": average_leads(digits, cells_of, column="client mean")
+        + _only_told(average_leads(told, cells_of, column="client mean")),
+        "worst client, digits": average_leads(digits, cells_of, column="worst client")
+        + _only_told(average_leads(told, cells_of, column="worst client")),
+        "all images, domains": average_leads(["side-domains"], cells_of),
+        "worst domain": average_leads(["side-domains"], cells_of, column="worst domain"),
+    }
+    lines = {name: {"lead over FedAvg": name} for name in [TOLD, *methods()[1:]]}
+    for title, found in asked.items():
+        for one in found:
+            mark = " †" if one.diverged else ""
+            lines[one.method][title] = words.lead(one.lead) + mark
+    return Markdown(to_markdown(list(lines.values())))
+
+
+def _only_told(found: Sequence[AverageLead]) -> list[AverageLead]:
+    return [one for one in found if one.method == TOLD]
+
+
+def price_table() -> pd.DataFrame:
+    """A round's seconds as a multiple of FedAvg's, and what a client holds."""
+    columns = {
+        "seconds, FedAvg = 1": _column("side-digits-seconds", "seconds, FedAvg = 1"),
+        "kB held": _column("side-digits-beta-0.5-cost", "kB held"),
+    }
+    return pd.DataFrame(columns).loc[methods()]
+
+
+def _column(table: str, column: str) -> dict[str, float]:
+    values = {}
+    for cell in cells_of(table):
+        if cell.column == column and cell.mean is not None:
+            values[cell.row] = round(cell.mean, 1)
+    return values
+
+
+def elsewhere_table() -> Markdown:
+    """FedAvg's accuracy and the others' leads over it on the papers' data, untuned."""
+    lines = {name: {"": name} for name in methods()}
+    for title, table in _ELSEWHERE.items():
+        cells = cells_of(table)
+        header = f"{title} ({_seeds(cells)})"
+        _fill(lines, header, cells, lambda cell: cell.row == BASELINE, "accuracy")
+        _fill(lines, header, cells, lambda cell: cell.row != BASELINE, "lead")
+    return Markdown(to_markdown(list(lines.values())))
+
+
+def _fill(
+    lines: Mapping[str, dict[str, str]],
+    header: str,
+    cells: Sequence[Cell],
+    wanted: Callable[[Cell], bool],
+    column: str,
+) -> None:
+    for cell in cells:
+        if cell.column == column and wanted(cell) and cell.values and cell.row in lines:
+            lines[cell.row][header] = words.measured(cell)
+
+
+def _seeds(cells: Sequence[Cell]) -> str:
+    """How many there are; from the fewest to the most, where rows differ."""
+    numbers = {len(cell.values) for cell in cells if cell.values}
+    if not numbers:
+        return "not run"
+    if len(numbers) == 1:
+        return words.seeds(numbers.pop())
+    return f"{min(numbers)} to {max(numbers)} seeds"

@@ -1,0 +1,203 @@
+"""Pictures of notebook 06, of recorded runs."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fednb import plots
+from fednb.analysis import statistics
+from fednb.analysis.across_splits import lead_by_seed
+from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.comparisons import cell_at
+from fednb.analysis.trials import Tuning, tunings
+from fednb.reporting import side_by_side as tables
+from fednb.reporting.side_by_side import BASELINE, GUESS, OWN, TOLD
+
+_TICKS = (-30, -10, 0, 10)  # of leads; beyond ten points the axis is logarithmic
+_DEEPEST = 12.0  # points below a method's best trial that are drawn
+_COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
+_SENT = (("digits, β = 0.1", "log"), ("digits, β = 0.1", "linear"), ("five domains", "linear"))
+
+
+def told() -> Figure:
+    """How right a client is on images like its own, asking whom: a panel for each split."""
+    of_splits = tables.for_itself()
+    figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
+    rows = [GUESS, BASELINE, TOLD, *OWN]
+    for ax, split in zip(axes, of_splits, strict=True):
+        means = {}
+        for y, row in enumerate(rows):
+            values = list(split.values[row].values())
+            if values:
+                mean, half_width = statistics.interval(values)
+                look = {"fmt": "D" if row == GUESS else "o", "capsize": 3}
+                colour = "0.75" if row == GUESS else plots.colour(row)
+                ax.errorbar(mean, y, xerr=half_width, color=colour, **look)
+                means[row] = mean
+        if BASELINE in means and TOLD in means:
+            ends = {"xy": (means[TOLD], 1.85), "xytext": (means[BASELINE], 1.15)}
+            ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35"})
+        ax.set(title=split.title, xlabel="right on images like its own (%)")
+        ax.set_yticks(range(len(rows)), rows)
+        ax.grid(axis="x", alpha=0.3)
+    axes[0].invert_yaxis()
+    return figure
+
+
+def question() -> Figure:
+    """Mean leads over FedAvg with their verdicts, then the leads in each split, unjudged."""
+    found = tables.question()
+    splits = tables.splits()
+    ratios = [1.7, *([1] * len(splits))]
+    figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
+    for y, one in enumerate(found):
+        if one.lead.mean is not None:
+            _dot(axes[0], y, one.method, (one.lead.mean, one.lead.half_width), bool(one.diverged))
+    axes[0].set_title("mean of the five splits", weight="bold")
+    for ax, (title, table) in zip(axes[1:], splits.items(), strict=True):
+        cells = cells_of(table)
+        for y, one in enumerate(found):
+            values = list(lead_by_seed(cells, one.method, BASELINE).values())
+            if values:
+                diverged = cell_at(cells, one.method, "accuracy").diverged
+                _dot(ax, y, one.method, statistics.interval(values), diverged)
+        ax.set_title(title)
+    for ax in axes:
+        ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
+        ax.set_xscale("symlog", linthresh=10)
+        ax.set_xticks(_TICKS, [f"{tick:+d}" if tick else "0" for tick in _TICKS])
+        ax.tick_params(axis="x", labelsize="small")
+        ax.set_xlim(-70, 30)
+        ax.grid(axis="x", alpha=0.3)
+    figure.supxlabel("lead over FedAvg (points)", size="medium")
+    labels = [f"{one.method}: {tables.verdict(one.verdict.kind)}" for one in found]
+    axes[0].set_yticks(range(len(found)), labels)
+    axes[0].invert_yaxis()
+    return figure
+
+
+def _dot(ax: Axes, y: float, method: str, of: tuple[float, float], diverged: bool) -> None:
+    """A lead with its interval; hollow where a run diverged, and the seeds left are lucky ones."""
+    mean, half_width = of
+    width = None if np.isnan(half_width) else half_width
+    colour = plots.colour(method)
+    fill = "none" if diverged else colour
+    ax.errorbar(mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
+
+
+def trials() -> Figure:
+    """The trials of each method: is the best value inside of what was tried?"""
+    of_splits = {title: tunings(cells_of(table)) for title, table in tables.TRIALS.items()}
+    names = tables.methods()
+    figure, axes = plt.subplots(2, 6, figsize=(14, 5), sharey=True)
+    for ax, name in zip(axes.flat, names, strict=False):
+        for (title, found), style in zip(of_splits.items(), ("-", ":"), strict=True):
+            if name in found:
+                _trials_of(ax, found[name], style, title)
+                _without(ax, found[name], style)
+        _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
+        ax.set_title(name)
+        ax.grid(alpha=0.3)
+    for ax in axes[:, 0]:
+        ax.set_ylabel("points below\nits best trial")
+    axes[0, 0].set_ylim(-_DEEPEST, 1)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    axes[-1, -1].axis("off")
+    axes[-1, -1].legend(handles, labels, loc="center", frameon=False)
+    return figure
+
+
+def _trials_of(ax: Axes, tuning: Tuning, style: str, title: str) -> None:
+    """Accuracies on held-out images, over what is tuned; the chosen one is filled."""
+    chosen = tuning.chosen
+    if chosen is None or chosen.accuracy is None:
+        return
+    finished = [trial for trial in tuning.trials if trial.accuracy is not None]
+    values = [trial.value for trial in finished]
+    below = [trial.accuracy - chosen.accuracy for trial in finished if trial.accuracy is not None]
+    colour = plots.colour(tuning.method)
+    ax.semilogx(values, below, f"o{style}", mfc="white", color=colour, label=title)
+    ax.semilogx(chosen.value, 0, "s" if tuning.at_edge else "o", ms=9, color=colour)
+
+
+def _value_ticks(ax: Axes, of_method: Sequence[Tuning]) -> None:
+    """A tick for each value that was tried."""
+    values: set[float] = set()
+    for tuning in of_method:
+        ax.set_xlabel(tables.called(tuning.tuned))
+        values.update(trial.value for trial in tuning.trials)
+    ticks = sorted(values)
+    ax.set_xticks(ticks, [f"{value:g}" for value in ticks], size="small")
+    ax.minorticks_off()
+
+
+def _without(ax: Axes, tuning: Tuning, style: str) -> None:
+    """A grey line where the coefficient is 0, which is FedAvg."""
+    if tuning.without is not None and tuning.chosen is not None and tuning.chosen.accuracy:
+        below = tuning.without - tuning.chosen.accuracy
+        ax.axhline(below, ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
+
+
+def twins() -> Axes:
+    """Leads over FedAvg on the domains, seed by seed: first that of a copy of FedAvg."""
+    cells = cells_of("side-domains")
+    copy = list(lead_by_seed(cells, *_COPIES).values())
+    left_out = {BASELINE, _COPIES[0], *OWN}
+    others = [name for name in tables.methods() if name not in left_out]
+    rows = {"FedPrior, a copy of FedAvg": copy}
+    for name in others:
+        rows[name] = list(lead_by_seed(cells, name, BASELINE).values())
+    _, ax = plt.subplots(figsize=(9, 3.6))
+    if copy:
+        ax.axvspan(min(copy), max(copy), color="0.92", zorder=0)
+    ax.axvline(0, color=plots.colour(BASELINE), lw=1)
+    for y, (name, values) in enumerate(rows.items()):
+        ax.plot(values, [y] * len(values), "o", color=plots.colour(name), alpha=0.6)
+        if values:
+            ax.plot(np.mean(values), y, "|", color="black", ms=22, mew=2)
+    ax.set_yticks(range(len(rows)), list(rows))
+    ax.set_xlabel("lead over FedAvg with the same seed (points); the bar is the mean")
+    ax.set_ylim(len(rows) - 0.5, -0.5)
+    ax.grid(axis="x", alpha=0.3)
+    return ax
+
+
+def bytes_sent() -> Figure:
+    """Accuracy over megabytes sent, mean over seeds; who diverged has no curve."""
+    splits = tables.splits()
+    figure, axes = plt.subplots(1, len(_SENT), figsize=(15, 3.8))
+    for ax, (title, scale) in zip(axes, _SENT, strict=True):
+        for cell in cells_of(splits[title]):
+            if cell.column == "accuracy" and cell.runs and not cell.diverged:
+                sent, accuracy = _mean_curve(cell)
+                ax.plot(sent, accuracy, color=plots.colour(cell.row), label=cell.row)
+        ax.set(xscale=scale, title=f"{title}: {scale} axis")
+        ax.set(xlabel="megabytes sent so far, both ways", ylabel="test accuracy (%)")
+        ax.grid(alpha=0.3)
+    handles = _handles(axes)
+    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False)
+    return figure
+
+
+def _mean_curve(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
+    """Megabytes sent until each round, and the accuracy after it, means over runs."""
+    sent = []
+    accuracies = []
+    for run in cell.measured_runs:
+        metrics: Mapping[str, Sequence[float]] = run.record["metrics"] if run.record else {}
+        sent.append(np.cumsum(np.add(metrics["down_bytes"], metrics["up_bytes"])) / 1e6)
+        accuracies.append(metrics["accuracy"])
+    return np.mean(sent, 0), np.mean(accuracies, 0)
+
+
+def _handles(axes: Sequence[Axes]) -> dict[str, Artist]:
+    """What a legend needs of all panels, each name once."""
+    found: dict[str, Artist] = {}
+    for ax in axes:
+        handles, labels = ax.get_legend_handles_labels()
+        found |= dict(zip(labels, handles, strict=True))
+    return found

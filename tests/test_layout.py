@@ -11,7 +11,8 @@ ORDER = """
     errors seeds messages hyperparameters places models partition
     data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
-    plots pictures pictures.foundations pictures.moon workspace client method training training.loop evaluation federation prototypes finch
+    plots pictures pictures.foundations pictures.moon pictures.fedproc
+    workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.schema experiments.defaults experiments.settings

@@ -10,7 +10,7 @@ from fednb import ROOT
 from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, committed, table_of
 from fednb.analysis.claims import claims_file, claims_of
 from fednb.analysis.comparisons import compare_rows
-from fednb.analysis.reported import printed
+from fednb.analysis.reported import printed, shared_numbers
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
 from fednb.reporting.findings import Filler

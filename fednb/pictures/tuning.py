@@ -41,6 +41,7 @@ def best_of_k(
         xlabel="number k of equally good candidates",
         ylabel="accuracy that is reported (%)",
         xlim=(0.5, most + 4),
+        xticks=[1, 2, 4, 8, most],
     )
     return ax
 

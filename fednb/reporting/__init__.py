@@ -19,7 +19,7 @@ _FUNCTIONS = {
         "shared_numbers",
         "table_of",
     ],
-    "figures": ["curves", "glance", "leads", "trend"],
+    "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
     "pages": ["make_pages"],
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _SUBMODULES, _FUNCTIONS)

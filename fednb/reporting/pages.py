@@ -26,6 +26,7 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
     records = ledger.load(runs)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
     notebooks = list(dict.fromkeys(table.notebook for table in tables.values()))
+    named = {job.path.name for table in tables.values() for job in table.jobs}
     described = claims_file().papers
     claims = {
         paper: claims_of(paper, cells)
@@ -40,14 +41,13 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
     for notebook in notebooks:
         of_notebook = [table for table in tables.values() if table.notebook == notebook]
         files[out / "tables" / f"{notebook}.md"] = _tables_page(of_notebook, cells, link)
-    files[out / "cells.csv"] = _cells_csv(
-        [cell for of_table in cells.values() for cell in of_table]
-    )
+    files[out / "cells.csv"] = cells_csv([cell for of_table in cells.values() for cell in of_table])
     findings = _findings(notebooks)
     filler = Filler(cells.__getitem__, out)
     values = {
         "tables": tables,
-        "records": records,
+        # runs of one's own, in the same folder, are not the project's
+        "records": {path: record for path, record in records.items() if path.name in named},
         "claims_of": claims,
         "described": described,
         "side": side,
@@ -93,7 +93,7 @@ def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], l
     return fill("page", notebook=tables[0].notebook, tables=tables, parts=parts)
 
 
-def _cells_csv(cells: Sequence[Cell]) -> str:
+def cells_csv(cells: Sequence[Cell]) -> str:
     """All cells in full precision; several values in a field have ``; `` between them."""
     frame = pd.DataFrame([_csv_line(cell) for cell in cells])
     return frame.to_csv(index=False, lineterminator="\n")

@@ -1,4 +1,4 @@
-"""What README.md and notebooks/USING.md tell people to type does what they say, word for word."""
+"""What README.md, docs/howto and USING.md tell people to type does what they say, word for word."""
 
 import re
 import shlex
@@ -33,8 +33,12 @@ def short(monkeypatch):
     monkeypatch.setitem(registered.REGISTERED, "mine", None)
 
 
-@pytest.mark.parametrize("code", blocks("README.md", "python"), ids=["method", "data"])
-def test_code_in_the_readme_runs(code, short, capsys):
+PAGES = ["README.md", "docs/howto/method.md", "docs/howto/data.md"]
+CODE = dict.fromkeys(code for page in PAGES for code in blocks(page, "python"))  # each once
+
+
+@pytest.mark.parametrize("code", CODE, ids=range(len(CODE)))
+def test_code_on_the_first_pages_runs(code, short, capsys):
     exec(code, {"__name__": "readme"})
     assert 0 <= float(capsys.readouterr().out) <= 100
 

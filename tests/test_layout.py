@@ -27,7 +27,8 @@ ORDER = """
     analysis.comparisons analysis.claims analysis.effort
     reporting reporting.words reporting.effort_words
     reporting.statistics reporting.figures reporting.markdown reporting.findings
-    reporting.pages reporting.own_sweep reporting.notebook reporting.head_to_head reporting.again
+    reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
+    reporting.head_to_head reporting.again
     course course.assignment course.kernel course.sandbox course.students course.handout course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedproc import FedProc, prototypical_contrastive
+from fednb.papers.fedproc import FedProc, FedProcVariants, prototypical_contrastive
 from fednb.papers.moon import EPS
 from literal import agree, between_classes, in_floats, prototypes_of, vectors
 
@@ -69,7 +69,7 @@ def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_n
     ],
 )
 def test_each_round_has_the_weight_of_its_schedule(federate, given, expected):
-    fed = federate(FedProc(**given), num_rounds=4)
+    fed = federate(FedProcVariants(**given), num_rounds=4)
     received = fed.method.broadcast(fed.server, 0)
     with fed.lend_model(fed.clients[0]):
         alphas = [
@@ -85,7 +85,7 @@ def test_each_round_has_the_weight_of_its_schedule(federate, given, expected):
 )
 def test_what_each_round_trains(federate, schedule, alpha_rounds, switch):
     """In round 0 the output layer learns nothing; the second of two stages freezes all but the output layer."""
-    method = FedProc(alpha_schedule=schedule, alpha_rounds=alpha_rounds)
+    method = FedProcVariants(alpha_schedule=schedule, alpha_rounds=alpha_rounds)
     fed = federate(method, num_rounds=4, weight_decay=0.0)
     states = [fed.server["model"]]
     for t in range(4):
@@ -104,7 +104,7 @@ def test_what_each_round_trains(federate, schedule, alpha_rounds, switch):
 
 
 def test_normalised_representations_reach_loss_prototypes_and_prediction(federate, batch_norm_net):
-    fed = federate(FedProc(normalise_z=True), sizes=(12, 12))
+    fed = federate(FedProcVariants(normalise_z=True), sizes=(12, 12))
     net, method, plain = batch_norm_net().eval(), fed.method, FedProc()
     x, y = torch.rand(6, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1, 2])
     given = {"prototypes": in_floats(prototypes_of([0, 1, 2], dim=4)), "alpha": torch.tensor(0.25)}

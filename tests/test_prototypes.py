@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from fednb.papers.fedproc import FedProc
+from fednb.papers.fedproc import AsPublished, FedProc
 from fednb.papers.fedproto import FedProto, FedProtoReadings
 
 from fednb import papers
@@ -146,7 +146,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
         return prepare(self, client, message, t)
 
     monkeypatch.setattr(FedProc, "prepare", look)
-    fed = ragged(FedProc(weighted_prototypes=weighted))
+    fed = ragged(AsPublished(weighted_prototypes=weighted))
     assert len(fed.server["prototypes"]["labels"]) == 0
     fed.run_round()
     expected = mean_by_class(
@@ -157,7 +157,7 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
         assert_same(message, expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize("method", [FedProc(), FedProc(normalise_z=True), FedProto()])
+@pytest.mark.parametrize("method", [FedProc(), AsPublished(normalise_z=True), FedProto()])
 def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_without_augmentation(
     ragged, method
 ):
@@ -177,7 +177,7 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("method", [FedProc, FedProtoReadings])
+@pytest.mark.parametrize("method", [AsPublished, FedProtoReadings])
 def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, method, weighted):
     fed = ragged(method(weighted_prototypes=weighted))
     fed.run_round()
@@ -199,7 +199,7 @@ def test_prototypes_do_not_move_what_a_client_sends_of_its_model(ragged, identic
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
-    fed = ragged(FedProc(weighted_prototypes=weighted))
+    fed = ragged(AsPublished(weighted_prototypes=weighted))
     held = sum(map(len, CLASSES_OF))
     row, row_bytes = 4 + 1, 4 * 4 + 8  # a vector of four numbers and its label
     up, up_bytes = (

@@ -80,9 +80,10 @@ def measure(name: str) -> Measure:
     return Measure(name, read, **descriptions()[name])
 
 
-def _halfway(record: Record, _: None) -> float | None:
+def _part_way(record: Record, parts: int) -> float | None:
+    """The accuracy after the first of so many equal parts of the run's rounds."""
     curve = record["metrics"]["accuracy"]
-    return curve[max(len(curve) // 2, 1) - 1]
+    return curve[max(len(curve) // parts, 1) - 1]
 
 
 def _domains(record: Record) -> dict[str, float]:
@@ -163,7 +164,8 @@ def _seconds_ratio(record: Record, baseline: Record) -> float | None:
 
 
 _READERS: dict[str, Reader] = {
-    "halfway": _halfway,
+    "halfway": lambda record, _: _part_way(record, 2),
+    "tenth": lambda record, _: _part_way(record, 10),
     "accuracy/counted on": lambda record, _: _counted_on(record, np.mean),
     "accuracy_std/counted on": lambda record, _: _counted_on(record, np.std),
     "lead": lambda record, baseline: record["final"]["accuracy"] - baseline["final"]["accuracy"],

@@ -109,6 +109,30 @@ def printed(name: str) -> dict[str, dict[str, float | None]]:
     return values
 
 
+def shared_numbers(
+    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """How many printed numbers two tables share, and of how many that both have.
+
+    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
+    is not called the same.
+    """
+    renamed = rows or {}
+    theirs = printed(there)
+    shared = 0
+    both = 0
+    for row, numbers in printed(here).items():
+        counterpart = theirs.get(renamed.get(row, row), {})
+        for column, its_column in columns.items():
+            number = numbers.get(column)
+            its_number = counterpart.get(its_column)
+            if number is None or its_number is None:
+                continue
+            both += 1
+            shared += number == its_number
+    return shared, both
+
+
 class PrintedCell(NamedTuple):
     """What is printed beside a cell of ours."""
 

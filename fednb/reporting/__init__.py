@@ -16,9 +16,10 @@ _FUNCTIONS = {
         "lead",
         "measured",
         "printed",
+        "shared_numbers",
         "table_of",
     ],
-    "figures": ["curves", "glance", "lead_curves", "leads"],
+    "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
     "pages": ["make_pages"],
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _SUBMODULES, _FUNCTIONS)

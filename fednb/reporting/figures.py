@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
-from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of
+from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, table_of
 from fednb.analysis.claims import Claim, claims_of
 from fednb.analysis.comparisons import Comparison, cell_at, compare_rows
 from fednb.reporting import words
@@ -100,6 +100,38 @@ def leads(
             ax.errorbar(x, lead.mean, lead.half_width, fmt="o", capsize=3, color=colour)
     ax.set_xticks(range(len(names)), list(names.values()))
     ax.set_ylabel(f"lead over {over} (points)")
+    return ax
+
+
+def trend(
+    table: str, rows: Sequence[str], ax: Axes | None = None, *, ledger: Ledger = None
+) -> Axes:
+    """What ``rows`` of a table reach over its columns, a number each, with 95 % intervals.
+
+    A setting at which a run diverged is left out. Rows are told apart by their methods' colours,
+    and rows of one method by solid and dashed lines; the axis of the columns is logarithmic.
+    """
+    cells = cells_of(table, ledger)
+    parameter = table_of(table).columns.parameter
+    ax = ax or plt.figure(layout="constrained").subplots()
+    known: set[str] = set()
+    for place, row in enumerate(rows):
+        of_row = [cell for cell in cells if cell.row == row and cell.mean is not None]
+        finished = [cell for cell in of_row if set(cell.statuses) == {"finished"}]
+        numbers = [float(cell.job.settings.flat()[parameter]) for cell in finished]
+        columns = [number * 1.02**place for number in numbers]  # beside each other
+        means = [cast(float, cell.mean) for cell in finished]
+        colour = plots.colour(row)
+        line = "s--" if colour in known else "o-"
+        known.add(colour)
+        half_widths = [cast(float, cell.half) for cell in finished]
+        look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": row}
+        ax.errorbar(columns, means, half_widths, fmt=line, **look)
+    shown = sorted({float(cell.job.settings.flat()[parameter]) for cell in cells})
+    ax.set(xscale="log", ylabel="test accuracy (%)")
+    ax.set_xticks(shown, [f"{number:g}" for number in shown])
+    ax.minorticks_off()
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return ax
 
 

@@ -18,7 +18,7 @@ from fednb.analysis.cells import (
 )
 from fednb.analysis.claims import claims_file, claims_of
 from fednb.analysis.comparisons import compare_rows
-from fednb.analysis.reported import printed
+from fednb.analysis.reported import printed, shared_numbers
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
 from fednb.reporting.findings import Filler

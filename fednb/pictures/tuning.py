@@ -1,0 +1,68 @@
+"""Pictures of the extra on tuning: the best of several candidates, and two ways to choose it."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fednb import plots
+
+_WORTH = 0.7  # the share of all images on which every candidate is right
+
+
+def best_of_k(
+    test_sets: Sequence[tuple[str, int]] = (("digits", 359), ("CIFAR-10", 10_000)),
+    most: int = 16,
+    repetitions: int = 20_000,
+) -> Axes:
+    """The accuracy that is reported for the best of k equally good candidates, over k.
+
+    ``test_sets``: names, with numbers of test images. Candidates err independently of one another.
+    """
+    draws = np.random.default_rng(0)
+    candidates = np.arange(1, most + 1)
+    _, ax = plt.subplots(figsize=(8.5, 4))
+    for (name, images), colour in zip(test_sets, ("#2a9d8f", "#8c6bb1"), strict=True):
+        scores = 100 * draws.binomial(images, _WORTH, (repetitions, most)) / images
+        best = np.maximum.accumulate(scores, axis=1)
+        low, high = np.quantile(best, (0.1, 0.9), axis=0)
+        ax.fill_between(candidates, low, high, color=colour, alpha=0.2, lw=0)
+        ax.plot(candidates, best.mean(0), "o-", color=colour)
+        words = f"{images:,} test images\n({name})"
+        ax.annotate(words, (most + 0.4, best[:, -1].mean()), color=colour, va="center")
+    ax.axhline(100 * _WORTH, color="0.4", ls="--")
+    ax.annotate(
+        "what each is worth", (most, 100 * _WORTH - 0.15), color="0.4", va="top", ha="right"
+    )
+    ax.set(
+        xlabel="number k of equally good candidates",
+        ylabel="accuracy that is reported (%)",
+        xlim=(0.5, most + 4),
+        xticks=[1, 2, 4, 8, most],
+    )
+    return ax
+
+
+def two_choices(found: Mapping[str, pd.DataFrame]) -> Figure:
+    """Accuracy over μ on test images and on held-out ones, with the value that each chooses.
+
+    ``found``: by title, a frame with a line for each μ and the columns "test" and "held-out", each
+    in percent and a mean over seeds.
+    """
+    size = (4.2 * len(found), 3.4)
+    figure, axes = plt.subplots(1, len(found), figsize=size, squeeze=False)
+    for ax, (title, means) in zip(axes[0], found.items(), strict=True):
+        places = np.arange(len(means))
+        for column, line in (("test", "o-"), ("held-out", "s--")):
+            values = means[column].to_numpy()
+            colour = plots.colour(title)
+            ax.plot(places, values, line, color=colour, label=f"{column} images")
+            best = int(values.argmax())
+            ax.plot(best, values[best], line[0], ms=15, mfc="none", color=colour)
+        ax.set_xticks(places, [f"{mu:g}" for mu in means.index])
+        ax.set(title=title, xlabel="μ", ylabel="accuracy (%)")
+    axes[0, 0].legend(fontsize="small", frameon=False)
+    return figure

@@ -1,6 +1,5 @@
 """A card for each paper: what it claims, what is left of it, and what was found besides."""
 
-import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from fednb.analysis.claims import claims_file, claims_of
 from fednb.analysis.reported import reported_table
 from fednb.reporting import words
 from fednb.reporting.findings import Filler
-from fednb.reporting.pages import first_claim
+from fednb.reporting.front import front
 
 
 class MainClaim(NamedTuple):
@@ -46,13 +45,13 @@ def _card(paper: str, notebook: str, filler: Filler) -> Card:
         if claim.entry.main:
             kind = str(claim.verdict.kind)
             main.append(MainClaim(claim.entry.claim, kind, words.verdict(claim)))
-    path = papers.path(notebook)
+    said = front(papers.path(notebook))
     return Card(
         paper=paper,
         title=reported_table(paper).about.text,
-        venue=venue(papers.cells(path, "markdown")[0]),
+        venue=said.venue,
         notebook=notebook,
-        claim=first_claim(path),
+        claim=said.claim,
         claims=tuple(main),
         fact=headline(notebook, filler),
     )
@@ -64,14 +63,3 @@ def headline(notebook: str, filler: Filler) -> str:
         if finding.notebook == notebook:
             return filler.fact(finding) or ""
     return ""
-
-
-def venue(first_cell: str) -> str:
-    """Such as ``CVPR 2021``, from the citation below the title; a paper that names none is on arXiv."""
-    lines = [line for line in first_cell.splitlines() if line.strip()]
-    citation = lines[1]
-    conference = re.search(r"\b[A-Z]{3,8} 20\d\d\b", citation)
-    if conference:
-        return conference[0]
-    year = re.search(r"\b20\d\d\b", citation)
-    return f"arXiv {year[0]}" if year else ""

@@ -15,6 +15,7 @@ from fednb.errors import ReportError
 from fednb.experiments import ledger
 from fednb.reporting import figures, words
 from fednb.reporting.findings import Filler
+from fednb.reporting.front import front
 from fednb.reporting.markdown import claims_table, command, fill, table_in_full
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
@@ -134,7 +135,7 @@ def _csv_line(cell: Cell) -> dict[str, Any]:
 
 def _readme(text: str, facts: Mapping[str, str]) -> str:
     """The README with its list of notebooks made anew between the two marks."""
-    first_claims = {path.stem: first_claim(path) for path in papers.notebooks()}
+    fronts = {path.stem: front(path) for path in papers.notebooks()}
     marks = re.compile(
         r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
     )
@@ -142,15 +143,5 @@ def _readme(text: str, facts: Mapping[str, str]) -> str:
         raise ReportError(
             "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
         )
-    notebooks = fill("readme", first_claims=first_claims, facts=facts)
+    notebooks = fill("readme", fronts=fronts, facts=facts)
     return marks.sub(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
-
-
-def first_claim(notebook: Path) -> str:
-    """The first two sentences behind the word *Claim* in a notebook's text."""
-    text = "\n".join(papers.cells(notebook, "markdown"))
-    claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", text)
-    if claim is None:
-        return ""
-    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])
-    return " ".join(sentences[:2])

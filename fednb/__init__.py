@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.3.0"
 
 PACKAGE = Path(__file__).resolve().parent
 CHECKOUT = (

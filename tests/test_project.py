@@ -9,6 +9,8 @@ import nbformat
 import pandas as pd
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from fednb import ROOT, data, papers
 from fednb.experiments import ledger, settings
@@ -24,6 +26,17 @@ def test_conda_and_pip_users_get_the_same_dependencies():
     from_pip = next(d["pip"] for d in conda if isinstance(d, dict))
     assert sorted(from_pip) == sorted([*PROJECT["dependencies"], "-e ."])
     assert f"python{PROJECT['requires-python']}" in conda
+
+
+def test_the_versions_that_were_tried_are_versions_that_are_allowed():
+    lines = (ROOT / "requirements.lock").read_text().splitlines()
+    pairs = [line.split("==") for line in lines if not line.startswith("#")]
+    tried = {canonicalize_name(name): version for name, version in pairs}
+    of_extras = PROJECT["optional-dependencies"]
+    for text in [*PROJECT["dependencies"], *of_extras["docs"], *of_extras["dev"]]:
+        asked = Requirement(text)
+        if asked.name != "fednb":
+            assert tried[canonicalize_name(asked.name)] in asked.specifier, text
 
 
 def test_versions_agree():

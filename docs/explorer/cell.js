@@ -184,7 +184,7 @@ function factsOf(cell, place, record) {
   column.append(close, element("h3", {}, `${cell.row} · ${cell.column}`), element("p", { class: "title" }, table.title));
   column.append(
     definitions([
-      ["printed", cell.printedText],
+      ["printed", cell.printedText && table.where ? `${cell.printedText} (${table.where})` : cell.printedText],
       ["ours", cell.oursText || "not run"],
       [table.baseline ? `lead over ${table.baseline}` : "lead", cell.leadText],
       ["runs", cell.runs.length ? `${cell.runs.length} of ${cell.expected}` : `none of ${cell.expected}`],

@@ -58,6 +58,11 @@ def span_of_rounds(cells: Sequence[Cell]) -> Span:
     return Span(min(rounds), max(rounds))
 
 
+def seconds(cell: Cell) -> float:
+    """How long the recorded runs of a cell took, one after the other."""
+    return sum(run.record.get("wall_seconds", 0.0) for run in cell.runs if run.record is not None)
+
+
 def guessing(settings: Settings) -> float | None:
     """The accuracy in percent of one who guesses among all classes; None if their number is unknown."""
     with suppress(FednbError, OSError):  # somebody's own images may be gone

@@ -32,6 +32,7 @@ class ReportedLine:
     value: float | None  # None where no number is printed
     std: float | None  # what stands behind its ±
     text: str  # of a cell what is printed instead of a number; of a table or paper its title
+    where: str  # of a table: the section of the paper that discusses it
     unit: str
     std_is: str  # in words what the table's ± is over
     # a list: the values that the paper tunes among; `NOT_TOLD`: it says nothing

@@ -6,7 +6,6 @@ the curves of a notebook's runs, and is loaded when one of its cells is opened.
 
 import json
 import math
-import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,7 +23,7 @@ from fednb.analysis.statistics import LEVEL, Kind
 from fednb.errors import DataError
 from fednb.experiments import ledger
 from fednb.reporting import words
-from fednb.reporting.markdown import command, sweep_command
+from fednb.reporting.markdown import check_command, command, sweep_command
 from fednb.reporting.pages import place_of
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
@@ -128,6 +127,7 @@ def _table(table: Table, baseline: str) -> Entry:
     return {
         "title": table.title,
         "paper": _paper(table),
+        "where": words.printed_where(table.printed),
         "notebook": table.notebook,
         "page": place_of(table.notebook),
         "baseline": baseline,
@@ -193,7 +193,7 @@ def _add_cell(
         "choice": words.choice(cell).replace("_", " "),
         "settings": explorer.place_of_settings(own.flat()),
         "again": command(cell),
-        "check": _check_command(cell),
+        "check": check_command(cell),
         "metric": metric,
         # a printed number is a line among the curves if it is on their scale
         "line": cell.printed if cell.measure.judged else None,
@@ -242,14 +242,6 @@ def _claim(claim: Claim) -> Entry:
         "ours": words.lead(claim.best.lead, claim.best.ahead.measure.lead_unit),
         "behind": list(_name(behind)),
     }
-
-
-def _check_command(cell: Cell) -> str:
-    """The line that makes the runs of a cell again and compares; empty if none is recorded."""
-    if not cell.runs:
-        return ""
-    row, column = shlex.quote(cell.row), shlex.quote(cell.column)
-    return f"python -m fednb check {cell.table} {row} --column {column}"
 
 
 def _add_others(explorer: Explorer, records: Mapping[Path, Record]) -> None:

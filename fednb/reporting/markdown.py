@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from fednb import papers
-from fednb.analysis import statistics
+from fednb.analysis import effort, statistics
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim
 from fednb.analysis.comparisons import Comparison, leads_over_baseline
@@ -20,6 +20,8 @@ from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import Kind
 from fednb.reporting import effort_words, words
 from fednb.sweeps.table import Table
+
+QUICK = 120.0  # seconds
 
 _NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
 
@@ -64,6 +66,7 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
         return ["; ".join(texts).replace("_", " ")] if any(texts) else []
 
     return {
+        "Printed in": words.printed_where(table.printed),
         "Reduced" if table.printed else "Other settings than usual": deviations(cells),
         "Not the published data": by_rows(cells, lambda cell: joined(cell.notes)),
         "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
@@ -72,7 +75,21 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
         "Guessing gives": effort_words.guessing(cells),
         "Learned nothing": effort_words.warning(cells),
         "Without ±": words.without_half_width(cells),
+        "Checked in under two minutes by `fednb check`": by_rows(cells, _if_quick),
     }
+
+
+def _if_quick(cell: Cell) -> list[str]:
+    """What is said of a cell whose runs together took at most `QUICK` seconds."""
+    return ["each cell with all of its seeds"] if 0 < effort.seconds(cell) <= QUICK else []
+
+
+def check_command(cell: Cell) -> str:
+    """The line that makes the runs of a cell again and compares; empty if none is recorded."""
+    if not cell.runs:
+        return ""
+    row, column = shlex.quote(cell.row), shlex.quote(cell.column)
+    return f"python -m fednb check {cell.table} {row} --column {column}"
 
 
 def command(cell: Cell) -> str:
@@ -195,6 +212,16 @@ def _one_line_a_row(
 def claims_table(claims: Sequence[Claim], page: Callable[[str], str]) -> str:
     """The claims of a paper, a line each; ``page`` links to a table's page."""
     return to_markdown([_claim_line(claim, page) for claim in claims])
+
+
+def claim_commands(claims: Sequence[Claim]) -> dict[str, list[str]]:
+    """By claim the lines that make both of its sides again; without those that are not tested."""
+    lines = {}
+    for claim in claims:
+        if claim.verdict.kind != Kind.NOT_TESTED:
+            sides = (claim.best.ahead, claim.best.behind)
+            lines[claim.entry.claim] = [check_command(cell) for cell in sides]
+    return lines
 
 
 def _claim_line(claim: Claim, page: Callable[[str], str]) -> dict[str, str]:

@@ -16,7 +16,7 @@ from fednb.experiments import ledger
 from fednb.reporting import figures, words
 from fednb.reporting.findings import Filler
 from fednb.reporting.front import front
-from fednb.reporting.markdown import claims_table, command, fill, table_in_full
+from fednb.reporting.markdown import claim_commands, claims_table, command, fill, table_in_full
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
 
@@ -56,6 +56,7 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
         "place_of": place_of,
         "page": lambda name: f"tables/{tables[name].notebook}.md#{name}",
         "claims_table": claims_table,
+        "claim_commands": claim_commands,
         "findings": findings,
         "sentence": filler.sentence,
     }

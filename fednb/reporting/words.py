@@ -7,6 +7,7 @@ from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim, ClaimSetting
 from fednb.analysis.deviations import AnyDeviation, Deviation
 from fednb.analysis.measures import Measure
+from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import MIN_SEEDS, Kind, Lead, Why
 
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
@@ -58,6 +59,14 @@ def why(claim: Claim) -> str:
     if text:
         text = f"{text[0].upper()}{text[1:]}."
     return f"{text} {claim.entry.reason.strip()}".strip()
+
+
+def printed_where(table: str | None) -> str:
+    """Such as ``MOON Table 1, section 4.2``; empty for a table that nobody prints."""
+    if table is None:
+        return ""
+    where = reported_table(table).about.where
+    return ", ".join(filter(None, [table, where]))
 
 
 def printed_leads(claim: Claim) -> str:

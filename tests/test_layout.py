@@ -12,7 +12,7 @@ ORDER = """
     data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
     plots pictures pictures.foundations pictures.moon pictures.fedproc pictures.fedssc
-    pictures.fedproto pictures.newcomers pictures.tuning
+    pictures.fedproto pictures.fedplcc pictures.newcomers pictures.tuning
     workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers

@@ -68,7 +68,7 @@ def change(path, to, **sources):
     for name, source in sources.items():
         by_name[name.replace("_", "-")].source = source
     to.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nb, to)
+    to.write_text(json.dumps(nb))
     return nb
 
 
@@ -509,6 +509,38 @@ def undo(nb, cells):
         cells[f"exercise-{number}"].source = assignment.STUB
 
 
+def many_cells(nb, cells):
+    nb.cells += [new_cell(f"own-{number}", "1") for number in range(3000)]
+
+
+def many_parts(nb, cells):
+    nb.metadata["mine"] = [{}] * 1_000_000
+
+
+def picture(nb, cells):
+    cells["exercise-3-answer"]["attachments"] = {"it.png": {"image/png": PIXEL}}
+
+
+def bad_picture(nb, cells):
+    cells["exercise-3-answer"]["attachments"] = {"it.png": [1], "b": {"image/png": None}, "c": {}}
+
+
+def scratch(nb, cells):
+    nb.cells.insert(nb.cells.index(cells["exercise-1-check"]), new_cell("mine", "double('a') / 2"))
+
+
+def long_scratch(nb, cells):
+    nb.cells.insert(nb.cells.index(cells["exercise-1-check"]), new_cell("mine", "while True: pass"))
+
+
+def big_output(nb, cells):
+    cells["exercise-1"].outputs = [new_output("stream", text="x" * 50 * 10**6)]
+
+
+def big_text(nb, cells):
+    cells["exercise-3-answer"].source = "word and word\n" * (50 * 10**6 // 14)
+
+
 # What course.yaml calls an edit of a submission. Each gets it, and its cells by grade id.
 EDITS = {
     "duplicate": duplicate,
@@ -522,12 +554,29 @@ EDITS = {
     "move": move,
     "other assignment": change_assignment,
     "undo": undo,
+    "many cells": many_cells,
+    "many parts": many_parts,
+    "picture": picture,
+    "bad picture": bad_picture,
+    "scratch": scratch,
+    "long scratch": long_scratch,
+    "big output": big_output,
+    "big text": big_text,
 }
+# How the bytes of a file are not what one expects.
+BYTES = {
+    "other-bytes": lambda content: content.replace(b"BYTES", b"\xff\xe9"),
+    "utf-16": lambda content: json.dumps(json.loads(content), ensure_ascii=False).encode("utf-16"),
+    "with-a-mark": lambda content: b"\xef\xbb\xbf" + content,
+}
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
 DANGEROUS = ("spy", "upward", "gradebook", "kill", "forks", "children", "threads", "memory", "disk")
 
 
 def hand_in(folder, handed_out, port):
-    """Forty submissions; the scores that they must get, and what the remarks must say."""
+    """Ninety submissions; the scores that they must get, and what the remarks must say."""
     expected = {
         "nothing": (0, "nothing was handed in"),
         "link": (0, "a link is not followed; nothing was handed in"),
@@ -554,17 +603,17 @@ def hand_in(folder, handed_out, port):
         nb = change(handed_out, file, **RIGHT | sources)
         if "edit" in given:
             EDITS[given["edit"]](nb, {assignment.grade_id(cell): cell for cell in nb.cells})
-        file.write_text(json.dumps(nb))
-        expected[student.replace("--", "_")] = given["score"], given.get("remark", "")
+        content = json.dumps(nb).encode()
+        file.write_bytes(BYTES.get(student, bytes)(content))
+        expected[re.sub(r"^\W+", "_", student)] = given["score"], given.get("remark", "")
     (folder / "scan.pdf").write_text("%PDF")
     (folder / "bomb.ipynb").write_text("[" * 10**6)
-    (folder / "right.txt").write_text("again")
+    (folder / ".DS_Store").write_text("a Mac's")
     (folder / "link.ipynb").symlink_to(names["GRADEBOOK"])
     (folder / "nothing").mkdir()
     change(handed_out, folder / "Ann O'Neil" / "90_short.ipynb", **RIGHT)
     change(handed_out, folder / "as-nbgrader" / "90_short" / "90_short.ipynb", **RIGHT)
-    second = sorted(path.name for path in folder.iterdir()).index("right.txt")
-    return expected | {f"right_{second}": (0, "another file is right's too")}
+    return expected
 
 
 def limits(**seconds):
@@ -595,10 +644,10 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
     handed_out, tmp_path, monkeypatch, capsys
 ):
     monkeypatch.setenv("A_TOKEN", "s3cret")
-    limits(Execute_timeout=8, Sandboxed_seconds=40)
+    limits(Execute_timeout=4, Sandboxed_seconds=60)
     folder, grade = (
         tmp_path / "handed in",
-        ["course", "grade", "short", str(tmp_path / "handed in")],
+        ["course", "grade", "short", str(tmp_path / "handed in"), "--jobs", "2"],
     )
     folder.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -606,7 +655,7 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
         before = contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path))
         assert main(grade) == 0
     assert (
-        len(expected) >= 40 * sandbox.is_available()
+        len(expected) >= 80 * sandbox.is_available()
         and f"{len(expected)} submissions" in capsys.readouterr().out
     )
     rows = table()
@@ -622,7 +671,11 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
         ).read_text()
         assert "Exercise 1" in page and "<script>alert" not in page
         assert score or not remark or "check: " in remark or "Not graded." in page, student
-    assert [student for student, row in rows.items() if row["to_grade_by_hand"]] == ["answered"]
+    by_hand = {student for student, row in rows.items() if row["to_grade_by_hand"]}
+    words = {name for name, given in GIVEN["submissions"].items() if "exercise_3_answer" in given}
+    assert by_hand == words | {"big-text"}
+    picture = tmp_path / "course" / "feedback" / "picture" / "90_short" / "90_short.html"
+    assert PIXEL in picture.read_text()
     assert rows["right"]["max_score"] == 10
     assert before == (contents(folder), contents(handed_out.parent), sorted(os.listdir(tmp_path)))
     graded = []

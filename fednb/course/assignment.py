@@ -56,12 +56,32 @@ def _notebook(content: bytes) -> NotebookNode:
     num_cells = len(document.get("cells", []))
     if num_cells > MOST_CELLS:
         raise CourseError(f"has {num_cells} cells, and more than {MOST_CELLS} are not read.")
+    for cell in document.get("cells", []):
+        if "attachments" in cell:
+            cell["attachments"] = _pictures(cell["attachments"])
     with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
         nb = nbformat.reads(json.dumps(document), as_version=4)
     _require_types(nb)
     for cell in nb.cells:
         cell.source = plain(cell.source)
     return nb
+
+
+def _pictures(attachments: Any) -> dict[str, dict[str, str]]:
+    """What was pasted into a text, as far as it has the right form: base64 by name and type."""
+    if not isinstance(attachments, dict):
+        return {}
+    pictures = {}
+    for name, versions in attachments.items():
+        if not isinstance(versions, dict):
+            continue
+        kept = {}
+        for kind, content in versions.items():
+            if kind.startswith("image/") and isinstance(content, str):
+                kept[plain(kind)] = plain(content)
+        if kept:
+            pictures[plain(name)] = kept
+    return pictures
 
 
 def plain(text: str) -> str:

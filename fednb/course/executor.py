@@ -86,6 +86,7 @@ class _Executor(NotebookClient):
             startup_timeout=START,
             iopub_timeout=60,  # nbclient's 4 seconds fail good work on a busy machine
             raise_on_iopub_timeout=True,
+            interrupt_on_timeout=True,
             shutdown_kernel="immediate",
             record_timing=False,
             store_widget_state=False,
@@ -179,7 +180,7 @@ class _Executor(NotebookClient):
         outputs = event["cell"].outputs
         names = [output.ename for output in outputs if output.output_type == "error"]
         if self.reply["status"] == "error" and self.reply["ename"] not in names:
-            outputs.append(_error(self.reply["ename"], self.reply["evalue"]))
+            outputs.insert(0, _error(self.reply["ename"], self.reply["evalue"]))
 
     def process_message(self, msg: dict[str, Any], cell: NotebookNode, cell_index: int) -> Any:
         """Take an output of the kernel over, unless there is too much of all."""

@@ -167,7 +167,7 @@ def _take_over(student_cell: NotebookNode | None, cell: NotebookNode) -> None:
     cell.source = student_cell.source
     if cell.cell_type != "markdown":
         return
-    pictures = _pictures(student_cell)
+    pictures = dict(student_cell.get("attachments", {}))
     for name in set(ATTACHMENT.findall(cell.source)) - set(pictures):
         if unquote(name) in pictures:
             pictures[name] = pictures[unquote(name)]
@@ -175,21 +175,3 @@ def _take_over(student_cell: NotebookNode | None, cell: NotebookNode) -> None:
             cell.source = cell.source.replace(f"attachment:{name}", f"missing-{name}")
     if pictures:
         cell.attachments = pictures
-
-
-def _pictures(cell: NotebookNode) -> dict[str, dict[str, str]]:
-    """What was pasted into a text: by name, its content in base64 by type."""
-    attachments = cell.get("attachments")
-    if not isinstance(attachments, dict):
-        return {}
-    pictures = {}
-    for name, versions in attachments.items():
-        if not isinstance(versions, dict):
-            continue
-        kept = {}
-        for kind, content in versions.items():
-            if kind.startswith("image/") and isinstance(content, str):
-                kept[plain(kind)] = plain(content)
-        if kept:
-            pictures[plain(name)] = kept
-    return pictures

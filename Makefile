@@ -8,8 +8,9 @@ BIN := $(abspath $(VENV))/bin
 PIP ?=
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb notebooks/extras/*.ipynb))
 BUILD := $(CURDIR)/build
+PACKAGES := docs/explorer/node_modules/.package-lock.json
 
-.PHONY: run test quick test-course mutants matrix lint bench report notebooks clean
+.PHONY: run test quick test-course site test-site mutants matrix lint bench report notebooks clean
 
 $(VENV)/ready: pyproject.toml
 	@echo "Making the environment in $(VENV), once: some minutes and, on Linux, some gigabytes"
@@ -47,6 +48,34 @@ mutants: $(VENV)/ready
 test-course: export OMP_NUM_THREADS = 1
 test-course: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 tests/test_course.py -m course --durations=0
+
+$(VENV)/docs: $(VENV)/ready
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet $(PIP) -e ".[docs]"
+	@touch $@
+
+$(VENV)/browser: $(VENV)/docs
+	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet $(PIP) -e ".[browser]"
+	@touch $@
+
+# What draws the tables, curves and equations of the site, in the versions of the lock file.
+$(PACKAGES): docs/explorer/package.json docs/explorer/package-lock.json
+	@command -v npm > /dev/null || { echo "make site needs npm (Node.js): install it, and try again."; exit 1; }
+	@npm ci --prefix docs/explorer --silent --no-audit --no-fund
+	@touch $@
+
+# All pages, with outputs as they are committed, and the results explorer. They open from a file, without a network.
+site: $(VENV)/docs $(PACKAGES)
+	@rm -rf $(BUILD)/site
+	@$(BIN)/python -m sphinx -q -W --keep-going -d $(BUILD)/doctrees -c docs . $(BUILD)/site
+	@echo "The site: $(BUILD)/site/index.html"
+
+# The site in a headless browser, which is Debian's Chromium if there is none.
+test-site: export OMP_NUM_THREADS = 1
+test-site: site $(VENV)/browser
+	@command -v chromium || command -v chromium-browser || command -v google-chrome \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium > /dev/null; } \
+	  || { echo "make test-site needs Chromium: install it, and try again."; exit 1; }
+	$(BIN)/python -m pytest -n 2 tests/browser
 
 # Both commands in throw-away environments: with the oldest versions that pyproject.toml allows, and with the newest.
 matrix: $(VENV)/ready

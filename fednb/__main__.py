@@ -1,8 +1,14 @@
-"""``python -m fednb COMMAND``: see `fednb.cli`."""
+"""``python -m fednb COMMAND``, and the command ``fednb``: see `fednb.cli`."""
 
 import sys
 
 from fednb.cli import main
 
-if __name__ == "__main__":
+
+def run() -> None:
+    """The command, as ``pip install`` puts it on the path."""
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

@@ -3,22 +3,17 @@
 import argparse
 import ast
 import os
-import re
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fednb import data, papers, reporting  # these import what takes long when a command needs it
-from fednb.errors import FednbError, RunError, SweepError
-from fednb.experiments import ledger, settings
-from fednb.sweeps import execution, scaffold, whole
-from fednb.sweeps.files import read_tables
-from fednb.sweeps.jobs import Notebook, notebooks_of_methods
-from fednb.sweeps.plan import median_duration, recorded_and_missing, select
-from fednb.sweeps.processes import log_of, run_in_the_foreground
-from fednb.sweeps.table import Job, Table
+from fednb import PACKAGE, __version__, cli_help, data, papers  # the slow ones come later
+from fednb import commands as run_commands
+from fednb.errors import FednbError
+from fednb.experiments import settings
+from fednb.sweeps import whole
 
 Command = Callable[[argparse.Namespace], int | None]  # the exit status, None for 0
 Add = Callable[..., Any]  # an argument to a command: what `ArgumentParser.add_argument` takes
@@ -43,23 +38,33 @@ def assignment(text: str) -> tuple[str, Any]:
 
 
 def _parser() -> argparse.ArgumentParser:
+    is_module = Path(sys.argv[0]).absolute() == PACKAGE / "__main__.py"
     parser = argparse.ArgumentParser(
-        prog="python -m fednb", description="The command line of FedNB."
+        prog="python -m fednb" if is_module else "fednb",
+        description="FedNB: five federated-learning papers, and methods of your own, run and compared.",
+        epilog=cli_help.variables(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
+    parser.add_argument("--version", action="version", version=f"fednb {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     _add_notebooks(commands)
     _add_sweep(commands)
     _add_run_list_report_new(commands)
-    _add_compare(commands)
+    _add_compare_and_check(commands)
     _add_settings_and_data(commands)
     _add_course(commands)
     return parser
 
 
-def _add_command(commands: Any, name: str, command: Command, summary: str) -> Add:
+def _add_command(commands: Any, name: str, command: Command, summary: str, under: str = "") -> Add:
     """A command with its help; returns what adds arguments to it."""
-    description = f"{summary[0].upper()}{summary[1:]}."
-    parser = commands.add_parser(name, help=summary, description=description)
+    parser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=cli_help.examples(f"{under} {name}".strip()),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.set_defaults(command=command)
     return parser.add_argument
 
@@ -73,7 +78,7 @@ def _add_notebooks(commands: Any) -> None:
 
 def _add_sweep(commands: Any) -> None:
     summary = "make the runs of a paper's tables that are not recorded yet"
-    add = _add_command(commands, "sweep", _sweep, summary)
+    add = _add_command(commands, "sweep", run_commands.sweep, summary)
     add("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them")
     some_of = {"action": "append", "default": []}
     add("--table", **some_of, metavar="NAME", help="only this table; may be given again")
@@ -87,25 +92,29 @@ def _add_sweep(commands: Any) -> None:
 
 
 def _add_run_list_report_new(commands: Any) -> None:
-    add = _add_command(commands, "run", _run, "make one run of a notebook")
+    add = _add_command(commands, "run", run_commands.run, "make one run of a notebook")
     notebook_help = "for instance 00_foundations, foundations or 00; or a path"
     add("notebook", metavar="NOTEBOOK", help=notebook_help)
-    add("parameters", nargs="*", type=assignment, metavar="name=value")
+    parameters_help = "settings and hyperparameters; `fednb settings` lists the former"
+    add("parameters", nargs="*", type=assignment, metavar="name=value", help=parameters_help)
+    add("--save-model", action="store_true", help="leave the final model beside the record")
 
     summary = "notebooks, and of each table how much is recorded, and how long a run took"
-    _add_command(commands, "list", _list, summary)
+    _add_command(commands, "list", run_commands.list_tables, summary)
 
-    summary = "write the reproduction report, the papers' tables, and figures"
-    add = _add_command(commands, "report", _report, summary)
+    summary = "write the reproduction report, or the tables of a sweep file of your own"
+    add = _add_command(commands, "report", run_commands.report, summary)
+    path_help = "a sweep file; without it, the project's"
+    add("path", type=Path, nargs="?", metavar="FILE.yaml", help=path_help)
     add("--runs", type=Path, metavar="FOLDER", help="where the records are (default: results/runs)")
     add("--out", type=Path, metavar="FOLDER", help="where to write (default: beside the records)")
 
     summary = "write a notebook and a sweep file to begin a method with"
-    add = _add_command(commands, "new", _new, summary)
-    add("name", metavar="NAME", help="for instance my_method")
+    add = _add_command(commands, "new", run_commands.new, summary)
+    add("name", metavar="NAME", help="for instance FedDyn or my_method")
 
 
-def _add_compare(commands: Any) -> None:
+def _add_compare_and_check(commands: Any) -> None:
     summary = "methods against the first one in one setting: the missing runs, a table, a figure"
     add = _add_command(commands, "compare", _compare, summary)
     methods_help = "for instance MOON, or the path of a notebook; then name=value"
@@ -113,6 +122,16 @@ def _add_compare(commands: Any) -> None:
     add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
     add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     add("--dataset", default="digits", metavar="NAME", help="default: digits")
+
+    summary = "make a cell of a table again, and say how closely it agrees with its records"
+    add = _add_command(commands, "check", run_commands.check, summary)
+    add("table", metavar="TABLE", help="as `fednb list` names it, or FILE.yaml[:TABLE]")
+    row_help = "the name of a row (default: the one that takes least time)"
+    add("row", nargs="?", metavar="ROW", help=row_help)
+    add("--column", metavar="NAME", help="where a row has several (default: likewise)")
+    add("--seeds", type=_count, metavar="N", help="only so many of its runs")
+    add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
+    add("--dry-run", action="store_true", help="say how long it takes")
 
 
 def _add_settings_and_data(commands: Any) -> None:
@@ -128,15 +147,15 @@ def _add_course(commands: Any) -> None:
     steps = course.add_subparsers(required=True, metavar="STEP", dest="step")
 
     summary = "write the students' version of a notebook into course/release"
-    add = _add_command(steps, "release", _course, summary)
+    add = _add_command(steps, "release", _course, summary, under="course")
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
 
     summary = "for students: run the visible checks of a notebook"
-    add = _add_command(steps, "check", _course, summary)
+    add = _add_command(steps, "check", _course, summary, under="course")
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
 
     summary = "grade a folder of submissions: scores as CSV, and feedback pages"
-    add = _add_command(steps, "grade", _course, summary)
+    add = _add_command(steps, "grade", _course, summary, under="course")
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     path_help = "NAME.ipynb, or a folder for each NAME, as nbgrader has it"
     add("path", type=Path, metavar="FOLDER", help=path_help)
@@ -164,133 +183,8 @@ def _notebooks(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _sweep(args: argparse.Namespace) -> int:
-    if args.jobs and args.scheduler:
-        raise SweepError(
-            "A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler."
-        )
-    print(f"Reading {args.path}", flush=True)
-    tables = read_tables(args.path)
-    only = [("table", name) for name in args.table]
-    only += [("tier", name) for name in args.tier]
-    only += args.only
-    selected = select([job for table in tables.values() for job in table.jobs], only)
-    recorded, missing = recorded_and_missing(selected)
-    number = len(recorded) + len(missing)
-    print(f"{number} runs: {len(recorded)} recorded, {len(missing)} to do.", flush=True)
-    names = dict.fromkeys(job.table for job in selected)
-    _check_measures(tables[name] for name in names)
-    if args.dry_run:
-        _print_plan([tables[name] for name in names], missing)
-        return 0
-    if not missing:
-        return 0
-    outcomes = execution.run(missing, jobs=args.jobs or 1, scheduler=args.scheduler)
-    failed = [outcome for outcome in outcomes if outcome.error]
-    for job, error in failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {log_of(job.path)}")
-    folders = ", ".join(dict.fromkeys(str(job.path.parent) for job in missing))
-    succeeded = len(outcomes) - len(failed)
-    print(f"{succeeded} runs made, {len(failed)} failed; records are in {folders}.")
-    return int(bool(failed))
-
-
-def _check_measures(tables: Iterable[Table]) -> None:
-    """Refuse a table with a measure that nobody knows."""
-    from fednb.analysis import cells  # slow to import, and only now surely needed
-
-    for table in tables:
-        cells.check_measures(table)
-
-
-def _print_plan(tables: Sequence[Table], missing: Sequence[Job]) -> None:
-    """Print how long the tables' runs took, and which would be made."""
-    for table in tables:
-        duration = median_duration(table.jobs)
-        if duration:
-            print(f"{table.name}: a run took {duration}")
-    for job in missing:
-        parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
-        print(f"{job.table}: {job.notebook} {parameters}".rstrip())
-
-
-def _run(args: argparse.Namespace) -> int:
-    job = Notebook(args.notebook).job(dict(args.parameters))
-    print(job.settings, flush=True)
-    if job.status in ledger.RESULTS:
-        print("This run is recorded already.")
-    else:
-        execution.check_prerequisites([job])
-        error = run_in_the_foreground(job)
-        if error:
-            print(f"fednb: the run failed: {error}", file=sys.stderr)
-            return 1
-    record = ledger.read(job.path)
-    accuracy = record.get("final", {}).get("accuracy")
-    text = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %"
-    print(f"{text} ({record['status']})")
-    print(f"record: {job.path}")
-    return 0
-
-
-def _list(args: argparse.Namespace) -> None:
-    print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    sweeps = papers.folder() / "sweeps"
-    if not any(sweeps.glob("*.yaml")):
-        return
-    for table in read_tables(sweeps).values():
-        recorded, missing = recorded_and_missing(table.jobs)
-        count = f"{len(recorded)}/{len(recorded) + len(missing)}"
-        duration = median_duration(table.jobs)
-        title = f"{table.title} ({duration} a run)" if duration else table.title
-        tiers = ", ".join(table.tiers)
-        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {title}")
-
-
-def _report(args: argparse.Namespace) -> None:
-    folder = (args.runs or ledger.runs_folder()).absolute()
-    if not folder.is_dir():
-        raise RunError(f"There is no folder of run records at {folder}.")
-    print(f"Reading the records in {folder}", flush=True)
-    out = (args.out or folder.parent).absolute()
-    pages: Mapping[Path, str] = reporting.make_pages(papers.folder() / "sweeps", folder, out)
-    for path, content in pages.items():
-        ledger.write_atomically(path, content)
-    report = out / "REPORT.md"
-    print(_findings(pages[report]) if args.out else pages[report])
-    print(f"{len(pages)} files written; what holds up, and what does not, is in {report}")
-
-
-def _findings(report: str) -> str:
-    """What was found on the main claims, from the first section of the report: a line each, below their papers."""
-    section = report.partition("\n## ")[0]
-    lines = []
-    for line in section.splitlines():
-        is_claim = line.startswith("- ") and not line.startswith("- **")
-        is_heading = line.startswith("**")
-        if is_claim or is_heading:
-            lines.append(f"\n{line}" if is_heading else line)
-    text = re.sub(r" \[[^\]]*\]\(#[^)]*\)\.?", "", "\n".join(lines))  # a link to another section
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
-    return text.replace("*", "") + "\n"
-
-
-def _new(args: argparse.Namespace) -> None:
-    notebook, sweep_file = scaffold.new_method(args.name, Path.cwd())
-    next_step = f"change the method, then python -m fednb compare FedAvg {notebook.name}"
-    print(f"{notebook.name}, {sweep_file.name}: {next_step}")
-
-
 def _compare(args: argparse.Namespace) -> None:
-    overrides = dict(assignment(word) for word in args.methods if "=" in word)
-    names = [word for word in args.methods if "=" not in word]
-    notebooks = notebooks_of_methods(names)  # first, as what comes next is slow to import
-    print(f"Comparing {', '.join(notebooks)}", file=sys.stderr)
-    from fednb.reporting.head_to_head import compare
-
-    setting = {"dataset": args.dataset} | overrides
-    text, paths = compare(notebooks, setting, seeds=args.seeds, jobs=args.jobs)
-    print(text, *paths, sep="\n")
+    run_commands.compare(args, dict(assignment(word) for word in args.methods if "=" in word))
 
 
 def _settings(args: argparse.Namespace) -> None:

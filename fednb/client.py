@@ -31,7 +31,7 @@ class Client:
     indices: Tensor  # its training images, int64 [n]
     labels: Tensor  # of these images, [n]
     architecture: Hashable  # clients of equal architecture have networks of the same shape
-    training: Training
+    training: Training  # with the learning rate of the round that it is in
     workspace: Workspace
     memory: dict[str, Any] = field(
         default_factory=dict

@@ -8,6 +8,8 @@ import difflib
 from collections.abc import Collection
 from typing import Any
 
+MAX_LISTED = 80  # known names in a message; of more the nearest are named
+
 
 class FednbError(Exception):
     """The base of all errors that are about what a person has asked for, and not about a mistake in the package.
@@ -85,5 +87,9 @@ def require_known(
     texts = {str(one).lower(): str(one) for one in known}
     closest = difflib.get_close_matches(str(name).lower(), texts, 1)
     hint = f"; did you mean {texts[closest[0]]!r}?" if closest else "."
-    message = f"{what} {shorten(name)}: known are {', '.join(texts.values())}{hint}"
+    listed = list(texts.values())
+    if len(listed) > MAX_LISTED:
+        near = difflib.get_close_matches(str(name).lower(), texts, 5, 0.0)
+        listed = [*(texts[one] for one in near), f"and {len(listed) - len(near)} more"]
+    message = f"{what} {shorten(name)}: known are {', '.join(listed)}{hint}"
     raise error(message, setting=str(name), value=name, allowed=tuple(texts.values()))

@@ -158,6 +158,7 @@ class Federation(Workspace):
 
     def start_round(self, client: Client, received: Message, t: int) -> dict[str, Any]:
         """Load what a client received, and reset what a round counts: everything that its `loss` may read."""
+        client.training = self.training.in_round(t)
         client.load(received)
         given = self.method.prepare(client, received, t)
         client.held = held_bytes(client, given)

@@ -33,6 +33,7 @@ COLOURS |= {
     "FedPrior": "#000000",
     "FeSEM": "#8f2d56",
 }
+COLOURS |= {"FedDyn": "#c2185b", "FedNova": "#7cb342"}
 COLOURS |= {"FedAvgM": "#6b4c9a", "FedPer": "#5b8e7d", "FedRep": "#a6a15e"}
 COLOURS |= {"MOON+FedAvgM": "#4c9ed9", "FedProto+FedAvg": "#f4a582"}
 

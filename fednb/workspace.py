@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -39,6 +39,13 @@ class Training:
     weight_decay: float = 0.0
     keep_last: bool | None = None  # train on the last, incomplete batch of an epoch too
     local_steps: int | None = None  # at most so many SGD steps in a phase; None: whole epochs
+    lr_decay: float | None = None  # the factor of lr from one round to the next; None: 1
+
+    def in_round(self, t: int) -> "Training":
+        """The same with the learning rate of round ``t`` (from 0): lr times lr_decay to the power of t."""
+        if self.lr_decay is None:
+            return self
+        return replace(self, lr=self.lr * self.lr_decay**t)
 
 
 class Borrower(Protocol):

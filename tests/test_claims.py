@@ -372,7 +372,7 @@ def test_claims_name_what_there_is():
 # what a text may have digits in: numbers of tables and the like, names, and settings
 NAMES = re.compile(
     r"(Tables?|Figures?|sections?|appendix|notebook) ([IVX]+(-[A-Z])?|[A-Z]\.\d|\d+(\.\d)?)( and \d)?|"
-    r"CIFAR-100?|Digit-5|Office-10|(β|λ|μ|n) = [\d.]+|\[\d\d\]\(|1 / \(1 − m\)|\{\{.*?\}\}"
+    r"CIFAR-100?|Digit-5|Office-10|(β|λ|μ|n) = [\d.]+|\[\d\d\]\(|1 / \(1 − m\)|\(1 − b\)|\{\{.*?\}\}"
 )
 
 

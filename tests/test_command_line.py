@@ -214,7 +214,7 @@ def test_wrong_usage_ends_with_status_2(
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(arguments)
-    assert "usage: python -m fednb" in capsys.readouterr().err
+    assert "usage: fednb" in capsys.readouterr().err
 
 
 def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture) -> None:

@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from fednb import ROOT, course
 from fednb.cli import main
 from fednb.course import CourseError, assignment, grading, handout, kernel, sandbox
-from fednb.sweeps import papermill
+from fednb.sweeps import run_cells
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: path.stem)
@@ -171,7 +171,7 @@ def test_checks_and_answers_have_the_points_that_the_text_says(source):
 
 def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(short):
     nbformat.write(handout.solved_assignment("short"), short)
-    cells = papermill.reduced("90_short").cells
+    cells = run_cells.reduced("90_short").cells
     assert [cell.id for cell in cells] == ["imports", "exported", "seen"]
     assert not any("skip-execution" in cell.metadata["tags"] for cell in cells)
 
@@ -569,9 +569,7 @@ BYTES = {
     "utf-16": lambda content: json.dumps(json.loads(content), ensure_ascii=False).encode("utf-16"),
     "with-a-mark": lambda content: b"\xef\xbb\xbf" + content,
 }
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 DANGEROUS = ("spy", "upward", "gradebook", "kill", "forks", "children", "threads", "memory", "disk")
 
 

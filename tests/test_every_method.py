@@ -8,7 +8,7 @@ import torch
 from fednb import models, papers
 from fednb.experiments import settings
 
-METHODS = papers.methods()
+METHODS = papers.methods() | papers.methods("feddyn_fednova")
 SMALL = {"min_images": 1, "public_size": 12, "public_batch": 5}  # where a method has these
 CLASSES_OF = ([0, 1], [1, 2], [0, 1, 2], [2])
 

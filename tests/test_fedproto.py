@@ -14,6 +14,8 @@ from fednb.papers.fedproto import (
     Distance,
     FedPer,
     FedProto,
+    FedProtoReadings,
+    FedProtoTargets,
     FedRep,
     FeSEM,
     Local,
@@ -115,7 +117,7 @@ def test_the_loss_on_a_batch_is_cross_entropy_and_lam_times_the_distance(batch_n
 
 @pytest.mark.parametrize("weighted", [False, True])
 def test_prototypes_are_all_that_crosses(ragged, weighted):
-    fed = ragged(FedProto(weighted_prototypes=weighted), CLASSES_OF)
+    fed = ragged(FedProtoReadings(weighted_prototypes=weighted), CLASSES_OF)
     held, row, row_bytes = sum(map(len, CLASSES_OF)), 4 + 1, 4 * 4 + 8  # four numbers and a label
     up = (
         held * (row + weighted),
@@ -137,6 +139,37 @@ def test_prototypes_are_all_that_crosses(ragged, weighted):
     }
     assert all(client.memory.keys() == {"model"} for client in fed.clients)
     assert fed.server["model"] == {}
+
+
+def test_with_targets_of_its_own_a_client_gets_back_what_it_sent(ragged, identical):
+    fed = ragged(FedProtoTargets(targets="own"), CLASSES_OF)
+    for _ in range(2):
+        before = fed.exchange(fed.server, fed.clients, fed.rounds_done)
+        fed.server = fed.method.aggregate(fed.server, before, fed.rounds_done)
+        fed.rounds_done += 1
+    for client, upload in zip(fed.clients, before, strict=True):
+        received = fed.method.broadcast(fed.server, client.id)
+        with fed.lend_model(client):
+            given = fed.method.prepare(client, received, 2)["prototypes"]
+        there = given["labels"] >= 0
+        mine = {"vectors": given["vectors"][there], "labels": given["labels"][there]}
+        assert identical(mine, upload["prototypes"])
+        assert not identical(mine, received["prototypes"])
+
+
+@pytest.mark.parametrize("targets", ["blocks", "long blocks"])
+def test_blocks_are_orthogonal_the_same_for_all_and_as_long_as_they_are_said_to_be(ragged, targets):
+    fed = ragged(FedProtoTargets(targets=targets), CLASSES_OF)
+    uploads = fed.exchange(fed.server, fed.clients, 0)
+    learnt = FedProto().merge(fed.server, uploads, 0)["vectors"]
+    vectors = fed.method.aggregate(fed.server, uploads, 0)["prototypes"]["vectors"]
+    products = vectors @ vectors.T
+    assert torch.equal(products, products.diag().diag())
+    if targets == "blocks":
+        assert set(vectors.flatten().tolist()) == {0.0, 1.0}
+    else:
+        assert torch.allclose(vectors.norm(dim=1), learnt.norm(dim=1))
+    assert (vectors.norm(dim=1) > 0).all()
 
 
 @pytest.mark.parametrize("labels", [[], [2], [4, 0, 1], [3, 0, 4, 2, 1]])

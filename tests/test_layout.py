@@ -11,21 +11,28 @@ ORDER = """
     errors seeds messages hyperparameters places models partition
     data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
-    plots pictures pictures.foundations pictures.moon workspace client method training training.loop evaluation federation prototypes finch
+    plots pictures pictures.foundations pictures.moon pictures.fedssc
+    pictures.fedproto pictures.newcomers
+    workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
-    experiments experiments.record experiments.environment experiments.schema experiments.defaults experiments.settings
-    experiments.ledger experiments.checkpoints experiments.build experiments.recording experiments.runner
-    sweeps sweeps.papermill sweeps.scaffold sweeps.table sweeps.jobs sweeps.plan sweeps.processes sweeps.cluster
+    experiments experiments.record experiments.environment experiments.method_names experiments.schema
+    experiments.defaults experiments.settings
+    experiments.ledger experiments.checkpoints experiments.build experiments.final_model
+    experiments.recording experiments.runner
+    sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.table sweeps.jobs sweeps.scaffold
+    sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
-    analysis.comparisons analysis.claims
-    reporting reporting.words reporting.statistics reporting.figures reporting.markdown reporting.findings
-    reporting.pages reporting.notebook reporting.head_to_head
+    analysis.comparisons analysis.claims analysis.effort
+    reporting reporting.words reporting.effort_words
+    reporting.statistics reporting.figures reporting.markdown reporting.findings
+    reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
+    reporting.head_to_head reporting.again
     course course.assignment course.limits course.executor course.inside course.kernel course.sandbox course.students
     course.handout course.submissions course.grading
     course.templates.nbgrader_config
-    cli __main__
+    cli_help commands cli __main__
 """.split()
 FILES = {
     path.relative_to(ROOT / "fednb").with_suffix("").as_posix().replace("/", "."): path

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.fedproc import FedProc
-from fednb.papers.fedproto import FedProto
+from fednb.papers.fedproto import FedProto, FedProtoReadings
 
 from fednb import papers
 from fednb.federation import FedAvg
@@ -177,7 +177,7 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("method", [FedProc, FedProto])
+@pytest.mark.parametrize("method", [FedProc, FedProtoReadings])
 def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, method, weighted):
     fed = ragged(method(weighted_prototypes=weighted))
     fed.run_round()

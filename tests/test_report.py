@@ -568,6 +568,16 @@ def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monke
     assert f"1: CIFAR-10**: [not run yet](../{where})." in report.compact("moon-1", ["SOLO"]).data
 
 
+def test_leads_of_some_rows_by_other_names_have_the_printed_lead_beside_them(shown):
+    ax = report.leads(
+        "moon-1", "FedAvg", column="CIFAR-10", rows={"FedProx": "with a proximal term"}
+    )
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["with a proximal term"]
+    hollow, filled = [line for line in ax.lines if line.get_marker() == "o"]
+    assert hollow.get_markerfacecolor() == "none" != filled.get_markerfacecolor()
+    assert [hollow.get_ydata()[0], filled.get_ydata()[0]] == pytest.approx([0.6, 2.0])
+
+
 def test_curves():
     jobs = [job(seed=seed, num_rounds=3) for seed in range(2)] + [job("SOLO", num_rounds=1)]
     for one, curve in zip(jobs, ([10.0, 20.0, 30.0], [20.0, 40.0, None], [46.0]), strict=True):

@@ -18,7 +18,8 @@ from fednb.experiments import build, checkpoints, ledger, runner, settings
 from fednb.federation import FedAvg, Federation
 from fednb.places import Places
 
-ALL_METHODS = papers.methods()
+# those of the numbered notebooks, and of the extra that has methods and records of its own
+ALL_METHODS = papers.methods() | papers.load("feddyn_fednova").METHODS
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
 FORKSERVER = multiprocessing.get_context("forkserver")
 

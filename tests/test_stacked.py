@@ -39,7 +39,7 @@ class Decayed(FedAvg):
         }
 
 
-METHODS = papers.methods() | {"Decayed": Decayed}
+METHODS = papers.methods() | papers.methods("feddyn_fednova") | {"Decayed": Decayed}
 OPTIONS = {
     "FCCL+": {"public_size": 8, "public_batch": 4},
     "FedSSC": {"min_images": 1},

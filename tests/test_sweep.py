@@ -18,7 +18,7 @@ from fednb.places import Places
 from fednb.reporting import head_to_head
 from fednb.sweeps import execution, processes
 from fednb.sweeps.files import Loader, read_tables
-from fednb.sweeps.jobs import Notebook, notebooks_of_methods
+from fednb.sweeps.jobs import Notebook, contestants_of
 from fednb.sweeps.plan import median_duration, recorded_and_missing, select
 from fednb.sweeps.processes import GroupResult
 from fednb.sweeps.table import DEFAULT_PRIORITY, Job, Table
@@ -409,7 +409,7 @@ def test_notebooks_in_two_folders_keep_their_records_apart(
     two_folders: list[Path], notebooks: Path
 ) -> None:
     alpha, beta = two_folders
-    methods = notebooks_of_methods(["FedAvg", str(alpha), str(beta)])
+    methods = contestants_of(["FedAvg", str(alpha), str(beta)])
     jobs = head_to_head.table_of(methods, {}, seeds=1).jobs
     folders = {job.settings.method: job.path.parent for job in jobs}
     assert folders == {

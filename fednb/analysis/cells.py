@@ -12,7 +12,7 @@ from fednb.analysis.deviations import AnyDeviation, Choice, compare_with_paper
 from fednb.analysis.measures import Measure, Record, measure
 from fednb.analysis.reported import PrintedCell, printed_cell
 from fednb.errors import ReportError, require_known
-from fednb.experiments.ledger import load, runs_folder, state
+from fednb.experiments.ledger import load, read, runs_folder, state
 from fednb.experiments.settings import Settings
 from fednb.sweeps import files
 from fednb.sweeps.table import Job, Table
@@ -181,8 +181,10 @@ def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
     is unknown or lacks its baseline.
     """
     if isinstance(table, str):
-        ledger = committed() if ledger is None else ledger
-        table = table_of(table)
+        name = table
+        table = table_of(name)
+        if ledger is None:
+            ledger = records_of(table) if is_own_file(name) else committed()
     check_measures(table)
     by_row = _runs_by_row(table, load() if ledger is None else ledger)
     baselines = _baseline_records(table, by_row)
@@ -201,14 +203,15 @@ def _runs_by_row(
     table: Table, ledger: Mapping[Path, Record]
 ) -> dict[str, dict[str, dict[str, Run]]]:
     """The runs of a table by row, column and file name, so that none is in a cell twice."""
-    paths = {path.name: path for path in ledger}
+    by_file_name = {path.name: path for path in ledger}  # records may have been moved as a whole
     by_row: dict[str, dict[str, dict[str, Run]]] = {}
     for job in table.jobs:
         name = job.path.name
         run = Run(job)
-        if name in paths:
-            record = ledger[paths[name]]
-            run = Run(job, paths[name], record, state(record))
+        path = job.path if job.path in ledger else by_file_name.get(name)
+        if path is not None:
+            record = ledger[path]
+            run = Run(job, path, record, state(record))
         columns = table.columns.measures or [table.columns.name(job)]
         for column in columns:
             by_column = by_row.setdefault(table.rows.name(job), {})
@@ -348,11 +351,30 @@ def _tables(sweeps: Path, runs: Path) -> dict[str, Table]:
     return files.read_tables(sweeps)
 
 
+def is_own_file(name: str) -> bool:
+    """Whether a table is named by a sweep file of one's own: ``my.yaml`` or ``my.yaml:TABLE``."""
+    return name.partition(":")[0].endswith(".yaml")
+
+
 def table_of(name: str) -> Table:
-    """Table ``name`` of the sweep files."""
+    """Table ``name`` of the sweep files; of a file of one's own ``FILE.yaml:TABLE``.
+
+    ``FILE.yaml`` is enough where the file has one table.
+    """
+    if is_own_file(name):
+        path, _, table = name.partition(":")
+        own = files.read_tables(path)
+        table = table or (next(iter(own)) if len(own) == 1 else "")
+        require_known(f"{path} has several tables, or none called", table, own, ReportError)
+        return own[table]
     tables = _tables(papers.folder() / "sweeps", runs_folder())
     require_known("There is no table", name, tables, ReportError)
     return tables[name]
+
+
+def records_of(table: Table) -> dict[Path, Record]:
+    """The records of a table's own runs, where these lie: nothing else is read."""
+    return {job.path: read(job.path) for job in table.jobs if job.path.exists()}
 
 
 @functools.cache  # a notebook asks for each number

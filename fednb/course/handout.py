@@ -16,7 +16,7 @@ from fednb import papers
 from fednb.course.assignment import TEMPLATES, grade_id, read_notebook
 from fednb.course.kernel import nbgrader_step, notebook_path
 from fednb.errors import CourseError
-from fednb.sweeps import papermill
+from fednb.sweeps import run_cells
 
 BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that grading executes
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), [\w ]+, ([\d +]+) points?[^)]*\)\.")
@@ -205,7 +205,7 @@ def release(name: str) -> Path:
     nbformat.write(nb, source)
     nbgrader_step("generate_assignment", original.stem)
     for imported in imported_notebooks(original):
-        nbformat.write(papermill.reduced(imported.stem), released.parent / imported.name)
+        nbformat.write(run_cells.reduced(imported.stem), released.parent / imported.name)
     sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
     if sweep.exists():
         (released.parent / "sweeps").mkdir(exist_ok=True)

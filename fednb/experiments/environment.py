@@ -28,6 +28,13 @@ def progress(environment: Mapping[str, str] = os.environ) -> str:
     return rule.fit("FEDNB_PROGRESS", environment.get("FEDNB_PROGRESS") or "bar")
 
 
+def save_model(environment: Mapping[str, str] = os.environ) -> bool:
+    """``FEDNB_SAVE_MODEL``: whether runs leave their final models beside their records."""
+    text = environment.get("FEDNB_SAVE_MODEL") or "0"
+    rule = Rule(str, ("0", "1").__contains__, "0 or 1")
+    return rule.fit("FEDNB_SAVE_MODEL", text) == "1"
+
+
 def seeds(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
     """``FEDNB_SEEDS``, which a sweep sets: the seeds whose runs this process makes together."""
     texts = environment.get("FEDNB_SEEDS", "").split(",")

@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from fednb.data import Dataset
 from fednb.errors import RunError, SettingsError
-from fednb.experiments import build, checkpoints, environment, ledger, recording
+from fednb.experiments import build, checkpoints, environment, final_model, ledger, recording
 from fednb.experiments.build import Methods
 from fednb.experiments.record import Record
 from fednb.experiments.settings import Settings
@@ -33,6 +33,7 @@ def run(
     again: bool = False,
     train: Trainer | None = None,
     places: Places | None = None,
+    save_model: bool | None = None,
 ) -> Record:
     """Make a run and record it, or return its record if there is one that counts.
 
@@ -42,15 +43,29 @@ def run(
     waits for the first. In the record ``status`` is ``finished``, or ``diverged`` if a loss or
     weight became NaN or Inf. A `RunError` tells of results that cannot be written.
 
+    With ``save_model`` (None: as ``FEDNB_SAVE_MODEL`` says) the final model lies beside the record,
+    for `final_model.load`. A run that was recorded without its model is trained again for it; its
+    record stays as it is.
+
     This is what notebooks call. Where a sweep's process makes several seeds, it makes all when the
     first is asked for.
     """
     seeds = environment.seeds()
     if train is None and settings.seed in seeds:
-        records = run_seeds(settings, methods, seeds, workers=workers, again=again, places=places)
+        records = run_seeds(
+            settings,
+            methods,
+            seeds,
+            workers=workers,
+            again=again,
+            places=places,
+            save_model=save_model,
+        )
         return records[seeds.index(settings.seed)]
     progress = environment.progress()
-    options = _Options(places or Places.from_environment(), progress, workers, again, train)
+    save_model = environment.save_model() if save_model is None else save_model
+    places = places or Places.from_environment()
+    options = _Options(places, progress, workers, again, train, save_model)
     return _run(settings, methods, options)
 
 
@@ -62,11 +77,14 @@ def run_seeds(
     workers: int | None = None,
     again: bool = False,
     places: Places | None = None,
+    save_model: bool | None = None,
 ) -> list[Record]:
     """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
     together = SeedsTogether(len(seeds))
     progress = environment.progress()
-    options = _Options(places or Places.from_environment(), progress, workers, again, together)
+    save_model = environment.save_model() if save_model is None else save_model
+    places = places or Places.from_environment()
+    options = _Options(places, progress, workers, again, together, save_model)
 
     def run_seed(seed: int) -> Record:
         try:
@@ -87,6 +105,7 @@ class _Options:
     workers: int | None  # clients side by side
     again: bool  # whether or not there is a record
     train: Trainer | None  # in place of the federation's own
+    save_model: bool  # beside the record
 
 
 def _run(settings: Settings, methods: Methods, options: _Options) -> Record:
@@ -102,26 +121,39 @@ def _run(settings: Settings, methods: Methods, options: _Options) -> Record:
         recorded = None if options.again else ledger.recorded(path)
         if recorded is not None:
             _require_same_data(recorded, dataset, path)
-            return recorded
+            if not _lacks_model(recorded, path, options):
+                return recorded
         checkpoints.remove_parts(checkpoint)
-        if options.again:
-            checkpoint.unlink(missing_ok=True)  # it is of the code as it was
+        if options.again:  # both are of the code as it was
+            checkpoint.unlink(missing_ok=True)
+            final_model.path_of(path).unlink(missing_ok=True)
         try:
             fed = build.federation(
                 settings, methods, workers=options.workers, places=options.places
             )
             fed.train = options.train or fed.train
             status = _train(fed, settings, checkpoint, options.progress)
-            record = recording.of_run(settings, fed, status)
+            record = recorded or recording.of_run(settings, fed, status)
         except (SettingsError, RunError):
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened
+            if recorded is not None:
+                raise
             ledger.write(path, recording.of_failure(settings, dataset, error))
             raise
-        with ledger.writing_to(path.parent):
-            ledger.write(path, record)
+        if recorded is None:
+            with ledger.writing_to(path.parent):
+                ledger.write(path, record)
+        if options.save_model and status == "finished":
+            final_model.save(fed, settings, path)
         checkpoint.unlink(missing_ok=True)
     return record
+
+
+def _lacks_model(record: Record, path: Path, options: _Options) -> bool:
+    """Whether the final model of a recorded run is asked for and is not there."""
+    wanted = options.save_model and record["status"] == "finished"
+    return wanted and not final_model.path_of(path).exists()
 
 
 def _require_same_data(record: Record, dataset: Dataset, path: Path) -> None:

@@ -100,6 +100,9 @@ class Settings:
     local_epochs: Count = _setting("epochs of a client in each round")
     batch_size: Count = _setting("images in a batch")
     lr: Positive = _setting("learning rate of the clients' SGD")
+    lr_decay: Share | None = _setting(
+        "factor of the learning rate from one round to the next", none_means="1", default=1.0
+    )
     momentum: BelowOne = _setting("momentum of the clients' SGD")
     weight_decay: NonNegative = _setting("weight decay of the clients' SGD")
     model: Network = _setting("network")

@@ -6,6 +6,7 @@ from typing import Any
 
 from fednb import data, papers
 from fednb.errors import SettingsError, require_known
+from fednb.experiments import method_names
 from fednb.experiments.defaults import SPLITS, Deviation, deviations, paper_values
 from fednb.experiments.schema import FIELDS, MODELS, RULES, Settings, table
 from fednb.hyperparameters import Rule
@@ -29,6 +30,7 @@ def resolve(
     not read must be None: else it is a `SettingsError`, as are an unknown name and a bad value.
     """
     require_known("Unknown method", method, methods)
+    method_names.check_name(method)
     overrides = {name: value for name, value in given.items() if value is not None}
     _reject_unknown(overrides, method, methods)
     usual_partition = "domain" if data.spec_of(dataset).domains else "dirichlet"

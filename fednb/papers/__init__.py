@@ -11,11 +11,21 @@ from collections.abc import Mapping
 from typing import Any
 
 from fednb.errors import NotebookError
-from fednb.papers.importer import cells, folder, load, methods, name, notebooks, path
+from fednb.papers.importer import cells, exported, folder, load, methods, name, notebooks, path
 from fednb.papers.outlines import outline
 from fednb.papers.parameter_cells import arrange, parameters, parameters_in
 
-__all__ = ["NotebookError", "arrange", "cells", "folder", "load", "methods", "name", "notebooks"]
+__all__ = [
+    "NotebookError",
+    "arrange",
+    "cells",
+    "exported",
+    "folder",
+    "load",
+    "methods",
+    "name",
+    "notebooks",
+]
 __all__ += ["outline", "parameters", "parameters_in", "path", "settings"]
 
 

@@ -28,7 +28,7 @@ def local_steps(i: int, w: np.ndarray, K: int = 60, eta: float = 0.05) -> np.nda
     return np.array(way)
 
 
-def _bowls() -> tuple[np.ndarray, np.ndarray]:
+def bowls() -> tuple[np.ndarray, np.ndarray]:
     """Places, [x, y, 2], and each client's loss there, [2, x, y]."""
     grid = np.stack(np.meshgrid(np.linspace(-1.7, 2.1, 200), np.linspace(-1.0, 1.4, 200)), -1)
     away = grid - minima[:, None, None]
@@ -41,11 +41,11 @@ def at_rest() -> Axes:
     for _ in range(40):
         ends = [local_steps(i, path[-1])[-1] for i in range(2)]
         path.append(np.mean(ends, 0))
-    grid, bowls = _bowls()
+    grid, losses = bowls()
     _, ax = plt.subplots(figsize=(9.5, 4.8))
     for i, (colour, above) in enumerate(zip(_CLIENTS, (12, -22), strict=True)):
         levels = [0.05, 0.2, 0.6, 1.4]
-        ax.contour(*grid.T, bowls[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
+        ax.contour(*grid.T, losses[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
         ax.plot(*local_steps(i, path[-1]).T, lw=3, color=colour)
         ax.plot(*minima[i], "^", ms=11, color=colour)
         words = f"client {i + 1} wants to be here"

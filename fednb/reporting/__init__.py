@@ -18,7 +18,7 @@ _FUNCTIONS = {
         "printed",
         "table_of",
     ],
-    "figures": ["curves", "glance", "leads"],
+    "figures": ["curves", "glance", "lead_curves", "leads"],
     "pages": ["make_pages"],
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _SUBMODULES, _FUNCTIONS)

@@ -48,18 +48,57 @@ def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None)
     return ax
 
 
-def leads(table: TableOrName, over: str, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
-    """The lead of each row over row ``over``, in points with 95 % intervals, from left to right."""
-    cells = [cell for cell in cells_of(table, ledger) if cell.runs]
+def lead_curves(
+    table: TableOrName, over: str, ax: Axes | None = None, *, ledger: Ledger = None
+) -> Axes:
+    """By how much each row is ahead of row ``over``, round by round and seed by seed."""
+    cells = _with_curves(cells_of(table, ledger))
+    points = _curve_points(cells)
+    points["seed"] = points.groupby(["name", "x"]).cumcount()
+    wide = points.pivot_table(index=["x", "seed"], columns="name", values="value")
+    ax = ax or plt.figure(layout="constrained").subplots()
+    ax.axhline(0, color=plots.colour(over), lw=1)
+    ax.annotate(over, (1.01, 0), xycoords=("axes fraction", "data"), va="center")
+    for name, colour in _palette(cells).items():
+        if name == over or name not in wide:
+            continue
+        lead = (wide[name] - wide[over]).groupby("x").mean().rolling(5, min_periods=1).mean()
+        ax.plot(lead.index, lead, color=colour)
+        end = (1.01, lead.iloc[-1])
+        ax.annotate(name, end, xycoords=("axes fraction", "data"), va="center", color=colour)
+    ax.set(xlabel="communication round", ylabel=f"lead over {over} (points)")
+    return ax
+
+
+def leads(
+    table: TableOrName,
+    over: str,
+    ax: Axes | None = None,
+    *,
+    column: str | None = None,
+    rows: Mapping[str, str] | None = None,
+    ledger: Ledger = None,
+) -> Axes:
+    """The lead of each row over row ``over``, in points with 95 % intervals, from left to right.
+
+    ``column``: which one, where the table has several. ``rows``: those that are shown, and what
+    they are called; by default all but ``over``, by their own names. A printed lead is hollow.
+    """
+    cells = [
+        cell for cell in cells_of(table, ledger) if cell.runs and column in (None, cell.column)
+    ]
     ax = ax or plt.figure(layout="constrained").subplots()
     ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
-    rows = list(dict.fromkeys(cell.row for cell in cells if cell.row != over))
-    for x, row in enumerate(rows):
-        lead = compare_rows(table, row, over, ledger=ledger).lead
+    names = rows or {cell.row: cell.row for cell in cells if cell.row != over}
+    for x, row in enumerate(names):
+        comparison = compare_rows(table, row, over, column, ledger)
+        lead = comparison.lead
+        if comparison.printed is not None:
+            ax.plot(x - 0.15, comparison.printed, "o", **_HOLLOW)
         if lead.mean is not None:
             colour = plots.colour(cell_at(cells, row).job.settings.method)
             ax.errorbar(x, lead.mean, lead.half_width, fmt="o", capsize=3, color=colour)
-    ax.set_xticks(range(len(rows)), rows)
+    ax.set_xticks(range(len(names)), list(names.values()))
     ax.set_ylabel(f"lead over {over} (points)")
     return ax
 

@@ -1,6 +1,7 @@
 """Methods against one another in one setting: missing runs are made, all are tabled and drawn."""
 
 import dataclasses
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,54 +9,62 @@ from typing import Any
 import matplotlib.pyplot as plt
 
 from fednb import plots
-from fednb.analysis.cells import cells_of
-from fednb.analysis.comparisons import LeadsOverBaseline, leads_over_baseline
-from fednb.errors import SweepError, require_known
+from fednb.analysis import statistics
+from fednb.analysis.cells import cells_of, records_of
+from fednb.analysis.comparisons import Comparison, corrected_family, leads_over_baseline
+from fednb.errors import SweepError, check, require_known
 from fednb.experiments import ledger, settings
+from fednb.reporting import words
 from fednb.reporting.markdown import table_in_full
 from fednb.sweeps import execution
-from fednb.sweeps.jobs import Notebook
+from fednb.sweeps.jobs import MAX_RUNS, Contestant, Notebook
 from fednb.sweeps.plan import recorded_and_missing
 from fednb.sweeps.processes import log_of
 from fednb.sweeps.table import Axis, Job, Table
 
+Family = Mapping[tuple[str, str], Comparison]  # by row and column
 
-def table_of(methods: Mapping[str, str], given: Mapping[str, Any], seeds: int) -> Table:
+
+def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], seeds: int) -> Table:
     """A row per method, in the setting of the first one, but for what is given.
 
-    ``methods`` are the notebooks of methods, ``given`` settings and hyperparameters: each method
-    gets what it has. A `SweepError` if none has it.
+    ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters: each
+    method gets what it has. A `SweepError` if none has it.
     """
-    notebooks = {method: Notebook(name) for method, name in methods.items()}
-    hyperparameters = {
-        method: {field.name for field in dataclasses.fields(notebook.methods[method])}
-        for method, notebook in notebooks.items()
-    }
+    number = len(contestants) * seeds
+    message = f"{number:,} runs are asked for; at most {MAX_RUNS:,} are made: take fewer seeds."
+    check(number <= MAX_RUNS, message, SweepError)
+    notebooks = {name: Notebook(name) for _, name in contestants.values()}
+    hyperparameters = {}
+    for one in contestants.values():
+        fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
+        hyperparameters[one] = {field.name for field in fields}
     of_all = {*settings.FIELDS, "dataset", "sampled"}
     known = sorted(of_all.union(*hyperparameters.values()))
     for name in given:
         require_known("No method has a parameter", name, known, SweepError)
     given = {"dataset": "digits"} | dict(given)
     jobs: list[Job] = []
-    for method, notebook in notebooks.items():
-        has = of_all | hyperparameters[method]
+    for one in contestants.values():
+        has = of_all | hyperparameters[one]
         parameters = {name: value for name, value in given.items() if name in has}
         if jobs:
             parameters |= _setting_of(jobs[0], given)
         for seed in range(seeds):
-            jobs.append(notebook.job(parameters | {"method": method, "seed": seed}))
+            own = parameters | {"method": one.method, "seed": seed}
+            jobs.append(notebooks[one.notebook].job(own))
     shown = given | {"dataset": jobs[0].settings.flat()["dataset"]}
     return Table(
         name="compare",
         notebook=jobs[0].notebook,
         title=" ".join(f"{name}={value}" for name, value in shown.items()),
         printed=None,
-        rows=Axis("method"),
+        rows=Axis("method", named={name: one._asdict() for name, one in contestants.items()}),
         columns=Axis("dataset"),
         measure="accuracy",
         jobs=tuple(jobs),
         file=Path("compare"),
-        baseline=next(iter(methods)),
+        baseline=next(iter(contestants)),
     )
 
 
@@ -69,43 +78,76 @@ def _setting_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare(
-    methods: Mapping[str, str], given: Mapping[str, Any], *, seeds: int, jobs: int
+    contestants: Mapping[str, Contestant], given: Mapping[str, Any], *, seeds: int, jobs: int
 ) -> tuple[str, list[Path]]:
     """Make what is not recorded; a table in Markdown, and where it and its figure lie."""
-    table = table_of(methods, given, seeds)
+    table = table_of(contestants, given, seeds)
     _, todo = recorded_and_missing(table.jobs)
     for job, error in execution.run(todo, jobs=jobs) if todo else ():
         if error:
             raise SweepError(f"{job.path.stem} failed: {error} (log: {log_of(job.path)})")
     # each method's records lie beside its notebook, if that is elsewhere
-    records = {job.path: ledger.read(job.path) for job in table.jobs}
-    cells = cells_of(table, records)
-    text = table_in_full(table, cells)
+    cells = cells_of(table, records_of(table))
+    leads = leads_over_baseline(table, cells)
+    family = corrected_family(leads.comparisons)
+    text = f"{table_in_full(table, cells)}\n{_who_is_ahead(leads.baseline, family)}\n"
     key = ledger.key({"paths": [job.path.name for job in table.jobs]})
-    name = f"{'-'.join(cell.row for cell in cells)[:80]}-{key}"
+    rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
+    name = f"{rows[:80]}-{key}"
     own = [job for job in table.jobs if job.notebook.endswith(".ipynb")]
     results = (own or table.jobs)[-1].path.parent.parent
     folder = results / "compare"
     page = folder / f"{name}.md"
     figure = folder / f"{name}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
-    _draw(leads_over_baseline(table, cells), figure)
+    _draw(leads.baseline, family, figure)
     return text, [page, figure]
 
 
-def _draw(leads: LeadsOverBaseline, path: Path) -> None:
-    """Write a figure of leads, a line for each method."""
-    rows = [row for row, _ in leads.comparisons]
+def _who_is_ahead(baseline: str, family: Family) -> str:
+    """Which methods are ahead of the baseline, which behind, and of which the runs do not tell."""
+    sides: dict[str, list[str]] = {}
+    for (row, _), comparison in family.items():
+        lead = comparison.lead
+        told = f"{row} ({words.lead_over_seeds(lead, comparison.ahead.measure)}"
+        reason = _why_open(comparison, len(family))
+        if reason:
+            side = f"Cannot tell from {baseline}"
+            told += f"; {reason}"
+        else:
+            side = f"Ahead of {baseline}" if (lead.mean or 0) > 0 else f"Behind {baseline}"
+        sides.setdefault(side, []).append(f"{told})")
+    return "\n".join(f"- {side}: {', '.join(rows)}." for side, rows in sides.items())
+
+
+def _why_open(comparison: Comparison, number: int) -> str:
+    """Why the runs do not tell which of two is ahead; empty if they do."""
+    lead = comparison.lead
+    if comparison.diverged or lead.mean is None:
+        return "a run diverged"
+    if lead.seeds < statistics.MIN_SEEDS:
+        return f"it takes {statistics.MIN_SEEDS} seeds to tell"
+    if abs(lead.mean) <= lead.half_width:
+        return "the interval holds zero"
+    return "" if lead.shown else f"one of {number} comparisons may look so by luck"
+
+
+def _draw(baseline: str, family: Family, path: Path) -> None:
+    """Write a figure of leads, a line for each method; hollow where they cannot be told from zero."""
+    rows = [row for row, _ in family]
     figure = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(rows)), layout="constrained")
     ax = figure.subplots()
-    ax.axvline(0, color=plots.colour(leads.baseline))
-    for y, comparison in enumerate(leads.comparisons.values()):
+    ax.axvline(0, color=plots.colour(baseline))
+    for y, comparison in enumerate(family.values()):
         lead = comparison.lead
         if lead.mean is not None:
             colour = plots.colour(comparison.ahead.row)
-            ax.errorbar(lead.mean, y, xerr=lead.half_width, fmt="o", color=colour, capsize=3)
+            is_absurd = words.is_absurd(lead.half_width, lead.seeds)
+            half_width = None if is_absurd else lead.half_width
+            face = colour if lead.shown else "white"
+            ax.errorbar(lead.mean, y, xerr=half_width, fmt="o", color=colour, mfc=face, capsize=3)
     ax.set_yticks(range(len(rows)), rows)
-    xlabel = f"lead over {leads.baseline} (points of accuracy)"
+    xlabel = f"lead over {baseline} (points of accuracy)"
     ax.set(xlabel=xlabel, ylim=(len(rows) - 0.5, -0.5))
     figure.savefig(path)
     plt.close(figure)

@@ -2,6 +2,7 @@
 
 import functools
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import jinja2
 
+from fednb import papers
 from fednb.analysis import statistics
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim
@@ -16,7 +18,7 @@ from fednb.analysis.comparisons import Comparison, leads_over_baseline
 from fednb.analysis.measures import measure
 from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import Kind
-from fednb.reporting import words
+from fednb.reporting import effort_words, words
 from fednb.sweeps.table import Table
 
 _NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
@@ -66,6 +68,10 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
         "Not the published data": by_rows(cells, lambda cell: joined(cell.notes)),
         "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
         "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
+        "Training": effort_words.training(cells),
+        "Guessing gives": effort_words.guessing(cells),
+        "Learned nothing": effort_words.warning(cells),
+        "Without ±": words.without_half_width(cells),
     }
 
 
@@ -74,9 +80,17 @@ def command(cell: Cell) -> str:
     own = cell.job.settings
     parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
     parameters.pop("seed", None)
-    assignments = [f"{name}={value}" for name, value in parameters.items() if value is not None]
+    given = {name: value for name, value in parameters.items() if value is not None}
+    assignments = [shlex.quote(f"{name}={value}") for name, value in given.items()]
     seed = cell.seeds[0] if cell.seeds else own.seed
     return f"python -m fednb run {cell.job.notebook} {' '.join(assignments)} seed={seed}"
+
+
+def sweep_command(table: Table) -> str:
+    """The line that makes the runs of a table."""
+    is_the_projects = table.file.absolute().parent == papers.folder().absolute() / "sweeps"
+    file = f"notebooks/sweeps/{table.file.name}" if is_the_projects else str(table.file)
+    return f"python -m fednb sweep {file} --table {table.name}"
 
 
 def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
@@ -225,6 +239,7 @@ def templates() -> jinja2.Environment:
         "words": words,
         "statistics": statistics,
         "command": command,
+        "sweep_command": sweep_command,
         "measure": measure,
         "reported_table": reported_table,
     }

@@ -7,7 +7,15 @@ from pathlib import Path
 from IPython.display import Markdown
 
 from fednb import ROOT
-from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, committed, table_of
+from fednb.analysis.cells import (
+    Cell,
+    Ledger,
+    TableOrName,
+    cells_of,
+    committed,
+    is_own_file,
+    table_of,
+)
 from fednb.analysis.claims import claims_file, claims_of
 from fednb.analysis.comparisons import compare_rows
 from fednb.analysis.reported import printed
@@ -22,6 +30,7 @@ from fednb.reporting.markdown import (
     table_rows,
     to_markdown,
 )
+from fednb.reporting.own_sweep import page_of
 from fednb.reporting.words import measured
 
 
@@ -45,7 +54,10 @@ def finding(*names: str) -> Markdown:
 
 
 def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
-    """The heart of a table, or of some ``rows``: printed, measured, leads."""
+    """The heart of a table, or of some ``rows``: printed, measured, leads.
+
+    ``name`` may be a sweep file of one's own, ``my.yaml`` or ``my.yaml:TABLE``.
+    """
     table = table_of(name)
     cells = cells_of(name)
     known = dict.fromkeys(cell.row for cell in cells)
@@ -79,8 +91,12 @@ def claims(paper: str) -> Markdown:
 
 def _page(name: str) -> str:
     """Where the page of a table is, as seen from the notebook that is running."""
-    page = ROOT / "results" / "tables" / f"{table_of(name).notebook}.md"
-    return f"{os.path.relpath(page, _folder()).replace(os.sep, '/')}#{name}"
+    table = table_of(name)
+    if is_own_file(name):
+        page, folder = page_of(table), Path.cwd()
+    else:
+        page, folder = ROOT / "results" / "tables" / f"{table.notebook}.md", _folder()
+    return f"{os.path.relpath(page, folder).replace(os.sep, '/')}#{table.name}"
 
 
 def _folder() -> Path:

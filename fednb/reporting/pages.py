@@ -26,6 +26,7 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
     records = ledger.load(runs)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
     notebooks = list(dict.fromkeys(table.notebook for table in tables.values()))
+    named = {job.path.name for table in tables.values() for job in table.jobs}
     described = claims_file().papers
     claims = {
         paper: claims_of(paper, cells)
@@ -40,18 +41,18 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
     for notebook in notebooks:
         of_notebook = [table for table in tables.values() if table.notebook == notebook]
         files[out / "tables" / f"{notebook}.md"] = _tables_page(of_notebook, cells, link)
-    files[out / "cells.csv"] = _cells_csv(
-        [cell for of_table in cells.values() for cell in of_table]
-    )
+    files[out / "cells.csv"] = cells_csv([cell for of_table in cells.values() for cell in of_table])
     findings = _findings(notebooks)
     filler = Filler(cells.__getitem__, out)
     values = {
         "tables": tables,
-        "records": records,
+        # runs of one's own, in the same folder, are not the project's
+        "records": {path: record for path, record in records.items() if path.name in named},
         "claims_of": claims,
         "described": described,
         "side": side,
         "compared": leads_side_by_side(cells) if side.notebook in notebooks else {},
+        "place_of": place_of,
         "page": lambda name: f"tables/{tables[name].notebook}.md#{name}",
         "claims_table": claims_table,
         "findings": findings,
@@ -63,6 +64,11 @@ def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
         facts = _facts(findings, Filler(cells.__getitem__, ROOT))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts)
     return files
+
+
+def place_of(notebook: str) -> str:
+    """Where a notebook lies in the project, such as ``notebooks/extras/tuning.ipynb``."""
+    return os.path.relpath(papers.path(notebook), ROOT).replace(os.sep, "/")
 
 
 def _findings(notebooks: Sequence[str]) -> dict[str, list[Finding]]:
@@ -93,8 +99,8 @@ def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], l
     return fill("page", notebook=tables[0].notebook, tables=tables, parts=parts)
 
 
-def _cells_csv(cells: Sequence[Cell]) -> str:
-    """All cells in full precision; several values in a field have ``; `` between them."""
+def cells_csv(cells: Sequence[Cell]) -> str:
+    """All cells in full precision; several values in a field are parted by semicolons."""
     frame = pd.DataFrame([_csv_line(cell) for cell in cells])
     return frame.to_csv(index=False, lineterminator="\n")
 
@@ -128,7 +134,7 @@ def _csv_line(cell: Cell) -> dict[str, Any]:
 
 def _readme(text: str, facts: Mapping[str, str]) -> str:
     """The README with its list of notebooks made anew between the two marks."""
-    first_claims = {path.stem: _first_claim(path) for path in papers.notebooks()}
+    first_claims = {path.stem: first_claim(path) for path in papers.notebooks()}
     marks = re.compile(
         r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
     )
@@ -140,7 +146,7 @@ def _readme(text: str, facts: Mapping[str, str]) -> str:
     return marks.sub(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
 
 
-def _first_claim(notebook: Path) -> str:
+def first_claim(notebook: Path) -> str:
     """The first two sentences behind the word *Claim* in a notebook's text."""
     text = "\n".join(papers.cells(notebook, "markdown"))
     claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", text)

@@ -1,5 +1,6 @@
 """Values in words: the one place where a verdict, a deviation or a cell becomes a text."""
 
+from collections.abc import Sequence
 from math import inf
 
 from fednb.analysis.cells import Cell
@@ -20,6 +21,7 @@ _SETTINGS = {
     "test_per_domain": "{} test images of each domain",
     "validation": "{} of the training images held out",
 }
+ABSURD = 50.0  # points, half of the scale
 _FEW_RUNS = {1: "one run", 2: "two runs"}
 # why a verdict is one, where lead and interval do not say it
 _WHYS = {
@@ -68,7 +70,7 @@ def lead(of: Lead, unit: str = "") -> str:
     if of.mean is None:
         return ""
     text = f"{of.mean:+z.1f}"
-    if of.seeds > 1:
+    if of.seeds > 1 and not is_absurd(of.half_width, of.seeds):
         text += f" ± {of.half_width:.1f}"
     return f"{text} {unit}".strip()
 
@@ -111,9 +113,27 @@ def measured(cell: Cell) -> str:
         lowest = value(cell.measure, min(cell.values))
         highest = value(cell.measure, max(cell.values))
         return f"{text} ({lowest} to {highest})"
-    if len(cell.values) > 1 and not cell.measure.median:
+    if cell.half_width is None or is_absurd(cell.half_width, len(cell.values)):
+        return text
+    if len(cell.values) > 1:
         return f"{text} ± {cell.half_width:.{cell.measure.decimals}f}"
     return text
+
+
+def is_absurd(half_width: float, seeds: int) -> bool:
+    """Whether an interval says nothing: of two seeds, wider to each side than half of the scale."""
+    return seeds < MIN_SEEDS and half_width > ABSURD
+
+
+def without_half_width(cells: Sequence[Cell]) -> str:
+    """Why some ± are left out; empty if none is."""
+    rows = []
+    for cell in cells:
+        if cell.half_width is not None and is_absurd(cell.half_width, len(cell.values)):
+            rows.append(cell.row)
+    if not rows:
+        return ""
+    return f"two seeds are too few for an interval that says anything ({'; '.join(dict.fromkeys(rows))})"
 
 
 def printed(cell: Cell) -> str:

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from fednb import PACKAGE, data, papers
 from fednb.sweeps.jobs import places_of
-from fednb.sweeps.papermill import in_one_line
-from fednb.sweeps.processes import Group, GroupResult, Slots, Submit, run_group
+from fednb.sweeps.processes import Group, GroupResult, Slots, Submit, can_fork, run_group
+from fednb.sweeps.run_cells import in_one_line
 
 if TYPE_CHECKING:
     from distributed import Client
 
 CONNECT_SECONDS = 10
+IDLE_SECONDS = 10.0  # so long a worker keeps a process ready for another run
 
 _slots: dict[str, Slots] = {}  # by the address of each worker in this process
 
@@ -94,7 +95,7 @@ def code_and_data(dataset: str) -> dict[str, str]:
     """Digests of what must be the same where runs are made: the code of package and notebooks, and the data."""
     files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
-    for notebook in papers.notebooks():
+    for notebook in papers.notebooks(extras=True):
         sources += papers.cells(notebook, "code")
     code = hashlib.sha256("\0".join(sources).encode()).hexdigest()
     return {"code": code, "data": data.load(dataset).fingerprint}
@@ -121,13 +122,22 @@ def run_group_on_worker(group: Group, expected: Mapping[str, str]) -> GroupResul
     result = run_group(
         group,
         places_of(group[0].notebook),
-        slots=_slots.setdefault(worker.address, Slots(worker.state.nthreads)),
+        slots=_slots_of(worker),
         cores=CPU_COUNT,
         stop=stop,
+        code=digests["code"],
     )
     if stop() and not all(result.records):
         raise Reschedule  # not the run's fault: another worker takes it, if it is wanted
     return result
+
+
+def _slots_of(worker: Any) -> Slots:
+    """The slots of a worker in this process, one per thread."""
+    if worker.address not in _slots:
+        count = worker.state.nthreads
+        _slots[worker.address] = Slots(count, servers=can_fork(), idle_seconds=IDLE_SECONDS)
+    return _slots[worker.address]
 
 
 def _is_unwanted(worker: Any, task_key: Any) -> bool:

@@ -13,8 +13,8 @@ from fednb import papers
 from fednb.errors import SweepError, check
 from fednb.experiments import ledger
 from fednb.sweeps.cluster import cluster
-from fednb.sweeps.papermill import in_one_line
 from fednb.sweeps.processes import Group, GroupResult, Submit, local_pool, log_of
+from fednb.sweeps.run_cells import in_one_line
 from fednb.sweeps.table import Job
 
 
@@ -33,7 +33,7 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
     """
     device = check_prerequisites(todo)
     groups = _groups(todo, seeds_together=device != "cpu" and scheduler is None)
-    pool = cluster(scheduler) if scheduler else local_pool(jobs)
+    pool = local_pool(jobs) if scheduler is None else cluster(scheduler)
     with pool as submit:
         return _run_all(groups, submit)
 
@@ -114,6 +114,7 @@ class _Progress:
             unit="run",
             smoothing=0,
             dynamic_ncols=True,
+            bar_format="{n_fmt}/{total_fmt} runs |{bar}| {elapsed} so far, about {remaining} left",
             disable=not sys.stderr.isatty(),
         )
 

@@ -4,9 +4,10 @@ import dataclasses
 import itertools
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from fednb import data, papers
 from fednb.errors import SweepError, check, require_known
@@ -51,6 +52,8 @@ class Notebook:
             f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
         )
         check({"method", "dataset"} <= self.defaults.keys(), message, SweepError)
+        if self.name.endswith(".ipynb"):
+            _check_own_names(Path(self.name), self.methods)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
         """The run with these parameters, by flat names.
@@ -74,26 +77,90 @@ class Notebook:
         return Job(self.name, table, overrides, resolved, path, places=self.places)
 
 
-def notebooks_of_methods(names: Iterable[str]) -> dict[str, str]:
-    """The notebook of each method that is asked for: by its name the first that has it.
+def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
+    """Refuse a class of one's own with the name of a method that the project has.
 
-    The path of a notebook stands for all its methods that the project does not have.
+    A copy of one of the project's notebooks is its namesake, and may change what it likes.
     """
+    if notebook.stem in [path.stem for path in papers.notebooks(extras=True)]:
+        return
+    defined = set(re.findall(r"^class (\w+)", papers.exported(notebook), re.MULTILINE))
+    known = project_methods()
+    for name, method in methods.items():
+        message = (
+            f"{notebook.name} has a {name} of its own, which the project has already, so that its "
+            "records would be taken for those: give it another name."
+        )
+        check(name not in known or method.__name__ not in defined, message, SweepError)
+
+
+class Contestant(NamedTuple):
+    """A method of a notebook."""
+
+    method: str
+    notebook: str  # its name without .ipynb; the path of one that is elsewhere
+
+
+def project_methods() -> dict[str, str]:
+    """The notebook of each method of the numbered notebooks: the first that has it."""
     known = {}
     for path in reversed(papers.notebooks()):
         for method in papers.outline(path.stem):
             known[method] = path.stem
-    notebooks: dict[str, str] = {}
+    return known
+
+
+def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
+    """What is asked for, each once, by what it is called: its method, or in brackets the notebook, too.
+
+    A method of the project is that of the first notebook that has it. The path of a notebook stands
+    for all its methods that the project does not have. A `SweepError` if two would share their
+    records, as these do not say whose code made them.
+    """
+    known = project_methods()
+    found: dict[Contestant, None] = {}
     for name in names:
         if not name.endswith(".ipynb"):
             require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
-            notebooks[name] = known[name]
+            found[Contestant(name, known[name])] = None
             continue
         new = [method for method in papers.outline(name) if method not in known]
         message = f"{name} has no method that the project does not have: give it a name of its own."
         check(new, message, SweepError)
-        notebooks |= dict.fromkeys(new, papers.name(name))
-    return notebooks
+        for method in new:
+            found[Contestant(method, papers.name(name))] = None
+    _check_apart(found)
+    return {_called(one, found): one for one in found}
+
+
+def _check_apart(contestants: Iterable[Contestant]) -> None:
+    """Refuse two methods of one name whose records would lie in one folder."""
+    first: dict[tuple[str, Path], str] = {}
+    for method, notebook in contestants:
+        runs = places_of(notebook).runs
+        other = first.setdefault((method, runs), notebook)
+        message = (
+            f"{Path(other).name} and {Path(notebook).name} both have a method {method}, and their "
+            f"records would be taken for each other in {runs}: give one another name, or put "
+            "the notebooks into folders of their own, without FEDNB_RUNS."
+        )
+        check(other == notebook, message, SweepError)
+
+
+def _called(one: Contestant, among: Iterable[Contestant]) -> str:
+    """The method's name; with that of its notebook, or of its folder too, where others are called so."""
+    namesakes = [other.notebook for other in among if other.method == one.method]
+    if len(namesakes) == 1:
+        return one.method
+    path = Path(one.notebook)
+    length = 1  # of the shortest end of the path that no other has
+    while length < len(path.parts):
+        end = path.parts[-length:]
+        if sum(Path(notebook).parts[-length:] == end for notebook in namesakes) == 1:
+            break
+        length += 1
+    where = "/".join(path.with_suffix("").parts[-length:])
+    return f"{one.method} ({where})"
 
 
 def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tuple[Job, ...]:

@@ -19,11 +19,12 @@ from fednb import PACKAGE
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
 from fednb.places import Places
+from fednb.sweeps.server import CAN_FORK, POLL_SECONDS, Server
 from fednb.sweeps.table import Job
 
 ATTEMPTS = 2  # at a run that fails
-POLL_SECONDS = 0.2  # how often is asked whether a process has ended, or shall end
 MIN_FREE_BYTES = 1 << 20  # a disk with less is called full
+NO_WINDOWS = {"MPLBACKEND": "agg"}  # figures of a run's cells, which nobody sees
 
 Group = Sequence[Job]  # runs that one process makes; they differ in their seeds only
 
@@ -42,10 +43,16 @@ Submit = Callable[[Group], Future[GroupResult]]
 
 
 class Slots:
-    """Numbers from 0, each lent to one process at a time: which share of the machine it gets."""
+    """Numbers from 0, each lent to one process at a time: which share of the machine it gets.
 
-    def __init__(self, count: int) -> None:
+    With ``servers`` each slot has one, so that its runs need not import everything again.
+    """
+
+    def __init__(
+        self, count: int, *, servers: bool = False, idle_seconds: float | None = None
+    ) -> None:
         self.count = count
+        self.servers = [Server(idle_seconds) for _ in range(count)] if servers else []
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(count):
             self._free.put(number)
@@ -58,6 +65,15 @@ class Slots:
             yield number
         finally:
             self._free.put(number)
+
+    def server(self, number: int) -> Server | None:
+        """The server of a slot, if slots have any."""
+        return self.servers[number] if self.servers else None
+
+    def close(self) -> None:
+        """End the servers."""
+        for server in self.servers:
+            server.close()
 
 
 def never() -> bool:
@@ -139,10 +155,12 @@ def run_group(
     slots: Slots | None = None,
     cores: int | None = None,
     stop: Stop = never,
+    code: str = "",
 ) -> GroupResult:
     """Make the runs of a group that are not recorded in these places, in one process.
 
-    A run that fails is tried twice. The process is ended when ``stop`` says yes.
+    A run that fails is tried twice. The process is ended when ``stop`` says yes. ``code`` is a
+    digest of the code, where it may change while the slots are there.
     """
     slots = slots or Slots(1)
     paths = [places.runs / job.path.name for job in group]
@@ -151,19 +169,30 @@ def run_group(
     error = "it was stopped."
     text = ""
     with slots.lend() as slot:
-        env = process_environment(places, slot, slots.count, cores)
+        env = process_environment(places, slot, slots.count, cores) | NO_WINDOWS
         for attempt in range(ATTEMPTS):
             missing = [job for job in group if not ledger.recorded(places.runs / job.path.name)]
             if not missing or stop():
                 break
-            arguments = (missing[0].notebook, json.dumps(missing[0].parameters))
-            with log.open("ab" if attempt else "wb") as output:
-                status = run_process(env | _seeds(missing), *arguments, output=output, stop=stop)
+            if not attempt:
+                log.write_bytes(b"")
+            status = _run(missing, env | _seeds(missing), log, slots.server(slot), stop, code)
             text = log.read_text("utf-8", "replace")
             error = reason(status, text) or f"status {status}, and no {paths[0].name}."
             if shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
                 error = f"the disk of {log.parent} is full."
     return GroupResult(error, [ledger.recorded(path) for path in paths], text)
+
+
+def _run(
+    group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop, code: str
+) -> int:
+    """The exit status of a process that makes these runs, and appends what it prints to the log."""
+    notebook, parameters = group[0].notebook, json.dumps(group[0].parameters)
+    if server is not None:
+        return server.run(env, notebook, parameters, log, stop, code)
+    with log.open("ab") as output:
+        return run_process(env, notebook, parameters, output=output, stop=stop)
 
 
 def _seeds(group: Group) -> dict[str, str]:
@@ -179,10 +208,15 @@ def reason(status: int, output: str) -> str:
     return lines[-1] if status > 0 and lines else ""
 
 
+def can_fork() -> bool:
+    """Whether runs are forks of one process: on Linux, where no GPU is, as CUDA does not survive a fork."""
+    return CAN_FORK and not _visible_gpus(os.environ)
+
+
 @contextmanager
 def local_pool(jobs: int) -> Iterator[Submit]:
     """As many processes at once on this machine; leaving the context, by Ctrl-C too, ends them."""
-    slots = Slots(jobs)
+    slots = Slots(jobs, servers=can_fork())
     ended = threading.Event()
     pool = ThreadPoolExecutor(jobs)
 
@@ -194,11 +228,14 @@ def local_pool(jobs: int) -> Iterator[Submit]:
     finally:
         ended.set()
         pool.shutdown(cancel_futures=True)
+        slots.close()
 
 
-def run_in_the_foreground(job: Job) -> str | None:
+def run_in_the_foreground(job: Job, *, save_model: bool = False) -> str | None:
     """Make a run whose output is shown as it comes; what went wrong, in one line."""
-    env = process_environment(job.places)
+    env = process_environment(job.places) | NO_WINDOWS
+    if save_model:
+        env["FEDNB_SAVE_MODEL"] = "1"
     arguments = (job.notebook, json.dumps(job.parameters))
     with _started(env, *arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None

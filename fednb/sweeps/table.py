@@ -64,7 +64,7 @@ class Axis:
 
     def name(self, job: Job) -> str:
         """The name of a run's row or column: the first in `named` that fits, the value's label, or the value."""
-        values = job.settings.flat()
+        values = job.settings.flat() | {"notebook": job.notebook}
         for name, settings in self.named.items():
             if settings.items() <= values.items():
                 return name

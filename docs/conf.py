@@ -1,0 +1,132 @@
+"""The site: `make site` builds it from the repository's root, with outputs as they are committed."""
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
+
+import mends  # noqa: E402
+import start  # noqa: E402
+
+from fednb import __version__  # noqa: E402
+
+project = "FedNB"
+author = "FedNB contributors"
+copyright = "FedNB contributors, Apache-2.0"
+release = __version__
+
+extensions = [
+    "myst_nb",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.napoleon",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+]
+root_doc = "docs/contents"
+include_patterns = [
+    "docs/**.md",
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "data/README.md",
+    "notebooks/*.md",
+    "notebooks/*.ipynb",
+    "notebooks/extras/*.ipynb",
+    "results/REPORT.md",
+    "results/tables/*.md",
+]
+# none of these has a page, and to walk through them takes time
+exclude_patterns = [
+    ".venv",
+    ".git",
+    "build",
+    "course",
+    "docs/explorer",
+    "results/runs",
+    "**/.ipynb_checkpoints",
+]
+
+nb_execution_mode = "off"
+nb_merge_streams = True
+nb_render_markdown_format = "myst"  # so that links in outputs lead to pages, too
+nb_code_prompt_show = "Show the code"
+nb_code_prompt_hide = "Hide the code"
+myst_enable_extensions = ["amsmath", "colon_fence", "dollarmath", "html_image"]
+myst_heading_anchors = 4
+myst_heading_slug_func = "mends.slug"
+
+viewcode_follow_imported_members = False
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_typehints_description_target = "documented"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+python_use_unqualified_type_names = True
+toc_object_entries_show_parents = "hide"
+
+PACKAGES = ROOT / "docs" / "explorer" / "node_modules"  # `npm ci` puts them there
+DATA = ROOT / "build" / "site-data"  # what the explorer shows, written before each build
+html_static_path = [
+    "static",
+    "explorer/explorer.js",
+    "explorer/cell.js",
+    str(DATA),
+    str(PACKAGES / "mathjax" / "es5" / "tex-svg-full.js"),
+    str(PACKAGES / "d3" / "dist" / "d3.min.js"),
+    str(PACKAGES / "@observablehq" / "plot" / "dist" / "plot.umd.min.js"),
+    str(PACKAGES / "tabulator-tables" / "dist" / "js" / "tabulator.min.js"),
+    str(PACKAGES / "tabulator-tables" / "dist" / "css" / "tabulator_simple.min.css"),
+]
+html_css_files = ["site.css"]
+mathjax_path = "tex-svg-full.js"
+mathjax3_config = {"svg": {"fontCache": "local"}, "options": {"enableMenu": False}}
+
+html_theme = "sphinx_book_theme"
+html_title = "FedNB"
+templates_path = ["templates"]
+html_additional_pages = {"index": "start.html", "explorer": "explorer.html"}
+html_sidebars = {
+    "**": ["sbt-sidebar-nav.html"],
+    "explorer": [],
+    "index": [],
+}
+html_copy_source = False
+html_show_search_summary = False  # it is fetched, which a page that is opened from a file cannot do
+html_theme_options = {
+    "navbar_start": ["site-links.html"],
+    "navbar_align": "left",
+    "navbar_persistent": ["search-button.html", "theme-switcher.html"],
+    "article_header_start": [],
+    "article_header_end": [],
+    "footer_content_items": ["copyright.html"],
+    "show_navbar_depth": 1,
+    "max_navbar_depth": 2,
+    "use_download_button": False,
+    "use_fullscreen_button": False,
+}
+
+# A fork's own address, as GitHub Actions has it; without one no button leads there.
+REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
+BRANCH = os.environ.get("GITHUB_REF_NAME", "main")
+html_context = {"default_mode": "light", "repository": REPOSITORY, "branch": BRANCH}
+if REPOSITORY:
+    html_theme_options["article_header_start"] = ["colab.html"]
+
+
+def _records_address() -> str:
+    """Where records lie, as seen from the start page: beside the site's folder, or in the fork."""
+    if REPOSITORY:
+        return f"https://github.com/{REPOSITORY}/blob/{BRANCH}/results/runs/"
+    return "../../results/runs/"
+
+
+def setup(app):
+    """Connect what is ours."""
+    app.connect("config-inited", lambda *_: start.write_data(DATA), priority=100)
+    app.connect("source-read", mends.mend_source)
+    app.connect("viewcode-find-source", mends.find_source)
+    app.connect("doctree-read", mends.describe_pictures)
+    app.connect("html-page-context", start.add_values(_records_address()))

@@ -1,0 +1,147 @@
+"""Pages as the site needs them, while the files stay as code hosts show them best.
+
+Links to records lead to the explorer instead of copying thousands of files. What notebooks fold is folded. Pictures get
+the alternative texts that stand in their outputs. Anchors are made as links in notebooks write them.
+"""
+
+import ast
+import binascii
+import hashlib
+import json
+import re
+from pathlib import Path, PurePosixPath
+
+from docutils import nodes
+from sphinx.pycode import ModuleAnalyzer
+from sphinx.util.osutil import relative_uri
+
+from fednb import papers
+
+ROOT = Path(__file__).resolve().parent.parent
+ALTERNATIVES: dict[str, str] = {}  # by the names that the pictures get
+LONGEST_TEXT = 250  # of an alternative text that is a caption
+
+_RECORD = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:results/)?runs/([^)/]+\.json)\)")
+_ANCHORED_HEADING = re.compile(r'^(#+) <a id="[^"]*"></a>', re.MULTILINE)
+_ANCHOR = re.compile(r'<a id="([^"]*)"></a>')
+_LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]*)(#[^)\s]*)?\)")
+_LONG_COLUMNS = re.compile(r"\| (the paper says|why|on|beside it, deciding nothing) (?=\|)")
+
+
+def slug(title: str) -> str:
+    """The anchor of a heading; of an anchor that Jupyter made, the same."""
+    kept = re.sub(r"[^\w\-. ]", "", title.lower().strip())
+    return kept.replace(" ", "-")
+
+
+def mend_source(app, docname: str, source: list[str]) -> None:
+    """A page's source as it is read: Markdown, or a notebook's JSON."""
+    if Path(app.env.doc2path(docname)).suffix != ".ipynb":
+        source[0] = _markdown(source[0], docname)
+        return
+    notebook = json.loads(source[0])
+    for cell in notebook["cells"]:
+        text = "".join(cell["source"])
+        hidden = cell["metadata"].get("jupyter", {}).get("source_hidden", False)
+        if cell["cell_type"] == "markdown":
+            text = _markdown(text, docname)
+            cell["source"] = _folded(text) if hidden else text
+        elif hidden or _is_drawing_or_setup(cell, text):
+            cell["metadata"].setdefault("tags", []).append("hide-input")
+        for output in cell.get("outputs", ()):
+            _mend_output(output, docname)
+    _note_alternatives(notebook["cells"])
+    source[0] = json.dumps(notebook)
+
+
+def describe_pictures(app, doctree: nodes.document) -> None:
+    """Give the pictures of a notebook's outputs their alternative texts."""
+    for image in doctree.findall(nodes.image):
+        alternative = ALTERNATIVES.get(PurePosixPath(image["uri"]).name)
+        if alternative:
+            image["alt"] = alternative
+
+
+def find_source(app, module: str) -> tuple[str, dict] | None:
+    """The source of a method's module, which stands in a notebook; of others Sphinx finds it."""
+    name = module.removeprefix("fednb.papers.")
+    notebooks = {path.stem.lstrip("0123456789_"): path for path in papers.notebooks(extras=True)}
+    if name == module or name not in notebooks:
+        return None
+    code = papers.exported(notebooks[name])
+    return code, ModuleAnalyzer.for_string(code, module).find_tags()
+
+
+def _markdown(text: str, docname: str) -> str:
+    explorer = relative_uri(docname, "explorer.html")
+    # raw HTML: a link would have to lead to a page or a file, which is then copied
+    text = _RECORD.sub(rf'<a href="{explorer}#record=\2">\1</a>', text)
+    text = _ANCHORED_HEADING.sub(r"\1 ", text)
+    text = _ANCHOR.sub(r'<span id="\1"></span>', text)
+    text = _LONG_COLUMNS.sub(r'| \1 <span class="long"></span> ', text)
+    return _LINK.sub(lambda found: _link(found, docname), text)
+
+
+def _link(found: re.Match[str], docname: str) -> str:
+    """A link of the project as the site has it: anchors by `slug`, no folders, no file that is not a page."""
+    text, target, anchor = found[1], found[2], found[3] or ""
+    if anchor:
+        anchor = f"#{slug(anchor[1:])}"
+    path = (ROOT / docname).parent / target
+    if target and path.is_dir():
+        readme = path / "README.md"
+        return f"[{text}]({target.rstrip('/')}/README.md)" if readme.exists() else text
+    return f"[{text}]({target}{anchor})"
+
+
+def _folded(text: str) -> str:
+    """An answer, behind a line to click."""
+    return f"::::{{dropdown}} An answer\n{text}\n::::"
+
+
+def _is_drawing_or_setup(cell: dict, code: str) -> bool:
+    """Whether a reader may skip it: set-up, drawing in the package, or nothing but imports."""
+    tags = cell["metadata"].get("tags", [])
+    if "setup" in tags:
+        return True
+    try:
+        statements = ast.parse(code).body
+    except SyntaxError:  # a magic of IPython
+        return False
+    return bool(statements) and all(map(_shows_or_imports, statements))
+
+
+def _shows_or_imports(statement: ast.stmt) -> bool:
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return True
+    called = getattr(getattr(statement, "value", None), "func", None)
+    return ast.unparse(called).startswith(("plots.", "report.")) if called else False
+
+
+def _mend_output(output: dict, docname: str) -> None:
+    data = output.get("data", {})
+    if "text/markdown" in data:
+        data["text/markdown"] = _markdown("".join(data["text/markdown"]), docname)
+
+
+def _note_alternatives(cells: list[dict]) -> None:
+    """The alternative text of each picture, or else the caption above it, or its section."""
+    section = caption = ""
+    for cell in cells:
+        if cell["cell_type"] == "markdown":
+            text = "".join(cell["source"])
+            headings = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+            captions = re.findall(r"^\*([^*\n].*)\*$", text, re.MULTILINE)
+            section = headings[-1] if headings else section
+            caption = captions[-1] if captions else ""
+        for output in cell.get("outputs", ()):
+            picture = output.get("data", {}).get("image/png")
+            if picture is not None:
+                given = output.get("metadata", {}).get("image/png", {}).get("alt", "")
+                usual = caption[:LONGEST_TEXT] or f"A figure of the section “{section}”"
+                ALTERNATIVES[_name_of("".join(picture))] = given or usual
+
+
+def _name_of(picture: str) -> str:
+    """The name that myst-nb gives a picture: the hash of its content."""
+    return f"{hashlib.sha256(binascii.a2b_base64(picture)).hexdigest()}.png"

@@ -1,0 +1,61 @@
+"""Pictures of the notebook on newcomers: prototypes in another network's space, gains of crowds."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fednb import plots
+
+
+def two_spaces() -> Figure:
+    """The same images in two networks, of which one has its two features swapped."""
+    rng = np.random.default_rng(0)
+    middles = np.array([[4.0, 1.0], [1.0, 1.2], [2.2, 4.0]])
+    z = middles[:, None] + 0.35 * rng.normal(size=(3, 25, 2))
+    titles = ("the network that sent them", "a newcomer's, just as good")
+    fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), sharex=True, sharey=True)
+    for ax, points, title in zip(axes, (z, z[:, :, ::-1]), titles, strict=True):
+        for k in range(3):
+            prototype = z[k].mean(0)
+            ax.plot(*points[k].T, ".", color=f"C{k}")
+            ax.plot(*prototype, "*", color=f"C{k}", ms=20, mec="black")
+            x, y = points[k].mean(0)
+            ax.annotate(f"class {k}", (x, y + 0.85), color=f"C{k}", ha="center")
+        ax.set(title=title, xlabel="first feature", aspect="equal", ylim=(0, 5.6), xlim=(0, 5.6))
+    axes[0].set_ylabel("second feature")
+    return fig
+
+
+def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
+    """How often (%) the nearest image of another client is of the same class."""
+    _, ax = plt.subplots(figsize=(7, 2.8))
+    places = range(len(close))
+    ax.barh(places, list(close.values()), color=[plots.colour(name) for name in close], height=0.6)
+    for place, value in zip(places, close.values(), strict=True):
+        beside = (max(value, by_chance), place)
+        ax.annotate(f"{value:.0f}", beside, (4, 0), textcoords="offset points", va="center")
+    ax.axvline(by_chance, color="black", ls=":")
+    ax.annotate("by chance", (by_chance + 1, -0.62), va="center")
+    ax.set_yticks(places, list(close))
+    ax.set(xlim=(0, 105), ylim=(len(close) - 0.5, -0.85))
+    ax.set_xlabel("the nearest image of another client is of the same class (%)")
+    return ax
+
+
+def gains(
+    of_crowds: Mapping[str, Sequence[float]], interval: Mapping[str, tuple[float, float]]
+) -> Axes:
+    """What a pull gains newcomers (points): a dot for each crowd, and an interval over crowds."""
+    _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_crowds)))
+    colour = plots.colour("FedProto")
+    for place, (name, values) in enumerate(of_crowds.items()):
+        ax.plot(values, [place - 0.12] * len(values), "o", color="0.6", ms=6)
+        mean, half_width = interval[name]
+        ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
+    ax.axvline(0, color="0.6", lw=1)
+    ax.set_yticks(range(len(of_crowds)), list(of_crowds))
+    ax.set(xlabel="gain over training alone (points)", ylim=(len(of_crowds) - 0.5, -0.5))
+    return ax

@@ -1,0 +1,151 @@
+"""A cell made again, into a folder that is thrown away: does it agree with its records, and how closely?"""
+
+import dataclasses
+import shutil
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fednb.analysis.cells import Cell, cells_of, is_own_file, records_of, table_of
+from fednb.errors import ReportError, RunError, check, require_known
+from fednb.experiments import ledger
+from fednb.experiments.record import Record, as_record
+from fednb.sweeps import execution
+from fednb.sweeps.processes import log_of
+from fednb.sweeps.table import Job
+
+CLOSE = 1.0  # points of accuracy: what other processors and libraries may make of the same run
+
+
+class MadeAgain(NamedTuple):
+    """A run, as it is recorded and as it was made now."""
+
+    job: Job
+    recorded: Record
+    made: Record
+
+    @property
+    def difference(self) -> float:
+        """Of the final accuracies, in points."""
+        if self.recorded["status"] != self.made["status"]:
+            return float("inf")
+        if self.made["status"] != "finished":
+            return 0.0
+        return self.made["final"]["accuracy"] - self.recorded["final"]["accuracy"]
+
+    @property
+    def rounds_apart(self) -> int:
+        """In how many rounds the accuracies differ at all."""
+        pairs = zip(
+            self.recorded["metrics"].get("accuracy", ()),
+            self.made["metrics"].get("accuracy", ()),
+            strict=False,
+        )
+        return sum(before != now for before, now in pairs)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether it agrees to the last recorded digit in every round."""
+        return self.difference == 0 and self.rounds_apart == 0
+
+    @property
+    def agrees(self) -> bool:
+        """Whether it is as close as another machine comes."""
+        return abs(self.difference) <= CLOSE
+
+    @property
+    def same_data(self) -> bool:
+        """Whether both were made on the very same images."""
+        fingerprints = {one["dataset"].get("fingerprint") for one in (self.recorded, self.made)}
+        return len(fingerprints) == 1
+
+
+def cell_to_check(name: str, row: str | None = None, column: str | None = None) -> Cell:
+    """The recorded cell of a table that takes least time, among those in the row and column.
+
+    A `ReportError` names the rows or columns that there are.
+    """
+    table = table_of(name)
+    cells = cells_of(table, records_of(table)) if is_own_file(name) else cells_of(name)
+    cells = [cell for cell in cells if cell.runs]
+    check(cells, f"No run of {name} is recorded: there is nothing to check.", ReportError)
+    if row is not None:
+        rows = dict.fromkeys(cell.row for cell in cells)
+        require_known(f"{name} has no recorded row", row, rows, ReportError)
+        cells = [cell for cell in cells if cell.row == row]
+    if column is not None:
+        columns = dict.fromkeys(cell.column for cell in cells)
+        require_known(f"{name} has no recorded column there", column, columns, ReportError)
+        cells = [cell for cell in cells if cell.column == column]
+    return min(cells, key=lambda cell: seconds_of(recorded_runs(cell)))
+
+
+def recorded_runs(cell: Cell, most: int | None = None) -> list[tuple[Job, Record]]:
+    """The runs of a cell with their records, in the order of their seeds; at most so many."""
+    runs = [(run.job, run.record) for run in cell.runs if run.record is not None]
+    return [(job, as_record(dict(record))) for job, record in runs[:most]]
+
+
+def seconds_of(runs: Sequence[tuple[Job, Record]]) -> float:
+    """How long runs took, by their records."""
+    return sum(record.get("wall_seconds", 0.0) for _, record in runs)
+
+
+def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[MadeAgain]:
+    """Make runs again, where nothing recorded is touched.
+
+    A `RunError` tells of one that failed, whose log then stays.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="fednb-check-"))
+    elsewhere = []
+    for job, _ in runs:
+        places = dataclasses.replace(job.places, runs=folder / "runs")
+        path = folder / "runs" / job.path.name
+        elsewhere.append(dataclasses.replace(job, path=path, places=places))
+    for job, error in execution.run(elsewhere, jobs=jobs):
+        if error:
+            raise RunError(f"{job.path.stem} failed: {error} (log: {log_of(job.path)})")
+    made = [
+        MadeAgain(job, recorded, ledger.read(again.path))
+        for (job, recorded), again in zip(runs, elsewhere, strict=True)
+    ]
+    shutil.rmtree(folder)
+    return made
+
+
+def outcome(made: Sequence[MadeAgain]) -> str:
+    """What making runs again has shown, in sentences."""
+    lines = [_line(one) for one in made]
+    largest = max(abs(one.difference) for one in made)
+    if not all(one.same_data for one in made):
+        lines.append("These are not the images of the records, so the numbers need not agree.")
+    if all(one.is_exact for one in made):
+        lines.append("Agrees: the same in every round, to the last digit.")
+    elif all(one.agrees for one in made):
+        lines.append(
+            f"Agrees, to {largest:.2f} points: other processors and libraries round in other ways."
+        )
+    else:
+        lines.append(
+            f"Does not agree: the largest difference is {largest:.2f} points, more than {CLOSE:g}."
+        )
+    return "\n".join(lines)
+
+
+def _line(one: MadeAgain) -> str:
+    """A run in a line: recorded, made, and in how many rounds they differ."""
+    seed = one.job.settings.seed
+    texts = [_accuracy(one.recorded), _accuracy(one.made)]
+    rounds = len(one.made["metrics"].get("accuracy", ()))
+    apart = (
+        f"{one.rounds_apart} of {rounds} rounds differ" if one.rounds_apart else "all rounds equal"
+    )
+    return f"seed {seed}: recorded {texts[0]}, now {texts[1]}; {apart}"
+
+
+def _accuracy(record: Record) -> str:
+    """Such as ``93.60 %``, or the status of a run that did not finish."""
+    if record["status"] != "finished":
+        return record["status"]
+    return f"{record['final']['accuracy']:.2f} %"

@@ -1,0 +1,119 @@
+"""Pages of the site, wide and on a phone: nothing cut off, nothing asked for, pictures described, search."""
+
+import re
+
+import pytest
+
+from fednb import ROOT
+
+SITE = ROOT / "build" / "site"
+PAGES = [
+    "index.html",
+    "explorer.html",
+    "README.html",
+    "CHANGELOG.html",
+    "docs/howto/method.html",
+    "docs/api/idea.html",
+    "docs/api/moon.html",
+    "notebooks/SWEEPS.html",
+    "notebooks/extras/tuning.html",
+    "results/REPORT.html",
+    "results/tables/04_fedproto.html",
+]
+PAGES += [f"notebooks/{path.stem}.html" for path in sorted((ROOT / "notebooks").glob("0*.ipynb"))]
+
+# Equations whose beginning lies left of what can be scrolled to, or that are cut without a scroll bar.
+CLIPPED = """() => [...document.querySelectorAll('mjx-container')].filter(equation => {
+  const box = equation.closest('div.math') ?? equation;
+  const svg = equation.querySelector('svg');
+  if (!svg || !svg.getClientRects().length) return false;
+  const starts = svg.getBoundingClientRect().left - box.getBoundingClientRect().left + box.scrollLeft;
+  const scrolls = ['auto', 'scroll'].includes(getComputedStyle(box).overflowX);
+  const whole = box.scrollWidth <= box.clientWidth + 1 || box.clientWidth === 0;
+  return starts < -1 || !(scrolls || whole);
+}).map(equation => equation.textContent)"""
+
+# What sticks out of the column of text and cannot be scrolled into view.
+STICKING_OUT = """() => [...document.querySelectorAll('article *')].filter(node => {
+  const right = node.getBoundingClientRect().right;
+  if (right <= window.innerWidth + 1 || !node.getClientRects().length) return false;
+  for (let at = node.parentElement; at && at !== document.body; at = at.parentElement) {
+    if (['auto', 'scroll', 'hidden', 'clip'].includes(getComputedStyle(at).overflowX)) return false;
+  }
+  return getComputedStyle(node).overflowX === 'visible';
+}).map(node => node.outerHTML.slice(0, 120)).slice(0, 5)"""
+
+
+def ready(page):
+    """The page with its equations drawn."""
+    page.evaluate("() => window.MathJax?.startup?.promise")
+    return page
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_is_whole(visit, path):
+    page = ready(visit(path))
+    assert page.evaluate("document.documentElement.scrollWidth <= window.innerWidth")
+    assert page.evaluate(CLIPPED) == []
+    assert page.evaluate(STICKING_OUT) == []
+    without = (
+        "[...document.images].filter(i => !i.alt || /^[0-9a-f]{20,}/.test(i.alt)).map(i => i.src)"
+    )
+    assert page.evaluate(f"() => {without}") == []
+    assert page.locator("h1").count() >= 1
+
+
+def test_equations_are_drawn(visit):
+    page = ready(visit("notebooks/01_moon.html"))
+    page.wait_for_selector("div.math mjx-container svg")
+    assert page.locator("mjx-container").count() > 20
+    assert page.locator("mjx-merror").count() == 0
+
+
+def test_the_start_page_has_cards_and_doors(visit):
+    page = visit("index.html")
+    assert page.locator(".card-paper .paper-title").count() == 5
+    assert page.locator(".card-paper .verdict").count() >= 5
+    page.locator(".card-paper .verdict").first.click()
+    page.wait_for_selector("body[data-explorer=ready]")
+    assert page.input_value("#filter-paper") == "MOON"
+    assert page.input_value("#filter-verdict")
+
+
+def test_search_finds_a_page(visit):
+    page = visit("search.html?q=SCAFFOLD")
+    page.wait_for_selector("#search-results li")
+    assert "Foundations" in page.inner_text("#search-results")
+
+
+def test_light_and_dark(visit):
+    page = visit("notebooks/00_foundations.html")
+    background = "getComputedStyle(document.body).backgroundColor"
+    light = page.evaluate(background)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    page.wait_for_function(f"{background} !== '{light}'")
+
+
+def test_drawing_code_is_folded(visit):
+    page = visit("notebooks/01_moon.html")
+    folded = page.locator("details.hide")
+    assert folded.count() >= 5
+    assert folded.first.get_attribute("open") is None
+
+
+def test_links_inside_the_site_lead_somewhere():
+    """Every page or file that a page links to is there, and every anchor."""
+    pages = {path: path.read_text(encoding="utf-8") for path in SITE.rglob("*.html")}
+    anchors = {
+        path: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for path, text in pages.items()
+    }
+    broken = []
+    for path, text in pages.items():
+        for target, anchor in re.findall(r'<a [^>]*href="([^":#?]*)(?:#([^"]*))?"', text):
+            file = (path.parent / target).resolve() if target else path
+            if not file.exists():
+                broken.append(f"{path.relative_to(SITE)}: {target}")
+            elif anchor and file in anchors and file.name != "explorer.html":
+                if anchor not in anchors[file]:
+                    broken.append(f"{path.relative_to(SITE)}: {target}#{anchor}")
+    assert sorted(set(broken)) == []

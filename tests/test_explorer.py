@@ -1,0 +1,133 @@
+"""The explorer's data: every record has a place, verdicts stand with their cells, and it is JSON."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+from made_up import job, record, recorded, table
+
+from fednb import ROOT
+from fednb.analysis import statistics
+from fednb.experiments import ledger
+from fednb.reporting import cards, explorer
+from fednb.sweeps.files import read_tables
+
+
+@pytest.fixture(autouse=True)
+def folder():
+    """A ledger of its own for each test."""
+    ledger.runs_folder().mkdir(parents=True)
+    return ledger.runs_folder()
+
+
+def gathered(*tables):
+    return explorer.gather({one.name: one for one in tables}, ledger.load())
+
+
+def argument(script):
+    """What a script hands over: JSON, as strict parsers take it."""
+    text = re.fullmatch(r"EXPLORER\.\w+\((?:\"[^\"]*\", )?(.*)\);\n", script, re.DOTALL)[1]
+    return json.loads(text, parse_constant=pytest.fail)
+
+
+def test_a_cell_has_what_its_page_shows():
+    found = gathered(recorded(66.0, 67.0, 68.0, num_rounds=20))
+    (cell,) = found.cells
+    assert (cell["printed"], cell["ours"], cell["line"]) == (66.3, 67.0, 66.3)
+    assert cell["setting"] == "short runs"
+    assert cell["deviations"] == ["20 rounds instead of 100"]
+    assert found.settings[cell["settings"]]["num_rounds"] == 20
+    assert [run["seed"] for run in cell["runs"]] == [0, 1, 2]
+    for run in cell["runs"]:
+        assert (ledger.runs_folder() / run["file"]).exists()
+        assert len(found.curves["00_foundations"][run["file"]]["accuracy"]) == 20
+    assert cell["again"].endswith("seed=0") and "num_rounds=20" in cell["again"]
+    assert cell["check"] == "python -m fednb check moon-1 FedAvg --column CIFAR-10"
+
+
+def test_a_lead_is_over_the_baseline():
+    for seed in range(3):
+        record(job("FedAvg", seed), 60.0 + seed)
+        record(job("FedProx", seed, mu=0.01), 61.0 + seed)
+    jobs = [job("FedAvg", seed) for seed in range(3)]
+    jobs += [job("FedProx", seed, mu=0.01) for seed in range(3)]
+    found = gathered(table(*jobs))
+    leads = {cell["row"]: cell.get("lead") for cell in found.cells}
+    assert leads == {"FedAvg": None, "FedProx": 1.0}
+    assert found.tables["moon-1"]["baseline"] == "FedAvg"
+
+
+def test_every_record_has_a_place_and_diverged_ones_too():
+    own = recorded(66.0, None)
+    record(job("FedProx", 7), 50.0)
+    record(job("FedProx", 8), status="diverged", curve=[10.0, None])
+    scripts = gathered(own).scripts()
+    cells = argument(scripts["cells.js"])["cells"]
+    states = {run["file"]: run["state"] for cell in cells for run in cell["runs"]}
+    assert states.keys() == {path.name for path in ledger.load()}
+    assert sorted(states.values()) == ["diverged", "diverged", "finished", "finished"]
+    others = [cell for cell in cells if cell["table"] == explorer.IN_NO_TABLE]
+    assert [len(cell["runs"]) for cell in others] == [2]  # of one setting, two seeds
+    curves = argument(scripts[f"curves/{explorer.OTHERS}.js"])
+    assert [10.0, None] in [curve["accuracy"] for curve in curves.values()]
+
+
+def test_images_that_have_gone_do_not_hide_their_records():
+    own = recorded(66.0)
+    content = json.loads(own.jobs[0].path.read_text())
+    content["settings"]["dataset"] = "folder:gone"
+    content["key"] = ledger.key(content["settings"])
+    (ledger.runs_folder() / "gone.json").write_text(json.dumps(content))
+    assert "folder:gone" in [cell["dataset"] for cell in gathered(own).cells]
+
+
+def test_a_record_that_is_made_again_is_still_found():
+    own = recorded(66.0)
+    record(own.jobs[0], version=ledger.RESULTS_VERSION - 1)
+    stale = [cell for cell in gathered(own).cells if cell["table"] == explorer.IN_NO_TABLE]
+    assert [run["state"] for cell in stale for run in cell["runs"]] == ["stale"]
+
+
+def test_not_a_number_becomes_null():
+    own = recorded(66.0)
+    record(own.jobs[0], 66.0, curve=[float("nan"), float("inf"), 66.0])
+    curves = argument(gathered(own).scripts()["curves/00_foundations.js"])
+    assert list(curves.values()) == [{"accuracy": [None, None, 66.0]}]
+
+
+def test_text_does_not_end_the_script():
+    own = recorded(66.0, num_rounds=20)
+    record(own.jobs[0], 66.0, dataset={"name": "cifar10", "note": "</script><b>"})
+    script = gathered(own).scripts()["cells.js"]
+    assert "</script" not in script
+    assert argument(script)["cells"][0]["notes"] == ["</script><b>"]
+
+
+def test_quantiles_make_the_interval_of_the_tables():
+    values = [66.0, 67.5, 68.0, 70.0]
+    half = explorer.quantiles()[4] * np.std(values, ddof=1) / 2
+    assert half == pytest.approx(statistics.interval(values)[1], abs=1e-3)
+
+
+def test_each_claim_stands_with_the_cell_that_decides_it(tmp_path):
+    tables = read_tables(ROOT / "notebooks" / "sweeps")
+    paths = explorer.write(tmp_path)
+    content = argument((tmp_path / "cells.js").read_text(encoding="utf-8"))
+    claims = [claim for cell in content["cells"] for claim in cell.get("claims", ())]
+    assert {claim["kind"] for claim in claims} <= set(content["verdicts"])
+    for card in cards.cards():
+        for main in card.claims:
+            verdicts = {claim["verdict"] for claim in claims if claim["says"] == main.says}
+            assert main.verdict in verdicts
+    assert {cell["table"] for cell in content["cells"]} >= tables.keys()
+    assert {path.parent.name for path in paths} == {tmp_path.name, "curves"}
+
+
+def test_a_card_names_paper_venue_claim_and_finding():
+    found = cards.cards()
+    assert [card.notebook for card in found] == sorted(card.notebook for card in found)
+    assert len(found) == 5
+    for card in found:
+        assert card.title and card.claim and card.claims
+        assert re.fullmatch(r"\S+ 20\d\d", card.venue)

@@ -1,0 +1,382 @@
+"""One's own methods and sweeps: their names, tables and pages, what compare says, and a cell that is made again."""
+
+import io
+import re
+import shlex
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import NamedTuple
+
+import made_up
+import pytest
+from tiny import TABLE, write, write_notebook
+
+from fednb import PACKAGE, ROOT, cli, cli_help, papers, reporting
+from fednb.analysis import effort
+from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.comparisons import corrected_family, leads_over_baseline
+from fednb.analysis.statistics import lead
+from fednb.errors import NotebookError, ReportError, SweepError
+from fednb.experiments import build, ledger, settings
+from fednb.reporting import again, effort_words, head_to_head, own_sweep, pages, words
+from fednb.sweeps import execution, scaffold
+from fednb.sweeps.files import read_tables
+from fednb.sweeps.jobs import Notebook, contestants_of
+from fednb.sweeps.table import Table
+
+# ---- names
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "class_name"),
+    [
+        ("FedDyn", "fed_dyn", "FedDyn"),
+        ("my_method", "my_method", "MyMethod"),
+        ("FCCLStar", "fccl_star", "FCCLStar"),
+        ("ours", "ours", "Ours"),
+        ("Fed2Go", "fed2_go", "Fed2Go"),
+    ],
+)
+def test_a_new_method_is_called_as_asked(
+    tmp_path: Path, name: str, file: str, class_name: str
+) -> None:
+    made = scaffold.new_method(name, tmp_path)
+    assert [path.name for path in made] == [f"{file}.ipynb", f"{file}.yaml"]
+    assert class_name in papers.outline(str(made[0]))
+    assert {job.settings.method for job in read_tables(made[1])[file].jobs} == {
+        "FedAvg",
+        class_name,
+    }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("none", "true", "class", "NUL", "con", "a/b", "1st", "", "x" * 41, "é"),
+        *("fed_avg", "FedAvg", "moon", "Scaffold", "fed_pl_cc", "newcomers", "tensor", "Net"),
+    ],
+)
+def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
+    tmp_path: Path, name: str
+) -> None:
+    with pytest.raises(NotebookError, match=r"name|called"):
+        scaffold.new_method(name, tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
+    notebook, _ = scaffold.new_method("FedDyn", tmp_path)
+    methods = papers.methods(str(notebook))
+    short = {"num_rounds": 3, "local_epochs": 1, "num_clients": 3}
+    asked = settings.resolve(methods, method="FedDyn", dataset="digits", **short)
+    fed = build.federation(asked, methods, workers=1)
+    moves = []
+    for _ in range(3):
+        before = fed.server["model"]
+        fed.run_round()
+        moves.append({name: fed.server["model"][name] - before[name] for name in before})
+    assert all(client.memory for client in fed.clients)
+    for name, value in fed.server["move"].items():  # what it remembers is how it has moved
+        if value.is_floating_point():
+            assert value.allclose(moves[-1][name], atol=1e-5), name
+
+
+OWN = """
+from dataclasses import dataclass
+
+from fednb.federation import FedAvg
+
+
+@dataclass
+class {name}(FedAvg):
+    own: {type} = 1
+
+
+METHODS = {{"FedAvg": FedAvg, "{name}": {name}}}
+"""
+
+
+def own_notebook(file: Path, name: str = "Mine", kind: str = "int") -> str:
+    return str(write_notebook(file, methods=OWN.format(name=name, type=kind)))
+
+
+def test_namesakes_in_two_folders_are_two_rows_with_records_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FEDNB_RUNS")
+    first = own_notebook(tmp_path / "a" / "try.ipynb")
+    second = own_notebook(tmp_path / "b" / "try.ipynb", kind="float")
+    deeper = own_notebook(tmp_path / "x" / "a" / "try.ipynb")
+    called = list(contestants_of([first, second, deeper]))
+    assert called == [f"Mine ({tmp_path.name}/a/try)", "Mine (b/try)", "Mine (x/a/try)"]
+    third = own_notebook(tmp_path / "c" / "other.ipynb")
+    found = contestants_of([first, second, third, first])
+    assert list(found) == ["Mine (a/try)", "Mine (b/try)", "Mine (other)"]
+    table = head_to_head.table_of(found, {}, seeds=2)
+    for number, job in enumerate(table.jobs):
+        made_up.record(job, 60.0 + number)
+    cells = cells_of(table, {job.path: ledger.read(job.path) for job in table.jobs})
+    means = {cell.row: cell.mean for cell in cells}
+    assert means == {"Mine (a/try)": 60.5, "Mine (b/try)": 62.5, "Mine (other)": 64.5}
+    assert {path.parent for cell in cells for path in cell.paths if path} == {
+        tmp_path / folder / "results" / "runs" for folder in "abc"
+    }
+
+
+@pytest.mark.parametrize("shared", ["folder", "FEDNB_RUNS"])
+def test_namesakes_that_would_share_their_records_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str
+) -> None:
+    if shared == "folder":
+        monkeypatch.delenv("FEDNB_RUNS")
+    first = own_notebook(tmp_path / "a" / "one.ipynb")
+    second = own_notebook(tmp_path / ("a" if shared == "folder" else "b") / "two.ipynb")
+    with pytest.raises(SweepError, match=r"one\.ipynb and two\.ipynb both have a method Mine"):
+        contestants_of([first, second])
+
+
+def test_a_class_with_a_name_of_the_projects_is_refused_unless_it_is_a_copy(tmp_path: Path) -> None:
+    with pytest.raises(SweepError, match="MOON of its own, which the project has"):
+        Notebook(own_notebook(tmp_path / "mine.ipynb", "MOON"))
+    assert Notebook(own_notebook(tmp_path / "01_moon.ipynb", "MOON")).methods  # a student's copy
+    assert Notebook(own_notebook(tmp_path / "yours.ipynb")).methods  # FedAvg is the project's own
+
+
+def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
+    with pytest.raises(SweepError, match="2,000,000,000 runs"):
+        head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {}, seeds=10**9)
+
+
+# ---- what is said
+
+
+@pytest.mark.parametrize(
+    "given", [{}, {"keep_last": True}, {"local_steps": 3}, {"batch_size": 4096}]
+)
+def test_steps_are_those_that_clients_take(given: dict[str, object]) -> None:
+    methods = papers.methods("foundations")
+    short = {"num_rounds": 1, "local_epochs": 2, "num_clients": 5} | given
+    asked = settings.resolve(methods, method="FedAvg", dataset="digits", **short)
+    fed = build.federation(asked, methods, workers=1)
+    fed.run_round()
+    record = {"partition": {"sizes": [client.num_samples for client in fed.clients]}}
+    assert effort.steps_per_round(asked, record) == [client.steps for client in fed.clients]
+
+
+def table_with(**accuracies: list[float]) -> Table:
+    """A row for each method, a run for each accuracy, on 400 test images."""
+    jobs = []
+    for method, values in accuracies.items():
+        for seed, value in enumerate(values):
+            job = made_up.job(method, seed)
+            partition = {"hash": f"p{seed}", "sizes": [640, 100]}
+            about = {"name": "cifar10", "test_images": 400}
+            made_up.record(job, value, partition=partition, dataset=about)
+            jobs.append(job)
+    return made_up.table(*jobs, printed=None)
+
+
+def cells_with(**accuracies: list[float]) -> list[Cell]:
+    return cells_of(table_with(**accuracies), ledger.load())
+
+
+def test_what_is_no_better_than_guessing_is_named() -> None:
+    cells = cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
+    assert [effort.learned_nothing(cell) for cell in cells] == [True, False]
+    assert "FedAvg" in effort_words.warning(cells) and "FedProx" not in effort_words.warning(cells)
+    assert effort_words.guessing(cells) == "10 %"
+    assert effort_words.training(cells).startswith("10 to 100 SGD steps")  # 10 epochs of 64
+
+
+def test_two_seeds_that_lie_far_apart_have_no_interval() -> None:
+    near, far = cells_with(FedAvg=[50.0, 51.0], FedProx=[36.7, 80.0])
+    assert "±" in words.measured(near) and "±" not in words.measured(far)
+    assert "FedProx" in words.without_half_width([near, far])
+    assert "±" not in words.lead(lead([-40.0, 60.0]))
+    assert "±" in words.lead(lead([-40.0, 60.0, 20.0]))  # of three seeds it is told, however wide
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "side", "reason"),
+    [
+        ([62.0, 62.1, 61.9], "Ahead of FedAvg", ""),
+        ([58.0, 58.1, 57.9], "Behind FedAvg", ""),
+        ([62.0, 58.0, 61.0], "Cannot tell from FedAvg", "holds zero"),
+        ([62.0, 62.1], "Cannot tell from FedAvg", "3 seeds"),
+    ],
+)
+def test_a_direction_is_told_only_where_the_interval_leaves_out_zero(
+    accuracies: list[float], side: str, reason: str
+) -> None:
+    table = table_with(FedAvg=[60.0, 60.1, 59.9][: len(accuracies)], FedProx=accuracies)
+    leads = leads_over_baseline(table, cells_of(table, ledger.load()))
+    told = head_to_head._who_is_ahead(leads.baseline, corrected_family(leads.comparisons))
+    assert told.startswith(f"- {side}: FedProx") and reason in told
+
+
+# ---- a sweep of one's own
+
+
+class Swept(NamedTuple):
+    """What a sweep of one's own leaves behind."""
+
+    file: Path
+    out: str
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory: pytest.TempPathFactory) -> Swept:
+    folder = tmp_path_factory.mktemp("own")
+    own_notebook(folder / "mine.ipynb")
+    grid = {"method": ["FedAvg", "Mine"], "seed": [0, 1]}
+    table = TABLE | {"grid": grid, "columns": "dataset", "parameters": {"num_clients": 2}}
+    file = write(folder, {"mine": table}, "mine.ipynb", "mine.yaml")
+    out = io.StringIO()
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(out):
+        patch.delenv("FEDNB_RUNS", raising=False)
+        patch.setenv("FEDNB_DEVICE", "cpu")
+        assert cli.main(["sweep", str(file)]) == 0
+    return Swept(file, out.getvalue())
+
+
+@pytest.fixture
+def beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records lie beside the notebook."""
+    monkeypatch.delenv("FEDNB_RUNS")
+
+
+def test_a_sweep_ends_with_its_table_and_its_page(swept: Swept, beside: None) -> None:
+    page = swept.file.parent / "results" / "tables" / "mine.md"
+    assert re.search(r"\| Mine \| [\d.]+", swept.out) and str(page) in swept.out
+    text = page.read_text()
+    links = re.findall(r"\]\((\.\./runs/[^)]+)\)", text)
+    assert len(links) == 4
+    assert all((page.parent / link).resolve().exists() for link in links)
+    command = re.search(r"<code>python -m fednb (sweep .*?)</code>", text)
+    assert command and cli.main([*shlex.split(command[1]), "--dry-run"]) == 0
+    rows = page.with_suffix(".csv").read_text().splitlines()
+    assert len(rows) == 3 and rows[2].startswith("mine,Mine,")
+
+
+def test_report_and_compact_take_ones_own_sweep(
+    swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    assert cli.main(["report", str(swept.file), "--out", str(tmp_path)]) == 0
+    assert "| Mine |" in capsys.readouterr().out
+    assert (tmp_path / "mine.md").exists() and (tmp_path / "mine.csv").exists()
+    for name in (str(swept.file), f"{swept.file}:mine"):
+        assert "| Mine |" in reporting.compact(name).data
+    assert "points" in reporting.lead(str(swept.file), "Mine", "FedAvg")
+    with pytest.raises(ReportError, match=r"'theirs'.*mine"):
+        reporting.compact(f"{swept.file}:theirs")
+    assert cli.main(["report", str(swept.file), "--runs", "x"]) == 2
+
+
+def test_a_cell_is_made_again_without_touching_its_records(
+    swept: Swept, beside: None, capsys: pytest.CaptureFixture
+) -> None:
+    before = {path: path.read_bytes() for path in swept.file.parent.glob("results/runs/*")}
+    words_ = ["check", str(swept.file), "Mine", "--seeds", "1"]
+    assert cli.main([*words_, "--dry-run"]) == 0
+    assert "1 seed" in capsys.readouterr().out
+    assert cli.main(words_) == 0
+    assert "Agrees: the same in every round" in capsys.readouterr().out
+    assert {path: path.read_bytes() for path in swept.file.parent.glob("results/runs/*")} == before
+    assert cli.main(["check", str(swept.file), "Theirs"]) == 2
+    assert "known are FedAvg, Mine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("now", "said", "agrees"),
+    [(66.3, "last digit", True), (66.8, "0.50 points", True), (70.3, "Does not agree", False)],
+)
+def test_how_closely_a_run_agrees_is_told(now: float, said: str, agrees: bool) -> None:
+    job = made_up.job()
+    made_up.record(job, 66.3)
+    recorded = ledger.read(job.path)
+    made_up.record(job, now)
+    made = again.MadeAgain(job, recorded, ledger.read(job.path))
+    assert said in again.outcome([made]) and made.agrees == agrees
+    other = made._replace(made=recorded | {"dataset": {"fingerprint": "other"}})
+    assert "not the images" in again.outcome([other])
+    diverged = made._replace(made=recorded | {"status": "diverged"})
+    assert not diverged.agrees
+
+
+def test_ones_own_runs_are_not_the_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = {"moon-1": made_up.recorded(66.0, 66.5, 67.0)}
+    monkeypatch.setattr(pages, "read_tables", lambda path: tables)
+    monkeypatch.setattr(pages, "_findings", lambda notebooks: {})
+    runs, out = ledger.runs_folder(), tmp_path / "out"
+    before = pages.make_pages(Path("sweeps"), runs, out)
+    made_up.record(made_up.job("FedProx", 77, mu=0.123))
+    assert pages.make_pages(Path("sweeps"), runs, out) == before
+    assert "3 recorded runs" in before[out / "REPORT.md"]
+
+
+def test_a_bar_between_runs_shows_the_time_left(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    job = made_up.job()
+    made_up.record(job)
+    progress = execution._Progress(4)
+    time.sleep(0.2)
+    progress.tell(execution.Outcome(job, None))
+    progress.bar.refresh()
+    progress.bar.close()
+    assert re.search(r"1/4 runs .*about 00:0\d left", capsys.readouterr().err)
+
+
+def test_a_table_of_the_projects_is_not_ones_own() -> None:
+    tables = read_tables(ROOT / "notebooks" / "sweeps" / "00_foundations.yaml")
+    assert not any(own_sweep.is_own(table) for table in tables.values())
+
+
+# ---- help
+
+
+def parsers(parser=None, name=""):
+    """Every command's parser, by what is typed."""
+    parser = parser or cli._parser()
+    for action in parser._actions:
+        for word, below in (
+            getattr(action, "choices", None) and dict(action.choices).items()
+        ) or ():
+            if hasattr(below, "format_help"):
+                yield f"{name} {word}".strip(), below
+                yield from parsers(below, f"{name} {word}".strip())
+
+
+def test_every_command_has_examples_that_can_be_typed() -> None:
+    found = {name: parser for name, parser in parsers() if name != "course"}
+    assert found.keys() == cli_help.EXAMPLES.keys()
+    for name, parser in found.items():
+        shown = parser.format_help()
+        for line in cli_help.EXAMPLES[name]:
+            assert f"fednb {line}" in shown
+            args = cli._parsed(shlex.split(line))
+            assert args.command is parser.get_default("command")
+
+
+def test_every_variable_that_is_read_is_in_the_help() -> None:
+    read = set()
+    for path in PACKAGE.rglob("*.py"):
+        if "course" not in path.parts:
+            read |= set(re.findall(r"FEDNB_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
+    read -= {"FEDNB_SEEDS"}  # which a sweep sets for its own processes
+    named = set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help()))
+    assert named == read
+
+
+def test_the_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    version = re.search(r'^version = "(.*)"', pyproject, re.MULTILINE)
+    assert version and version[1] in capsys.readouterr().out
+    assert 'fednb = "fednb.__main__:run"' in pyproject

@@ -14,6 +14,7 @@ from fednb.errors import CourseError
 LARGEST = 100 << 20  # bytes of a notebook
 MOST_PARTS = 1_000_000  # lists and objects in it: each takes memory, however short it is written
 MOST_CELLS = 2000
+STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)  # of JSON
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
@@ -48,7 +49,7 @@ def read_notebook(path: Path) -> NotebookNode:
 def _notebook(content: bytes) -> NotebookNode:
     # an editor may have saved UTF-16, or another encoding's letters; half an emoji is no text
     text = content.decode(json.detect_encoding(content), errors="replace")
-    if text.count("{") + text.count("[") > MOST_PARTS:
+    if _num_brackets(text) > MOST_PARTS and _num_brackets(STRING.sub("", text)) > MOST_PARTS:
         raise CourseError("has too many parts to be read.")
     document = json.loads(text)
     if not isinstance(document, dict):
@@ -65,6 +66,10 @@ def _notebook(content: bytes) -> NotebookNode:
     for cell in nb.cells:
         cell.source = plain(cell.source)
     return nb
+
+
+def _num_brackets(text: str) -> int:
+    return text.count("{") + text.count("[")
 
 
 def _pictures(attachments: Any) -> dict[str, dict[str, str]]:

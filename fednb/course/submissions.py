@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
@@ -40,25 +41,31 @@ def submissions(folder: Path, notebook: str) -> dict[str, Submission]:
         raise CourseError(f"There is no folder {folder}.")
     entries = [entry for entry in sorted(folder.iterdir()) if not _is_litter(entry)]
     by_student: dict[str, Submission] = {}
-    named: dict[str, list[str]] = defaultdict(list)
+    claims: dict[str, list[str]] = defaultdict(list)  # entries by what one student has of them
     for entry in entries:
         is_folder = entry.is_dir() and not entry.is_symlink()
         paths = sorted(entry.rglob("*")) if is_folder else [entry]
         given = entry.name if is_folder else entry.stem
         student = _student(given)
-        named[student].append(plain(entry.name))
-        submission = _submission(paths, notebook)
         name, identity = _name_and_id(given, student)
-        by_student[student] = submission._replace(name=name, id=identity)
+        by_student[student] = _submission(paths, notebook)._replace(name=name, id=identity)
+        # capitals do not count in the file systems of some machines
+        for claim in {student.casefold(), identity.casefold()}:
+            claims[claim].append(plain(entry.name))
     if not by_student:
         raise CourseError(f"There is no submission in {folder}.")
+    _require_one_each(claims)
+    return by_student
+
+
+def _require_one_each(claims: Mapping[str, list[str]]) -> None:
+    """Raise a `CourseError` if two entries are one student's."""
     collisions = []
-    for student, names in named.items():
+    for claim, names in claims.items():
         if len(names) > 1:
-            collisions.append(f"{' and '.join(names)} would all be {student}'s")
+            collisions.append(f"{' and '.join(names)} would all be {claim}'s")
     if collisions:
         raise CourseError(f"{'; '.join(collisions)}: rename or remove all but one, and call again.")
-    return by_student
 
 
 def litter(folder: Path) -> list[str]:

@@ -159,6 +159,7 @@ def _add_course(commands: Any) -> None:
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
     path_help = "NAME.ipynb, or a folder for each NAME, as nbgrader has it"
     add("path", type=Path, metavar="FOLDER", help=path_help)
+    add("--jobs", type=_count, default=1, metavar="N", help="submissions at once (default: 1)")
 
 
 def _notebooks(args: argparse.Namespace) -> int:
@@ -212,11 +213,13 @@ def _course(args: argparse.Namespace) -> int:
         return _print_checks(course.check(args.path))
     from fednb.course import grading
 
-    path, rows = grading.grade(args.notebook, args.path)
-    mean = rows["score"].mean()
-    print(f"{len(rows)} submissions, {mean:.1f} of {rows['max_score'][0]:g} points on average")
+    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs)
+    scores = rows["score"].astype(float)
+    points = f"{scores.mean():.1f} of {rows['max_score'].max():g} points on average"
+    print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
-    print(f"scores: {path}\nfeedback: {path.parent / 'feedback'}")
+    print(f"scores: {path}\nfor a learning-management system: {path.stem}-points.csv beside it")
+    print(f"feedback: {path.parent / 'feedback'}")
     return 0
 
 

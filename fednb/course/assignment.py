@@ -1,33 +1,97 @@
 """Notebooks of an assignment: read with care, with names for their cells, and what went wrong."""
 
+import json
+import re
 import warnings
 from pathlib import Path
+from typing import Any
 
 import nbformat
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
 
-LARGEST = 20 << 20  # bytes of a notebook
+LARGEST = 100 << 20  # bytes of a notebook
+MOST_PARTS = 1_000_000  # lists and objects in it: each takes memory, however short it is written
+MOST_CELLS = 2000
+STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)  # of JSON
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
+MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
+NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
 
 
 def read_notebook(path: Path) -> NotebookNode:
-    """A notebook file, whoever wrote it; a `CourseError` says why it cannot be read."""
-    if path.stat().st_size > LARGEST:
-        raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB")
+    """A notebook file, whoever wrote it, without outputs of a wrong form and with plain text only.
+
+    A `CourseError` says why it cannot be read.
+    """
     try:
-        with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
-            nb = nbformat.read(path, as_version=4)
-        _require_types(nb)
+        with path.open("rb") as file:
+            content = file.read(LARGEST + 1)
+    except OSError as error:
+        raise CourseError(f"{path.name} cannot be opened ({error.strerror}).") from error
+    if len(content) > LARGEST:
+        raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB.")
+    try:
+        nb = _notebook(content)
+    except CourseError as error:
+        raise CourseError(f"{path.name} {error}") from error
     except Exception as error:  # nbformat lets many kinds through
         reason = str(error).partition("\n")[0][:120]
         raise CourseError(
             f"{path.name} cannot be read as a notebook ({type(error).__name__}: {reason})."
         ) from error
     return nb
+
+
+def _notebook(content: bytes) -> NotebookNode:
+    # an editor may have saved UTF-16, or another encoding's letters; half an emoji is no text
+    text = content.decode(json.detect_encoding(content), errors="replace")
+    if _num_brackets(text) > MOST_PARTS and _num_brackets(STRING.sub("", text)) > MOST_PARTS:
+        raise CourseError("has too many parts to be read.")
+    document = json.loads(text)
+    if not isinstance(document, dict):
+        raise TypeError("it is not an object")
+    num_cells = len(document.get("cells", []))
+    if num_cells > MOST_CELLS:
+        raise CourseError(f"has {num_cells} cells, and more than {MOST_CELLS} are not read.")
+    for cell in document.get("cells", []):
+        if "attachments" in cell:
+            cell["attachments"] = _pictures(cell["attachments"])
+    with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
+        nb = nbformat.reads(json.dumps(document), as_version=4)
+    _require_types(nb)
+    for cell in nb.cells:
+        cell.source = plain(cell.source)
+    return nb
+
+
+def _num_brackets(text: str) -> int:
+    return text.count("{") + text.count("[")
+
+
+def _pictures(attachments: Any) -> dict[str, dict[str, str]]:
+    """What was pasted into a text, as far as it has the right form: base64 by name and type."""
+    if not isinstance(attachments, dict):
+        return {}
+    pictures = {}
+    for name, versions in attachments.items():
+        if not isinstance(versions, dict):
+            continue
+        kept = {}
+        for kind, content in versions.items():
+            if kind.startswith("image/") and isinstance(content, str):
+                kept[plain(kind)] = plain(content)
+        if kept:
+            pictures[plain(name)] = kept
+    return pictures
+
+
+def plain(text: str) -> str:
+    """A text in which all can be written to a file: half characters are replaced."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _require_types(nb: NotebookNode) -> None:
@@ -47,32 +111,39 @@ def grade_id(cell: NotebookNode) -> str:
     return str(marks.get("grade_id", "")) if isinstance(marks, dict) else ""
 
 
+def marks_of(cell: NotebookNode) -> dict[str, Any]:
+    """nbgrader's marks of a cell; none if it has no name, or lacks some of them."""
+    if not grade_id(cell):
+        return {}
+    marks = cell.metadata["nbgrader"]
+    return marks if all(name in marks for name in MARKS) else {}
+
+
+def is_check(cell: NotebookNode) -> bool:
+    """Whether a cell is code that gets points."""
+    return cell.cell_type == "code" and bool(marks_of(cell).get("grade"))
+
+
 def errors_by_cell(nb: NotebookNode) -> dict[str, str]:
     """What went wrong in an executed notebook, such as ``NameError: ...``, by grade id of a cell.
 
-    A solution that fails, or is not begun, gives its checks their error.
+    Of solutions nothing is told: their checks have the error.
     """
     errors = {}
-    cause = ""  # why the checks of the present exercise cannot pass
     for cell in nb.cells:
-        name = grade_id(cell)
-        if not name:
-            continue
-        marks = cell.metadata["nbgrader"]
-        error = _last_error(cell)
-        if marks["solution"]:
-            cause = "not done yet" if STUB.splitlines()[-1] in cell.source else error
-        elif error:
-            errors[name] = cause or error
-        if marks["grade"]:
-            cause = ""
+        marks = marks_of(cell)
+        error = first_error(cell)
+        if marks and error and not marks["solution"]:
+            errors[grade_id(cell)] = error
     return errors
 
 
-def _last_error(cell: NotebookNode) -> str:
-    """The first line of the last error among a cell's outputs, or ""."""
-    error = ""
+def first_error(cell: NotebookNode) -> str:
+    """The first line of the first error among a cell's outputs, or ""."""
     for output in cell.get("outputs", []):
         if output.output_type == "error":
-            error = f"{output.ename}: {output.evalue}".partition("\n")[0][:200]
-    return error
+            text = str(output.evalue)
+            if output.ename != NOT_COUNTED:
+                text = f"{output.ename}: {text}"
+            return plain(re.split(r"[\r\n]", text)[0][:200])
+    return ""

@@ -1,127 +1,86 @@
-"""Grading by nbgrader: whatever is handed in is executed in the sandbox, and gets points."""
+"""Grading by nbgrader: whatever is handed in is executed in the sandbox, and gets points.
+
+A submission can spoil its own row of the table and no other: whatever goes wrong with it ends in
+its remarks.
+"""
 
 import hashlib
 import html
 import json
-import re
-from collections import defaultdict
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import nbformat
 import pandas as pd
 from nbformat import NotebookNode
-from nbformat.v4 import new_code_cell, new_markdown_cell
+from nbformat.v4 import new_output
 
 from fednb import papers
 from fednb.course import kernel, sandbox
-from fednb.course.assignment import LARGEST, errors_by_cell, grade_id, read_notebook
+from fednb.course.assignment import (
+    LARGEST,
+    NOT_COUNTED,
+    errors_by_cell,
+    first_error,
+    grade_id,
+    is_check,
+    marks_of,
+    plain,
+    read_notebook,
+)
+from fednb.course.executor import Limits
 from fednb.course.handout import release
 from fednb.course.kernel import FOLDER, gradebook_entry, nbgrader_step, notebook_path
+from fednb.course.submissions import Submission, litter, merged_into_handout, submissions
 from fednb.errors import CourseError
 from fednb.experiments.ledger import write_atomically
 
 # Times the time for a cell. What fails by itself, or as the machine is slow, gets a second try.
 PATIENCE = (1, 3)
+NO_PAGE = "there is no page of feedback"
+LOST = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
 
-class Submission(NamedTuple):
-    """What a student has handed in."""
+class Handout(NamedTuple):
+    """What all submissions are merged into.
 
-    file: Path | None  # None if there is none
-    remarks: list[str]  # what is wrong with it
-
-
-def submissions(folder: Path, notebook: str) -> dict[str, Submission]:
-    """What lies in a folder, by student, as ``student.ipynb`` or as ``student/.../notebook``."""
-    by_student: dict[str, Submission] = {}
-    for entry in sorted(folder.glob("[!._]*")):
-        is_folder = entry.is_dir() and not entry.is_symlink()
-        paths = sorted(entry.rglob("*")) if is_folder else [entry]
-        submission = _submission(paths, notebook)
-        # no option of a command, and no formula of a spreadsheet
-        student = re.sub(r"[^\w.@-]+|^\W+", "_", entry.name if is_folder else entry.stem)
-        if student in by_student:
-            submission.remarks.append(f"another file is {student}'s too")
-            student += f"_{len(by_student)}"
-        by_student[student] = submission
-    if not by_student:
-        raise CourseError(f"There is no submission in {folder}.")
-    return by_student
-
-
-def _submission(paths: list[Path], notebook: str) -> Submission:
-    """The file to grade: one of the notebook's name, else a notebook, else any."""
-    is_link = any(path.is_symlink() for path in paths)
-    remarks = ["a link is not followed"] if is_link else []
-    files = [path for path in paths if path.is_file() and not path.is_symlink()]
-    files = [file for file in files if ".ipynb_checkpoints" not in file.parts]
-    named = [file for file in files if file.name == notebook]
-    notebooks = [file for file in files if file.suffix == ".ipynb"]
-    candidates = named or notebooks or files
-    if not candidates:
-        return Submission(None, [*remarks, "nothing was handed in"])
-    file = candidates[0]
-    if len(candidates) > 1:
-        remarks.append(f"{len(candidates)} files were handed in; graded is {file.name}")
-    return Submission(file, remarks)
-
-
-def merged_into_handout(file: Path, released: NotebookNode) -> NotebookNode:
-    """The hand-out ``released``, which is changed, with a submission's answers and own cells in it.
-
-    Nothing else is taken over: tags and metadata can disarm a check. A `CourseError` says why the
-    file cannot be graded.
+    It is read once, and its folder has a full path: nbgrader goes from folder to folder while other
+    threads work.
     """
-    nb = read_notebook(file)
-    _require_assignment(file, nb, released.metadata["fednb"]["assignment"])
-    student_cells = _student_cells(nb, released)
-    cells = []
-    for cell in released.cells:
-        name = grade_id(cell)
-        if cell.metadata.get("nbgrader", {}).get("solution"):
-            cell.source = student_cells.answers.get(name, cell.source)
-        cells += [*student_cells.before[name], cell]
-    return NotebookNode({**released, "cells": cells + student_cells.last})
+
+    folder: str
+    released: NotebookNode
+    checks: dict[str, str]  # by grade id, hidden tests included, and all else that is locked
+
+    @classmethod
+    def read(cls, assignment: str) -> "Handout":
+        """The hand-out in the course folder."""
+        path = notebook_path("release", assignment)
+        source = read_notebook(notebook_path("source", assignment))
+        checks = {}
+        for cell in source.cells:
+            if marks_of(cell).get("locked"):
+                checks[grade_id(cell)] = cell.source
+        return cls(str(path.parent), read_notebook(path), checks)
+
+    def with_checks(self, merged: NotebookNode) -> NotebookNode:
+        """A merged submission in which what students do not write is as nbgrader has it."""
+        for cell in merged.cells:
+            if marks_of(cell).get("locked"):
+                cell.source = self.checks[grade_id(cell)]
+        return merged
 
 
-def _require_assignment(file: Path, nb: NotebookNode, assignment: str) -> None:
-    """Raise a `CourseError` if the file says that it is the hand-out of another assignment."""
-    origin = nb.metadata.get("fednb")
-    if isinstance(origin, dict) and origin.get("assignment", assignment) != assignment:
-        other = str(origin["assignment"])[:100]
-        raise CourseError(f"{file.name} is the hand-out of {other}, not of {assignment}")
+class Executed(NamedTuple):
+    """A submission in the hand-out, after the sandbox."""
 
-
-class StudentCells(NamedTuple):
-    """What a submission adds to the hand-out."""
-
-    answers: dict[str, str]  # sources, by grade id
-    before: dict[str, list[NotebookNode]]  # own cells, by the grade id of the cell that follows
-    last: list[NotebookNode]  # own cells at the end
-
-
-def _student_cells(nb: NotebookNode, released: NotebookNode) -> StudentCells:
-    """Cells are known by their grade id, or by their id if the metadata got lost."""
-    id_to_name = {cell.id: grade_id(cell) for cell in released.cells}
-    names = set(id_to_name.values()) - {""}
-    released_sources = {cell.source for cell in released.cells}
-    answers: dict[str, str] = {}
-    before: dict[str, list[NotebookNode]] = defaultdict(list)
-    waiting: list[NotebookNode] = []
-    for cell in nb.cells:
-        name: str | None = grade_id(cell)
-        if name not in names:
-            name = id_to_name.get(str(cell.get("id")))
-        if name:
-            answers[name] = cell.source
-            before[name] += waiting
-            waiting = []
-        elif name is None and cell.source not in released_sources:
-            new_cell = new_code_cell if cell.cell_type == "code" else new_markdown_cell
-            waiting.append(new_cell(cell.source))
-    return StudentCells(answers, before, waiting)
+    nb: NotebookNode | None  # with outputs; None if nothing could be executed
+    remarks: list[str]
+    is_final: bool = True  # False if the same may end in another way when it is called again
 
 
 class Outcome(NamedTuple):
@@ -131,75 +90,18 @@ class Outcome(NamedTuple):
     remarks: list[str]
 
 
-def grade_submission(student: str, submission: Submission, assignment: str) -> Outcome:
-    """Have nbgrader grade a submission, or the untouched hand-out if it cannot be graded."""
-    handout_path = notebook_path("release", assignment)
-    remarks = list(submission.remarks)
-    errors = None
-    if submission.file is not None:
-        try:
-            nb = merged_into_handout(submission.file, read_notebook(handout_path))
-            errors = _autograde(student, nb, assignment)
-        except CourseError as error:
-            remarks.append(str(error).rstrip("."))
-    was_executed = errors is not None
-    if errors is None:
-        untouched = read_notebook(handout_path)
-        untouched.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
-        errors = _autograde(student, untouched, assignment, is_untouched=True)
-    slow_cell = _slow_handout_cell(errors)
-    if slow_cell:
-        remarks.append(
-            f"no points yet, as the hand-out's own {slow_cell} took too long: "
-            "call the same command again"
-        )
-    elif was_executed:
-        remarks += [f"{name}: {error}" for name, error in errors.items()]
-    return Outcome(not slow_cell, remarks)
+def grade(name: str, handed_in: Path, *, jobs: int = 1) -> tuple[Path, pd.DataFrame]:
+    """Grade what is new in a folder of submissions; the file of the table of all, and the table.
 
-
-def _autograde(
-    student: str, nb: NotebookNode, assignment: str, *, is_untouched: bool = False
-) -> dict[str, str]:
-    """Execute and grade a notebook and make its page of feedback; what went wrong, by cell.
-
-    It is tried again with more time if nbgrader fails or a cell of the hand-out itself takes too
-    long. A `CourseError` says why it fails for good: at once if a limit of the sandbox ended it, or
-    if the hand-out is untouched, which must not fail.
+    So many ``jobs`` are executed at once. Beside the table lies one for a learning-management
+    system, ``ASSIGNMENT-points.csv``.
     """
-    submitted = notebook_path("submitted", assignment, student)
-    submitted.parent.mkdir(parents=True, exist_ok=True)
-    nbformat.write(nb, submitted)
-    errors: dict[str, str] = {}
-    for patience in PATIENCE:
-        try:
-            nbgrader_step("autograde", assignment, student, patience=patience)
-            nbgrader_step("generate_feedback", assignment, student)
-        except CourseError as error:
-            if is_untouched:
-                raise CourseError(
-                    f"Not even the untouched hand-out can be graded: {error}"
-                ) from error
-            if patience == PATIENCE[-1] or kernel.STOPPED in str(error):
-                raise CourseError(f"executing it failed ({error}), so it scores zero") from error
-            continue
-        errors = errors_by_cell(read_notebook(notebook_path("autograded", assignment, student)))
-        if not _slow_handout_cell(errors):
-            break
-    return errors
-
-
-def _slow_handout_cell(errors: Mapping[str, str]) -> str:
-    """The first cell that took too long, if it is the hand-out's own, and else ""."""
-    slow = [name for name, error in errors.items() if error.startswith("CellTimeoutError")]
-    return slow[0] if slow and not slow[0].startswith("exercise") else ""
-
-
-def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
-    """Grade what is new in a folder of submissions; the file of the table of all, and the table."""
     assignment = papers.path(name).stem
     folder = FOLDER.absolute()
-    by_student = submissions(handed_in, f"{assignment}.ipynb")
+    by_student = submissions(handed_in.absolute(), f"{assignment}.ipynb")
+    left_out = litter(handed_in)
+    if left_out:
+        print(f"Nobody's, and left out: {', '.join(left_out)}", flush=True)
     is_released = notebook_path("release", assignment).exists()
     if not is_released or not (folder / "gradebook.db").exists():
         release(assignment)
@@ -209,31 +111,57 @@ def grade(name: str, handed_in: Path) -> tuple[Path, pd.DataFrame]:
             flush=True,
         )
     notes_file = folder / f"{assignment}.json"
-    notes = _grade_new(assignment, by_student, notes_file)
+    notes = _grade_new(assignment, by_student, notes_file, jobs)
     rows = []
     changed = []
-    for student in by_student:
-        entry = gradebook_entry(assignment, student)
-        note = notes[student]
-        scores = entry.scores | entry.points
-        if not note["points"]:
-            scores = dict.fromkeys(scores)
-        elif note["points"] != entry.points:
+    for student, submission in by_student.items():
+        row, is_as_noted = _row(assignment, student, notes[student])
+        rows.append({"student": student, "name": submission.name, "id": submission.id, **row})
+        if not is_as_noted:
             changed.append(student)
-        rows.append({"student": student, **scores, "remarks": note["remarks"]})
     if changed:
         raise CourseError(
             f"The gradebook has other points than were made for {', '.join(changed)}: put back "
             f"your copy of it, or delete {notes_file}, and all are graded anew."
         )
-    path = folder / f"{assignment}.csv"
     table = pd.DataFrame(rows)
-    table.to_csv(path, index=False)
+    path = folder / f"{assignment}.csv"
+    _write(table.drop(columns=["name", "id"]), path)
+    _write(_points(table), folder / f"{assignment}-points.csv")
     return path, table
 
 
+def _row(assignment: str, student: str, note: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
+    """Scores, points and remarks of a student; False if the gradebook has other points."""
+    remarks = {"remarks": note["remarks"]}
+    try:
+        entry = gradebook_entry(assignment, student)
+    except Exception:  # nbgrader has never heard of the student
+        return {"score": None} | remarks, not note["points"]
+    scores = entry.scores | entry.points
+    if not note["points"]:
+        return dict.fromkeys(scores) | remarks, True
+    return scores | remarks, note["points"] == entry.points
+
+
+def _points(table: pd.DataFrame) -> pd.DataFrame:
+    """What a learning-management system takes: a row with name, number, points and a remark."""
+    columns = {"name": "name", "id": "id", "score": "points", "remarks": "remark"}
+    return table[list(columns)].rename(columns=columns)
+
+
+def _write(table: pd.DataFrame, path: Path) -> None:
+    """Write a table in which a spreadsheet finds no formula."""
+
+    def as_text(value: Any) -> Any:
+        is_formula = isinstance(value, str) and value[:1] in tuple("=+-@\t\r")
+        return f"'{value}" if is_formula else value
+
+    write_atomically(path, table.map(as_text).to_csv(index=False))
+
+
 def _grade_new(
-    assignment: str, by_student: Mapping[str, Submission], notes_file: Path
+    assignment: str, by_student: Mapping[str, Submission], notes_file: Path, jobs: int
 ) -> dict[str, Any]:
     """Grade each submission that is not graded, or was by other rules.
 
@@ -243,27 +171,221 @@ def _grade_new(
     notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
     rules = (FOLDER / "nbgrader_config.py").read_bytes()
     rules += notebook_path("source", assignment).read_bytes()
-    for number, (student, submission) in enumerate(by_student.items(), 1):
-        digest = hashlib.sha256(rules + _content(submission.file)).hexdigest()
-        if notes.get(student, {}).get("digest") == digest:
-            continue
-        outcome = grade_submission(student, submission, assignment)
-        note: dict[str, Any] = {
-            "digest": None,
-            "points": None,
-            "remarks": "; ".join(outcome.remarks),
-        }
-        if outcome.is_graded:
-            points = gradebook_entry(assignment, student).points
-            note |= {"digest": digest, "points": points}
-        notes[student] = note
+    digests = {}
+    for student, submission in by_student.items():
+        digest = hashlib.sha256(rules + _content(submission)).hexdigest()
+        if notes.get(student, {}).get("digest") != digest:
+            digests[student] = digest
+    new = {student: by_student[student] for student in digests}
+    begin = time.monotonic()
+    for number, (student, executed) in enumerate(_executed(new, assignment, jobs), 1):
+        outcome = record(student, executed, assignment)
+        notes[student] = _note(assignment, student, outcome, digests[student])
         write_atomically(notes_file, json.dumps(notes))
-        print(f"{number}/{len(by_student)} {student}", *outcome.remarks, sep="; ", flush=True)
+        left = (time.monotonic() - begin) / number * (len(new) - number)
+        count = f"{number}/{len(new)} ({_minutes(left)} left) {student}"
+        print(count, *outcome.remarks, sep="; ", flush=True)
     return notes
 
 
-def _content(file: Path | None) -> bytes:
-    if file is None:
-        return b""
-    with file.open("rb") as opened:
-        return opened.read(LARGEST)
+def _minutes(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _note(assignment: str, student: str, outcome: Outcome, digest: str) -> dict[str, Any]:
+    note: dict[str, Any] = {
+        "digest": None,
+        "points": None,
+        "remarks": "; ".join(outcome.remarks),
+    }
+    if outcome.is_graded:
+        note |= {"digest": digest, "points": gradebook_entry(assignment, student).points}
+    return note
+
+
+def _content(submission: Submission) -> bytes:
+    """What decides about the points, as far as it can be read."""
+    if submission.file is None:
+        return repr(submission.remarks).encode()
+    try:
+        with submission.file.open("rb") as opened:
+            return opened.read(LARGEST + 1)
+    except OSError as error:
+        return repr(error).encode()
+
+
+# --- executing
+
+
+def _executed(
+    new: Mapping[str, Submission], assignment: str, jobs: int
+) -> Iterator[tuple[str, Executed]]:
+    """Students and what the sandbox made of their submissions, as it gets ready."""
+    handout = Handout.read(assignment)
+    limits, seed = kernel.execution_limits()
+    pool = ThreadPoolExecutor(jobs)
+    sandbox.ALL_ENDED.clear()
+    try:
+        futures: dict[Future[Executed], str] = {}
+        for student, submission in new.items():
+            number = sandbox.number_of(student, seed)
+            future = pool.submit(execute, submission, handout, number, limits)
+            futures[future] = student
+        for future in as_completed(list(futures)):
+            yield futures.pop(future), future.result()
+    finally:  # Ctrl-C included
+        sandbox.ALL_ENDED.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def execute(
+    submission: Submission, handout: Handout, student_seed: int, limits: Limits
+) -> Executed:
+    """Execute a submission in the hand-out, whatever it holds.
+
+    It is tried again with more time if the sandbox fails or a cell of the hand-out itself takes too
+    long; not if a limit of the sandbox ended it.
+    """
+    remarks = [remark(text) for text in submission.remarks]
+    if submission.file is None:
+        return Executed(None, remarks)
+    try:
+        nb = handout.with_checks(merged_into_handout(submission.file, deepcopy(handout.released)))
+    except Exception as error:
+        return Executed(None, [*remarks, _reason("it cannot be graded", error)])
+    failure = ""
+    for patience in PATIENCE:
+        longer = limits._replace(cell=limits.cell * patience)
+        try:
+            outputs = sandbox.execute(nb, handout.folder, student_seed, longer)
+            executed = _with_outputs(nb, outputs)
+        except Exception as error:
+            failure = _reason("executing it failed", error)
+            if kernel.STOPPED in str(error):
+                break
+            continue
+        failure = _failure_of_handout(executed)
+        if not failure:
+            return Executed(executed, [*remarks, *_what_went_wrong(executed)])
+    if failure.startswith("no points yet"):
+        return Executed(executed, [*remarks, failure], is_final=False)
+    return Executed(None, [*remarks, f"{failure}, so it scores zero"])
+
+
+def _with_outputs(nb: NotebookNode, outputs: list[Any]) -> NotebookNode:
+    """A copy with these outputs, which come from the sandbox and are checked for their form."""
+    executed = deepcopy(nb)
+    text = plain(json.dumps(outputs, ensure_ascii=False))
+    for cell, new in zip(executed.cells, json.loads(text), strict=True):
+        if cell.cell_type == "code":
+            cell.outputs = [_checked(output) for output in new]
+    return executed
+
+
+def _checked(output: dict[str, Any]) -> NotebookNode:
+    """An output of the form that it should have, or an error."""
+    try:
+        return new_output(**output)
+    except Exception:
+        return new_output("error", ename="OutputError", evalue="an output has a wrong form")
+
+
+def _failure_of_handout(nb: NotebookNode) -> str:
+    """Why there are no points if a cell of the hand-out itself was not executed, and else ""."""
+    for cell in nb.cells:
+        marks = marks_of(cell)
+        is_handout = marks and not marks["grade"] and not marks["solution"]
+        if is_handout and first_error(cell).startswith(LOST):
+            return (
+                f"no points yet, as the hand-out's own {grade_id(cell)} took too long or ended the "
+                "kernel: call the same command again"
+            )
+    return ""
+
+
+def _what_went_wrong(nb: NotebookNode) -> list[str]:
+    """A remark for each check that failed, and for own cells that were ended."""
+    remarks = [f"{name}: {error}" for name, error in errors_by_cell(nb).items()]
+    for cell in nb.cells:
+        error = first_error(cell)
+        if not grade_id(cell) and error.startswith(LOST):
+            remarks.append(f"a cell of the student's own: {error}")
+    return [remark(text) for text in remarks]
+
+
+def remark(text: str) -> str:
+    """A remark as it stands in a table: one line of characters that can be printed."""
+    printable = [letter if letter.isprintable() else " " for letter in plain(text)]
+    return "".join(printable).strip().rstrip(".")[:400]
+
+
+def _reason(what: str, error: Exception) -> str:
+    if isinstance(error, CourseError):
+        return remark(str(error))
+    text = str(error).partition("\n")[0][:200]
+    if isinstance(error, RuntimeError):
+        return remark(f"{what} ({text})")
+    return remark(f"{what} ({type(error).__name__}: {text})")
+
+
+# --- recording
+
+
+def record(student: str, executed: Executed, assignment: str) -> Outcome:
+    """Have nbgrader take the outputs of an execution, and make the page of feedback.
+
+    What nbgrader cannot take is left out: first all outputs but errors, then the submission.
+    """
+    remarks = list(executed.remarks)
+    if executed.nb is not None:
+        for nb in (executed.nb, _only_errors(executed.nb)):
+            failure = _recorded(student, nb, assignment)
+            if not failure:
+                return Outcome(executed.is_final, remarks)
+        remarks.append(failure)
+        if failure.startswith(NO_PAGE):
+            return Outcome(executed.is_final, remarks)
+    failure = _recorded(student, _not_graded(assignment, remarks), assignment)
+    if failure and not failure.startswith(NO_PAGE):
+        return Outcome(False, [*remarks, f"no points yet, as {failure}: call the command again"])
+    return Outcome(executed.is_final, remarks)
+
+
+def _recorded(student: str, nb: NotebookNode, assignment: str) -> str:
+    """Have nbgrader take a notebook with its outputs; why it cannot, or ""."""
+    submitted = notebook_path("submitted", assignment, student)
+    executed = {
+        "sources": [cell.source for cell in nb.cells],
+        "outputs": [cell.get("outputs") for cell in nb.cells],
+    }
+    failure = "nbgrader cannot take it"
+    try:
+        submitted.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(nb, submitted)
+        nbgrader_step("autograde", assignment, student, executed=executed)
+        failure = NO_PAGE
+        nbgrader_step("generate_feedback", assignment, student)
+    except Exception as error:
+        return remark(f"{failure} ({type(error).__name__}: {error})")
+    return ""
+
+
+def _only_errors(nb: NotebookNode) -> NotebookNode:
+    """A copy of an executed notebook without what was printed and drawn."""
+    bare = deepcopy(nb)
+    for cell in bare.cells:
+        if cell.cell_type == "code":
+            errors = [output for output in cell.outputs if output.output_type == "error"]
+            cell.outputs = [new_output("error", ename=e.ename, evalue=e.evalue) for e in errors]
+    return bare
+
+
+def _not_graded(assignment: str, remarks: list[str]) -> NotebookNode:
+    """The untouched hand-out, as if executed, whose page says why nothing was graded."""
+    handout = Handout.read(assignment)
+    nb = handout.with_checks(handout.released)
+    nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
+    for cell in nb.cells:
+        if is_check(cell):
+            cell.outputs = [new_output("error", ename=NOT_COUNTED, evalue="not graded")]
+    return nb

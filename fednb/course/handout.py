@@ -64,9 +64,12 @@ def split_cells(nb: NotebookNode) -> None:
 
 
 def _pieces(cell: NotebookNode) -> list[str]:
-    if "END SOLUTION" not in cell.source and not EXERCISE.search(cell.source):
+    is_code = cell.cell_type == "code"
+    begins = CHECK_BEGINS if is_code else TEXT_BEGINS
+    has_checks = is_code and re.search(rf"(?m)^{begins}", cell.source)
+    is_asked_for = "END SOLUTION" in cell.source or EXERCISE.search(cell.source)
+    if not has_checks and not is_asked_for:
         return [cell.source]
-    begins = CHECK_BEGINS if cell.cell_type == "code" else TEXT_BEGINS
     pieces = re.split(rf"(?m)^(?={begins})", cell.source)
     return [piece.strip() for piece in pieces if piece.strip()]
 

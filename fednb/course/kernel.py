@@ -1,4 +1,4 @@
-"""nbgrader at work: a notebook in a kernel, the steps in the course folder, and its gradebook."""
+"""nbgrader at work: its steps in the course folder, and its gradebook."""
 
 import os
 import re
@@ -6,19 +6,20 @@ import shutil
 import signal
 import sys
 import warnings
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
-from nbformat import NotebookNode
-from traitlets.config import Config, PyFileConfigLoader
+from traitlets.config import PyFileConfigLoader
 
 from fednb.course.assignment import TEMPLATES
+from fednb.course.executor import Limits
 from fednb.errors import CourseError
 
 try:
     from nbgrader.apps.api import NbGraderAPI
-    from nbgrader.preprocessors import Execute
+    from nbgrader.preprocessors import Execute as Execute
     from nbgrader.utils import compute_checksum as compute_checksum
 except ModuleNotFoundError as missing:
     raise CourseError(
@@ -27,26 +28,9 @@ except ModuleNotFoundError as missing:
 
 FOLDER = Path("course")  # source, release, submitted, autograded, feedback, gradebook.db
 CONFIG = TEMPLATES / "nbgrader_config.py"
-ENVIRONMENT = {
-    "FEDNB_PROGRESS": "off",
-    "FEDNB_DEVICE": "cpu",
-    "CUDA_VISIBLE_DEVICES": "",
-    "MPLBACKEND": "agg",
-}
 STOPPED = "Stopped"  # how an error begins if a limit ended the execution
+SECONDS = 120  # for a step: a page of feedback can be made to take for ever
 ERROR_LINE = re.compile(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)")  # in nbgrader's log
-
-
-def execute(nb: NotebookNode, folder: str, config: Config | None = None) -> None:
-    """Execute a notebook in place, in a kernel that works in ``folder``.
-
-    Its limits stand in `CONFIG`; ``config`` may change them. An error of a cell, and that it took
-    too long, becomes one of its outputs.
-    """
-    merged = PyFileConfigLoader(CONFIG.name, str(CONFIG.parent)).load_config()
-    merged.merge(config or Config())
-    with mock.patch.dict(os.environ, ENVIRONMENT):  # which the kernel inherits
-        Execute(config=merged).preprocess(nb, {"metadata": {"path": folder}})
 
 
 def notebook_path(step: str, assignment: str, student: str = "") -> Path:
@@ -54,10 +38,10 @@ def notebook_path(step: str, assignment: str, student: str = "") -> Path:
     return FOLDER.absolute() / step / student / assignment / f"{assignment}.ipynb"
 
 
-def api(patience: int = 1) -> NbGraderAPI:
+def api(executed: Mapping[str, Any] | None = None) -> NbGraderAPI:
     """nbgrader in the course folder, as the ``nbgrader_config.py`` there says.
 
-    A cell may take ``patience`` times as long as it says.
+    ``executed`` are sources and outputs that it need not make (`sandbox.Sandboxed`).
     """
     folder = FOLDER.absolute()
     if not (folder / CONFIG.name).exists():
@@ -65,8 +49,14 @@ def api(patience: int = 1) -> NbGraderAPI:
         shutil.copy(CONFIG, folder)
     config = PyFileConfigLoader(CONFIG.name, str(folder)).load_config()
     config.CourseDirectory.root = str(folder)
-    config.Execute.timeout *= patience
+    config.Sandboxed.executed = dict(executed or {})
     return NbGraderAPI(config=config)
+
+
+def execution_limits() -> tuple[Limits, str]:
+    """Seconds for a submission, and the seed of hidden inputs, as the configuration says."""
+    config = api().config
+    return Limits(config.Execute.timeout, config.Sandboxed.seconds), config.Sandboxed.seed
 
 
 def on_alarm(*_: object) -> None:
@@ -74,27 +64,29 @@ def on_alarm(*_: object) -> None:
     raise RuntimeError(f"{STOPPED}: nbgrader takes too long")
 
 
-def nbgrader_step(step: str, *arguments: str, patience: int = 1) -> None:
+def nbgrader_step(step: str, *arguments: str, executed: Mapping[str, Any] | None = None) -> None:
     """Have nbgrader take a step; a `CourseError` has the last error of its log if it fails.
 
     ``step`` is a method of its API, such as "autograde", and ``arguments`` are what that takes: an
-    assignment and perhaps a student.
+    assignment and perhaps a student. For ``executed`` see `api`.
     """
     # nbgrader calls alembic, which lies beside this Python
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
-        nbgrader = api(patience)
-        signal.signal(signal.SIGALRM, on_alarm)
-        # a page of feedback can be made to take for ever
-        signal.alarm(nbgrader.config.Sandboxed.seconds + 60)
-        result = getattr(nbgrader, step)(*arguments)
-        signal.alarm(0)
+        nbgrader = api(executed)
+        previous = signal.signal(signal.SIGALRM, on_alarm)
+        signal.alarm(SECONDS)
+        try:
+            result = getattr(nbgrader, step)(*arguments)
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, previous)
     if "KeyboardInterrupt" in result.get("error", ""):
         raise KeyboardInterrupt
     if not result["success"]:
         text = result.get("log", result["error"])
         log = FOLDER / "nbgrader.log"
-        log.write_text(text, encoding="utf-8")
+        log.write_text(text, encoding="utf-8", errors="replace")
         errors = ERROR_LINE.findall(text) or [f"nbgrader failed: see {log}"]
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
 

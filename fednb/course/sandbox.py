@@ -1,14 +1,15 @@
 """The sandbox for submissions: limits, and under Linux a file system and a network of their own.
 
-`execute` starts this module as a program: in the sandbox, `main` executes the notebook.
+`execute` starts `fednb.course.inside` as a program, which executes the notebook in the sandbox.
 """
 
-import ctypes
 import functools
+import itertools
 import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from contextlib import suppress
@@ -19,17 +20,13 @@ from typing import Any
 import nbformat
 import psutil
 from nbformat import NotebookNode
-from traitlets import Integer, Unicode
-from traitlets.config import Config
+from traitlets import Dict, Integer, Unicode
 
 from fednb import PACKAGE, ROOT
 from fednb.course import kernel
+from fednb.course.executor import Limits
 from fednb.course.kernel import STOPPED
-
-MEMORY = 4 << 30  # bytes of a process; all that a submission starts may have half as much again
-PROCESSES = 200  # and threads
-FILE = 100 << 20  # bytes
-OUTPUT = 20 << 20  # bytes of all outputs
+from fednb.course.limits import ALL_MEMORY, PROCESSES, control_group
 
 PACKAGES = [path for path in sys.path if path.endswith("-packages")]
 PYTHON = [
@@ -44,8 +41,11 @@ NAMESPACES += ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kil
 if not SUPERUSER:
     NAMESPACES += ["--user", "--map-root-user"]
 # Who grades as root, whose own processes know no limit, becomes nobody, and another one each time.
-UID = 61184 + os.getpid() % 4336
-NOBODY = [f"--reuid={UID}", "--regid=65534", "--clear-groups"] if SUPERUSER else []
+UIDS = itertools.count(os.getpid())
+
+
+GRACE = 60  # seconds to start, and to end what does not answer
+ALL_ENDED = threading.Event()  # set when whoever grades wants to end: nothing is waited for
 
 
 class Sandboxed(kernel.Execute):
@@ -53,14 +53,28 @@ class Sandboxed(kernel.Execute):
 
     seconds = Integer(900).tag(config=True)
     seed = Unicode("fednb").tag(config=True)
+    # ``sources`` and ``outputs`` of the cells if these were executed before
+    executed = Dict().tag(config=True)
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Put the outputs into the notebook; ``resources`` tells in which folder it lies."""
         course, _, student, assignment = resources["metadata"]["path"].rsplit("/", 3)
-        student_seed = zlib.crc32(f"{self.seed} {student}".encode())
-        handed_out = f"{course}/release/{assignment}"
-        execute(nb, handed_out, student_seed, self.timeout, self.seconds)
+        sources = [cell.source for cell in nb.cells]
+        if self.executed.get("sources") != sources:
+            student_seed = number_of(student, self.seed)
+            limits = Limits(self.timeout, self.seconds)
+            outputs = execute(nb, f"{course}/release/{assignment}", student_seed, limits)
+        else:
+            outputs = self.executed["outputs"]
+        for cell, new in zip(nb.cells, outputs, strict=True):
+            if cell.cell_type == "code":
+                cell.outputs = nbformat.from_dict(new)
         return nb, resources
+
+
+def number_of(student: str, seed: str) -> int:
+    """The student's number for `course.draws`."""
+    return zlib.crc32(f"{seed} {student}".encode())
 
 
 def isolated_python(root: str, *visible: str) -> list[str]:
@@ -71,7 +85,11 @@ def isolated_python(root: str, *visible: str) -> list[str]:
     """
     enter = ["sh", f"{PACKAGE}/course/templates/enter.sh", root]
     paths = [*PYTHON, *PACKAGES, str(PACKAGE), *visible]
-    return [*NAMESPACES, *enter, *paths, "--", *NOBODY, sys.executable]
+    nobody = []
+    if SUPERUSER:
+        uid = 61184 + next(UIDS) % 4336
+        nobody = [f"--reuid={uid}", "--regid=65534", "--clear-groups"]
+    return [*NAMESPACES, *enter, *paths, "--", *nobody, sys.executable]
 
 
 @functools.cache
@@ -83,18 +101,21 @@ def is_available() -> bool:
     return False
 
 
-def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds: int) -> None:
-    """Execute a notebook, and put the outputs into it; a ``RuntimeError`` says why there are none.
+def execute(
+    nb: NotebookNode, handed_out: str, student_seed: int, limits: Limits
+) -> list[list[Any] | None]:
+    """Execute a notebook; the outputs of each cell, None for a text.
 
-    ``handed_out`` is the folder of the hand-out, ``seed`` the student's number for `course.draws`;
-    a cell may take ``timeout`` seconds, and all cells ``seconds``.
+    ``handed_out`` is the folder of the hand-out, ``student_seed`` the student's number for
+    `course.draws`. A ``RuntimeError`` says why there are no outputs.
     """
-    request = json.dumps({"notebook": nb, "timeout": timeout})
+    request = json.dumps({"notebook": nb, "limits": limits})
     with (
         # a short path, as that of a socket has to be
         TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as room,
         TemporaryFile() as request_file,
         TemporaryFile() as answer_file,
+        control_group() as joined,
     ):
         request_file.write(request.encode())
         request_file.seek(0)
@@ -104,22 +125,22 @@ def execute(nb: NotebookNode, handed_out: str, seed: int, timeout: int, seconds:
             hidden = [f"!{ROOT}/notebooks", f"!{Path(handed_out).parents[1]}"]
             python = isolated_python(room, *hidden, handed_out)
         process = subprocess.Popen(
-            [*python, "-m", "fednb.course.sandbox"],
+            [*joined, *python, "-m", "fednb.course.inside"],
             stdin=request_file,
             stdout=answer_file,
             stderr=subprocess.DEVNULL,
             cwd=room,
-            env=environment(room, handed_out, seed),
+            env=environment(room, handed_out, student_seed),
             start_new_session=True,
         )
-        watch(process, seconds)
+        # it keeps to the limits by itself: this is for what cannot be interrupted
+        watch(process, limits.total + GRACE)
         answer_file.seek(0)
         answer = json.loads(answer_file.read() or '{"error": "it ended before its time"}')
     if "error" in answer:
         raise RuntimeError(answer["error"])
-    for cell, outputs in zip(nb.cells, answer["outputs"], strict=True):
-        if cell.cell_type == "code":
-            cell.outputs = nbformat.from_dict(outputs)
+    outputs: list[list[Any] | None] = answer["outputs"]
+    return outputs
 
 
 def environment(room: str, handed_out: str, seed: int) -> dict[str, str]:
@@ -129,6 +150,7 @@ def environment(room: str, handed_out: str, seed: int) -> dict[str, str]:
         "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *PACKAGES]),
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "2",
+        "MALLOC_ARENA_MAX": "4",  # each takes addresses
         "HOME": room,
         "JUPYTER_RUNTIME_DIR": room,
         "FEDNB_NOTEBOOKS": handed_out,
@@ -137,7 +159,7 @@ def environment(room: str, handed_out: str, seed: int) -> dict[str, str]:
     }
 
 
-def watch(process: subprocess.Popen, seconds: int) -> None:
+def watch(process: subprocess.Popen, seconds: float) -> None:
     """Wait for a process; end it, and all that it has started, if that goes beyond a limit."""
     root = psutil.Process(process.pid)
     end = time.monotonic() + seconds
@@ -145,12 +167,14 @@ def watch(process: subprocess.Popen, seconds: int) -> None:
     try:
         while process.poll() is None:
             children = root.children(recursive=True)
+            if ALL_ENDED.is_set():
+                raise RuntimeError(f"{STOPPED}: nobody waits for it")
             if time.monotonic() > end:
-                raise RuntimeError(f"{STOPPED}: not finished after {seconds} s")
+                raise RuntimeError(f"{STOPPED}: not finished after {seconds:g} s")
             if len(children) > PROCESSES // 2:
                 raise RuntimeError(f"{STOPPED}: too many processes")
             with suppress(psutil.Error):  # one has ended just now
-                if sum(child.memory_info().rss for child in children) > 1.5 * MEMORY:
+                if sum(child.memory_info().rss for child in children) > ALL_MEMORY:
                     raise RuntimeError(f"{STOPPED}: too much memory")
             time.sleep(0.1)
     finally:  # Ctrl-C included
@@ -158,55 +182,3 @@ def watch(process: subprocess.Popen, seconds: int) -> None:
             with suppress(psutil.Error):
                 member.kill()
         process.wait()
-
-
-def main() -> None:
-    """Execute the notebook that stdin tells of, within limits, and write the answer to stdout.
-
-    The answer is JSON: ``{"outputs": [...]}``, a list or null for each cell, or ``{"error": ...}``.
-    """
-    request = json.load(sys.stdin)
-    with os.fdopen(os.dup(1), "w") as answer_file:
-        os.dup2(2, 1)  # what is printed is not the answer
-        limit_this_process()
-        answer_file.write(_answer(nbformat.from_dict(request["notebook"]), request["timeout"]))
-
-
-def limit_this_process() -> None:
-    """Set the limits that what is executed inherits, and hide this process from it."""
-    import resource  # not under Windows, where students check
-
-    if sys.platform == "linux":
-        # PR_SET_DUMPABLE 0: what is executed cannot look into this process
-        ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
-    num_threads = 0  # that this user has already: the limit counts them, too
-    for process in psutil.process_iter(["uids", "num_threads"]):
-        if process.info["uids"].real == os.getuid():
-            num_threads += process.info["num_threads"] or 1
-    for limit, most in (
-        (resource.RLIMIT_DATA, MEMORY),
-        (resource.RLIMIT_FSIZE, FILE),
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_NPROC, PROCESSES + num_threads),
-    ):
-        resource.setrlimit(limit, (most, most))
-    os.nice(5)
-
-
-def _answer(nb: NotebookNode, timeout: int) -> str:
-    """The answer of `main`, for a notebook whose cells may take ``timeout`` seconds."""
-    config = Config()
-    config.Execute.timeout = timeout
-    config.KernelManager.transport = "ipc"  # files as sockets: inside there is no network
-    try:
-        kernel.execute(nb, os.getcwd(), config)
-        answer = json.dumps({"outputs": [cell.get("outputs") for cell in nb.cells]})
-    except Exception as error:  # its kernel has died, say
-        answer = json.dumps({"error": f"{type(error).__name__}: {error}"})
-    if len(answer) < OUTPUT:
-        return answer
-    return json.dumps({"error": f"{STOPPED}: more than {OUTPUT >> 20} MB of output"})
-
-
-if __name__ == "__main__":
-    main()

@@ -50,7 +50,7 @@ def check(path: Path) -> dict[str, str]:
     Cells that are not graded are in it if they are missing or were changed.
     """
     # slow to import, and hidden tests call `draws` only
-    from fednb.course import kernel
+    from fednb.course import executor, kernel
 
     nb = read_notebook(path)
     if "assignment" not in nb.metadata.get("fednb", {}):
@@ -58,7 +58,7 @@ def check(path: Path) -> dict[str, str]:
             f"{path.name} is not a hand-out: its metadata names no assignment. "
             "Start from the file you got."
         )
-    kernel.execute(nb, str(path.absolute().parent))
+    executor.execute(nb, str(path.absolute().parent))
     errors = errors_by_cell(nb)
     cells = {grade_id(cell): cell for cell in nb.cells}
     problems = {}

@@ -3,12 +3,12 @@
 set -e
 room=$1
 shift
-mount -t tmpfs -o size=1g,mode=755 sandbox "$room"
+mount -t tmpfs -o size=1g,nr_inodes=100k,mode=755 sandbox "$room"
 set -- /usr /bin /lib /lib32 /lib64 /nix/store /etc/alternatives /etc/fonts /etc/ld.so.cache "$@"
 set -- /dev/null /dev/zero /dev/random /dev/urandom /sys/devices/system/cpu "$@"
 while [ "$1" != -- ]; do
     if [ -d "$room${1#!}" ] && [ "$1" != "${1#!}" ]; then
-        mount -t tmpfs sandbox "$room${1#!}"
+        mount -t tmpfs -o size=1m,nr_inodes=1k,mode=755 sandbox "$room${1#!}"
     elif [ -e "$1" ] && [ ! -e "$room$1" ]; then
         mkdir -p "$room${1%/*}"
         if [ -L "$1" ]; then

@@ -36,7 +36,8 @@ def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
 def _draw_image(ax: Axes, spot: np.ndarray, directions: np.ndarray, weights: np.ndarray) -> None:
     products = weights * (directions @ spot) ** 0.5
     largest = np.argsort(-products)[: int(np.ceil(0.5 * len(products)))]
-    ax.scatter(*0.8 * spot, c="black", s=25, zorder=3)
+    x, y = 0.8 * spot
+    ax.scatter(x, y, 25, "black", zorder=3)
     for j, star in enumerate(1.1 * directions):
         colour, style = ("black", "-") if j in largest else ("grey", ":")
         ax.plot(*zip(0.8 * spot, star, strict=True), color=colour, ls=style)
@@ -55,7 +56,7 @@ def powers() -> Figure:
         right.semilogy(cosines, slope * _share(cosines**power, 0.8**power, 0.07), f"k{style}")
     # no power, and the temperature at which the slope near 0.8 is that of the root
     right.semilogy(cosines, 0.07 / 0.125 * _share(cosines, 0.8, 0.125), color="C1")
-    right.annotate("α = 1, τ = 0.125", (0.45, 0.012), color="C1")
+    right.annotate("α = 1, τ = 0.125", (0.7, 0.02), color="C1")
     left.set(xlabel="cosine", ylabel="slope of $s_α$", ylim=(0, 5))
     right.set(xlabel="cosine to the other class", ylabel="push: slope times share")
     right.set(ylim=(1e-5, 3))

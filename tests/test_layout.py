@@ -9,7 +9,7 @@ from fednb import ROOT
 # One room a line, from the ground up. Imports inside functions and for types count like all others.
 ORDER = """
     errors seeds messages hyperparameters places models partition
-    data.dataset data.augment data.files data.spec data.compare data.decode data.synthetic data.tree data.find
+    data.dataset data.augment data.files data.spec data.compare data.seen data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
     plots pictures pictures.foundations pictures.moon pictures.fedproc pictures.fedssc
     pictures.fedproto pictures.fedplcc pictures.newcomers pictures.tuning

@@ -219,7 +219,7 @@ CHANGES = [  # runs, and settings of which each, changed alone, changes them
     ({"method": "FeSEM"}, {"num_clusters": 3}),
     ({"method": "FedPer"}, {"private": "classifier"}),
     ({"method": "FedRep"}, {"head_epochs": 2}),
-    ({"method": "FedPLCC"}, {"lam1": 0.1, "lam2": 0.1, "phi": 1.0, "weighted": False, "weighted_mean": True}),
+    ({"method": "FedPLCC"}, {"lam1": 0.1, "lam2": 0.1, "phi": 1.0, "weighted": False, "weighted_mean": True, "equal": True}),
     (PUBLIC, {  # of equal networks: what is left of their similarity is rounding
         "public": "digits", "public_size": 64, "public_batch": 32, "public_lr": 0.01, "similarity_weight": 30.0,
         "similarity_temperature": 0.5,

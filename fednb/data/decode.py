@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from PIL import Image
 from tqdm import tqdm
 
 from fednb.data.dataset import LabelledImages, RawDataset, raw_dataset
 from fednb.data.files import LIMIT, Broken, File, ImageFile, reading, unpacked
+from fednb.data.seen import as_seen
 from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
+
+COPIES = 3  # of all images that are in memory at once: decoded, divided, and written to the cache
 
 
 def read_images(
@@ -90,6 +94,7 @@ def _decoded(
     spec: DatasetSpec, images: Sequence[ImageFile]
 ) -> tuple[np.ndarray, set[tuple[int, int]]]:
     """All images, uint8 [N, C, H, W], and the widths and heights that their files have."""
+    _require_memory(spec, len(images))
     pixels = np.empty((len(images), *spec.shape), np.uint8)
     sizes = set()
     progress = tqdm(
@@ -102,20 +107,36 @@ def _decoded(
     return pixels, sizes
 
 
+def _require_memory(spec: DatasetSpec, number: int) -> None:
+    """Raise a `DataError` before images are decoded that cannot all be held."""
+    _, height, width = spec.shape
+    needed = COPIES * number * math.prod(spec.shape)
+    free = psutil.virtual_memory().available
+    if needed > free:
+        name = spec.name.partition("@")[0]
+        smaller = f" ask for smaller ones, such as {name}@64." if spec.is_own else ""
+        raise DataError(
+            f"{spec.title}: {number:,} images of {height}x{width} pixels take "
+            f"{needed / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free;"
+            f"{smaller or ' free some, or take a machine with more.'}"
+        )
+
+
 def _pixels(spec: DatasetSpec, file: File) -> tuple[np.ndarray, tuple[int, int]]:
     """Decode one image to uint8 [C, H, W], and tell its own width and height."""
     channels, height, width = spec.shape
     with Image.open(io.BytesIO(unpacked(file)), formats=("PNG", "JPEG", "WEBP")) as image:
         size = f"{image.width}x{image.height} pixels"
-        fits = image.size == (width, height)
-        if not fits and not spec.resized:
+        if image.size != (width, height) and not spec.resized:
             raise Broken(f"{file} is {size} instead of {width}x{height}")
         if math.prod(image.size) > LIMIT:
             raise ValueError(f"{size} are too many")
-        pixels = image.convert("RGB" if channels == 3 else "L")
-        if not fits:  # as torchvision's Resize
+        # published sets are read as the papers' code reads them
+        seen = as_seen(image) if spec.is_own else image
+        pixels = seen.convert("RGB" if channels == 3 else "L")
+        if seen.size != (width, height):  # as torchvision's Resize
             pixels = pixels.resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1), image.size
+    return np.asarray(pixels).reshape(height, width, channels).transpose(2, 0, 1), seen.size
 
 
 def _notes(

@@ -25,7 +25,7 @@ from fednb.data.spec import EMBEDDED, SPECS, DatasetSpec
 from fednb.errors import DataError, require_known
 from fednb.places import Places, absolute
 
-_CACHE_VERSION = 4  # raised when what a cache holds changes
+_CACHE_VERSION = 5  # raised when what a cache holds changes
 
 Where = Places | Path | str | None  # the places, the folder of the data sets, or the environment's
 

@@ -124,6 +124,12 @@ def is_check(cell: NotebookNode) -> bool:
     return cell.cell_type == "code" and bool(marks_of(cell).get("grade"))
 
 
+def is_of_handout(cell: NotebookNode) -> bool:
+    """Whether a marked cell is the hand-out's own: nothing to write, and without points."""
+    marks = marks_of(cell)
+    return bool(marks) and not marks["grade"] and not marks["solution"]
+
+
 def errors_by_cell(nb: NotebookNode) -> dict[str, str]:
     """What went wrong in an executed notebook, such as ``NameError: ...``, by grade id of a cell.
 

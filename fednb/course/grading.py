@@ -28,6 +28,7 @@ from fednb.course.assignment import (
     first_error,
     grade_id,
     is_check,
+    is_of_handout,
     marks_of,
     plain,
     read_notebook,
@@ -293,9 +294,7 @@ def _checked(output: dict[str, Any]) -> NotebookNode:
 def _failure_of_handout(nb: NotebookNode) -> str:
     """Why there are no points if a cell of the hand-out itself was not executed, and else ""."""
     for cell in nb.cells:
-        marks = marks_of(cell)
-        is_handout = marks and not marks["grade"] and not marks["solution"]
-        if is_handout and first_error(cell).startswith(LOST):
+        if is_of_handout(cell) and first_error(cell).startswith(LOST):
             return (
                 f"no points yet, as the hand-out's own {grade_id(cell)} took too long or ended the "
                 "kernel: call the same command again"

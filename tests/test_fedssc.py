@@ -6,7 +6,8 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from fednb.papers.fedssc import FedSSC, class_weight, local_and_shared_contrastive
+from fednb.papers.fedssc import FedSSCVariants as FedSSC
+from fednb.papers.fedssc import class_weight, local_and_shared_contrastive
 from literal import (
     agree,
     between_classes,
@@ -60,7 +61,8 @@ def test_the_loss_on_a_batch_is_made_of_its_parts(batch_norm_net):
     )
     given = {
         "prototypes": in_floats(shared),
-        "weights": {"class": torch.tensor(1.0), "glob": torch.tensor(0.25)},
+        "classifies": torch.tensor(1.0),
+        "mu_glob": torch.tensor(0.25),
         "frozen": [glob.state_dict(), prev.state_dict()],
     }
     z, z_glob, z_prev = (n(x).representation.detach().double() for n in (net, glob, prev))
@@ -166,6 +168,16 @@ def test_exclude_own_never_sends_a_receiver_its_own():
             assert len(sent["labels"]) == 3
     _, sent = served(FedSSC(num_shared=9, exclude_own=True), [upload(0, 0, 1), upload(1, 0)])
     assert sent == {0: [1.0, 0.0]}  # of class 1 there is only its own
+
+
+def test_own_means_are_a_devices_own_whoever_is_drawn():
+    uploads = [upload(0, 0, 1), upload(1, 0), upload(2, 0, 2)]
+    for t in range(6):
+        server, sent = served(FedSSC(own_means=True), uploads, t)
+        assert sent == {0: [0.0, 0.0], 1: [0.0, 1.0]}
+        assert known(FedSSC(own_means=True).sent(server, 2)) == {0: [2.0, 0.0], 2: [2.0, 2.0]}
+    with pytest.raises(ValueError, match="own_means"):
+        FedSSC(own_means=True, num_shared=2)
 
 
 def test_a_device_shares_the_means_of_classes_with_at_least_so_many_images(federate):

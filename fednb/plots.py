@@ -1,11 +1,15 @@
 """Pictures that several notebooks draw: who owns which images, and how they look in each domain."""
 
+from typing import Any, cast
+
 import matplotlib.pyplot as plt
 import numpy as np
 import seaborn as sns
 from IPython.display import display
 from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from fednb import partition
 from fednb.data import Dataset
@@ -117,3 +121,36 @@ def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
     ax.spines[:].set_visible(False)
     ax.set_title(title)
     return ax
+
+
+def label_ends(ax: Axes) -> Axes:
+    """Write the names of lines beside their ends, instead of in a legend."""
+    ends: dict[str, float] = {}  # by colour
+    for line in ax.lines:
+        heights = np.asarray(line.get_ydata(), dtype=float)
+        if len(heights) > 1:
+            ends.setdefault(to_hex(line.get_color()), heights[-1])
+    handles, names = ax.get_legend_handles_labels()
+    colours = [to_hex(cast(Line2D, handle).get_color()) for handle in handles]
+    labels = sorted(
+        (ends[colour], name, colour) for name, colour in zip(names, colours, strict=True)
+    )
+    bottom, top = ax.get_ylim()
+    places = _apart(np.array([end for end, *_ in labels]), 0.06 * (top - bottom))
+    for place, (_, name, colour) in zip(places, labels, strict=True):
+        beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        ax.annotate(name, (1.01, place), color=colour, fontsize="small", **beside)
+    legend = ax.get_legend()
+    if legend:
+        legend.remove()
+    return ax
+
+
+def _apart(places: np.ndarray, gap: float) -> np.ndarray:
+    """Places in rising order, moved by as little as it takes to have a gap between neighbours."""
+    places = places.astype(float)
+    for _ in range(200):
+        missing = np.clip(gap - np.diff(places), 0, None) / 2
+        places[1:] += missing
+        places[:-1] -= missing
+    return places

@@ -71,16 +71,16 @@ def at_rest() -> Axes:
 def messages() -> Axes:
     """A round: the server sends its model, clients train and answer, the server averages."""
     _, ax = plt.subplots(figsize=(9, 3.1))
-    _box(ax, 4.5, 2.3, "server: w", "#f0f0f0")
+    _box(ax, 4.5, 2.3, "server: model $w$", "#f0f0f0")
     for x, name in ((1.0, "client 1"), (4.5, "client 2"), (8.0, "client 3")):
-        _box(ax, x, 0.4, f"{name}: trains $w_i$\non its own images", "#e8f1f8")
+        _box(ax, x, 0.4, f"{name}: trains\non its own images", "#e8f1f8")
         for shift, start, end in ((-0.12, 2.05, 0.75), (0.12, 0.75, 2.05)):
             top = 4.5 + 0.35 * (x - 4.5) / 3.5
             ends = ((top, start), (x, end)) if start > end else ((x, start), (top, end))
             (x0, y0), (x1, y1) = ends
             arrow = {"arrowstyle": "->", "lw": 1.6, "color": "0.35"}
             ax.annotate("", (x1 + shift, y1), (x0 + shift, y0), arrowprops=arrow)
-    ax.text(1.0, 1.75, "broadcast: the model w", ha="center", color="0.3")
+    ax.text(1.0, 1.75, "broadcast: the model $w$", ha="center", color="0.3")
     ax.text(8.1, 1.35, "upload: $w_i$ and the\nnumber of images", ha="center", color="0.3")
     ax.text(5.7, 2.3, "aggregate: $w = \\sum_i p_i w_i$", va="center", color="0.3")
     ax.set(xlim=(-0.6, 9.6), ylim=(-0.1, 2.8))
@@ -105,16 +105,90 @@ def resting_places(
     _distances(left, "SCAFFOLD", few, [simulate(K, scaffold=True)[-1] for K in few])
     left.set(xlabel="local steps K in a round", ylabel="distance from the minimum")
     springs = (0.03, 0.1, 0.3, 1, 3, 10)
-    _distances(right, "FedProx", springs, [fixed_point(2000, mu) for mu in springs])
+    _distances(right, "FedProx", springs, [fixed_point(2000, mu) for mu in springs], (-8, 14))
     right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
     right.annotate("FedAvg", (1.0, 1.08), color=plots.colour("FedAvg"), va="top")
     right.set(xlabel="stiffness μ of the spring, K = 2000")
     return figure
 
 
-def _distances(ax: Axes, name: str, values: Sequence[float], places: Sequence[np.ndarray]) -> None:
+def _distances(
+    ax: Axes,
+    name: str,
+    values: Sequence[float],
+    places: Sequence[np.ndarray],
+    beside: tuple[float, float] = (-4, 8),
+) -> None:
     """Draw distances from the minimum, and write the method's name at the end of the line."""
     distances = [float(np.linalg.norm(place - best)) for place in places]
     ax.semilogx(values, distances, "o-", color=plots.colour(name))
     end: dict[str, Any] = {"textcoords": "offset points", "color": plots.colour(name)}
-    ax.annotate(name, (values[-1], distances[-1]), (-4, 8), ha="right", **end)
+    ax.annotate(name, (values[-1], distances[-1]), beside, ha="right", **end)
+
+
+def with_momentum(simulate: Callable[..., np.ndarray]) -> Axes:
+    """SCAFFOLD's distance from the minimum, round by round: what momentum does, and its factor."""
+    _, ax = plt.subplots(figsize=(7.5, 3.6))
+    look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
+    beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+    for line, words, m, factor in (
+        ("-", "no momentum", 0.0, 1.0),
+        ("--", "momentum 0.9,\nwith the factor (8)", 0.9, 0.1),
+        (":", "momentum 0.9,\nwithout it (7)", 0.9, 1.0),
+    ):
+        way = simulate(100, scaffold=True, m=m, factor=factor, rounds=30, eta=0.01)
+        distance = np.linalg.norm(way - best, axis=1)
+        ax.semilogy(distance, line, lw=2.5, **look)
+        ax.annotate(words, (1.01, distance[-1]), fontsize="small", **beside, **look)
+    ax.set(xlabel="communication round", ylabel="distance to the minimum")
+    return ax
+
+
+def three_at_rest(simulate: Callable[..., np.ndarray], steps: tuple[int, int] = (10, 40)) -> Figure:
+    """Where FedAvg, FedNova and FedDyn come to rest if the clients take so many steps a round."""
+    figure, ax = plt.subplots(figsize=(9, 4.8))
+    grid, losses = bowls()
+    for i, colour in enumerate(_CLIENTS):
+        levels = [0.05, 0.2, 0.6, 1.4]
+        ax.contour(*grid.T, losses[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
+        ax.plot(*minima[i], "^", ms=11, color=colour)
+        words = f"client {i + 1}: {steps[i]} steps a round"
+        ax.annotate(words, tuple(minima[i]), (0, 12), color=colour, **_POINTS)
+    for name in ("FedAvg", "FedNova", "FedDyn"):
+        way = simulate(name, steps)
+        look: dict[str, Any] = {"color": plots.colour(name)}
+        ax.plot(*way.T, ".-", lw=1, **look)
+        ax.plot(*way[-1], "o", ms=12, mfc="none", mew=2, label=f"{name} comes to rest", **look)
+    ax.plot(*best, "*", ms=14, color="black", label="the minimum of the sum")
+    ax.set(xlabel="first weight", ylabel="second weight", aspect="equal", xticks=[], yticks=[])
+    ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
+    return figure
+
+
+def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
+    """Where methods rest as client 2 takes more steps; FedDyn's way with springs of three kinds.
+
+    ``distances``: of a method from the minimum, round by round, [rounds].
+    """
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 3.9))
+    busy = (10, 14, 20, 28, 40, 56, 80, 113, 160)
+    beside = {"FedAvg": (55, 1.32), "FedNova": (88, 1.75), "FedDyn": (100, 0.03)}
+    for name, place in beside.items():
+        for m, style in ((0.0, "o-"), (0.9, "s--")):
+            given = {"m": m, "eta": 0.05 * (1 - m), "rounds": 100}
+            ends = [min(distances(name, (10, K), **given)[-1], 9.0) for K in busy]
+            left.plot(busy, ends, style, ms=4, color=plots.colour(name))
+        left.annotate(name, place, color=plots.colour(name), va="bottom")
+    for style, words in (("o-", "no momentum"), ("s--", "momentum 0.9")):
+        left.plot([], [], style, ms=4, color="0.5", label=words)
+    left.set(xscale="log", ylim=(-0.05, 2), xlabel="steps of client 2 (client 1: 10)")
+    left.set_ylabel("distance from the minimum")
+    left.set_xticks((10, 20, 40, 80, 160), ("10", "20", "40", "80", "160"))
+    left.minorticks_off()
+    left.legend(fontsize="small", frameon=False)
+    for alpha, style in ((0.03, ":"), (0.3, "-"), (10.0, "--")):
+        way = distances("FedDyn", (10, 40), alpha=alpha, rounds=60)
+        right.semilogy(way, style, lw=2, color=plots.colour("FedDyn"), label=f"α = {alpha:g}")
+    right.set(xlabel="communication round", ylabel="distance from the minimum")
+    right.legend(fontsize="small", frameon=False, title="FedDyn, 10 and 40 steps")
+    return figure

@@ -1,5 +1,6 @@
 """Pictures of notebook 01: where MOON's contrast leads a representation."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -8,6 +9,7 @@ from matplotlib.axes import Axes
 
 from fednb import plots
 
+_SHOWN = (-80, -40, -20, -8, -4, -2, 0, 2)  # points of lead on the axis
 _BEGIN = "z_glob, where\na round begins"
 
 
@@ -31,6 +33,7 @@ def overshoot() -> Axes:
     direction = np.arange(0.0, 360.0)
     loss = np.log1p(np.exp(_exponent(direction, z_glob, z_prev)))
     _, ax = plt.subplots(figsize=(8.5, 4.6))
+    ax.scatter(*_at(direction), color="0.75", s=150)
     ring = ax.scatter(*_at(direction), c=loss, cmap="YlGnBu", s=110)
     plt.colorbar(ring, ax=ax, label="contrastive loss", shrink=0.8)
     arc = np.linspace(z_glob - 2, minimum + 6, 40)
@@ -39,7 +42,7 @@ def overshoot() -> Axes:
     ax.annotate(
         "", _at(minimum + 3, 0.84), _at(minimum + 9, 0.84), arrowprops={"color": colour, "lw": 2}
     )
-    ax.annotate("MOON's overshoot", _at(58, 0.45), color=colour, ha="center", weight="bold")
+    ax.annotate("MOON's\novershoot", _at(62, 0.52), color=colour, ha="center", weight="bold")
     for place, mark, size in ((z_prev, "s", 11), (z_glob, "s", 11), (minimum, "*", 22)):
         ax.plot(*_at(place), mark, ms=size, color="black")
     ax.annotate("z_prev, the client's\nlast model", _at(z_prev, 1.12), ha="right", va="center")
@@ -56,21 +59,38 @@ def loss_by_direction(thetas: tuple[int, ...] = (10, 45, 120)) -> Axes:
     Directions are counted from z_glob on; z_prev is to the left of it, so beyond is to the right.
     """
     direction = np.linspace(-180, 180, 721)
-    _, ax = plt.subplots(figsize=(8, 3.8))
-    for theta, shade in zip(thetas, (0.4, 0.65, 1.0), strict=True):
+    _, ax = plt.subplots(figsize=(8.5, 4.2))
+    for theta, shade in zip(thetas, (0.45, 0.7, 1.0), strict=True):
         loss = np.log1p(np.exp(_exponent(direction, 0.0, -theta)))
         lowest = int(loss.argmin())
         look: dict[str, Any] = {"color": plots.colour("MOON"), "alpha": shade}
         ax.plot(direction, loss, lw=2, **look)
         ax.plot(-theta, loss[np.abs(direction + theta).argmin()], "s", ms=7, **look)
-        ax.plot(direction[lowest], loss[lowest], "*", ms=15, **look)
-        ax.annotate(f"θ = {theta}°", (direction[lowest] + 5, loss[lowest] + 0.12), **look)
+        ax.plot(direction[lowest], loss[lowest], "*", ms=16, **look)
+        beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        ax.annotate(f"θ = {theta}°", (1.01, loss[-1]), **beside, **look)
     ax.axvline(0, color="0.6", lw=1)
-    ax.annotate(_BEGIN, (3, ax.get_ylim()[1] * 0.82), color="0.4")
-    ax.annotate("square: z_prev\nstar: the minimum", (60, 2.6), color="0.4")
+    ax.annotate(_BEGIN, (4, 1.6), color="0.4")
+    ax.annotate("squares: z_prev", (-104, 2.75), color="0.4", ha="left")
+    ax.annotate("stars: the minimum", (30, -0.32), color="0.4", ha="left")
     ax.set(
         xlabel="direction of z, in degrees beyond z_glob",
         ylabel="contrastive loss, τ = 0.5",
         xticks=range(-180, 181, 45),
+        xlim=(-180, 180),
+        ylim=(-0.45, 3.7),
     )
     return ax
+
+
+def near_zero(axes: Iterable[Axes]) -> None:
+    """Leads on an axis that is linear near zero, where small weights differ, and logarithmic below."""
+    for ax in axes:
+        ax.set_yscale("symlog", linthresh=8, linscale=2)
+        ax.set_yticks(_SHOWN, [f"{lead:+d}" for lead in _SHOWN])
+        ax.minorticks_off()
+        ax.set_xlabel("weight μ of the contrast")
+        ax.set_ylabel("lead over FedAvg (points,\ncompressed below −8)")
+        ax.set_ylim(-100, 3)
+        ax.grid(axis="y", alpha=0.3)
+        ax.label_outer()

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from fednb import plots
 from fednb.analysis import statistics
-from fednb.analysis.across_splits import lead_by_seed
 from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.comparisons import cell_at
+from fednb.analysis.comparisons import compare_at
+from fednb.analysis.statistics import Lead
 from fednb.analysis.trials import Tuning, tunings
 from fednb.reporting import side_by_side as tables
 from fednb.reporting.side_by_side import BASELINE, GUESS, OWN, TOLD
@@ -28,10 +28,10 @@ def told() -> Figure:
     of_splits = tables.for_itself()
     figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
     rows = [GUESS, BASELINE, TOLD, *OWN]
-    for ax, split in zip(axes, of_splits, strict=True):
+    for ax, (title, by_row) in zip(axes, of_splits.items(), strict=True):
         means = {}
         for y, row in enumerate(rows):
-            values = list(split.values[row].values())
+            values = list(by_row[row].values())
             if values:
                 mean, half_width = statistics.interval(values)
                 look = {"fmt": "D" if row == GUESS else "o", "capsize": 3}
@@ -41,7 +41,7 @@ def told() -> Figure:
         if BASELINE in means and TOLD in means:
             ends = {"xy": (means[TOLD], 1.85), "xytext": (means[BASELINE], 1.15)}
             ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35"})
-        ax.set(title=split.title, xlabel="right on images like its own (%)")
+        ax.set(title=title, xlabel="right on images like its own (%)")
         ax.set_yticks(range(len(rows)), rows)
         ax.grid(axis="x", alpha=0.3)
     axes[0].invert_yaxis()
@@ -55,16 +55,13 @@ def question() -> Figure:
     ratios = [1.7, *([1] * len(splits))]
     figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
     for y, one in enumerate(found):
-        if one.lead.mean is not None:
-            _dot(axes[0], y, one.method, (one.lead.mean, one.lead.half_width), bool(one.diverged))
+        _dot(axes[0], y, one.method, one.lead, one.lead.diverged)
     axes[0].set_title("mean of the five splits", weight="bold")
     for ax, (title, table) in zip(axes[1:], splits.items(), strict=True):
         cells = cells_of(table)
         for y, one in enumerate(found):
-            values = list(lead_by_seed(cells, one.method, BASELINE).values())
-            if values:
-                diverged = cell_at(cells, one.method, "accuracy").diverged
-                _dot(ax, y, one.method, statistics.interval(values), diverged)
+            comparison = compare_at(cells, one.method, BASELINE, "accuracy")
+            _dot(ax, y, one.method, comparison.lead, comparison.ahead.diverged)
         ax.set_title(title)
     for ax in axes:
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
@@ -74,19 +71,20 @@ def question() -> Figure:
         ax.set_xlim(-70, 30)
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("lead over FedAvg (points)", size="medium")
-    labels = [f"{one.method}: {tables.verdict(one.verdict.kind)}" for one in found]
+    labels = [f"{one.method}: {one.verdict.kind}" for one in found]
     axes[0].set_yticks(range(len(found)), labels)
     axes[0].invert_yaxis()
     return figure
 
 
-def _dot(ax: Axes, y: float, method: str, of: tuple[float, float], diverged: bool) -> None:
-    """A lead with its interval; hollow where a run diverged, and the seeds left are lucky ones."""
-    mean, half_width = of
-    width = None if np.isnan(half_width) else half_width
+def _dot(ax: Axes, y: float, method: str, lead: Lead, diverged: bool) -> None:
+    """A lead with its interval, if there are runs; hollow where one diverged."""
+    if lead.mean is None:
+        return
+    width = None if np.isnan(lead.half_width) else lead.half_width
     colour = plots.colour(method)
     fill = "none" if diverged else colour
-    ax.errorbar(mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
+    ax.errorbar(lead.mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
 
 
 def trials() -> Figure:
@@ -145,12 +143,12 @@ def _without(ax: Axes, tuning: Tuning, style: str) -> None:
 def twins() -> Axes:
     """Leads over FedAvg on the domains, seed by seed: first that of a copy of FedAvg."""
     cells = cells_of("side-domains")
-    copy = list(lead_by_seed(cells, *_COPIES).values())
+    copy = list(compare_at(cells, *_COPIES, "accuracy").by_seed.values())
     left_out = {BASELINE, _COPIES[0], *OWN}
     others = [name for name in tables.methods() if name not in left_out]
     rows = {"FedPrior, a copy of FedAvg": copy}
     for name in others:
-        rows[name] = list(lead_by_seed(cells, name, BASELINE).values())
+        rows[name] = list(compare_at(cells, name, BASELINE, "accuracy").by_seed.values())
     _, ax = plt.subplots(figsize=(9, 3.6))
     if copy:
         ax.axvspan(min(copy), max(copy), color="0.92", zorder=0)

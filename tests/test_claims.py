@@ -259,6 +259,13 @@ def test_runs_that_are_no_evidence_decide_nothing(monkeypatch):
     assert "ther networks" in words.why(claim)
 
 
+def test_a_report_ends_with_the_main_claims_alone(monkeypatch):
+    claim = judged(monkeypatch, two_rows((51.0, 52.0, 53.0), (50.0, 50.0, 50.0)))
+    main = dataclasses.replace(claim, entry=claim.entry._replace(main=True))
+    lines = words.main_claims({"P": [claim, main]}).splitlines()
+    assert len(lines) == 2 and claim.entry.claim in lines[1] and Kind.CANNOT_TELL in lines[1]
+
+
 def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     claim = judged(monkeypatch, two_rows((51.0, 52.0, 53.0), (50.0, 50.0, 50.0)))
     ax = figures.draw_claims([("MOON", claim)])
@@ -313,7 +320,8 @@ def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_p
 
 
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
-    made = pages.make_pages(ROOT / "notebooks" / "sweeps", tmp_path / "runs", tmp_path / "out")
+    results = pages.read_results(ROOT / "notebooks" / "sweeps", tmp_path / "runs")
+    made = pages.make_pages(results, tmp_path / "out")
     text = made[tmp_path / "out" / "REPORT.md"]
     assert "Not run yet" in text
 

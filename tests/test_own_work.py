@@ -312,9 +312,9 @@ def test_ones_own_runs_are_not_the_projects(
     monkeypatch.setattr(pages, "read_tables", lambda path: tables)
     monkeypatch.setattr(pages, "_findings", lambda notebooks: {})
     runs, out = ledger.runs_folder(), tmp_path / "out"
-    before = pages.make_pages(Path("sweeps"), runs, out)
+    before = pages.make_pages(pages.read_results(Path("sweeps"), runs), out)
     made_up.record(made_up.job("FedProx", 77, mu=0.123))
-    assert pages.make_pages(Path("sweeps"), runs, out) == before
+    assert pages.make_pages(pages.read_results(Path("sweeps"), runs), out) == before
     assert "3 recorded runs" in before[out / "REPORT.md"]
 
 

@@ -148,7 +148,8 @@ def test_committed_pages_are_those_that_the_records_make(monkeypatch):
         "claim_figures",
         lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], ""),
     )
-    made = pages.make_pages(ROOT / "notebooks" / "sweeps", results / "runs", results)
+    read = pages.read_results(ROOT / "notebooks" / "sweeps", results / "runs")
+    made = pages.make_pages(read, results)
     for path, text in made.items():
         stale = f"{path.name} is stale: run `python -m fednb report`"
         if path.suffix == ".csv":  # the last digits depend on the version of SciPy

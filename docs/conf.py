@@ -35,6 +35,7 @@ include_patterns = [
     "notebooks/*.md",
     "notebooks/*.ipynb",
     "notebooks/extras/*.ipynb",
+    "notebooks/solutions/*.ipynb",
     "results/REPORT.md",
     "results/tables/*.md",
 ]

@@ -150,6 +150,10 @@ def _add_course(commands: Any) -> None:
     add = _add_command(steps, "release", _course, summary, under="course")
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
 
+    summary = "move a notebook's solutions into solutions/NOTEBOOK.ipynb, and leave empty stubs"
+    add = _add_command(steps, "split", _split, summary, under="course")
+    add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
+
     summary = "for students: run the visible checks of a notebook"
     add = _add_command(steps, "check", _course, summary, under="course")
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
@@ -198,6 +202,12 @@ def _data(args: argparse.Namespace) -> None:
             print(f"{name:<16} {data.where(name)}", flush=True)
     else:
         data.download(args.name)
+
+
+def _split(args: argparse.Namespace) -> None:
+    from fednb.course import solutions  # slow to import
+
+    print(f"Solutions are in {solutions.split(args.notebook)}")
 
 
 def _course(args: argparse.Namespace) -> int:

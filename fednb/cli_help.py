@@ -27,6 +27,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "settings": ("settings",),
     "data": ("data", "data cifar10"),
     "course release": ("course release 01_moon",),
+    "course split": ("course split 01_moon",),
     "course check": ("course check 01_moon.ipynb",),
     "course grade": ("course grade 01_moon submitted",),
 }

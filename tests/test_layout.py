@@ -31,8 +31,8 @@ ORDER = """
     reporting.side_by_side reporting.side_pictures reporting.findings reporting.front
     reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
     reporting.head_to_head reporting.again
-    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox course.students
-    course.handout course.submissions course.grading
+    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox
+    course.students course.solutions course.handout course.submissions course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__
 """.split()

@@ -30,6 +30,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "course split": ("course split 01_moon",),
     "course check": ("course check 01_moon.ipynb",),
     "course grade": ("course grade 01_moon submitted",),
+    "completion": ("completion bash", "completion zsh"),
 }
 
 _VARIABLES = {

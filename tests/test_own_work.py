@@ -344,9 +344,8 @@ def parsers(parser=None, name=""):
     """Every command's parser, by what is typed."""
     parser = parser or cli._parser()
     for action in parser._actions:
-        for word, below in (
-            getattr(action, "choices", None) and dict(action.choices).items()
-        ) or ():
+        choices = action.choices if isinstance(action.choices, dict) else {}
+        for word, below in choices.items():
             if hasattr(below, "format_help"):
                 yield f"{name} {word}".strip(), below
                 yield from parsers(below, f"{name} {word}".strip())

@@ -167,7 +167,7 @@ function makeGrid() {
     { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: (_, cell) => escapeText(cell.getData().title), responsive: 5 },
     { title: "row", field: "row", formatter: rowName, variableHeight: true, cssClass: "several", widthGrow: 2, minWidth: 92, tooltip: true, responsive: 0 },
     { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: true, responsive: 2 },
-    { title: "printed", field: "printed", formatter: shown("printedText"), width: isNarrow ? 88 : 106, responsive: 1, ...number },
+    { title: "printed", field: "printed", formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
     { title: "ours", field: "ours", formatter: shown("oursText"), tooltip: shown("oursText"), width: isNarrow ? 92 : 104, responsive: 0, ...number },
     { title: "interval", field: "half", visible: false, download: true },
     { title: "runs", field: "expected", visible: false, download: true, accessorDownload: (_, cell) => cell.runs.length },

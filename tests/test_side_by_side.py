@@ -253,8 +253,8 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
     assert lead.mean == pytest.approx(np.mean(differences))
     assert lead.among == sum(not one.diverged for one in leads.values())
     of_first = next(iter(side_by_side.for_itself().values()))
-    assert set(of_first) == {"no network", "FedAvg", "FedAvg (told)", "FedProto", "Local"}
-    shares = list(of_first["no network"].values())
+    assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (told)", "FedProto", "Local"}
+    shares = list(of_first[side_by_side.GUESS].values())
     assert all(10 < share < 100 for share in shares)
 
 

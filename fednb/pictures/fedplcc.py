@@ -79,7 +79,7 @@ def _draw_image(ax: Axes, spot: np.ndarray, directions: np.ndarray, weights: np.
     products = weights * (directions @ spot) ** 0.5
     largest = np.argsort(-products)[: int(np.ceil(0.5 * len(products)))]
     image = 0.55 * spot
-    ax.scatter(*image, 40, "black", zorder=3)
+    ax.plot(*image, "o", color="black", zorder=3)
     for j, star in enumerate(directions):
         colour, style = ("black", "-") if j in largest else ("grey", ":")
         ax.plot(*zip(image, star, strict=True), color=colour, ls=style)

@@ -22,7 +22,7 @@ from fednb.reporting.markdown import to_markdown
 
 BASELINE = "FedAvg"
 TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks
-GUESS = "no network"  # who always says the client's most frequent class
+GUESS = "its commonest class"  # what a client says who looks at no image
 OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
 TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
 
@@ -84,11 +84,18 @@ def _or_lowest(mean: float | None) -> float:
 
 
 def question_table() -> Markdown:
-    """The mean lead of each method with its verdict, and its leads in the splits, unjudged."""
+    """The mean lead of each method, and its leads in the splits, unjudged.
+
+    A column of verdicts on "it is ahead" is there if anybody has another one than "cannot tell".
+    """
+    found = question()
+    judged = any(one.verdict.kind != statistics.Kind.CANNOT_TELL for one in found)
     lines = []
-    for one in question():
+    for one in found:
         line = {"method": one.method, "mean of the five": f"**{words.lead(one.lead)}**"}
-        line["is it ahead?"] = one.verdict.kind
+        if judged:
+            line["is it ahead?"] = one.verdict.kind
+        line["seeds"] = str(one.lead.seeds)
         for title, name in splits().items():
             in_split = compare_at(cells_of(name), one.method, BASELINE, "accuracy")
             line[title] = _lead(in_split.lead, in_split.ahead.diverged)
@@ -287,8 +294,12 @@ def elsewhere_table() -> Markdown:
         header = f"{title} ({_seeds(cells)})"
         for cell in cells:
             shown = "accuracy" if cell.row == BASELINE else "lead"
-            if cell.column == shown and cell.values and cell.row in lines:
-                lines[cell.row][header] = words.measured(cell)
+            if cell.column == shown and cell.mean is not None and cell.row in lines:
+                several = (
+                    len(cell.values) >= statistics.MIN_SEEDS
+                )  # two seeds have no ± to speak of
+                text = words.measured(cell) if several else words.value(cell.measure, cell.mean)
+                lines[cell.row][header] = text
     return Markdown(to_markdown(list(lines.values())))
 
 

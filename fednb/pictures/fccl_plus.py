@@ -21,8 +21,6 @@ def correlations(after: Mapping[int, np.ndarray]) -> Figure:
     for ax, (title, matrix) in zip(axes, panels.items(), strict=True):
         image = ax.imshow(matrix, vmin=-1, vmax=1, cmap="cividis")
         beside = matrix[~np.eye(size, dtype=bool)].mean()
-        ax.set(
-            title=title, xticks=[], yticks=[], xlabel=f"off the diagonal on average {beside:+.2f}"
-        )
+        ax.set(title=title, xticks=[], yticks=[], xlabel=f"off the diagonal: {beside:+.2f}")
     figure.colorbar(image, ax=axes, label="correlation of two classes")
     return figure

@@ -61,7 +61,7 @@ $(VENV)/browser: $(VENV)/docs
 # What draws the tables, curves and equations of the site, in the versions of the lock file.
 $(PACKAGES): docs/explorer/package.json docs/explorer/package-lock.json
 	@command -v npm > /dev/null || { echo "make site needs npm (Node.js): install it, and try again."; exit 1; }
-	@npm ci --prefix docs/explorer --silent --no-audit --no-fund
+	@npm ci --prefix docs/explorer --loglevel=error --no-audit --no-fund > /dev/null
 	@touch $@
 
 # All pages, with outputs as they are committed, and the results explorer. They open from a file, without a network.

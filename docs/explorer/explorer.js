@@ -169,10 +169,10 @@ function makeGrid() {
     { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: true, responsive: 2 },
     { title: "printed", field: "printed", formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
     { title: "ours", field: "ours", formatter: shown("oursText"), tooltip: shown("oursText"), width: isNarrow ? 92 : 104, responsive: 0, ...number },
-    { title: "interval", field: "half", visible: false, download: true },
-    { title: "runs", field: "expected", visible: false, download: true, accessorDownload: (_, cell) => cell.runs.length },
-    { title: "data set", field: "dataset", visible: false, download: true },
-    { title: "measure", field: "measure", visible: false, download: true },
+    { title: "interval", field: "half", visible: false },
+    { title: "runs", field: "expected", visible: false, accessorDownload: (_, cell) => cell.runs.length },
+    { title: "data set", field: "dataset", visible: false },
+    { title: "measure", field: "measure", visible: false },
     { title: "lead", field: "lead", formatter: shown("leadText"), width: 110, responsive: 4, ...number },
     { title: "verdict", field: "verdict", formatter: (cell) => badges(cell.getData()), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
     { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 136, responsive: 7 },
@@ -180,7 +180,7 @@ function makeGrid() {
   EXPLORER.grid = new Tabulator("#cells", {
     data: EXPLORER.data.cells,
     index: "id",
-    columns,
+    columns: columns.map((column) => ({ download: true, ...column })), // those that a phone hides, too
     layout: "fitColumns",
     responsiveLayout: "hide",
     maxHeight: "30rem",

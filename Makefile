@@ -7,6 +7,7 @@ BIN := $(abspath $(VENV))/bin
 # What pip is to install besides, or instead of the newest: `make test VENV=build/old PIP="-c old.txt"`
 PIP ?=
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb notebooks/extras/*.ipynb))
+SOLUTIONS := $(sort $(wildcard notebooks/solutions/*.ipynb))
 BUILD := $(CURDIR)/build
 PACKAGES := docs/explorer/node_modules/.package-lock.json
 
@@ -27,7 +28,7 @@ run: $(VENV)/ready
 	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
 # Two tests or notebooks at a time, on one thread each; a worker that has none left takes half of the other's. Notebooks with
-# another seed than that of their outputs.
+# another seed than that of their outputs, and with the solutions of their exercises in place.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 --dist worksteal tests
@@ -60,7 +61,7 @@ $(VENV)/browser: $(VENV)/docs
 # What draws the tables, curves and equations of the site, in the versions of the lock file.
 $(PACKAGES): docs/explorer/package.json docs/explorer/package-lock.json
 	@command -v npm > /dev/null || { echo "make site needs npm (Node.js): install it, and try again."; exit 1; }
-	@npm ci --prefix docs/explorer --silent --no-audit --no-fund
+	@npm ci --prefix docs/explorer --loglevel=error --no-audit --no-fund > /dev/null
 	@touch $@
 
 # All pages, with outputs as they are committed, and the results explorer. They open from a file, without a network.
@@ -94,7 +95,7 @@ report: $(VENV)/ready
 
 # Execute the notebooks in place, to commit their outputs.
 notebooks: $(VENV)/ready
-	for notebook in $(NOTEBOOKS); do \
+	for notebook in $(NOTEBOOKS) $(SOLUTIONS); do \
 	  FEDNB_PROGRESS=off FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/jupyter nbconvert --to notebook --inplace --execute \
 	    --ExecutePreprocessor.record_timing=False --ExecutePreprocessor.kernel_name=python3 \
 	    $$notebook || exit 1; \

@@ -57,6 +57,7 @@ def draw() -> FuncAnimation:
     ax.annotate("minimum of the sum", best, (0, -20), textcoords="offset points", ha="center")
     ways = [ax.plot([], [], lw=3, color=colour)[0] for colour in COLOURS]
     (path,) = ax.plot([], [], "o-", ms=4, lw=1, color="0.35")
+    name = ax.text(0, 0, "server", fontsize=10)
     (server,) = ax.plot([], [], "o", ms=11, mfc="white", mec="black", mew=2)
     ax.set(aspect="equal", xticks=[], yticks=[], xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
     ax.spines[:].set_visible(False)
@@ -68,6 +69,7 @@ def draw() -> FuncAnimation:
             line.set_data(*way.T)
         path.set_data(*places.T)
         server.set_data(*places[-1:].T)
+        name.set_position(places[-1] + [0.07, 0.07])
         ax.set_title(words, fontsize=11)
 
     return FuncAnimation(figure, show, frames=len(made))

@@ -49,8 +49,9 @@ def _write_list(repository: str, folder: Path, written: list[Path]) -> None:
     lines = [f"# Notebooks of [{repository}](https://github.com/{repository}) for Colab", ""]
     for path in written:
         place = path.relative_to(folder).as_posix()
+        name = place.removeprefix("notebooks/").removesuffix(".ipynb")
         address = f"https://colab.research.google.com/github/{repository}/blob/colab/{place}"
-        lines.append(f"- [![Open in Colab]({badge})]({address}) {path.stem}")
+        lines.append(f"- [![Open in Colab]({badge})]({address}) {name}")
     (folder / "README.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

@@ -1,5 +1,6 @@
 """The site: `make site` builds it from the repository's root, with outputs as they are committed."""
 
+import hashlib
 import os
 import sys
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
+import claims  # noqa: E402
 import mends  # noqa: E402
 import start  # noqa: E402
 
@@ -35,6 +37,7 @@ include_patterns = [
     "notebooks/*.md",
     "notebooks/*.ipynb",
     "notebooks/extras/*.ipynb",
+    "notebooks/solutions/*.ipynb",
     "results/REPORT.md",
     "results/tables/*.md",
 ]
@@ -123,10 +126,20 @@ def _records_address() -> str:
     return "../../results/runs/"
 
 
+def _our_code() -> str:
+    """What our modules say: pages are made anew when it changes."""
+    sources = [path.read_bytes() for path in sorted((ROOT / "docs").glob("*.py"))]
+    return hashlib.sha256(b"".join(sources)).hexdigest()
+
+
 def setup(app):
     """Connect what is ours."""
+    app.add_config_value("our_code", _our_code(), "env", [str])
     app.connect("config-inited", lambda *_: start.write_data(DATA), priority=100)
+    app.connect("config-inited", mends.show_sources)
     app.connect("source-read", mends.mend_source)
     app.connect("viewcode-find-source", mends.find_source)
     app.connect("doctree-read", mends.describe_pictures)
-    app.connect("html-page-context", start.add_values(_records_address()))
+    app.connect("doctree-read", claims.fold_claims)
+    app.connect("autodoc-process-bases", mends.leave_out_object)
+    app.connect("html-page-context", start.add_values(_records_address(), REPOSITORY))

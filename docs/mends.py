@@ -11,6 +11,7 @@ import json
 import re
 from pathlib import Path, PurePosixPath
 
+import equations
 from docutils import nodes
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.osutil import relative_uri
@@ -19,13 +20,13 @@ from fednb import papers
 
 ROOT = Path(__file__).resolve().parent.parent
 ALTERNATIVES: dict[str, str] = {}  # by the names that the pictures get
+SOLUTION = "### BEGIN SOLUTION"
 LONGEST_TEXT = 250  # of an alternative text that is a caption
 
 _RECORD = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:results/)?runs/([^)/]+\.json)\)")
 _ANCHORED_HEADING = re.compile(r'^(#+) <a id="[^"]*"></a>', re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([^"]*)"></a>')
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]*)(#[^)\s]*)?\)")
-_LONG_COLUMNS = re.compile(r"\| (the paper says|why|on|beside it, deciding nothing) (?=\|)")
 
 
 def slug(title: str) -> str:
@@ -37,7 +38,7 @@ def slug(title: str) -> str:
 def mend_source(app, docname: str, source: list[str]) -> None:
     """A page's source as it is read: Markdown, or a notebook's JSON."""
     if Path(app.env.doc2path(docname)).suffix != ".ipynb":
-        source[0] = _markdown(source[0], docname)
+        source[0] = _markdown(_with_equations(app, source[0], docname), docname)
         return
     notebook = json.loads(source[0])
     for cell in notebook["cells"]:
@@ -48,6 +49,8 @@ def mend_source(app, docname: str, source: list[str]) -> None:
             cell["source"] = _folded(text) if hidden else text
         elif hidden or _is_drawing_or_setup(cell, text):
             cell["metadata"].setdefault("tags", []).append("hide-input")
+            if SOLUTION in text:
+                cell["metadata"]["mystnb"] = {"code_prompt_show": "Show a solution"}
         for output in cell.get("outputs", ()):
             _mend_output(output, docname)
     _note_alternatives(notebook["cells"])
@@ -62,14 +65,40 @@ def describe_pictures(app, doctree: nodes.document) -> None:
             image["alt"] = alternative
 
 
+def show_sources(app, config) -> None:
+    """Tell Sphinx the code of the methods' modules, which stands in notebooks; of others it finds it."""
+    for name, notebook in _methods_notebooks().items():
+        module = f"fednb.papers.{name}"
+        analyzer = ModuleAnalyzer.for_string(papers.exported(notebook), module)
+        ModuleAnalyzer.cache["module", module] = analyzer
+
+
 def find_source(app, module: str) -> tuple[str, dict] | None:
-    """The source of a method's module, which stands in a notebook; of others Sphinx finds it."""
-    name = module.removeprefix("fednb.papers.")
-    notebooks = {path.stem.lstrip("0123456789_"): path for path in papers.notebooks(extras=True)}
-    if name == module or name not in notebooks:
-        return None
-    code = papers.exported(notebooks[name])
-    return code, ModuleAnalyzer.for_string(code, module).find_tags()
+    """The source of a method's module for the pages of sources."""
+    analyzer = ModuleAnalyzer.cache.get(("module", module))
+    if module.startswith("fednb.papers.") and isinstance(analyzer, ModuleAnalyzer):
+        return analyzer.code, analyzer.find_tags()
+    return None
+
+
+def leave_out_object(app, name: str, documented: type, options, bases: list) -> None:
+    """What everything is built on says nothing."""
+    bases[:] = [base for base in bases if base is not object]
+
+
+def _with_equations(app, text: str, docname: str) -> str:
+    """The page of a method's code with the equations of its notebook on top."""
+    notebook = _methods_notebooks().get(docname.removeprefix("docs/api/"))
+    if notebook is None:
+        return text
+    app.env.note_dependency(str(notebook))
+    before, heading, code = text.partition("\n## ")
+    return f"{before}\n{equations.section(notebook)}{heading}{code}"
+
+
+def _methods_notebooks() -> dict[str, Path]:
+    """By the name of the module that `fednb.papers` makes of each."""
+    return {path.stem.lstrip("0123456789_"): path for path in papers.notebooks(extras=True)}
 
 
 def _markdown(text: str, docname: str) -> str:
@@ -78,7 +107,6 @@ def _markdown(text: str, docname: str) -> str:
     text = _RECORD.sub(rf'<a href="{explorer}#record=\2">\1</a>', text)
     text = _ANCHORED_HEADING.sub(r"\1 ", text)
     text = _ANCHOR.sub(r'<span id="\1"></span>', text)
-    text = _LONG_COLUMNS.sub(r'| \1 <span class="long"></span> ', text)
     return _LINK.sub(lambda found: _link(found, docname), text)
 
 

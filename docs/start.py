@@ -1,23 +1,39 @@
 """What the start page and the explorer are filled with: cards of the papers, the data of all cells."""
 
 from pathlib import Path
+from typing import NamedTuple
 
+import matplotlib.pyplot as plt
 from markdown_it import MarkdownIt
 
-from fednb import ROOT
-from fednb.reporting import cards, explorer
+from fednb import ROOT, papers, plots
+from fednb.analysis.claims import Claim, claims_file, claims_of
+from fednb.reporting import cards, explorer, figures
+from fednb.reporting.front import front
 
 MARKDOWN = MarkdownIt()
 FIGURE = ROOT / "results" / "figures" / "glance.svg"
 
 
+class Extra(NamedTuple):
+    """A notebook that goes beyond a paper."""
+
+    page: str
+    title: str
+
+
 def write_data(folder: Path) -> None:
-    """The explorer's scripts, into a folder that is copied to the site."""
+    """The explorer's scripts and the start page's figure, into a folder that is copied to the site."""
     explorer.write(folder / "explorer")
+    (folder / FIGURE.name).write_bytes(FIGURE.read_bytes())
+    _draw_narrow(folder / "glance-narrow.svg")
 
 
-def add_values(records: str):
-    """A listener that gives our two pages what they show; ``records`` is where the records lie."""
+def add_values(records: str, repository: str):
+    """A listener that gives our two pages what they show.
+
+    ``records`` is where the records lie, ``repository`` the OWNER/REPO of a fork, or empty.
+    """
 
     def add(app, pagename, templatename, context, doctree):
         if pagename == "explorer":
@@ -25,7 +41,55 @@ def add_values(records: str):
         if pagename == "index":
             context["cards"] = cards.cards()
             context["inline"] = MARKDOWN.renderInline
-            context["figure"] = FIGURE.read_text(encoding="utf-8").partition("?>")[2]
-            context["extras"] = sorted((ROOT / "notebooks" / "extras").glob("*.ipynb"))
+            context["extras"] = [
+                Extra(f"notebooks/extras/{path.stem}", front(path).title)
+                for path in papers.notebooks(extras=True)
+                if path.parent.name == "extras"
+            ]
+            context["begin"] = _line_to_begin_with(repository)
 
     return add
+
+
+def _line_to_begin_with(repository: str) -> str:
+    if not repository:
+        return "make run"
+    folder = repository.partition("/")[2]
+    return f"git clone https://github.com/{repository} && cd {folder} && make run"
+
+
+def _draw_narrow(path: Path) -> None:
+    """The figure for a phone: what stands beside a claim's line stands above it."""
+    main = [
+        (paper, claim)
+        for paper in claims_file().papers
+        for claim in claims_of(paper)
+        if claim.entry.main and claim.entry.short
+    ]
+    with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "narrow"}):
+        plots.style()
+        ax = figures.draw_claims(main)
+        for text in list(ax.texts):
+            text.remove()
+        ax.set_yticks([])
+        for y, (_, claim) in enumerate(main):
+            _write_above(ax, y, claim)
+        ax.set_ylim(len(main) - 0.6, -0.7)
+        legend = ax.get_legend()
+        ax.legend(
+            legend.legend_handles,
+            [text.get_text() for text in legend.get_texts()],
+            loc="lower left",
+            bbox_to_anchor=(0, 1),
+            frameon=False,
+        )
+        figure = ax.get_figure()
+        figure.set_size_inches(4.4, 1.6 + 0.62 * len(main))
+        figure.savefig(path, metadata={"Date": None, "Creator": None})
+        plt.close(figure)
+
+
+def _write_above(ax: plt.Axes, y: float, claim: Claim) -> None:
+    place = {"y": y - 0.18, "va": "bottom", "transform": ax.get_yaxis_transform()}
+    ax.text(x=0.02, s=claim.entry.short, **place)
+    ax.text(x=0.98, s=claim.verdict.kind, ha="right", weight="bold", **place)

@@ -37,10 +37,9 @@ def assignment(text: str) -> tuple[str, Any]:
         return name, value
 
 
-def _parser() -> argparse.ArgumentParser:
-    is_module = Path(sys.argv[0]).absolute() == PACKAGE / "__main__.py"
+def _parser(prog: str = "fednb") -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m fednb" if is_module else "fednb",
+        prog=prog,
         description="FedNB: five federated-learning papers, and methods of your own, run and compared.",
         epilog=cli_help.variables(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -53,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_compare_and_check(commands)
     _add_settings_and_data(commands)
     _add_course(commands)
+    _add_completion(commands)
     return parser
 
 
@@ -150,6 +150,10 @@ def _add_course(commands: Any) -> None:
     add = _add_command(steps, "release", _course, summary, under="course")
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
 
+    summary = "move a notebook's solutions into solutions/NOTEBOOK.ipynb, and leave empty stubs"
+    add = _add_command(steps, "split", _split, summary, under="course")
+    add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
+
     summary = "for students: run the visible checks of a notebook"
     add = _add_command(steps, "check", _course, summary, under="course")
     add("path", type=Path, metavar="FILE", help="the notebook that was handed out")
@@ -160,6 +164,12 @@ def _add_course(commands: Any) -> None:
     path_help = "NAME.ipynb, or a folder for each NAME, as nbgrader has it"
     add("path", type=Path, metavar="FOLDER", help=path_help)
     add("--jobs", type=_count, default=1, metavar="N", help="submissions at once (default: 1)")
+
+
+def _add_completion(commands: Any) -> None:
+    summary = "write what lets a shell complete commands and options"
+    add = _add_command(commands, "completion", _completion, summary)
+    add("shell", choices=("bash", "zsh", "tcsh"))
 
 
 def _notebooks(args: argparse.Namespace) -> int:
@@ -198,6 +208,21 @@ def _data(args: argparse.Namespace) -> None:
             print(f"{name:<16} {data.where(name)}", flush=True)
     else:
         data.download(args.name)
+
+
+def _split(args: argparse.Namespace) -> None:
+    from fednb.course import solutions  # slow to import
+
+    print(f"Solutions are in {solutions.split(args.notebook)}")
+
+
+def _completion(args: argparse.Namespace) -> None:
+    try:
+        import shtab  # an extra: most people need it once, or never
+    except ImportError:
+        message = "Completion is written by shtab, which is missing: python -m pip install shtab"
+        raise FednbError(message) from None
+    print(shtab.complete(_parser(), shell=args.shell))
 
 
 def _course(args: argparse.Namespace) -> int:
@@ -259,7 +284,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
-    parser = _parser()
+    is_module = Path(sys.argv[0]).absolute() == PACKAGE / "__main__.py"
+    parser = _parser("python -m fednb" if is_module else "fednb")
     args, rest = parser.parse_known_args(arguments)
     if rest and not (args.command is _compare and all("=" in word for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

@@ -27,8 +27,10 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "settings": ("settings",),
     "data": ("data", "data cifar10"),
     "course release": ("course release 01_moon",),
+    "course split": ("course split 01_moon",),
     "course check": ("course check 01_moon.ipynb",),
     "course grade": ("course grade 01_moon submitted",),
+    "completion": ("completion bash", "completion zsh"),
 }
 
 _VARIABLES = {

@@ -33,15 +33,13 @@ class Client:
     architecture: Hashable  # clients of equal architecture have networks of the same shape
     training: Training  # with the learning rate of the round that it is in
     workspace: Workspace
-    memory: dict[str, Any] = field(
-        default_factory=dict
-    )  # what it keeps for itself from round to round
+    # what it keeps for itself from round to round
+    memory: dict[str, Any] = field(default_factory=dict)
     model: Net | None = None  # borrowed while it works
     masks: torch.Generator | None = None  # what the dropout of its model draws from
     steps: int = 0  # SGD steps of this round so far
-    losses: dict[str, Tensor] = field(
-        default_factory=dict
-    )  # sums of each loss term over these steps
+    # sums of each loss term over these steps
+    losses: dict[str, Tensor] = field(default_factory=dict)
     held: int = 0  # bytes that it held beside its network when it last trained: see `held_bytes`
 
     @property

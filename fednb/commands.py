@@ -1,7 +1,6 @@
 """The commands that make runs and tell of them: what `fednb.cli` calls when it has read its arguments."""
 
 import argparse
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -142,12 +141,12 @@ def report(args: argparse.Namespace) -> None:
         raise RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    pages: Mapping[Path, str] = reporting.make_pages(papers.folder() / "sweeps", folder, out)
+    results = reporting.read_results(papers.folder() / "sweeps", folder)
+    pages: Mapping[Path, str] = reporting.make_pages(results, out)
     for path, content in pages.items():
         ledger.write_atomically(path, content)
-    page = out / "REPORT.md"
-    print(_findings(pages[page]) if args.out else pages[page])
-    print(f"{len(pages)} files written; what holds up, and what does not, is in {page}")
+    print(reporting.main_claims(results.claims))
+    print(f"{len(pages)} files written; all that was found is in {out / 'REPORT.md'}")
 
 
 def _report_own(args: argparse.Namespace) -> None:
@@ -163,20 +162,6 @@ def _report_own(args: argparse.Namespace) -> None:
     for text in own_sweep.texts(tables).values():
         print(f"{text}\n")
     _write(own_sweep.pages_of(tables, args.out))
-
-
-def _findings(text: str) -> str:
-    """What was found on the main claims, from the first section of the report: a line each, below their papers."""
-    section = text.partition("\n## ")[0]
-    lines = []
-    for line in section.splitlines():
-        is_claim = line.startswith("- ") and not line.startswith("- **")
-        is_heading = line.startswith("**")
-        if is_claim or is_heading:
-            lines.append(f"\n{line}" if is_heading else line)
-    found = re.sub(r" \[[^\]]*\]\(#[^)]*\)\.?", "", "\n".join(lines))  # a link to another section
-    found = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", found)
-    return found.replace("*", "") + "\n"
 
 
 def new(args: argparse.Namespace) -> None:

@@ -158,9 +158,8 @@ def _validation(federation: Evaluated) -> float:
         torch.as_tensor(part, device=federation.test_labels.device) for part in federation.held_out
     ]
     clients = federation.clients
-    if (
-        len(parts) == 1 and federation.method.personal
-    ):  # one set for all: every personal model is tried on it
+    if len(parts) == 1 and federation.method.personal:
+        # one set for all: every personal model is tried on it
         parts = parts * len(clients)
     if len(parts) == 1:  # a global model is tried once
         clients = clients[:1]

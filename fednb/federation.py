@@ -70,23 +70,18 @@ class Federation(Workspace):
     training: Training
     seed: int = 0  # the first of the four keys of every random draw
     participation: float = 1.0  # fraction of the clients that is sampled in each round
-    test_parts: Sequence[np.ndarray] | None = (
-        None  # test images of each client; None: all share the whole test set,
-    )
+    # test images of each client; None: all share the whole test set
+    test_parts: Sequence[np.ndarray] | None = None
     test_index: np.ndarray | None = None  # or these images of it
-    held_out: Sequence[
-        np.ndarray
-    ] = ()  # training images kept back for ``validation``: one array for all, or one for each
-    architectures: Sequence[Hashable] | None = (
-        None  # where networks differ: each client's key, given to ``build_model``
-    )
-    evaluate_every: int = (
-        1  # after so many rounds, and in any case from round ``training.num_rounds`` on
-    )
+    # training images kept back for ``validation``: one array for all, or one for each
+    held_out: Sequence[np.ndarray] = ()
+    # where networks differ: each client's key, given to ``build_model``
+    architectures: Sequence[Hashable] | None = None
+    # after so many rounds, and in any case from round ``training.num_rounds`` on
+    evaluate_every: int = 1
     device: str = "cpu"  # or "cuda", or "cuda:1"
-    workers: int | None = (
-        None  # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
-    )
+    # clients side by side, each on one thread of a CPU; None: one per core. Changes no result
+    workers: int | None = None
     train: Trainer | None = None  # how clients get from broadcasts to uploads; None: the plain loop
 
     def __post_init__(self) -> None:
@@ -204,9 +199,8 @@ class Federation(Workspace):
         losses = mean_losses(clients)
         finite = is_finite(losses, self.server)
         trained = perf_counter()
-        self.rounds_done = (
-            t + 1
-        )  # before the evaluation, which is in the round of the next broadcast
+        # before the evaluation, which is in the round of the next broadcast
+        self.rounds_done = t + 1
         entry: dict[str, Any] = {"round": t + 1, "finite": finite}
         is_last = self.rounds_done >= self.training.num_rounds
         if finite and (self.rounds_done % self.evaluate_every == 0 or is_last):

@@ -46,9 +46,8 @@ class Rule(NamedTuple):
     def _is_of_kind(self, value: Any) -> bool:
         if self.kind is object:
             return True
-        if isinstance(value, bool) != (
-            self.kind is bool
-        ):  # True is an int in Python, but no number here
+        # True is an int in Python, but no number here
+        if isinstance(value, bool) != (self.kind is bool):
             return False
         return isinstance(value, (int, float) if self.kind is float else self.kind)
 

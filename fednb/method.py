@@ -31,9 +31,8 @@ class FedAvg:
     they run eagerly, compiled, batched over clients, or in a CUDA graph.
     """
 
-    personal: ClassVar[bool] = (
-        False  # True: clients end with models of their own, which are evaluated one by one
-    )
+    # True: clients end with models of their own, which are evaluated one by one
+    personal: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_fields(self)

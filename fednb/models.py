@@ -96,9 +96,8 @@ class Net(nn.Module):
         with torch.autocast(x.device.type, self.precision, enabled=self.precision is not None):
             z = self.head(self.encoder(x))
             logits = self.classify(z)
-        return Output(
-            z.to(x.dtype), logits.to(x.dtype)
-        )  # so that losses, their sums and prototypes keep their digits
+        # so that losses, their sums and prototypes keep their digits
+        return Output(z.to(x.dtype), logits.to(x.dtype))
 
     def state(self) -> dict[str, Tensor]:
         """A copy of the parameters and buffers by name."""
@@ -125,9 +124,8 @@ Widths = Sequence[tuple[int, int]]  # of layers, each with the side of its kerne
 class Model(NamedTuple):
     """How a network is built."""
 
-    encoder: Callable[
-        [int, int], tuple[nn.Module, int]
-    ]  # from channels and side of images to a network and its width
+    # from channels and side of images to a network and its width
+    encoder: Callable[[int, int], tuple[nn.Module, int]]
     head: tuple[int, int] | None  # widths of the projection head; None: it never has one
     sides: Sequence[int]  # of the images that fit
     dropout: float = 0.0  # before the output layer
@@ -151,10 +149,8 @@ def _cnn(
         layers.append(nn.Conv2d(channels, width, kernel, padding=padding))
         if dropout and i == len(convolutions):
             layers.append(Dropout(dropout, channelwise=True))
-        layers += [
-            nn.MaxPool2d(2),
-            nn.ReLU(),
-        ]  # they commute; in this order ReLU has a quarter of the work
+        # they commute; in this order ReLU has a quarter of the work
+        layers += [nn.MaxPool2d(2), nn.ReLU()]
         channels, side = width, (side + 2 * padding - kernel + 1) // 2
     encoder = nn.Sequential(*layers, nn.Flatten())
     width = channels * side**2
@@ -209,19 +205,17 @@ def _fedproto_cnn(kernel: int, width: int, side: int) -> Model:
     return Model(partial(_cnn, [(10, kernel), (width, 5)], [50], dropout=0.5), None, [side], 0.5)
 
 
-ANY, ANY_7X7 = (
-    range(8, 1025),
-    range(32, 1025),
-)  # sides of images for ResNets with the stem for CIFAR and for ImageNet
+# sides of images for ResNets with the stem for CIFAR and for ImageNet
+ANY = range(8, 1025)
+ANY_7X7 = range(32, 1025)
 MODELS = {
     # for the embedded digits
     "digits-cnn": Model(partial(_cnn, [(16, 3), (32, 3)], [64], padding=1), (64, 64), [8, 16]),
     # MOON, section 4.1
     "simple-cnn": Model(partial(_cnn, [(6, 5), (16, 5)], [120, 84]), (84, 256), [28, 32]),
     "resnet-10": Model(partial(_resnet, [1, 1, 1, 1]), (512, 256), ANY),
-    "resnet-10-16": Model(
-        partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), ANY
-    ),  # a sixteenth of its work, for a CPU
+    # a sixteenth of its work, for a CPU
+    "resnet-10-16": Model(partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), ANY),
     "resnet-18": Model(partial(_resnet, [2, 2, 2, 2]), (512, 256), ANY),
     "resnet-50": Model(partial(_resnet, [3, 4, 6, 3], bottleneck=True), (2048, 256), ANY),
     # FedProto, and its variants for heterogeneous clients: all of a family have representations of one width

@@ -207,9 +207,8 @@ def by_domain(
             f"Domain {domain} has no training images, so that its client would have none.",
         )
         if balanced:
-            turn = (
-                pd.Series(images).groupby(labels[images]).cumcount()
-            )  # how many of its class come before an image
+            # how many of its class come before an image
+            turn = pd.Series(images).groupby(labels[images]).cumcount()
             images = images[np.argsort(turn, kind="stable")]
         parts.append(np.sort(images[:per_domain]).astype(np.int64))
     return parts

@@ -22,9 +22,8 @@ from fednb.models import Net
 Batch = tuple[
     Tensor, Tensor
 ]  # indices of images, int64 [B], and the draws for their augmentation, [B, 4]
-IMAGES_AT_ONCE = (
-    500  # where images are only looked at, so that memory does not grow with their number
-)
+# where images are only looked at, so that memory does not grow with their number
+IMAGES_AT_ONCE = 500
 
 
 @dataclass(frozen=True)

@@ -31,12 +31,13 @@ def notebooks(tmp_path_factory):
 
 
 def test_each_notebook_has_a_copy_that_begins_with_the_installation(notebooks):
-    originals = sorted(path.name for path in (ROOT / "notebooks").rglob("[!.]*.ipynb"))
-    assert sorted(path.name for path in notebooks) == originals
+    folder = next(path for path in notebooks[0].parents if path.name == "notebooks").parent
+    originals = sorted((ROOT / "notebooks").rglob("[!.]*.ipynb"))
+    assert [folder / path.relative_to(ROOT) for path in originals] == sorted(notebooks)
     for path in notebooks:
         copy = nbformat.read(path, as_version=4)
         nbformat.validate(copy)
-        original = nbformat.read(next((ROOT / "notebooks").rglob(path.name)), as_version=4)
+        original = nbformat.read(ROOT / path.relative_to(folder), as_version=4)
         assert copy.cells[1:] == original.cells
         assert "setup" in copy.cells[0].metadata["tags"]
 

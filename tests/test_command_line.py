@@ -255,3 +255,15 @@ def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
         assert process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == ""
+
+
+def test_completion_knows_the_commands_and_their_options(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["completion", "bash"]) == 0
+    script = capsys.readouterr().out
+    for word in ("sweep", "compare", "--dry-run", "complete -o bashdefault -F _shtab_fednb fednb"):
+        assert word in script
+    monkeypatch.setitem(sys.modules, "shtab", None)
+    assert main(["completion", "zsh"]) == 2
+    assert "pip install shtab" in capsys.readouterr().err

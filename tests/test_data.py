@@ -698,15 +698,32 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
     assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
 
 
-def test_a_load_lists_a_folder_once(root, monkeypatch):
+def test_a_folder_is_listed_once_for_its_settings_and_once_when_it_is_loaded(root, monkeypatch):
     listings = []
     images_below = own_folder.images_below
-    monkeypatch.setattr(
-        own_folder, "images_below", lambda path: listings.append(path) or images_below(path)
-    )
-    write_tree(root / "pets", pets(""))
-    data.load("folder:pets")
+
+    def listed(path, **options):
+        listings.append(path)
+        return images_below(path, **options)
+
+    monkeypatch.setattr(own_folder, "images_below", listed)
+    write_tree(root / "pets", pets("", number=10))
+    given = {"method": "FedAvg", "dataset": "folder:pets", "partition": "iid"}
+    for seed in (1, 2):
+        settings.resolve(METHODS, seed=seed, **given).flat()
     assert listings == [root / "pets"]
+    data.load("folder:pets")
+    assert listings == 2 * [root / "pets"]
+
+
+@pytest.mark.parametrize("ask", [data.load, data.recorded_name], ids=lambda ask: ask.__name__)
+def test_a_fingerprint_that_is_asked_for_is_that_of_the_images(root, ask):
+    write_tree(root / "pets", pets(""))
+    name = data.recorded_name("folder:pets")
+    assert ask(name)
+    digits = name.rpartition("#")[2]
+    with pytest.raises(data.DataError, match=f"have the fingerprint {digits}: .*#12345678"):
+        ask("folder:pets#12345678")
 
 
 def test_sets_are_looked_for_in_the_places_that_are_given(root, tmp_path):

@@ -12,7 +12,8 @@ ORDER = """
     data.dataset data.augment data.files data.spec data.compare data.seen data.decode data.synthetic data.tree data.find
     data.registered data.own_folder data.loading data.downloads data
     plots pictures pictures.foundations pictures.moon pictures.fedproc pictures.fedssc
-    pictures.fedproto pictures.fedplcc pictures.newcomers pictures.tuning
+    pictures.fedproto pictures.fedplcc pictures.newcomers pictures.tuning pictures.privacy
+    pictures.fccl_plus
     workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
     papers.importer papers.outlines papers.parameter_cells papers
@@ -30,8 +31,8 @@ ORDER = """
     reporting.side_by_side reporting.side_pictures reporting.findings reporting.front
     reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
     reporting.head_to_head reporting.again
-    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox course.students
-    course.handout course.submissions course.grading
+    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox
+    course.students course.solutions course.handout course.submissions course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__
 """.split()

@@ -312,9 +312,9 @@ def test_ones_own_runs_are_not_the_projects(
     monkeypatch.setattr(pages, "read_tables", lambda path: tables)
     monkeypatch.setattr(pages, "_findings", lambda notebooks: {})
     runs, out = ledger.runs_folder(), tmp_path / "out"
-    before = pages.make_pages(Path("sweeps"), runs, out)
+    before = pages.make_pages(pages.read_results(Path("sweeps"), runs), out)
     made_up.record(made_up.job("FedProx", 77, mu=0.123))
-    assert pages.make_pages(Path("sweeps"), runs, out) == before
+    assert pages.make_pages(pages.read_results(Path("sweeps"), runs), out) == before
     assert "3 recorded runs" in before[out / "REPORT.md"]
 
 
@@ -344,9 +344,8 @@ def parsers(parser=None, name=""):
     """Every command's parser, by what is typed."""
     parser = parser or cli._parser()
     for action in parser._actions:
-        for word, below in (
-            getattr(action, "choices", None) and dict(action.choices).items()
-        ) or ():
+        choices = action.choices if isinstance(action.choices, dict) else {}
+        for word, below in choices.items():
             if hasattr(below, "format_help"):
                 yield f"{name} {word}".strip(), below
                 yield from parsers(below, f"{name} {word}".strip())

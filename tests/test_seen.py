@@ -70,12 +70,12 @@ def test_a_turned_camera_is_turned_back():
     assert grey[:3].max() < 40 and grey[6:].min() > 200
 
 
-def write_folder(root):
+def write_folder(root, scan=RAMP):
     for label in "ab":
         for i in range(10):
             place = root / "scans" / label / f"{i}.png"
             place.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(np.roll(RAMP, i, axis=1)).save(place)
+            Image.fromarray(np.roll(scan, i, axis=1)).save(place)
 
 
 def test_a_folder_of_sixteen_bit_scans_is_not_white(tmp_path, monkeypatch):
@@ -95,3 +95,29 @@ def test_images_that_do_not_fit_are_refused_before_they_are_decoded(tmp_path, mo
     with pytest.raises(DataError, match=r"GB.*folder:scans@64") as refused:
         data.load("folder:scans@1024")
     assert "0.2 GB" in str(refused.value)
+
+
+def test_a_folder_that_would_be_read_in_part_is_refused(tmp_path, monkeypatch):
+    write_folder(tmp_path)
+    scan = tmp_path / "scans" / "a" / "scan.tif"
+    Image.fromarray(RAMP.astype(np.float32)).save(scan)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(DataError, match=r"1 images in formats .* such as a/scan\.tif: make \.png"):
+        data.load("folder:scans")
+
+
+def test_scans_that_are_nearly_black_are_told(tmp_path, monkeypatch):
+    write_folder(tmp_path, RAMP // 16)  # twelve bits
+    monkeypatch.chdir(tmp_path)
+    assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
+
+
+@pytest.mark.filterwarnings("error")  # Pillow's own words about large images
+def test_an_image_of_too_many_pixels_is_one_sentence(tmp_path, monkeypatch):
+    write_folder(tmp_path)
+    Image.new("1", (12000, 8000)).save(tmp_path / "scans" / "a" / "0.png")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        DataError, match=r"a/0\.png cannot be read \(12000x8000 pixels are too many"
+    ):
+        data.load("folder:scans")

@@ -2,6 +2,8 @@
 
 const COLOURS = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#8a6d00", "#56b4e9"];
 
+const WIDE = 1000; // pixels from which on one cell's curves stand beside its facts
+
 function colourOf(place) {
   return COLOURS[place % COLOURS.length];
 }
@@ -62,8 +64,8 @@ function marksOf(cell, place) {
   if (band.length === 1) marks.push(Plot.dot(band, { x: "round", y: "mean", fill: colour }));
   if (cell.line !== undefined) {
     marks.push(Plot.ruleY([cell.line], { stroke: colour, strokeDasharray: "6,4", strokeWidth: 1.5, className: "printed" }));
-    const side = place % 2 ? "left" : "right"; // so that two that are close do not cover one another
-    const label = { frameAnchor: side, dx: place % 2 ? 4 : 0, dy: -7, fill: colour, text: () => `printed ${cell.printedText}` };
+    const side = ["right", "left", "middle"][place % 3]; // so that those that are close do not cover one another
+    const label = { frameAnchor: side, dx: side === "left" ? 4 : 0, dy: -7, fill: colour, text: () => `printed ${cell.printedText}` };
     marks.push(Plot.text([cell.line], { y: (value) => value, ...label }));
   }
   return curves.length ? marks : [];
@@ -95,7 +97,7 @@ function plotOf(cells, width) {
   const what = [...new Set(cells.map((cell) => cell.metric))].join(", ");
   const names = cells.map((cell) => `${cell.row}, ${cell.column}`).join("; ");
   return Plot.plot({
-    width: Math.min(width, 900),
+    width: Math.min(width, 1100),
     height: Math.min(Math.max(width * 0.6, 280), 380),
     marginLeft: 46,
     marginBottom: 44,
@@ -151,7 +153,7 @@ function recordsOf(cell, record) {
   const list = element("ul", { class: "records" });
   for (const run of cell.runs) {
     const state = run.state === "finished" ? "" : ` (${run.state})`;
-    const value = run.value == null ? "" : `: ${run.value}`;
+    const value = run.value == null ? "" : `: ${run.value.toFixed(2)}`;
     const item = element("li", {}, `seed ${run.seed}${state}${value} `, link(base + encodeURIComponent(run.file), run.file));
     if (run.file === record) item.className = "asked";
     list.append(item);
@@ -168,11 +170,11 @@ function settingsOf(cell) {
 
 function linksOf(cell) {
   const table = EXPLORER.data.tables[cell.table];
-  if (!table.page) return "";
+  if (!table.page) return link(addressOfCell(cell.id), "link to this cell");
   const root = document.getElementById("explorer").dataset.root;
   const notebook = link(root + table.page.replace(/\.ipynb$/, ".html"), cell.notebook);
   const tables = link(`${root}results/tables/${cell.notebook}.html#${cell.table}`, "its table");
-  return element("span", {}, "notebook ", notebook, ", ", tables);
+  return element("span", {}, "notebook ", notebook, ", ", tables, ", ", link(addressOfCell(cell.id), "link to this cell"));
 }
 
 function factsOf(cell, place, record) {
@@ -229,9 +231,11 @@ async function showOpened(state, cells) {
   await Promise.all(cells.map((cell) => loadCurves(cell.notebook)));
   if (location.hash !== asked) return; // meanwhile something else was asked for
   const panel = document.getElementById("opened");
-  const plot = cells.length ? plotOf(cells, panel.clientWidth) : null;
+  const beside = cells.length === 1 && panel.clientWidth > WIDE;
+  const plot = cells.length ? plotOf(cells, panel.clientWidth / (beside ? 2 : 1)) : null;
   const columns = element("div", { class: "columns" }, ...cells.map((cell, place) => factsOf(cell, place, state.record)));
   const caption = "Thin: single seeds. Thick: their mean, with its 95 % interval over seeds. Dashed: what the paper prints.";
   const picture = plot ? [element("figure", {}, legendOf(cells), plot, element("figcaption", {}, caption))] : [];
-  panel.replaceChildren(noteOn(state, cells), ...picture, columns);
+  const shown = element("div", { class: beside && plot ? "beside" : "" }, ...picture, columns);
+  panel.replaceChildren(noteOn(state, cells), shown);
 }

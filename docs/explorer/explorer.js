@@ -134,7 +134,7 @@ function showFilters(state) {
     }
     const chosen = state.filters[facet] ?? "";
     if (chosen && !counts.has(chosen)) counts.set(chosen, 0);
-    const options = [...counts.keys()].map((value) => new Option(`${value} (${counts.get(value)})`, value));
+    const options = inOrder(facet, [...counts.keys()]).map((value) => new Option(`${value} (${counts.get(value)})${titleOf(facet, value)}`, value));
     const select = document.getElementById(`filter-${facet}`);
     select.replaceChildren(new Option("all", ""), ...options);
     select.value = chosen;
@@ -143,28 +143,44 @@ function showFilters(state) {
   if (search.value.trim() !== state.words) search.value = state.words;
 }
 
+// Papers as they come, verdicts as the package has them, all else by the alphabet.
+function inOrder(facet, values) {
+  if (facet === "paper") return values;
+  if (facet === "verdict") return EXPLORER.data.verdicts.filter((kind) => values.includes(kind));
+  return values.sort((one, other) => one.localeCompare(other, "en", { numeric: true }));
+}
+
+function titleOf(facet, value) {
+  return facet === "table" ? ` ${EXPLORER.data.tables[value].title}` : "";
+}
+
 // --- the table ------------------------------------------------------------------------------------------------------
 
 function makeGrid() {
+  const isNarrow = window.innerWidth < 700;
   const number = { hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, headerSortStartingDir: "desc" };
   const shown = (field) => (cell) => escapeText(cell.getData()[field]);
   const plain = (cell) => escapeText(cell.getValue() ?? "");
   const columns = [
-    { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, cssClass: "tick", headerSort: false, width: 42, minWidth: 42, responsive: 0 },
+    { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, cssClass: "tick", headerSort: false, download: false, width: 42, minWidth: 42, responsive: 0 },
     { title: "paper", field: "paper", formatter: plain, width: 112, responsive: 6 },
     { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: (_, cell) => escapeText(cell.getData().title), responsive: 5 },
-    { title: "row", field: "row", formatter: plain, widthGrow: 2, minWidth: 92, tooltip: true, responsive: 0 },
+    { title: "row", field: "row", formatter: rowName, variableHeight: true, cssClass: "several", widthGrow: 2, minWidth: 92, tooltip: true, responsive: 0 },
     { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: true, responsive: 2 },
-    { title: "printed", field: "printed", formatter: shown("printedText"), width: 106, responsive: 1, ...number },
-    { title: "ours", field: "ours", formatter: shown("oursText"), width: 104, responsive: 0, ...number },
+    { title: "printed", field: "printed", formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
+    { title: "ours", field: "ours", formatter: shown("oursText"), tooltip: shown("oursText"), width: isNarrow ? 92 : 104, responsive: 0, ...number },
+    { title: "interval", field: "half", visible: false },
+    { title: "runs", field: "expected", visible: false, accessorDownload: (_, cell) => cell.runs.length },
+    { title: "data set", field: "dataset", visible: false },
+    { title: "measure", field: "measure", visible: false },
     { title: "lead", field: "lead", formatter: shown("leadText"), width: 110, responsive: 4, ...number },
-    { title: "verdict", field: "verdict", formatter: (cell) => cell.getData().facets.verdict.map(badge).join(" "), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
+    { title: "verdict", field: "verdict", formatter: (cell) => badges(cell.getData()), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
     { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 136, responsive: 7 },
   ];
   EXPLORER.grid = new Tabulator("#cells", {
     data: EXPLORER.data.cells,
     index: "id",
-    columns,
+    columns: columns.map((column) => ({ download: true, ...column })), // those that a phone hides, too
     layout: "fitColumns",
     responsiveLayout: "hide",
     maxHeight: "30rem",
@@ -172,6 +188,7 @@ function makeGrid() {
     rowFormatter: markRow,
   });
   EXPLORER.grid.on("rowClick", openRow);
+  document.getElementById("download").addEventListener("click", () => EXPLORER.grid.download("csv", "fednb-cells.csv"));
   return new Promise((resolve) => EXPLORER.grid.on("tableBuilt", resolve));
 }
 
@@ -181,14 +198,29 @@ function escapeText(text) {
   return node.innerHTML;
 }
 
-function badge(kind) {
-  return `<span class="verdict" data-kind="${kind}">${kind}</span>`;
+// A word for each kind of verdict; what is claimed is read by pointing at it.
+function badges(cell) {
+  return cell.facets.verdict.map((kind) => {
+    const says = cell.claims.filter((claim) => claim.kind === kind).map((claim) => claim.says);
+    return `<span class="verdict" data-kind="${kind}" title="${inAttribute(says.join("; "))}">${kind}</span>`;
+  }).join(" ");
+}
+
+// A link, so that a cell can be opened by the keyboard or in another tab; below it, on a phone, where it stands.
+function rowName(cell) {
+  const { id, row, column, table } = cell.getData();
+  const where = `<small class="narrow-only">${escapeText(column)}<br>${escapeText(table)}</small>`;
+  return `<a href="${inAttribute(addressOfCell(id))}">${escapeText(row)}</a>${where}`;
+}
+
+function inAttribute(text) {
+  return escapeText(text).replaceAll('"', "&quot;");
 }
 
 function tick(cell) {
   const { id } = cell.getData();
   const checked = openCells(readAddress()).some((one) => one.id === id) ? "checked" : "";
-  return `<input type="checkbox" aria-label="side by side: ${escapeText(id).replaceAll('"', "&quot;")}" ${checked}>`;
+  return `<input type="checkbox" aria-label="side by side: ${inAttribute(id)}" ${checked}>`;
 }
 
 function toggleTick(event, cell) {
@@ -201,7 +233,8 @@ function toggleTick(event, cell) {
 }
 
 function openRow(event, row) {
-  if (event.target.closest(".tick")) return;
+  if (event.target.closest(".tick") || event.ctrlKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault(); // of a link
   changeAddress((state) => {
     state.record = null;
     state.open = [row.getData().id];

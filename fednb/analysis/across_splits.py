@@ -7,7 +7,7 @@ import numpy as np
 
 from fednb.analysis import statistics
 from fednb.analysis.cells import Cell
-from fednb.analysis.comparisons import cell_at
+from fednb.analysis.comparisons import compare_at
 from fednb.analysis.statistics import Judged, Lead
 
 CellsOf = Callable[[str], Sequence[Cell]]  # by the name of a table
@@ -19,21 +19,11 @@ class AverageLead(NamedTuple):
     method: str
     lead: Lead  # its p is corrected for the methods that it stands among
     by_seed: Mapping[int, float]  # the mean over the tables, of the seeds that each has
-    diverged: tuple[str, ...]  # tables in which one of its runs did, or of the baseline's
 
     @property
     def verdict(self) -> Judged:
         """On the claim that the method is ahead."""
-        return statistics.judge(self.lead, diverged=bool(self.diverged))
-
-
-def lead_by_seed(
-    cells: Sequence[Cell], ahead: str, behind: str, column: str = "accuracy"
-) -> dict[int, float]:
-    """The difference of two rows of a table, of the seeds that both have finished."""
-    first = cell_at(cells, ahead, column).by_pair
-    second = cell_at(cells, behind, column).by_pair
-    return {pair[0]: first[pair] - second[pair] for pair in first if pair in second}
+        return statistics.judge(self.lead)
 
 
 def average_leads(
@@ -53,25 +43,13 @@ def average_leads(
     for method in _common_rows(list(cells.values()), column):
         if method == baseline:
             continue
-        leads = [lead_by_seed(one, method, baseline, column) for one in cells.values()]
-        by_seed = _mean_by_seed(leads)
-        diverged = []
-        for table, of_table in cells.items():
-            rows = [cell_at(of_table, row, column) for row in (method, baseline)]
-            if any(row.diverged for row in rows):
-                diverged.append(table)
-        lead = statistics.lead(list(by_seed.values()))
-        found.append(AverageLead(method, lead, by_seed, tuple(diverged)))
-    return _corrected(found)
-
-
-def _corrected(found: Sequence[AverageLead]) -> list[AverageLead]:
-    """The same as one family, in which one with a diverged run does not count."""
-    family = statistics.corrected([Lead() if one.diverged else one.lead for one in found])
-    corrected = []
-    for one, lead in zip(found, family, strict=True):
-        corrected.append(one if one.diverged else one._replace(lead=lead))
-    return corrected
+        comparisons = [compare_at(one, method, baseline, column) for one in cells.values()]
+        by_seed = _mean_by_seed([one.by_seed for one in comparisons])
+        diverged = any(one.lead.diverged for one in comparisons)
+        lead = statistics.lead(list(by_seed.values()), diverged=diverged)
+        found.append(AverageLead(method, lead, by_seed))
+    family = statistics.corrected([one.lead for one in found])
+    return [one._replace(lead=lead) for one, lead in zip(found, family, strict=True)]
 
 
 def _common_rows(cells: Sequence[Sequence[Cell]], column: str) -> list[str]:

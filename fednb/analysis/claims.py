@@ -14,6 +14,7 @@ from fednb.analysis.comparisons import (
     Comparison,
     RowDeviation,
     cell_at,
+    compare_at,
     compare_cells,
     corrected_family,
 )
@@ -205,7 +206,7 @@ class Claim:
         if not self.evidence:
             return Judged(Kind.NOT_TESTED)
         lead = self.best.lead._replace(p=self.p, among=self.among)
-        return statistics.judge(lead, self.printed, diverged=self.best.diverged)
+        return statistics.judge(lead, self.printed)
 
     def borrowed(self, comparison: Comparison) -> Borrowed | None:
         """An interval for a comparison with few seeds; None if it has enough, or none has."""
@@ -213,7 +214,7 @@ class Claim:
         if lead.mean is None or lead.seeds >= MIN_SEEDS:
             return None
         for source in self.with_runs:
-            if source.lead.judged and not source.diverged:
+            if source.lead.judged and not source.lead.diverged:
                 half_width = statistics.borrowed_half_width(source.lead, lead.seeds)
                 return Borrowed(half_width, source)
         return None
@@ -280,9 +281,7 @@ def _compare_at(place: Place, cells: CellsByTable | None) -> Comparison:
     else:
         require_known("there is no table", place.table, cells, ReportError)
         of_table = cells[place.table]
-    ahead = cell_at(of_table, place.ahead, place.column)
-    behind = cell_at(of_table, place.behind, place.column)
-    return compare_cells(ahead, behind, ahead.measure.sign)
+    return compare_at(of_table, place.ahead, place.behind, place.column)
 
 
 def leads_side_by_side(cells: CellsByTable) -> dict[tuple[str, str], Comparison]:

@@ -27,12 +27,8 @@ class Comparison:
 
     ahead: Cell
     behind: Cell
-    lead: Lead  # of ``ahead``
-
-    @property
-    def diverged(self) -> bool:
-        """Whether a run did: what is left are the differences of lucky seeds."""
-        return self.ahead.diverged or self.behind.diverged
+    by_seed: Mapping[int, float]  # how far ``ahead`` is ahead, in pairs of runs
+    lead: Lead  # of ``ahead``, the mean of these
 
     @property
     def printed(self) -> float | None:
@@ -62,31 +58,30 @@ class Comparison:
         return deviations
 
 
-def compare_cells(ahead: Cell, behind: Cell, sign: int = 1) -> Comparison:
-    """Compare in pairs of runs, same seed and same split; with ``sign`` -1 less is ahead."""
-    differences = [
-        sign * (value - behind.by_pair[pair])
-        for pair, value in ahead.by_pair.items()
-        if pair in behind.by_pair
-    ]
-    return Comparison(ahead, behind, statistics.lead(differences))
+def compare_cells(ahead: Cell, behind: Cell) -> Comparison:
+    """Compare in pairs of runs, same seed and same split; of a measure with sign -1 less is ahead."""
+    sign = ahead.measure.sign
+    by_seed = {}
+    for pair, value in ahead.by_pair.items():
+        if pair in behind.by_pair:
+            seed, _ = pair
+            by_seed[seed] = sign * (value - behind.by_pair[pair])
+    diverged = ahead.diverged or behind.diverged
+    lead = statistics.lead(list(by_seed.values()), diverged=diverged)
+    return Comparison(ahead, behind, by_seed, lead)
 
 
 def corrected_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Comparison]:
     """Comparisons that stand together, with p values that are corrected for their number.
 
     The same lead of the same runs counts once, however often it is asked for; seen from the other
-    side it counts once more, so that the correction is rather too strict. One with a diverged run
-    does not count.
+    side it counts once more, so that the correction is rather too strict.
     """
-    leads = {}
-    for one in comparisons.values():
-        leads[_runs_and_lead(one)] = Lead() if one.diverged else one.lead
+    leads = {_runs_and_lead(one): one.lead for one in comparisons.values()}
     new_leads = dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
     family = {}
     for key, one in comparisons.items():
-        new = new_leads[_runs_and_lead(one)]
-        family[key] = replace(one, lead=one.lead._replace(p=new.p, among=new.among))
+        family[key] = replace(one, lead=new_leads[_runs_and_lead(one)])
     return family
 
 
@@ -105,13 +100,18 @@ def cell_at(cells: Sequence[Cell], row: str, column: str | None = None) -> Cell:
     )
 
 
+def compare_at(
+    cells: Sequence[Cell], ahead: str, behind: str, column: str | None = None
+) -> Comparison:
+    """Row ``ahead`` of a table against row ``behind``, in a column if it has several."""
+    return compare_cells(cell_at(cells, ahead, column), cell_at(cells, behind, column))
+
+
 def compare_rows(
     table: TableOrName, ahead: str, behind: str, column: str | None = None, ledger: Ledger = None
 ) -> Comparison:
-    """Row ``ahead`` of a table against row ``behind``, in a column if it has several."""
-    cells = cells_of(table, ledger)
-    first = cell_at(cells, ahead, column)
-    return compare_cells(first, cell_at(cells, behind, column), first.measure.sign)
+    """`compare_at`, of a table whose cells are not read yet."""
+    return compare_at(cells_of(table, ledger), ahead, behind, column)
 
 
 class LeadsOverBaseline(NamedTuple):

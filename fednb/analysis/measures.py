@@ -43,9 +43,8 @@ class Measure:
     less: str = ""  # how a lead of less is counted, such as "rounds fewer"; for sign -1
     signed: bool = False  # shown with its sign
     relative: bool = False  # printed values are divided by the baseline's printed value first
-    printed: str = (
-        ""  # what stands beside it: "std" of the printed cell, or another column; empty: the cell
-    )
+    # what stands beside it: "std" of the printed cell, or another column; empty: the cell
+    printed: str = ""
 
     @property
     def lead_unit(self) -> str:

@@ -33,6 +33,7 @@ class Lead(NamedTuple):
     half_width: float = float("nan")  # of the interval for the mean
     p: float = float("nan")  # of the two-sided t test that the mean is 0
     among: int = 1  # so many comparisons p is corrected for
+    diverged: bool = False  # a run of either side did: what is left are lucky seeds
 
     @property
     def judged(self) -> bool:
@@ -42,20 +43,20 @@ class Lead(NamedTuple):
     @property
     def shown(self) -> bool:
         """Whether it is told from 0, among as many comparisons as there are."""
-        return self.judged and self.p < 1 - LEVEL
+        return self.judged and not self.diverged and self.p < 1 - LEVEL
 
     def __neg__(self) -> "Lead":
         """The same seen from the other side."""
         return self if self.mean is None else self._replace(mean=-self.mean)
 
 
-def lead(differences: Sequence[float]) -> Lead:
+def lead(differences: Sequence[float], *, diverged: bool = False) -> Lead:
     """The lead of these differences, one per seed; infinite: a run never got there."""
     n = len(differences)
     if n == 0 or not np.isfinite(differences).all():
-        return Lead(n)
+        return Lead(n, diverged=diverged)
     mean, half_width = interval(differences)
-    return Lead(n, mean, half_width, _p_value(differences, mean))
+    return Lead(n, mean, half_width, _p_value(differences, mean), diverged=diverged)
 
 
 def _p_value(differences: Sequence[float], mean: float) -> float:
@@ -72,9 +73,9 @@ def _p_value(differences: Sequence[float], mean: float) -> float:
 def corrected(leads: Sequence[Lead]) -> list[Lead]:
     """The same leads with Holm's p values, for many comparisons at once, in both directions.
 
-    Leads that are not judged do not count as comparisons, and stay as they are.
+    Leads with too few seeds or a diverged run do not count as comparisons, and stay as they are.
     """
-    judged = [i for i, one in enumerate(leads) if one.judged]
+    judged = [i for i, one in enumerate(leads) if one.judged and not one.diverged]
     by_p = sorted(judged, key=lambda i: leads[i].p)
     family = list(leads)
     highest = 0.0  # so far: a larger p cannot become the smaller one
@@ -115,7 +116,7 @@ class Judged(NamedTuple):
     why: Why = Why.NUMBERS
 
 
-def judge(lead: Lead, printed: Sequence[float] = (), *, diverged: bool = False) -> Judged:
+def judge(lead: Lead, printed: Sequence[float] = ()) -> Judged:
     """What a lead says of the claim that there is one above 0.
 
     ``printed`` are the printed leads: a paper may print more than one. ``lead.p`` is corrected for
@@ -125,7 +126,7 @@ def judge(lead: Lead, printed: Sequence[float] = (), *, diverged: bool = False) 
         return Judged(Kind.NOT_TESTED)
     if lead.seeds < MIN_SEEDS:
         return Judged(Kind.ONE_RUN)
-    if diverged:
+    if lead.diverged:
         return Judged(Kind.CANNOT_TELL, Why.DIVERGED)
     if lead.mean is None:
         return Judged(Kind.CANNOT_TELL, Why.NOT_REACHED)

@@ -18,6 +18,7 @@ STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)  # of JSON
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
+BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that grading executes
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
 

@@ -13,12 +13,12 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
-from fednb.course.assignment import TEMPLATES, grade_id, read_notebook
+from fednb.course import solutions
+from fednb.course.assignment import BUILT_ON, TEMPLATES, grade_id, read_notebook
 from fednb.course.kernel import nbgrader_step, notebook_path
 from fednb.errors import CourseError
 from fednb.sweeps import run_cells
 
-BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that grading executes
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), [\w ]+, ([\d +]+) points?[^)]*\)\.")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
@@ -117,7 +117,7 @@ def _parts(cell: NotebookNode, exercise: Exercise) -> list[Part]:
 def solved_assignment(name: str) -> NotebookNode:
     """nbgrader's source of an assignment: the solved notebook with its marks, and a note on top."""
     path = papers.path(name)
-    nb = read_notebook(path)
+    nb = solutions.solved(path)
     split_cells(nb)
     all_exercises = exercises(nb)
     for exercise in all_exercises:

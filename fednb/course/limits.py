@@ -92,24 +92,39 @@ def _prctl(*arguments: int) -> None:
     ctypes.CDLL(None).prctl(*(ctypes.c_ulong(value) for value in values))
 
 
-@contextmanager
-def control_group() -> Iterator[list[str]]:
-    """What has to stand before a command so that it and all that it starts share `ALL_MEMORY`.
+class ControlGroup:
+    """Processes that share `ALL_MEMORY`, as far as this system can hold them to it."""
 
-    That is a control group of its own (version 2), for which the group of this process, or the one
-    around that, has to be ours; else nothing stands there.
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder  # None if there are no groups here
+        # what has to stand before a command so that it and all that it starts are in the group
+        self.joined = ["sh", "-c", JOIN, str(folder)] if folder else []
+
+    def is_out_of_memory(self) -> bool:
+        """Whether the system has ended processes of the group, as they took too much memory."""
+        if self._folder is None:
+            return False
+        with suppress(OSError):
+            events = (self._folder / "memory.events").read_text().split()
+            return int(events[events.index("oom_kill") + 1]) > 0
+        return False
+
+
+@contextmanager
+def control_group() -> Iterator[ControlGroup]:
+    """A control group of its own (version 2), with limits.
+
+    For that, the group of this process, or the one around that, has to be ours; else nothing is
+    limited.
     """
-    group = _new_control_group()
-    if group is None:
-        yield []
-        return
+    folder = _new_control_group()
     try:
-        yield ["sh", "-c", JOIN, str(group)]
+        yield ControlGroup(folder)
     finally:
-        with suppress(OSError):
-            (group / "cgroup.kill").write_text("1")
-        with suppress(OSError):
-            group.rmdir()
+        if folder is not None:
+            with suppress(OSError):
+                (folder / "cgroup.kill").write_text("1")
+            _remove(folder)
 
 
 def _new_control_group() -> Path | None:
@@ -131,17 +146,25 @@ def _new_control_group() -> Path | None:
 def _is_limited(group: Path) -> bool:
     """Make a group with its limits; False if that cannot be."""
     limits = {"memory.max": ALL_MEMORY, "memory.swap.max": 0, "pids.max": PROCESSES}
+    # one without the others would be a submission of which nobody knows what was executed
+    limits["memory.oom.group"] = 1
     try:
         group.mkdir()
     except OSError:
         return False
     try:
         for name, most in limits.items():
-            (group / name).write_text(str(most))
+            # "r+": where there are no groups of version 2, the folder is one like any other
+            with (group / name).open("r+") as file:
+                file.write(str(most))
         command = ["sh", "-c", JOIN, str(group), "true"]
         subprocess.run(command, check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
-        with suppress(OSError):
-            group.rmdir()
+        _remove(group)
         return False
     return True
+
+
+def _remove(group: Path) -> None:
+    with suppress(OSError):
+        group.rmdir()

@@ -115,7 +115,7 @@ def execute(
         TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as room,
         TemporaryFile() as request_file,
         TemporaryFile() as answer_file,
-        control_group() as joined,
+        control_group() as group,
     ):
         request_file.write(request.encode())
         request_file.seek(0)
@@ -125,7 +125,7 @@ def execute(
             hidden = [f"!{ROOT}/notebooks", f"!{Path(handed_out).parents[1]}"]
             python = isolated_python(room, *hidden, handed_out)
         process = subprocess.Popen(
-            [*joined, *python, "-m", "fednb.course.inside"],
+            [*group.joined, *python, "-m", "fednb.course.inside"],
             stdin=request_file,
             stdout=answer_file,
             stderr=subprocess.DEVNULL,
@@ -135,6 +135,8 @@ def execute(
         )
         # it keeps to the limits by itself: this is for what cannot be interrupted
         watch(process, limits.total + GRACE)
+        if group.is_out_of_memory():
+            raise RuntimeError(f"{STOPPED}: too much memory")
         answer_file.seek(0)
         answer = json.loads(answer_file.read() or '{"error": "it ended before its time"}')
     if "error" in answer:

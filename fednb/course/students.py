@@ -9,7 +9,15 @@ import numpy as np
 from IPython.utils.capture import capture_output
 from nbformat import NotebookNode
 
-from fednb.course.assignment import ANSWER, errors_by_cell, grade_id, read_notebook
+from fednb import papers
+from fednb.course.assignment import (
+    ANSWER,
+    BUILT_ON,
+    errors_by_cell,
+    grade_id,
+    marks_of,
+    read_notebook,
+)
 from fednb.errors import CourseError
 
 
@@ -23,11 +31,11 @@ def draws(purpose: str) -> np.random.Generator:
     return np.random.default_rng([student, zlib.crc32(purpose.encode())])
 
 
-def prepare(path: str | Path) -> None:
-    """Execute what the exercises of a hand-out build on, in the kernel that calls it."""
+def prepare(name: str | Path) -> None:
+    """Execute what the exercises of a hand-out, or a notebook, build on, in the calling kernel."""
     shell = IPython.get_ipython()
     num_executed = 0
-    for cell in read_notebook(Path(path)).cells:
+    for cell in read_notebook(papers.path(str(name))).cells:
         if cell.cell_type == "code" and _is_built_on(cell):
             with capture_output():
                 shell.run_cell(cell.source).raise_error()
@@ -37,10 +45,10 @@ def prepare(path: str | Path) -> None:
 
 def _is_built_on(cell: NotebookNode) -> bool:
     """Whether a cell is executed for grading, but neither asked for nor a check."""
-    if not grade_id(cell):
+    marks = marks_of(cell)
+    if marks.get("solution") or marks.get("grade"):
         return False
-    marks = cell.metadata["nbgrader"]
-    return not marks["solution"] and not marks["grade"]
+    return bool(BUILT_ON & set(cell.metadata.get("tags", [])))
 
 
 def check(path: Path) -> dict[str, str]:

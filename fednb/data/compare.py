@@ -9,6 +9,8 @@ from fednb.data.dataset import Dataset, RawDataset
 from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
 
+_BLOCK = 4096  # images that are counted at once, so that counting needs little memory
+
 
 class SplitSize(NamedTuple):
     """How many images of a split of a domain were found, and how many are published."""
@@ -86,7 +88,9 @@ def as_dataset(spec: DatasetSpec, raw: RawDataset, layout: str) -> Dataset:
     has_domains = bool(spec.domains)
     notes = [*notes_on(spec, raw), spec.stand_in]
     remarks = [spec.remark, *raw.remarks]
-    channels = raw.images.swapaxes(0, 1)
+    measured = (
+        [_mean_and_std(channel) for channel in raw.images.swapaxes(0, 1)] if spec.is_own else []
+    )
     return Dataset(
         spec.name,
         images=torch.from_numpy(raw.images),
@@ -94,8 +98,8 @@ def as_dataset(spec: DatasetSpec, raw: RawDataset, layout: str) -> Dataset:
         test_images=torch.from_numpy(raw.test_images),
         test_labels=torch.from_numpy(raw.test_labels),
         classes=tuple(raw.classes),
-        mean=spec.mean or tuple(_mean(channel) for channel in channels),
-        std=spec.std or tuple(_std(channel) for channel in channels),
+        mean=spec.mean or tuple(mean for mean, _ in measured),
+        std=spec.std or tuple(std for _, std in measured),
         augmentation=spec.augmentation,
         fingerprint=raw.fingerprint,
         source=layout,
@@ -107,11 +111,12 @@ def as_dataset(spec: DatasetSpec, raw: RawDataset, layout: str) -> Dataset:
     )
 
 
-def _mean(channel: np.ndarray) -> float:
-    """Of bytes scaled to [0, 1]."""
-    return round(float(channel.mean()) / 255, 4)
-
-
-def _std(channel: np.ndarray) -> float:
-    """Of bytes scaled to [0, 1]; not 0, since it divides."""
-    return max(round(float(channel.std()) / 255, 4), 1e-3)
+def _mean_and_std(channel: np.ndarray) -> tuple[float, float]:
+    """Of bytes scaled to [0, 1], by how often each occurs; the latter not 0, since it divides."""
+    counts = np.zeros(256, np.int64)
+    for block in np.array_split(channel, 1 + len(channel) // _BLOCK):
+        counts += np.bincount(block.reshape(-1), minlength=256)
+    shades = np.arange(256) / 255
+    mean = float(np.average(shades, weights=counts))
+    variance = float(np.average((shades - mean) ** 2, weights=counts))
+    return round(mean, 4), max(round(variance**0.5, 4), 1e-3)

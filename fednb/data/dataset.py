@@ -36,18 +36,16 @@ class Dataset:
     test_images: Tensor
     test_labels: Tensor
     classes: tuple[str, ...]
-    mean: tuple[
-        float, ...
-    ]  # per channel, of values in [0, 1]; of published sets as in the papers' code
+    # per channel, of values in [0, 1]; of published sets as in the papers' code
+    mean: tuple[float, ...]
     std: tuple[float, ...]
     augmentation: Augmentation
     fingerprint: str
     source: str  # the layout in which it was found, such as "official files"; never a path
     note: str = ""  # what is not the published set, e.g. "subset: 4,000 of 100,000 training images"
     remark: str = ""  # what has to be known about the published set itself
-    train_groups: Tensor | None = (
-        None  # int64 [N], each image's domain, a position in `group_names`
-    )
+    # int64 [N], each image's domain, a position in `group_names`
+    train_groups: Tensor | None = None
     test_groups: Tensor | None = None
     group_names: tuple[str, ...] = ()
 

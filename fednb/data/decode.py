@@ -2,6 +2,7 @@
 
 import io
 import math
+import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,11 +14,12 @@ from PIL import Image
 from tqdm import tqdm
 
 from fednb.data.dataset import LabelledImages, RawDataset, raw_dataset
-from fednb.data.files import LIMIT, Broken, File, ImageFile, reading, unpacked
+from fednb.data.files import LIMIT, Broken, File, ImageFile, Member, reading, unpacked
 from fednb.data.seen import as_seen
 from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
 
+_DARK = 64  # what is nowhere brighter holds, say, twelve bits in the scale of sixteen
 COPIES = 3  # of all images that are in memory at once: decoded, divided, and written to the cache
 
 
@@ -100,10 +102,12 @@ def _decoded(
     progress = tqdm(
         images, f"decoding {spec.title}", unit=" images", delay=1, leave=False, disable=None
     )
-    for i, image in enumerate(progress):
-        with reading(image.file):
-            pixels[i], size = _pixels(spec, image.file)
-        sizes.add(size)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what Pillow has to say of a file, we say in a sentence
+        for i, image in enumerate(progress):
+            with reading(image.file):
+                pixels[i], size = _pixels(spec, image.file)
+            sizes.add(size)
     return pixels, sizes
 
 
@@ -162,12 +166,18 @@ def _notes(
 
 
 def _remarks(spec: DatasetSpec, train: np.ndarray, test: np.ndarray) -> list[str]:
-    """How many test images are also trained on, in sets that were not divided with care."""
+    """What has to be known of sets that were not divided, or not prepared, with care."""
     if not _all_classes_expected(spec) and spec.reader != "nist":
         return []
+    remarks = []
     seen = {image.tobytes() for image in train}
     shared = sum(image.tobytes() in seen for image in test)
-    return [f"{shared:,} test images are training images as well"] if shared else []
+    if shared:
+        remarks.append(f"{shared:,} test images are training images as well")
+    brightest = int(train.max())
+    if spec.is_own and brightest < _DARK:
+        remarks.append(f"nearly black: the brightest pixel is {brightest} of 255")
+    return remarks
 
 
 def labelled_images(
@@ -270,5 +280,5 @@ def read_npz(spec: DatasetSpec, file: Path) -> RawDataset:
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:
-    member = io.BytesIO(unpacked(zipfile.Path(archive, f"{name}.npy"), limit))
+    member = io.BytesIO(unpacked(Member(archive, f"{name}.npy"), limit))
     return np.lib.format.read_array(member, allow_pickle=False)

@@ -2,22 +2,39 @@
 
 import gzip
 import os
-import re
+import stat
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, cast
 
-from PIL import UnidentifiedImageError
+from PIL import Image, UnidentifiedImageError
 
 from fednb.errors import DataError
 
 LIMIT = 2**26  # bytes of an image or text, and pixels of an image, at most
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")  # of images
-_HIDDEN = re.compile(r"\..*|__MACOSX")  # what systems add
+NOT_READ = (".tif", ".tiff", ".bmp", ".gif", ".heic", ".avif", ".jp2", ".dcm", ".nii", ".npy")
+_HIDDEN = (".", "__MACOSX")  # how the names of what systems add begin
+_LEVELS = 4  # of folders in which images are looked for
 
-File = Path | zipfile.Path
+
+class Member(NamedTuple):
+    """A file in a zip file."""
+
+    archive: zipfile.ZipFile
+    name: str
+
+    @property
+    def suffix(self) -> str:
+        return PurePosixPath(self.name).suffix
+
+    def __str__(self) -> str:
+        return f"{self.archive.filename}/{self.name}"
+
+
+File = Path | Member
 
 
 class Broken(DataError):
@@ -55,20 +72,24 @@ def reason(error: Exception) -> str:
     """What an exception says, in one line and without paths."""
     if isinstance(error, UnidentifiedImageError):
         return "not an image"
+    if isinstance(error, Image.DecompressionBombError):
+        return "its pixels are too many"
     lines = str(getattr(error, "strerror", None) or error).strip().splitlines()
     return lines[0].rstrip(".")[:200] if lines else type(error).__name__
 
 
 def unpacked(file: File, limit: int = LIMIT) -> bytes:
     """Read a file that may be packed, or in a zip file; at most so many bytes are unpacked."""
-    if file.exists() and not file.is_file():
-        raise ValueError("not a file")
-    if isinstance(file, zipfile.Path):
-        method = file.root.getinfo(file.at).compress_type
-        if method not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+    opened: IO[bytes]
+    if isinstance(file, Member):
+        info = file.archive.getinfo(file.name)
+        if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
             raise ValueError("neither stored nor deflated")  # others are unpacked in one go
-    if isinstance(file, Path) and file.suffix == ".gz":
-        opened: IO[bytes] | gzip.GzipFile = gzip.open(file)
+        opened = file.archive.open(info)
+    elif not stat.S_ISREG(os.stat(file).st_mode):
+        raise ValueError("not a file")  # to open a pipe would wait for whoever writes into it
+    elif file.suffix == ".gz":
+        opened = cast(IO[bytes], gzip.open(file))
     else:
         opened = file.open("rb")
     with opened:
@@ -91,33 +112,32 @@ def children(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(os.listdir(folder)) if name[0] != "."]
 
 
-def images_below(*paths: Path) -> list[ListedFile]:
+def images_below(*paths: Path, suffixes: tuple[str, ...] = SUFFIXES) -> list[ListedFile]:
     """All images in zip files, or in folders up to four levels deep, sorted by path."""
-    listed: list[ListedFile] = []
+    images: list[ListedFile] = []
     for path in paths:
-        listed += _members(path) if path.is_file() else _files_below(path)
-    images = [
-        image
-        for image in listed
-        if image.file.suffix.lower() in SUFFIXES
-        and not any(_HIDDEN.fullmatch(part) for part in image.parts)
-    ]
+        listed = _members(path) if path.is_file() else _files_below(path, (), _LEVELS)
+        images += (image for image in listed if image.parts[-1].lower().endswith(suffixes))
     return sorted(images, key=lambda image: image.parts)
 
 
-def _members(path: Path) -> list[ListedFile]:
+def _members(path: Path) -> Iterator[ListedFile]:
     with reading(path):
         archive = zipfile.ZipFile(path)
-    return [
-        ListedFile(PurePosixPath(name).parts, zipfile.Path(archive, name))
-        for name in archive.namelist()
-    ]
+    for name in archive.namelist():
+        parts = tuple(part for part in name.split("/") if part not in ("", "."))
+        is_hidden = any(part.startswith(_HIDDEN) for part in parts)
+        if parts and not is_hidden and not name.endswith("/"):
+            yield ListedFile(parts, Member(archive, name))
 
 
-def _files_below(folder: Path) -> list[ListedFile]:
-    listed = []
-    for pattern in ("*", "*/*", "*/*/*", "*/*/*/*"):
-        listed += [
-            ListedFile(file.relative_to(folder).parts, file) for file in folder.glob(pattern)
-        ]
-    return listed
+def _files_below(folder: Path, parts: tuple[str, ...], levels: int) -> Iterator[ListedFile]:
+    """What is no folder, in as many levels of them."""
+    with reading(folder), os.scandir(folder) as entries:
+        found = [entry for entry in entries if not entry.name.startswith(_HIDDEN)]
+    for entry in found:
+        path = (*parts, entry.name)
+        if not entry.is_dir():
+            yield ListedFile(path, folder / entry.name)
+        elif levels > 1:
+            yield from _files_below(folder / entry.name, path, levels - 1)

@@ -39,13 +39,16 @@ def load(name: str, root: Where = None) -> Dataset:
     if name in REGISTERED:
         return REGISTERED[name].dataset
     spec, layout, raw = read(name, places_of(root))
+    if spec.is_own:
+        _check_fingerprint(name, raw.fingerprint)
     return as_dataset(spec, raw, layout)
 
 
 def spec_of(name: str, root: Where = None) -> DatasetSpec:
     """What is published about a set, or found in one's own folder; a `DataError` if unknown."""
     if own_folder.is_own_folder(name):
-        return own_folder.look_into(name, places_of(root).data).spec
+        places = places_of(root)
+        return _seen_folder(whole_name(name, places), places).spec
     known = [*SPECS, *REGISTERED, f"{own_folder.OWN_FOLDER}PATH"]
     require_known("There is no data set", name, known, DataError)
     return REGISTERED[name].spec if name in REGISTERED else SPECS[name]
@@ -78,10 +81,34 @@ def recorded_name(name: str, root: Where = None) -> str:
     return _recorded_folder(whole_name(name, places), places)
 
 
+# What a process has found out of folders of one's own, by their whole names, as where one works may
+# change: their settings are asked for many times, and large ones take long to list.
+
+
+@functools.lru_cache(maxsize=16)
+def _seen_folder(name: str, places: Places) -> own_folder.OwnFolder:
+    return own_folder.look_into(name, places.data)
+
+
 @functools.cache
-def _recorded_folder(name: str, places: Places) -> str:  # whole names: where one works may change
-    dataset = load(name, places)
-    return f"{dataset.name}#{dataset.fingerprint[:8]}"
+def _recorded_folder(name: str, places: Places) -> str:
+    spec, source = _seen_folder(name, places)
+    with _broken_files_named(spec, places.data):
+        cache = places.cache / _cache_name(spec, source, places.data)
+    fingerprint = _cached_fingerprint(cache) or _decoded(spec, source, places).fingerprint
+    _check_fingerprint(name, fingerprint)
+    return f"{spec.name}#{fingerprint[:8]}"
+
+
+def _check_fingerprint(name: str, fingerprint: str) -> None:
+    """Refuse other images than those whose fingerprint stands in the name."""
+    asked = own_folder.fingerprint_in(name)
+    found = fingerprint[: len(asked)]
+    if asked != found:
+        raise DataError(
+            f"{name}: the images that are there have the fingerprint {found}: put back those that "
+            f"are meant, or leave out #{asked}."
+        )
 
 
 def places_of(root: Where) -> Places:
@@ -222,6 +249,15 @@ def _read_cache(path: Path) -> RawDataset | None:
             for name, value in file.items():  # what are no numbers are words
                 fields[name] = value if value.dtype.kind in "iu" else value.tolist()
             return RawDataset(**fields)
+    except Exception:
+        return None
+
+
+def _cached_fingerprint(path: Path) -> str | None:
+    """What `RawDataset.fingerprint` would be; None if there is no cache."""
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            return str(file["fingerprint"])
     except Exception:
         return None
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fednb.data import decode, tree
 from fednb.data.dataset import Augmentation
-from fednb.data.files import ImageFile, ListedFile, images_below
+from fednb.data.files import NOT_READ, SUFFIXES, ImageFile, ListedFile, images_below
 from fednb.data.find import Source, paths_of
 from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
@@ -35,7 +35,7 @@ class Address(NamedTuple):
 
     path: Path  # absolute
     size: str  # such as "@64"; "" for 32x32
-    fingerprint: str  # "#" and eight hex digits, which records add; it is not looked at
+    fingerprint: str  # "#" and eight hex digits, which records add; "" where any images will do
 
     @property
     def side(self) -> int:
@@ -46,6 +46,12 @@ class Address(NamedTuple):
 def is_own_folder(name: object) -> bool:
     """Whether a data set's name is that of a folder."""
     return str(name).startswith(OWN_FOLDER)
+
+
+def fingerprint_in(name: str) -> str:
+    """The eight hex digits of FINGERPRINT; "" where the name has none."""
+    match = _NAME.fullmatch(name)
+    return match["hash"][1:] if match else ""
 
 
 def resolve_folder(name: str, data: Path) -> Address:
@@ -67,7 +73,9 @@ def look_into(name: str, data: Path) -> OwnFolder:
     """
     address = resolve_folder(name, data)
     _check_address(name, address, data)
-    listed = _without_common_folder(images_below(address.path))
+    listed = images_below(address.path, suffixes=SUFFIXES + NOT_READ)
+    _check_suffixes(name, listed)
+    listed = _without_common_folder(listed)
     _check_layout(name, listed)
     spec = _spec_of(name, address, listed)
     images = tree.images_of(spec, listed)
@@ -101,6 +109,16 @@ def _without_common_folder(listed: list[ListedFile]) -> list[ListedFile]:
     ):
         listed = [image._replace(parts=image.parts[1:]) for image in listed]
     return listed
+
+
+def _check_suffixes(name: str, listed: Sequence[ListedFile]) -> None:
+    """Refuse a folder of which a part would be left out in silence."""
+    others = [image for image in listed if image.parts[-1].lower().endswith(NOT_READ)]
+    if others:
+        raise DataError(
+            f"{name} holds {len(others):,} images in formats that are not read, such as "
+            f"{'/'.join(others[0].parts)}: make .png of them, or take them out."
+        )
 
 
 def _check_layout(name: str, listed: Sequence[ListedFile]) -> None:

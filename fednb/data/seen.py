@@ -14,7 +14,7 @@ def as_seen(image: Image.Image) -> Image.Image:
     become eight by their whole range, so that two images of one set stay comparable; Pillow alone
     would cut off all that is above 255. A palette and the colours of print become RGB.
     """
-    image = ImageOps.exif_transpose(image)
+    ImageOps.exif_transpose(image, in_place=True)
     if image.mode.startswith("I"):
         values = np.asarray(image).astype(np.int64)
         image = Image.fromarray(np.rint(values / _STEP).clip(0, 255).astype(np.uint8))

@@ -1,13 +1,12 @@
-"""Pictures of notebook 05: whom top-k keeps, what a power of the cosine does, ours beside print."""
+"""Pictures of notebook 05: four methods' prototypes, whom top-k keeps, what a power of the cosine does, print."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from scipy.stats import spearmanr
 
 from fednb import plots
 
@@ -15,18 +14,61 @@ _IMAGES = (14, 74)  # degrees: one of client 0, one of client 3
 _NEAR = {"FedAvg": (5, -11), "FedProx": (-48, -5)}  # where a name stands beside its dot
 
 
+_STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
+_SAID = (  # below the panels of the first picture
+    "blue's mean lies\namong the orange images",
+    "blue has two stars,\nas clients see it in two ways",
+    "clients may send more than one;\noutliers pull a star up",
+    "stars weigh as much as their\nimages; the outliers stay merged",
+)
+
+
+def _half_plane(ax: Axes) -> None:
+    """A quarter of the unit circle, on which directions lie."""
+    angle = np.linspace(0, np.pi / 2, 60)
+    ax.plot(np.cos(angle), np.sin(angle), color="0.8", lw=1, zorder=0)
+    ax.set(xlim=(-0.12, 1.2), ylim=(-0.05, 1.2), aspect="equal")
+    ax.axis("off")
+
+
+def four_answers(clients: Sequence[Any], answers: Mapping[str, Mapping[str, Any]]) -> Figure:
+    """Four clients' images of two classes, 20 each, and the prototypes that each method makes.
+
+    ``clients``: images [40, 2] of each, class 0 first. ``answers``: by method sets of prototypes.
+    """
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
+    panels = zip(axes, answers.items(), _SAID, strict=True)
+    for ax, (title, prototypes), said in panels:
+        _half_plane(ax)
+        for z, marker in zip(clients, "os^D", strict=True):
+            colours = [f"C{k}" for k in (0, 1) for _ in range(20)]
+            ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
+        directions = np.asarray(prototypes["vectors"])
+        directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+        size = 90 + 450 * np.asarray(prototypes["weights"]) if "weights" in prototypes else 240
+        ax.scatter(*directions.T, s=size, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
+        ax.set_title(title, size=13)
+        ax.annotate(said, (0.55, -0.08), ha="center", va="top", size=11, annotation_clip=False)
+    names = {"outliers": (0.14, 0.6, "C1"), "blue": (0.3, 0.5, "C0"), "orange": (0.32, 0.36, "C1")}
+    names |= {"blue ": (0.42, 0.12, "C0")}
+    for name, (x, y, colour) in names.items():
+        axes[0].annotate(name, (x, y), color=colour, ha="right", size=11)
+    return figure
+
+
 def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
     """Which half of a class's prototypes two images are pulled to, for each kind of weights.
 
     ``directions`` [P, 2] have length 1, weights are [P] by the panel's title.
     """
-    figure, axes = plt.subplots(1, len(weights), figsize=(8, 3.8), sharey=True)
+    figure, axes = plt.subplots(1, len(weights), figsize=(9.5, 4), sharey=True)
     for ax, (title, given) in zip(axes, weights.items(), strict=True):
-        ax.set(title=title, xlim=(0, 1.25), ylim=(0, 1.25), aspect="equal", xticks=[], yticks=[])
-        size = 60 + 300 * given / given.sum()
-        look: dict[str, Any] = {"c": "C0", "marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
-        x, y = 1.1 * directions.T
-        ax.scatter(x, y, size, **look)
+        _half_plane(ax)
+        ax.set_title(title)
+        ax.scatter(*directions.T, 90 + 450 * given / given.sum(), c="C0", **_STAR)
+        for star, weight in zip(directions, given, strict=True):
+            place: dict[str, Any] = {"xytext": (9, 4), "textcoords": "offset points"}
+            ax.annotate(f"W = {weight:.2g}", tuple(star), color="C0", size=11, **place)
         for degrees in _IMAGES:
             angle = np.radians(degrees)
             _draw_image(ax, np.array([np.cos(angle), np.sin(angle)]), directions, given)
@@ -36,14 +78,15 @@ def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
 def _draw_image(ax: Axes, spot: np.ndarray, directions: np.ndarray, weights: np.ndarray) -> None:
     products = weights * (directions @ spot) ** 0.5
     largest = np.argsort(-products)[: int(np.ceil(0.5 * len(products)))]
-    x, y = 0.8 * spot
-    ax.scatter(x, y, 25, "black", zorder=3)
-    for j, star in enumerate(1.1 * directions):
+    image = 0.55 * spot
+    ax.plot(*image, "o", color="black", zorder=3)
+    for j, star in enumerate(directions):
         colour, style = ("black", "-") if j in largest else ("grey", ":")
-        ax.plot(*zip(0.8 * spot, star, strict=True), color=colour, ls=style)
-        middle = 0.28 * spot + 0.65 * star
-        centred: dict[str, Any] = {"ha": "center", "va": "center", "backgroundcolor": "white"}
-        ax.annotate(f"{products[j]:.2f}", tuple(middle), size=9, **centred)
+        ax.plot(*zip(image, star, strict=True), color=colour, ls=style)
+        middle = 0.38 * image + 0.62 * star
+        centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+        ax.annotate(f"{products[j]:.2f}", tuple(middle), size=10, bbox=box, **centred)
 
 
 def powers() -> Figure:
@@ -77,8 +120,7 @@ def beside_print(pairs: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figu
             ax.scatter(*pair, color=plots.colour(method))
             shift: dict[str, Any] = {"xytext": _NEAR.get(method, (4, 3)), "size": 9}
             ax.annotate(method.split(" (")[0], pair, textcoords="offset points", **shift)
-        rank = spearmanr(np.array(list(of_methods.values()))).statistic
-        ax.set(title=f"{dataset}: rank correlation {rank:.2f}", ylabel="here, small runs (%)")
+        ax.set(title=dataset, ylabel="here, one small run each (%)")
         ax.set(xlabel="printed (%)" if dataset != "PACS" else "printed, DomainNet (%)")
         ax.margins(x=0.2)
     return figure

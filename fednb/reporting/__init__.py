@@ -20,6 +20,7 @@ _FUNCTIONS = {
         "table_of",
     ],
     "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
-    "pages": ["make_pages"],
+    "pages": ["make_pages", "read_results"],
+    "words": ["main_claims"],
 }
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _SUBMODULES, _FUNCTIONS)

@@ -198,7 +198,7 @@ def _add_cell(
         # a printed number is a line among the curves if it is on their scale
         "line": cell.printed if cell.measure.judged else None,
     }
-    if lead is not None and not lead.diverged:
+    if lead is not None and not lead.lead.diverged:
         entry["lead"] = _rounded(lead.lead.mean)
         entry["leadText"] = words.lead(lead.lead)
     explorer.add_cell(entry)

@@ -29,7 +29,7 @@ from typing import Any
 import jinja2
 
 from fednb import ROOT
-from fednb.analysis.across_splits import AverageLead, average_leads, lead_by_seed
+from fednb.analysis.across_splits import AverageLead, average_leads
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Finding, claims_file
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
@@ -89,10 +89,6 @@ class Filler:
         except _NotRun:
             return None
 
-    def borne_out(self, finding: Finding) -> bool:
-        """Whether there are runs for it, and it holds for them."""
-        return self.fact(finding) is not None
-
     def _holds(self, finding: Finding) -> bool:
         if not finding.holds:
             return True
@@ -120,7 +116,7 @@ class Filler:
     ) -> Comparison:
         first = self._cell(table, ahead, column)
         second = self._cell(table, behind, column)
-        return compare_cells(first, second, first.measure.sign)
+        return compare_cells(first, second)
 
     def _lead(self, *rows: str) -> str:
         comparison = self._compare(*rows)
@@ -186,10 +182,8 @@ class Filler:
                 runs |= {run.path for run in cell.runs if run.state == "diverged"}
         return len(runs)
 
-    def _apart(self, table: str, ahead: str, behind: str, column: str) -> str:
-        self._compare(table, ahead, behind, column)  # which says so if they are not run
-        differences = lead_by_seed(self._cells_of(table), ahead, behind, column)
-        return f"{max(map(abs, differences.values())):.1f}"
+    def _apart(self, *rows: str) -> str:
+        return f"{max(map(abs, self._compare(*rows).by_seed.values())):.1f}"
 
     def _tuning(self, table: str) -> dict[str, Tuning]:
         found = tunings(self._cells_of(table))

@@ -123,7 +123,7 @@ def _who_is_ahead(baseline: str, family: Family) -> str:
 def _why_open(comparison: Comparison, number: int) -> str:
     """Why the runs do not tell which of two is ahead; empty if they do."""
     lead = comparison.lead
-    if comparison.diverged or lead.mean is None:
+    if lead.diverged or lead.mean is None:
         return "a run diverged"
     if lead.seeds < statistics.MIN_SEEDS:
         return f"it takes {statistics.MIN_SEEDS} seeds to tell"

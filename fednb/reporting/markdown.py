@@ -156,7 +156,7 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
     printed_lead = measured_lead = ""
     if lead and lead.printed is not None:
         printed_lead = f"{lead.printed:+z.1f}"
-    if lead and not lead.diverged:
+    if lead and not lead.lead.diverged:
         measured_lead = words.lead(lead.lead)
     return {
         "printed": words.printed(cell),

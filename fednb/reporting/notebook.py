@@ -84,9 +84,10 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     return Markdown(fill("compact", table=table, page=_page(name), **values))
 
 
-def claims(paper: str) -> Markdown:
-    """The claims of a paper: printed, measured, on which runs, and a verdict."""
-    return Markdown(claims_table(claims_of(paper), _page))
+def claims(paper: str, *, main: bool = False) -> Markdown:
+    """The claims of a paper, or its main ones: printed, measured, on which runs, and a verdict."""
+    found = [claim for claim in claims_of(paper) if claim.entry.main or not main]
+    return Markdown(claims_table(found, _page))
 
 
 def _page(name: str) -> str:

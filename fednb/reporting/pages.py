@@ -4,13 +4,14 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from fednb import ROOT, papers
 from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.claims import Finding, claims_file, claims_of, leads_side_by_side
+from fednb.analysis.claims import Claim, Finding, claims_file, claims_of, leads_side_by_side
+from fednb.analysis.measures import Record
 from fednb.errors import ReportError
 from fednb.experiments import ledger
 from fednb.reporting import figures, words
@@ -21,51 +22,76 @@ from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
 
 
-def make_pages(sweeps: Path, runs: Path, out: Path) -> dict[Path, str]:
-    """The text of each file that sweeps and records make; of the project's own also the README."""
+class Results(NamedTuple):
+    """What sweep files ask and records answer."""
+
+    runs: Path  # the folder of the records
+    tables: dict[str, Table]
+    records: Mapping[Path, Record]
+    cells: dict[str, list[Cell]]  # of each table
+    claims: dict[str, list[Claim]]  # of each paper whose notebook has tables
+
+    @property
+    def notebooks(self) -> list[str]:
+        """Those that have tables, in their order."""
+        return list(dict.fromkeys(table.notebook for table in self.tables.values()))
+
+
+def read_results(sweeps: Path, runs: Path) -> Results:
+    """Read a folder of sweep files and one of records, and judge what the papers claim."""
     tables = read_tables(sweeps)
     records = ledger.load(runs)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
-    notebooks = list(dict.fromkeys(table.notebook for table in tables.values()))
-    named = {job.path.name for table in tables.values() for job in table.jobs}
-    described = claims_file().papers
-    claims = {
-        paper: claims_of(paper, cells)
-        for paper, about in described.items()
-        if about.notebook in notebooks
-    }
-    side = claims_file().side_by_side
-    link = os.path.relpath(runs, out / "tables").replace(os.sep, "/")
+    results = Results(runs, tables, records, cells, {})
+    for paper, about in claims_file().papers.items():
+        if about.notebook in results.notebooks:
+            results.claims[paper] = claims_of(paper, cells)
+    return results
+
+
+def make_pages(results: Results, out: Path) -> dict[Path, str]:
+    """The text of each file that results make; of the project's own also the README."""
     files = {}
-    for name, figure in figures.claim_figures(claims).items():
+    for name, figure in figures.claim_figures(results.claims).items():
         files[out / "figures" / f"{name}.svg"] = figure
-    for notebook in notebooks:
-        of_notebook = [table for table in tables.values() if table.notebook == notebook]
-        files[out / "tables" / f"{notebook}.md"] = _tables_page(of_notebook, cells, link)
-    files[out / "cells.csv"] = cells_csv([cell for of_table in cells.values() for cell in of_table])
-    findings = _findings(notebooks)
-    filler = Filler(cells.__getitem__, out)
-    values = {
-        "tables": tables,
-        # runs of one's own, in the same folder, are not the project's
-        "records": {path: record for path, record in records.items() if path.name in named},
-        "claims_of": claims,
-        "described": described,
-        "side": side,
-        "compared": leads_side_by_side(cells) if side.notebook in notebooks else {},
-        "place_of": place_of,
-        "page": lambda name: f"tables/{tables[name].notebook}.md#{name}",
-        "claims_table": claims_table,
-        "claim_commands": claim_commands,
-        "findings": findings,
-        "sentence": filler.sentence,
-    }
-    files[out / "REPORT.md"] = fill("REPORT", **values)
+    link = os.path.relpath(results.runs, out / "tables").replace(os.sep, "/")
+    for notebook in results.notebooks:
+        tables = [table for table in results.tables.values() if table.notebook == notebook]
+        files[out / "tables" / f"{notebook}.md"] = _tables_page(tables, results.cells, link)
+    every_cell = [cell for of_table in results.cells.values() for cell in of_table]
+    files[out / "cells.csv"] = cells_csv(every_cell)
+    files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        facts = _facts(findings, Filler(cells.__getitem__, ROOT))
+        filler = Filler(results.cells.__getitem__, ROOT)
+        facts = _facts(_findings(results.notebooks), filler)
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts)
     return files
+
+
+def _report(results: Results, out: Path) -> str:
+    """The report, as it stands in a folder."""
+    tables = results.tables
+    named = {job.path.name for table in tables.values() for job in table.jobs}
+    side = claims_file().side_by_side
+    compared = leads_side_by_side(results.cells) if side.notebook in results.notebooks else {}
+    filler = Filler(results.cells.__getitem__, out)
+    return fill(
+        "REPORT",
+        tables=tables,
+        # runs of one's own, in the same folder, are not the project's
+        records={path: one for path, one in results.records.items() if path.name in named},
+        claims_of=results.claims,
+        described=claims_file().papers,
+        side=side,
+        compared=compared,
+        place_of=place_of,
+        page=lambda name: f"tables/{tables[name].notebook}.md#{name}",
+        claims_table=claims_table,
+        claim_commands=claim_commands,
+        findings=_findings(results.notebooks),
+        sentence=filler.sentence,
+    )
 
 
 def place_of(notebook: str) -> str:

@@ -1,8 +1,7 @@
 """Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -10,12 +9,12 @@ from IPython.display import Markdown
 
 from fednb import partition
 from fednb.analysis import statistics
-from fednb.analysis.across_splits import AverageLead, CellsOf, average_leads, lead_by_seed
+from fednb.analysis.across_splits import AverageLead, CellsOf, average_leads
 from fednb.analysis.cells import Cell, cells_of
 from fednb.analysis.claims import claims_file
-from fednb.analysis.comparisons import cell_at
+from fednb.analysis.comparisons import cell_at, compare_at
 from fednb.analysis.reported import printed
-from fednb.analysis.statistics import Kind, Lead
+from fednb.analysis.statistics import Lead
 from fednb.analysis.trials import Tuning, tunings
 from fednb.experiments import build
 from fednb.reporting import words
@@ -23,7 +22,7 @@ from fednb.reporting.markdown import to_markdown
 
 BASELINE = "FedAvg"
 TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks
-GUESS = "no network"  # who always says the client's most frequent class
+GUESS = "its commonest class"  # what a client says who looks at no image
 OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
 TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
 
@@ -85,27 +84,28 @@ def _or_lowest(mean: float | None) -> float:
 
 
 def question_table() -> Markdown:
-    """The mean lead of each method with its verdict, and its leads in the splits, unjudged."""
+    """The mean lead of each method, and its leads in the splits, unjudged.
+
+    A column of verdicts on "it is ahead" is there if anybody has another one than "cannot tell".
+    """
+    found = question()
+    judged = any(one.verdict.kind != statistics.Kind.CANNOT_TELL for one in found)
     lines = []
-    for one in question():
+    for one in found:
         line = {"method": one.method, "mean of the five": f"**{words.lead(one.lead)}**"}
-        line["is it ahead?"] = verdict(one.verdict.kind)
+        if judged:
+            line["is it ahead?"] = one.verdict.kind
+        line["seeds"] = str(one.lead.seeds)
         for title, name in splits().items():
-            line[title] = _lead_in(name, one.method)
+            in_split = compare_at(cells_of(name), one.method, BASELINE, "accuracy")
+            line[title] = _lead(in_split.lead, in_split.ahead.diverged)
         lines.append(line)
     return Markdown(to_markdown(lines))
 
 
-def verdict(kind: Kind) -> str:
-    """Of the claim that a method is ahead."""
-    return str(kind)
-
-
-def _lead_in(table: str, method: str) -> str:
-    cells = cells_of(table)
-    by_seed = lead_by_seed(cells, method, BASELINE)
-    text = words.lead(statistics.lead(list(by_seed.values())))
-    return f"{text} †" if cell_at(cells, method, "accuracy").diverged else text
+def _lead(of: Lead, diverged: bool) -> str:
+    """A lead, with a dagger where a run diverged."""
+    return f"{words.lead(of)} †" if diverged else words.lead(of)
 
 
 def met_in_papers() -> pd.DataFrame:
@@ -183,45 +183,17 @@ def _held_out(tuning: Tuning) -> str:
     return f"{tuning.chosen.accuracy:.1f}"
 
 
-class ForItself(NamedTuple):
-    """How right a client is on images like its own, in percent, by seed."""
-
-    title: str  # of the split
-    values: Mapping[str, Mapping[int, float]]  # by what it asks: a method, or no network
-    diverged: frozenset[str]  # those of them of which a run did
-
-    def differences(self, ahead: str, behind: str) -> list[float]:
-        """Of those two, seed by seed."""
-        first, second = self.values[ahead], self.values[behind]
-        return [first[seed] - second[seed] for seed in first if seed in second]
-
-
-class ToldLead(NamedTuple):
-    """Of a method over FedAvg's model that is told, in one split."""
-
-    lead: Lead
-    diverged: bool  # a run of either did
-
-    @property
-    def kind(self) -> Kind:
-        """The verdict on "it is ahead"."""
-        return statistics.judge(self.lead, diverged=self.diverged).kind
-
-
-def for_itself() -> list[ForItself]:
-    """For each of the told splits."""
-    found = []
+def for_itself() -> dict[str, dict[str, Mapping[int, float]]]:
+    """How right a client is on images like its own, in percent: by told split, whom it asks, seed."""
+    found = {}
     for title, table in told_splits().items():
-        cells = cells_of(table)
-        values: dict[str, Mapping[int, float]] = {}
-        diverged = set()
-        for row in (BASELINE, TOLD, *OWN):
-            cell = cell_at(cells, row, "client mean")
+        cells = {
+            row: cell_at(cells_of(table), row, "client mean") for row in (BASELINE, TOLD, *OWN)
+        }
+        values: dict[str, Mapping[int, float]] = {GUESS: _most_frequent(cells[BASELINE])}
+        for row, cell in cells.items():
             values[row] = {seed: value for (seed, _), value in cell.by_pair.items()}
-            if cell.diverged:
-                diverged.add(row)
-        values = {GUESS: _most_frequent(cell_at(cells, BASELINE, "client mean")), **values}
-        found.append(ForItself(title, values, frozenset(diverged)))
+        found[title] = values
     return found
 
 
@@ -237,40 +209,31 @@ def _most_frequent(cell: Cell) -> dict[int, float]:
     return shares
 
 
-def told_leads() -> dict[tuple[str, str], ToldLead]:
-    """By method and split: its lead over FedAvg's model that is told.
-
-    Those without a diverged run are one family (Holm).
-    """
+def told_leads() -> dict[tuple[str, str], Lead]:
+    """By method and split: its lead over FedAvg's model that is told, as one family (Holm)."""
     leads = {}
-    diverged = {}
-    for split in for_itself():
+    for title, table in told_splits().items():
         for method in OWN:
-            pair = method, split.title
-            leads[pair] = statistics.lead(split.differences(method, TOLD))
-            diverged[pair] = bool({method, TOLD} & split.diverged)
-    judged = [pair for pair in leads if not diverged[pair]]
-    family = statistics.corrected([leads[pair] for pair in judged])
-    leads.update(zip(judged, family, strict=True))
-    return {pair: ToldLead(lead, diverged[pair]) for pair, lead in leads.items()}
+            comparison = compare_at(cells_of(table), method, TOLD, "client mean")
+            leads[method, title] = comparison.lead
+    return dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
 
 
 def told_table() -> Markdown:
     """Accuracy on images like a client's own; below it the leads of networks of one's own."""
     of_splits = for_itself()
     lines = []
-    for row in of_splits[0].values:
+    for row in (GUESS, BASELINE, TOLD, *OWN):
         line = {"client mean (%)": row}
-        for split in of_splits:
-            line[split.title] = _mean(list(split.values[row].values()))
+        for title, values in of_splits.items():
+            line[title] = _mean(list(values[row].values()))
         lines.append(line)
     leads = told_leads()
     for method in OWN:
         line = {"client mean (%)": f"**{method} − {TOLD}**"}
-        for split in of_splits:
-            found = leads[method, split.title]
-            mark = " †" if found.diverged else ""
-            line[split.title] = f"{words.lead(found.lead)}{mark}, **{found.kind}**"
+        for title in of_splits:
+            lead = leads[method, title]
+            line[title] = f"{_lead(lead, lead.diverged)}, **{statistics.judge(lead).kind}**"
         lines.append(line)
     return Markdown(to_markdown(lines))
 
@@ -298,8 +261,7 @@ def measures_table() -> Markdown:
     lines = {name: {"lead over FedAvg": name} for name in [TOLD, *methods()[1:]]}
     for title, found in asked.items():
         for one in found:
-            mark = " †" if one.diverged else ""
-            lines[one.method][title] = words.lead(one.lead) + mark
+            lines[one.method][title] = _lead(one.lead, one.lead.diverged)
     return Markdown(to_markdown(list(lines.values())))
 
 
@@ -330,21 +292,15 @@ def elsewhere_table() -> Markdown:
     for title, table in _ELSEWHERE.items():
         cells = cells_of(table)
         header = f"{title} ({_seeds(cells)})"
-        _fill(lines, header, cells, lambda cell: cell.row == BASELINE, "accuracy")
-        _fill(lines, header, cells, lambda cell: cell.row != BASELINE, "lead")
+        for cell in cells:
+            shown = "accuracy" if cell.row == BASELINE else "lead"
+            if cell.column == shown and cell.mean is not None and cell.row in lines:
+                several = (
+                    len(cell.values) >= statistics.MIN_SEEDS
+                )  # two seeds have no ± to speak of
+                text = words.measured(cell) if several else words.value(cell.measure, cell.mean)
+                lines[cell.row][header] = text
     return Markdown(to_markdown(list(lines.values())))
-
-
-def _fill(
-    lines: Mapping[str, dict[str, str]],
-    header: str,
-    cells: Sequence[Cell],
-    wanted: Callable[[Cell], bool],
-    column: str,
-) -> None:
-    for cell in cells:
-        if cell.column == column and wanted(cell) and cell.values and cell.row in lines:
-            lines[cell.row][header] = words.measured(cell)
 
 
 def _seeds(cells: Sequence[Cell]) -> str:

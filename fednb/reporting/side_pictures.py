@@ -1,26 +1,31 @@
 """Pictures of notebook 06, of recorded runs."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
 from fednb.analysis import statistics
-from fednb.analysis.across_splits import lead_by_seed
 from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.comparisons import cell_at
+from fednb.analysis.comparisons import compare_at
+from fednb.analysis.statistics import Lead
 from fednb.analysis.trials import Tuning, tunings
 from fednb.reporting import side_by_side as tables
 from fednb.reporting.side_by_side import BASELINE, GUESS, OWN, TOLD
 
-_TICKS = (-30, -10, 0, 10)  # of leads; beyond ten points the axis is logarithmic
+_TICKS = (-30, 0, 10)  # of leads; beyond ten points the axis is logarithmic
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
-_SENT = (("digits, β = 0.1", "log"), ("digits, β = 0.1", "linear"), ("five domains", "linear"))
+_SENT = ("digits, β = 0.1", "five domains")
+_ALONE = {  # whose bytes are not those of a network each way, and where their names stand
+    "Local": (0, 8),
+    "FedProto": (0, 8),
+    "SCAFFOLD": (82, -4),
+}
 
 
 def told() -> Figure:
@@ -28,10 +33,10 @@ def told() -> Figure:
     of_splits = tables.for_itself()
     figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
     rows = [GUESS, BASELINE, TOLD, *OWN]
-    for ax, split in zip(axes, of_splits, strict=True):
+    for ax, (title, by_row) in zip(axes, of_splits.items(), strict=True):
         means = {}
         for y, row in enumerate(rows):
-            values = list(split.values[row].values())
+            values = list(by_row[row].values())
             if values:
                 mean, half_width = statistics.interval(values)
                 look = {"fmt": "D" if row == GUESS else "o", "capsize": 3}
@@ -41,30 +46,28 @@ def told() -> Figure:
         if BASELINE in means and TOLD in means:
             ends = {"xy": (means[TOLD], 1.85), "xytext": (means[BASELINE], 1.15)}
             ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35"})
-        ax.set(title=split.title, xlabel="right on images like its own (%)")
+        ax.set_title(title)
         ax.set_yticks(range(len(rows)), rows)
         ax.grid(axis="x", alpha=0.3)
+    figure.supxlabel("right on images like its own (%)", size="medium")
     axes[0].invert_yaxis()
     return figure
 
 
 def question() -> Figure:
-    """Mean leads over FedAvg with their verdicts, then the leads in each split, unjudged."""
+    """Mean leads over FedAvg, then the leads in each split; none is judged here."""
     found = tables.question()
     splits = tables.splits()
     ratios = [1.7, *([1] * len(splits))]
     figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
     for y, one in enumerate(found):
-        if one.lead.mean is not None:
-            _dot(axes[0], y, one.method, (one.lead.mean, one.lead.half_width), bool(one.diverged))
+        _dot(axes[0], y, one.method, one.lead, one.lead.diverged)
     axes[0].set_title("mean of the five splits", weight="bold")
     for ax, (title, table) in zip(axes[1:], splits.items(), strict=True):
         cells = cells_of(table)
         for y, one in enumerate(found):
-            values = list(lead_by_seed(cells, one.method, BASELINE).values())
-            if values:
-                diverged = cell_at(cells, one.method, "accuracy").diverged
-                _dot(ax, y, one.method, statistics.interval(values), diverged)
+            comparison = compare_at(cells, one.method, BASELINE, "accuracy")
+            _dot(ax, y, one.method, comparison.lead, comparison.ahead.diverged)
         ax.set_title(title)
     for ax in axes:
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
@@ -74,19 +77,19 @@ def question() -> Figure:
         ax.set_xlim(-70, 30)
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("lead over FedAvg (points)", size="medium")
-    labels = [f"{one.method}: {tables.verdict(one.verdict.kind)}" for one in found]
-    axes[0].set_yticks(range(len(found)), labels)
+    axes[0].set_yticks(range(len(found)), [one.method for one in found], size="large")
     axes[0].invert_yaxis()
     return figure
 
 
-def _dot(ax: Axes, y: float, method: str, of: tuple[float, float], diverged: bool) -> None:
-    """A lead with its interval; hollow where a run diverged, and the seeds left are lucky ones."""
-    mean, half_width = of
-    width = None if np.isnan(half_width) else half_width
+def _dot(ax: Axes, y: float, method: str, lead: Lead, diverged: bool) -> None:
+    """A lead with its interval, if there are runs; hollow where one diverged."""
+    if lead.mean is None:
+        return
+    width = None if np.isnan(lead.half_width) else lead.half_width
     colour = plots.colour(method)
     fill = "none" if diverged else colour
-    ax.errorbar(mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
+    ax.errorbar(lead.mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
 
 
 def trials() -> Figure:
@@ -145,12 +148,12 @@ def _without(ax: Axes, tuning: Tuning, style: str) -> None:
 def twins() -> Axes:
     """Leads over FedAvg on the domains, seed by seed: first that of a copy of FedAvg."""
     cells = cells_of("side-domains")
-    copy = list(lead_by_seed(cells, *_COPIES).values())
+    copy = list(compare_at(cells, *_COPIES, "accuracy").by_seed.values())
     left_out = {BASELINE, _COPIES[0], *OWN}
     others = [name for name in tables.methods() if name not in left_out]
     rows = {"FedPrior, a copy of FedAvg": copy}
     for name in others:
-        rows[name] = list(lead_by_seed(cells, name, BASELINE).values())
+        rows[name] = list(compare_at(cells, name, BASELINE, "accuracy").by_seed.values())
     _, ax = plt.subplots(figsize=(9, 3.6))
     if copy:
         ax.axvspan(min(copy), max(copy), color="0.92", zorder=0)
@@ -169,18 +172,29 @@ def twins() -> Axes:
 def bytes_sent() -> Figure:
     """Accuracy over megabytes sent, mean over seeds; who diverged has no curve."""
     splits = tables.splits()
-    figure, axes = plt.subplots(1, len(_SENT), figsize=(15, 3.8))
-    for ax, (title, scale) in zip(axes, _SENT, strict=True):
+    figure, axes = plt.subplots(1, len(_SENT), figsize=(12.5, 4), sharey=True)
+    for ax, title in zip(axes, _SENT, strict=True):
         for cell in cells_of(splits[title]):
             if cell.column == "accuracy" and cell.runs and not cell.diverged:
-                sent, accuracy = _mean_curve(cell)
-                ax.plot(sent, accuracy, color=plots.colour(cell.row), label=cell.row)
-        ax.set(xscale=scale, title=f"{title}: {scale} axis")
-        ax.set(xlabel="megabytes sent so far, both ways", ylabel="test accuracy (%)")
+                _sent(ax, cell)
+        ax.set(
+            xscale="log", title=title, xlabel="megabytes sent so far, both ways", xlim=(None, 1000)
+        )
         ax.grid(alpha=0.3)
-    handles = _handles(axes)
-    figure.legend(list(handles.values()), list(handles), loc="outside right center", frameon=False)
+    axes[0].set_ylabel("test accuracy (%)")
+    axes[0].annotate("all others:\na network each way", (5, 52), color="0.35", ha="right")
     return figure
+
+
+def _sent(ax: Axes, cell: Cell) -> None:
+    """A curve in the method's colour, named at its end; grey for those that send a network each way."""
+    sent, accuracy = _mean_curve(cell)
+    alone = cell.row in _ALONE
+    colour = plots.colour(cell.row) if alone else "0.6"
+    ax.plot(sent, accuracy, color=colour, lw=2.5 if alone else 1, zorder=3 if alone else 2)
+    if alone:
+        place: dict[str, Any] = {"xytext": _ALONE[cell.row], "textcoords": "offset points"}
+        ax.annotate(cell.row, (sent[-1], accuracy[-1]), color=colour, ha="right", **place)
 
 
 def _mean_curve(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
@@ -192,12 +206,3 @@ def _mean_curve(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
         sent.append(np.cumsum(np.add(metrics["down_bytes"], metrics["up_bytes"])) / 1e6)
         accuracies.append(metrics["accuracy"])
     return np.mean(sent, 0), np.mean(accuracies, 0)
-
-
-def _handles(axes: Sequence[Axes]) -> dict[str, Artist]:
-    """What a legend needs of all panels, each name once."""
-    found: dict[str, Artist] = {}
-    for ax in axes:
-        handles, labels = ax.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    return found

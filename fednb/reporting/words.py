@@ -1,6 +1,6 @@
 """Values in words: the one place where a verdict, a deviation or a cell becomes a text."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import inf
 
 from fednb.analysis.cells import Cell
@@ -59,6 +59,17 @@ def why(claim: Claim) -> str:
     if text:
         text = f"{text[0].upper()}{text[1:]}."
     return f"{text} {claim.entry.reason.strip()}".strip()
+
+
+def main_claims(claims: Mapping[str, Sequence[Claim]]) -> str:
+    """The main claims of each paper with their verdicts, a line each."""
+    lines = []
+    for paper, of_paper in claims.items():
+        lines.append(f"{paper}:")
+        for claim in of_paper:
+            if claim.entry.main:
+                lines.append(f"- {claim.entry.claim}: {verdict(claim)}")
+    return "\n".join(lines)
 
 
 def printed_where(table: str | None) -> str:

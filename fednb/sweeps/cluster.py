@@ -58,9 +58,8 @@ def _connected(address: str) -> Iterator["Client"]:
     try:  # first by hand: a client waits without end for a server that accepts and then says nothing
         asyncio.run(_knock(address))
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
-    except (
-        Exception
-    ) as error:  # an address that makes no sense, a server that is not dask, and more
+    except Exception as error:
+        # an address that makes no sense, a server that is not dask, and more
         raise ConnectionError(
             f"No dask scheduler answers at {address} ({in_one_line(error)}): start one with `dask scheduler`, which "
             "prints its address, or see whether a firewall is in the way."

@@ -178,9 +178,9 @@ def _status_of(pid: int) -> int:
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        if select.select([0], [], [], 0)[
-            0
-        ]:  # one run at a time: there is nothing to read but the end
+        # one run at a time: there is nothing to read but the end
+        readable, _, _ = select.select([0], [], [], 0)
+        if readable:
             os._exit(1)
         time.sleep(POLL_SECONDS)
 

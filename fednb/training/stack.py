@@ -108,9 +108,8 @@ class StackedClients:
         self.given = tree_map_only(
             Tensor, lambda value: value.detach().to(self.device, copy=True), stacked
         )
-        self.index = zeros(
-            n, capacity, dtype=torch.long
-        )  # the images of all batches, one after the other
+        # the images of all batches, one after the other
+        self.index = zeros(n, capacity, dtype=torch.long)
         self.draws = zeros(n, capacity, 4, dtype=torch.float32)  # for their augmentation
         self.position = zeros(n, dtype=torch.long)  # where the next batch of each begins
         self.stepping = zeros(n, dtype=torch.long)  # who takes a step, where it is not the first
@@ -271,9 +270,8 @@ class StackedClients:
                 step()
         finally:
             gc.enable()
-        self._pool = (
-            graph.pool()
-        )  # recordings are never replayed at once, so they share their memory
+        # recordings are never replayed at once, so they share their memory
+        self._pool = graph.pool()
         return graph.replay
 
     def _check(self, shape: StepShape, who: list[int], rows: Sequence[Rows]) -> None:

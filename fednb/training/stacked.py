@@ -158,9 +158,8 @@ class StackedTrainer:
             stack.train(rows, check=on_gpu if self.check is None else self.check)
         except WrongStep:
             raise
-        except (
-            Exception
-        ) as error:  # vmap and CUDA's recordings refuse what they cannot do by errors of any type
+        except Exception as error:
+            # vmap and CUDA's recordings refuse what they cannot do by errors of any type
             self._refused.add(kind)
             self._say_why(group[0], error)
             for client_round, state in zip(group, masks, strict=True):

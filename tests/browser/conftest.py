@@ -9,6 +9,7 @@ from fednb import ROOT
 
 SITE = ROOT / "build" / "site"
 WIDTHS = {"wide": 1280, "phone": 390}
+PATIENCE = 120_000  # milliseconds, for a machine that does much else
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +35,7 @@ def width(request):
 def visit(browser, width):
     """Open a page of the site by its path; at the end of the test nothing may have gone wrong."""
     context = browser.new_context(viewport={"width": width, "height": 900}, offline=True)
+    context.set_default_timeout(PATIENCE)
     problems = []
 
     def note_message(message):

@@ -1,5 +1,6 @@
 """The results explorer as people use it: filter, sort, open, compare, send the address to somebody."""
 
+import csv
 import json
 from urllib.parse import quote
 
@@ -118,6 +119,27 @@ def test_links_to_records_lead_to_files(explore):
     for link in links:
         assert (ROOT / "results" / "runs" / link.rpartition("/")[2]).exists()
         assert link.startswith((ROOT / "results" / "runs").as_uri())
+
+
+def test_a_row_is_opened_by_the_keyboard(explore):
+    page = explore(address(table="moon-1-short"))
+    page.locator(".tabulator-row a", has_text="FedProx").focus()
+    page.keyboard.press("Enter")
+    page.locator("section.cell[data-cell='moon-1-short|FedProx|CIFAR-10']").wait_for()
+    assert page.input_value("#filter-table") == "moon-1-short"
+
+
+def test_what_the_filters_leave_can_be_taken_along(explore, tmp_path):
+    page = explore(address(table="moon-1-short"))
+    with page.expect_download() as download:
+        page.click("#download")
+    download.value.save_as(tmp_path / "cells.csv")
+    with (tmp_path / "cells.csv").open(encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == number_of_cells(page)
+    (moon,) = [row for row in rows if row["row"] == "MOON"]
+    assert (moon["table"], moon["data set"], moon["runs"]) == ("moon-1-short", "CIFAR-10", "6")
+    assert float(moon["ours"]) > 10 and float(moon["interval"]) > 0
 
 
 def test_cells_stand_side_by_side(explore):

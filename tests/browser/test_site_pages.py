@@ -80,6 +80,30 @@ def test_the_start_page_has_cards_and_doors(visit):
     assert page.input_value("#filter-verdict")
 
 
+def test_the_start_page_shows_its_figure_and_what_to_type(visit, width):
+    page = visit("index.html")
+    page.wait_for_function("document.querySelector('.hero img').naturalWidth > 0")
+    narrow = "document.querySelector('.hero img').currentSrc.includes('narrow')"
+    assert page.evaluate(narrow) == (width < 700)
+    assert "make run" in page.inner_text("#begin")
+
+
+def test_claims_are_read_without_scrolling_sideways(visit):
+    page = visit("results/REPORT.html")
+    assert page.locator("table.claims").count() == 5
+    assert page.locator("table.claims .verdict").count() > 30
+    too_wide = """() => [...document.querySelectorAll('table.claims')].filter(
+      table => table.scrollWidth > table.parentElement.clientWidth + 1).length"""
+    assert page.evaluate(too_wide) == 0
+
+
+def test_the_code_of_a_method_has_its_equations_beside_it(visit):
+    page = ready(visit("docs/api/moon.html"))
+    assert page.locator("div.math mjx-container svg").count() >= 5
+    classes = page.locator("dl.py.class > dt").all_inner_texts()
+    assert "MOON" in classes[0]  # in the order in which they are written
+
+
 def test_search_finds_a_page(visit):
     page = visit("search.html?q=SCAFFOLD")
     page.wait_for_selector("#search-results li")

@@ -35,7 +35,7 @@ class Client:
     workspace: Workspace
     # what it keeps for itself from round to round
     memory: dict[str, Any] = field(default_factory=dict)
-    model: Net | None = None  # borrowed while it works
+    borrowed: Net | None = None  # a network while it works: see `Workspace.lend_model`
     masks: torch.Generator | None = None  # what the dropout of its model draws from
     steps: int = 0  # SGD steps of this round so far
     # sums of each loss term over these steps
@@ -53,26 +53,24 @@ class Client:
         return self.labels.bincount(minlength=self.workspace.dataset.num_classes) > 0
 
     @property
-    def network(self) -> Net:
-        """The model that it has borrowed; an error if it is not at work."""
-        if self.model is None:
-            raise RuntimeError(
-                f"Client {self.id} has no network in hand: see Workspace.lend_model."
-            )
-        return self.model
+    def model(self) -> Net:
+        """The network that it has borrowed; a ``RuntimeError`` if it is not at work."""
+        if self.borrowed is None:
+            raise RuntimeError(f"Client {self.id} has no model in hand: see Workspace.lend_model.")
+        return self.borrowed
 
     def load(self, received: Message) -> None:
         """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
         initial = self.workspace.initial[self.architecture]
         kept = self.memory.get("model", {})
-        self.network.load_state_dict({**initial, **kept, **received.get("model", {})})
-        self.network.eval().requires_grad_(True)
+        self.model.load_state_dict({**initial, **kept, **received.get("model", {})})
+        self.model.eval().requires_grad_(True)
 
     def seed_masks(self, seed: int) -> None:
         """Let the dropout of the model draw its masks anew, from this seed."""
         self.masks = torch.Generator(self.indices.device).manual_seed(seed)
         draw = partial(torch.rand, generator=self.masks, device=self.indices.device)
-        seed_dropout(self.network, draw)
+        seed_dropout(self.model, draw)
 
     def random_weights(self) -> State:
         """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order."""
@@ -87,13 +85,13 @@ class Client:
     @torch.no_grad()
     def representations(self) -> tuple[Tensor, Tensor]:
         """Representations [n, D] and labels [n] of its own images: model in eval mode, no augmentation."""
-        model = self.network.eval()
+        model = self.model.eval()
         batches = self.workspace.plain_batches(self.indices)
         return torch.cat([model(x).representation for x in batches]), self.labels
 
     def set_trainable(self, phase: Phase) -> None:
         """Put the model in train mode, but for what the phase does not train."""
-        model = self.network.train()
+        model = self.model.train()
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(phase.trains(name))
         for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either

@@ -80,7 +80,7 @@ def hits_of_client(
     with workspace.lend_model(client):
         client.load(received)
         given = method.prepare(client, received, t)
-        model = client.network.eval()
+        model = client.model.eval()
         for part in index.split(IMAGES_PER_BATCH):
             read_outs = method.predict(model, inputs(part), given)
             if only_own_classes:

@@ -96,7 +96,7 @@ class Federation(Workspace):
             self.clients.append(client)
         first = self.clients[0]
         with self.lend_model(first):
-            self.server: Server = self.method.start(first.network, len(self.clients))
+            self.server: Server = self.method.start(first.model, len(self.clients))
         self.server = self.server | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []

@@ -4,7 +4,7 @@ A method declares ``mu: NonNegative = 1.0``; `check` then refuses ``mu=-1`` with
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -18,11 +18,6 @@ NonNegativeInt = Annotated[int, lambda v: v >= 0, "a whole number from 0"]
 Count = Annotated[int, lambda v: 1 <= v < 2**31, "a whole number from 1"]
 
 _PLAIN = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a text"}
-
-
-def one_of(names: Iterable[str]) -> Any:
-    """The type of a text that is one of these."""
-    return Annotated[str, tuple(names).__contains__, f"one of {', '.join(names)}"]
 
 
 class Rule(NamedTuple):

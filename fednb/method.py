@@ -72,7 +72,7 @@ class FedAvg:
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
         """What the client sends back after training. The only place that writes the client's memory."""
-        state = client.network.state()
+        state = client.model.state()
         sent = self._shared_of(state)
         if kept := {name: value for name, value in state.items() if name not in sent}:
             client.memory["model"] = kept

@@ -93,7 +93,7 @@ class WithPrototypes(FedAvg):
 
     def room(self, client: Client, received: Message) -> int:
         """How many rows the received set is padded to: by default one per class."""
-        return client.network.classifier.out_features
+        return client.model.classifier.out_features
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
         return super().upload(client, given) | {"prototypes": self.summary(client)}

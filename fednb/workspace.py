@@ -51,7 +51,7 @@ class Borrower(Protocol):
     """Who can be lent a network: a client."""
 
     architecture: Hashable
-    model: Net | None
+    borrowed: Net | None
 
 
 class Workspace:
@@ -91,14 +91,14 @@ class Workspace:
         """Lend a network to a client for the length of a block; there are as many as were ever in use at once."""
         free = self._free[client.architecture]
         try:
-            client.model = free.pop()
+            client.borrowed = free.pop()
         except IndexError:
-            client.model = self.network(client.architecture)
+            client.borrowed = self.network(client.architecture)
         try:
             yield
         finally:
-            free.append(client.model)
-            client.model = None
+            free.append(client.borrowed)
+            client.borrowed = None
 
     def map(self, function: Callable, *items: Sequence) -> list:
         """As Python's ``map``; on a CPU ``workers`` calls at a time, on one intra-op thread each."""

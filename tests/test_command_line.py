@@ -67,16 +67,14 @@ def test_the_path_of_a_notebook_runs_that_notebook(
     monkeypatch.delenv("FEDNB_RUNS")
     assert main(["run", str(there), "method=Slow"]) == 0
     out = capfd.readouterr().out
-    (path,) = (tmp_path / "there" / "results" / "runs").glob(
-        "*.json"
-    )  # not among those of other code
+    # not among those of other code
+    (path,) = (tmp_path / "there" / "results" / "runs").glob("*.json")
     assert f"record: {path}" in out
     record = json.loads(path.read_text())
     assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
     assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
-    monkeypatch.setenv(
-        "FEDNB_NOTEBOOKS", str(tmp_path / "notebooks")
-    )  # a sweep of it knows its runs, too
+    # a sweep of it knows its runs, too
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
     write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
     assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
     assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out

@@ -130,9 +130,8 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(
         assert not records()
         assert checkpoint_of(s).exists() == (die_in_round > 1)
     assert log.read_text().split() == ["1", "2", "3"]  # each round was trained once
-    checkpoint_of(s).with_name(
-        f".{checkpoint_of(s).name}.123"
-    ).touch()  # killed while it wrote a checkpoint
+    # killed while it wrote a checkpoint
+    checkpoint_of(s).with_name(f".{checkpoint_of(s).name}.123").touch()
     resumed = runner.run(s, METHODS, workers=2)
     assert trained == [4]
     assert len(records()) == 1 and [file.suffix for file in checkpoint_of(s).parent.iterdir()] == [
@@ -494,9 +493,8 @@ def test_a_run_that_is_seldom_evaluated_ends_as_every_other(tmp_path, monkeypatc
     record = runner.run(s, METHODS)
     curve = always["metrics"]["accuracy"]
     told = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines()]
-    assert told == [
-        [f"round {t}/5", f"{curve[t - 1]:.2f} %"] for t in (4, 5)
-    ]  # it was killed in round 4
+    # it was killed in round 4
+    assert told == [[f"round {t}/5", f"{curve[t - 1]:.2f} %"] for t in (4, 5)]
     assert record["metrics"]["accuracy"] == [None, curve[1], None, curve[3], curve[4]]
     evaluated = [curve[1], curve[3], curve[4]]
     means = {

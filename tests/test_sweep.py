@@ -55,16 +55,12 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
         {j.path for j in table.jobs}
     ) == 11
     job = table.jobs[-1]
-    assert job.parameters == {
-        "num_rounds": 7,
-        "lr": 0.5,
-        "method": "Pair",
-    }  # flat, as they are given
+    # flat, as they are given
+    assert job.parameters == {"num_rounds": 7, "lr": 0.5, "method": "Pair"}
     assert job.settings.num_clients == 2  # the notebook's own, of its `more`
     assert (table.notebook, table.measure, table.printed) == ("90_tiny", "accuracy", None)
-    namespace = papers.parameters("90_tiny") | papers.arrange(
-        "90_tiny", job.parameters
-    )  # what the kernel will have
+    # what the kernel will have
+    namespace = papers.parameters("90_tiny") | papers.arrange("90_tiny", job.parameters)
     assert job.path == ledger.path(papers.settings("90_tiny", namespace), ledger.runs_folder())
 
 
@@ -98,14 +94,8 @@ def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: P
         [job for table in read_tables(tmp_path).values() for job in table.jobs]
     )
     assert not recorded
-    assert [job.settings.seed for job in todo] == [
-        2,
-        4,
-        3,
-        1,
-        7,
-        6,
-    ]  # 2 and 4 have the best of their tables' priorities
+    # 2 and 4 have the best of their tables' priorities
+    assert [job.settings.seed for job in todo] == [2, 4, 3, 1, 7, 6]
     assert [(job.priority, job.table) for job in todo[:3]] == [
         (1, "first"),
         (1, "first"),
@@ -215,9 +205,8 @@ def test_names_that_several_settings_make(tmp_path: Path) -> None:
         "average",
         "Slow",
     ]
-    assert {table.columns.name(job) for job in table.jobs} == {
-        "1"
-    }  # a setting that is no parameter of the notebook's
+    # a setting that is no parameter of the notebook's
+    assert {table.columns.name(job) for job in table.jobs} == {"1"}
     assert (table.baseline, table.best_of, table.target) == ("average", "pause", 60.0)
 
 

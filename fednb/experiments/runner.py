@@ -50,50 +50,18 @@ def run(
     This is what notebooks call. Where a sweep's process makes several seeds, it makes all when the
     first is asked for.
     """
+    options = _Options(
+        places=places or Places.from_environment(),
+        progress=environment.progress(),
+        workers=workers,
+        again=again,
+        train=train,
+        save_model=environment.save_model() if save_model is None else save_model,
+    )
     seeds = environment.seeds()
     if train is None and settings.seed in seeds:
-        records = run_seeds(
-            settings,
-            methods,
-            seeds,
-            workers=workers,
-            again=again,
-            places=places,
-            save_model=save_model,
-        )
-        return records[seeds.index(settings.seed)]
-    progress = environment.progress()
-    save_model = environment.save_model() if save_model is None else save_model
-    places = places or Places.from_environment()
-    options = _Options(places, progress, workers, again, train, save_model)
+        return _run_seeds(settings, methods, seeds, options)[seeds.index(settings.seed)]
     return _run(settings, methods, options)
-
-
-def run_seeds(
-    settings: Settings,
-    methods: Methods,
-    seeds: Sequence[int],
-    *,
-    workers: int | None = None,
-    again: bool = False,
-    places: Places | None = None,
-    save_model: bool | None = None,
-) -> list[Record]:
-    """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
-    together = SeedsTogether(len(seeds))
-    progress = environment.progress()
-    save_model = environment.save_model() if save_model is None else save_model
-    places = places or Places.from_environment()
-    options = _Options(places, progress, workers, again, together, save_model)
-
-    def run_seed(seed: int) -> Record:
-        try:
-            return _run(dataclasses.replace(settings, seed=seed), methods, options)
-        finally:
-            together.leave()
-
-    with ThreadPoolExecutor(len(seeds)) as pool:
-        return list(pool.map(run_seed, seeds))
 
 
 @dataclass(frozen=True)
@@ -106,6 +74,23 @@ class _Options:
     again: bool  # whether or not there is a record
     train: Trainer | None  # in place of the federation's own
     save_model: bool  # beside the record
+
+
+def _run_seeds(
+    settings: Settings, methods: Methods, seeds: Sequence[int], options: _Options
+) -> list[Record]:
+    """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
+    together = SeedsTogether(len(seeds))
+    options = dataclasses.replace(options, train=together)
+
+    def run_seed(seed: int) -> Record:
+        try:
+            return _run(dataclasses.replace(settings, seed=seed), methods, options)
+        finally:
+            together.leave()
+
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        return list(pool.map(run_seed, seeds))
 
 
 def _run(settings: Settings, methods: Methods, options: _Options) -> Record:

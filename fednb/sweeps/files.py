@@ -10,7 +10,7 @@ import yaml
 
 from fednb import data
 from fednb.errors import NotebookError, SweepError, check, require_known, shorten
-from fednb.experiments import ledger
+from fednb.experiments.record import check_form
 from fednb.sweeps.jobs import Notebook, jobs_of_table
 from fednb.sweeps.table import Axis, Job, Table
 
@@ -51,7 +51,7 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
     where = file.name
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader)
-        ledger.check_form(content, SCHEMA)
+        check_form(content, SCHEMA)
         notebook = _notebook_of(file, content["notebook"])
         for key, entry in content["tables"].items():
             where = f"{file.name}, table {shorten(key)}"

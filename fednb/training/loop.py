@@ -17,7 +17,7 @@ def sgd_steps(
 
     The client counts the steps, and sums each loss term over them.
     """
-    model, workspace = client.network, client.workspace
+    model, workspace = client.model, client.workspace
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = method.optimizer(client, trained, given)
     for index, draws in batches:

@@ -92,7 +92,7 @@ class StackedClients:
         self.axes = stacked_axes([row.given for row in rows])
         self.device = federation.images.device
         self.loss = self._loss_module(first)
-        state = first.client.network.state_dict()
+        state = first.client.model.state_dict()
         dtype = state[next(iter(trained))].dtype
         zeros = partial(torch.zeros, device=self.device)
         num_weights = sum(math.prod(shape) for shape in trained.values())
@@ -123,8 +123,8 @@ class StackedClients:
     def _loss_module(self, first: Rows) -> LossModule:
         """The loss with a network of its own, whose weights play no part."""
         model = self.federation.network(first.client.architecture)
-        model.train(first.client.network.training)
-        for module, like in zip(model.modules(), first.client.network.modules(), strict=True):
+        model.train(first.client.model.training)
+        for module, like in zip(model.modules(), first.client.model.modules(), strict=True):
             module.training = like.training
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.shapes)
@@ -177,7 +177,7 @@ class StackedClients:
                 self._replays[shape]()
         for i, row in enumerate(rows):
             rest = {name: values[i] for name, values in self.rest.items()}
-            row.client.network.load_state_dict(rest | self._named(self.weights[i]))
+            row.client.model.load_state_dict(rest | self._named(self.weights[i]))
             add_losses(row.client, {name: sums[i].clone() for name, sums in self.losses.items()})
 
     def _fill(self, rows: Sequence[Rows]) -> None:
@@ -189,7 +189,7 @@ class StackedClients:
 
         tree_map(copy_into, self.given, self._stack_given(rows))
         for i, row in enumerate(rows):
-            state = row.client.network.state_dict()
+            state = row.client.model.state_dict()
             torch.cat([state[name].reshape(-1) for name in self.shapes], out=self.weights[i])
             for name, values in self.rest.items():
                 values[i] = state[name]

@@ -66,7 +66,7 @@ class ClientRound:
         if not self.batches:
             return
         parameters = {
-            name: value for name, value in client.network.named_parameters() if value.requires_grad
+            name: value for name, value in client.model.named_parameters() if value.requires_grad
         }
         method = self.federation.method
         optimizer = method.optimizer(client, list(parameters.values()), self.given)

@@ -1,4 +1,4 @@
-"""A client: its data and its memory, which outlive a round, and what it has in hand while it works."""
+"""A client: its data and memory, which outlive a round, and what it has in hand while it works."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from fednb.workspace import Training, Workspace
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: epochs, or `Training.local_steps`, of the parameters whose name ``trains`` accepts."""
+    """Local training of the parameters whose name ``trains`` accepts, for so many epochs."""
 
     epochs: int
     trains: Callable[[str], bool] = lambda name: True
@@ -25,7 +25,7 @@ class Phase:
 
 @dataclass(eq=False, repr=False)
 class Client:
-    """One client. A method reads what is here, and writes nothing but ``memory``, in `FedAvg.upload`."""
+    """One client. A method reads what is here, and writes only ``memory``, in `FedAvg.upload`."""
 
     id: int
     indices: Tensor  # its training images, int64 [n]
@@ -60,7 +60,9 @@ class Client:
         return self.borrowed
 
     def load(self, received: Message) -> None:
-        """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
+        """Load weights, in eval mode and trainable: the initial, over them own, over them received
+        ones.
+        """
         initial = self.workspace.initial[self.architecture]
         kept = self.memory.get("model", {})
         self.model.load_state_dict({**initial, **kept, **received.get("model", {})})
@@ -73,8 +75,11 @@ class Client:
         seed_dropout(self.model, draw)
 
     def random_weights(self) -> State:
-        """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order."""
-        # torch's initialisers draw from its global generator, which clients that work side by side cannot share
+        """Weights of an untrained network of its own: the common ones, each tensor in another
+        order.
+        """
+        # torch's initialisers draw from its global generator, which clients that work side by side
+        # cannot share
         rng = seeds.generator(self.workspace.seed, "random weights", 0, self.id)
         weights = {}
         for name, value in self.workspace.initial[self.architecture].items():
@@ -84,7 +89,7 @@ class Client:
 
     @torch.no_grad()
     def representations(self) -> tuple[Tensor, Tensor]:
-        """Representations [n, D] and labels [n] of its own images: model in eval mode, no augmentation."""
+        """Representations [n, D] and labels [n] of its images: eval mode, no augmentation."""
         model = self.model.eval()
         batches = self.workspace.plain_batches(self.indices)
         return torch.cat([model(x).representation for x in batches]), self.labels
@@ -101,9 +106,11 @@ class Client:
 
 
 def held_bytes(client: Client, given: dict[str, Any]) -> int:
-    """Bytes of the tensors that a client holds beside the network that it trains: its memory and what it is given.
+    """Bytes of the tensors that a client holds beside the network that it trains: its memory and
+    what it is given.
 
-    A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
+    A tensor that is in both counts once. What the memory has as ``model`` is the network itself
+    between rounds.
     """
     leaves = tree_leaves([{**client.memory, "model": None}, given])
     sizes: dict[int, int] = {}  # by address: of two views of the same numbers the larger one counts

@@ -1,4 +1,4 @@
-"""The commands that make runs and tell of them: what `fednb.cli` calls when it has read its arguments."""
+"""The commands that make runs and tell of them, called by `fednb.cli`."""
 
 import argparse
 import sys
@@ -22,7 +22,8 @@ def sweep(args: argparse.Namespace) -> int:
     """``fednb sweep``: 1 if a run failed."""
     if args.jobs and args.scheduler is not None:
         raise SweepError(
-            "A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler."
+            "A cluster's workers decide how many runs are made at once: leave out --jobs or "
+            "--scheduler."
         )
     print(f"Reading {args.path}", flush=True)
     tables = read_tables(args.path)

@@ -1,4 +1,4 @@
-"""Sweep files: tables of a paper in YAML; what such a file may hold stands in ``sweep.schema.yaml``."""
+"""Sweep files: tables of a paper in YAML; ``sweep.schema.yaml`` says what one may hold."""
 
 import itertools
 import re
@@ -35,7 +35,8 @@ Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.012345
 def read_tables(path: Path | str) -> dict[str, Table]:
     """The tables of a sweep file, or of all in a folder, by name.
 
-    A `SweepError` names the file and the table that is wrong; an ``OSError`` tells of a file that cannot be read.
+    A `SweepError` names the file and the table that is wrong; an ``OSError`` tells of a file that
+    cannot be read.
     """
     path = Path(path)
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
@@ -89,7 +90,7 @@ def _table(file: Path, name: str, notebook: Notebook, entry: Mapping[str, Any]) 
 
 
 def _columns(entry: Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
-    """The columns of a table; the word "domains" is short for those of its data set, their mean, and the lead."""
+    """The columns of a table; "domains" is short for its data set's, their mean, the lead."""
     if entry["columns"] != "domains":
         return _axis(entry["columns"], jobs)
     domains = data.spec_of(jobs[0].settings.dataset).domains
@@ -112,7 +113,7 @@ def _axis(entry: str | Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
 
 
 def _check_names(table: Table) -> None:
-    """Raise a `SettingsError` for a parameter that no run has, or a row or column that no run makes."""
+    """A `SettingsError` for a parameter that no run has, or a row or column that no run makes."""
     settings = [job.settings.flat() for job in table.jobs]
     parameters = dict.fromkeys(itertools.chain.from_iterable(settings))
     if table.best_of is not None:

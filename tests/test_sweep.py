@@ -118,13 +118,13 @@ BOMB = "x0: &x0 [1, 1]\n" + "".join(f"x{i}: &x{i} [*x{i - 1}, *x{i - 1}]\n" for 
 NO_FILES = [
     ("tables: {one: {}, two: {}, one: {}}", "s.yaml: 'one' is given twice"),
     ("a: [1", "s.yaml: while parsing"),
-    ("- 1", "s.yaml: it must be object"),
+    ("- 1", r"s.yaml: what it holds must be a mapping\."),
     (
         "notebook: tiny\ntables: {a: {}}",
-        r"it.tables.a must contain \['columns', 'rows', 'tier', 'title'\] properties",
+        r"tables.a lacks title, rows, columns, tier\.",
     ),
-    (f"{BOMB}notebook: tiny\ntables: *x59", "must not contain|must be object"),
-    ("notebook: tiny\ntables: &m {a: *m}", "must contain|must not contain"),
+    (f"{BOMB}notebook: tiny\ntables: *x59", "has no|a mapping"),
+    ("notebook: tiny\ntables: &m {a: *m}", "lacks|has no"),
     ("[" * 20_000, "s.yaml: while "),
     ("a: " + "9" * 5000, "s.yaml: .*5000 digits"),
 ]
@@ -144,13 +144,15 @@ def test_files_that_make_no_sense_are_refused_at_once(
 WRONG = [
     (
         {"colums": "dataset"},
-        "it.tables.one must not contain {'colums'} properties; known are title, .*, columns",
+        "tables.one has no 'colums'; known are title, .*, columns",
     ),
-    ({"priority": True}, "it.tables.one.priority must be integer or object"),
-    ({"tier": "weeks"}, r"it.tables.one.tier must be one of \['minutes-cpu'"),
+    ({"priority": True}, "tables.one.priority is True; .*a whole number or a mapping"),
+    ({"tier": "weeks"}, "tables.one.tier is 'weeks'; .*minutes-cpu"),
     ({"tier": {"cifar10": "minutes-cpu"}}, "tier says nothing about the data set 'digits'"),
-    ({"columns": {"labels": {}}}, r"columns must contain \['parameter'\]"),
-    ({"parameters": {"lr": [1, 2]}}, "parameters.lr must be string or number or boolean or null"),
+    ({"columns": {"labels": {}}}, "columns lacks parameter"),
+    ({"parameters": {"lr": [1, 2]}}, "parameters.lr must be a text or a number"),
+    ({"priority": {"cifar10": 1}}, "its runs have no data set 'cifar10': known are digits"),
+    ({"columns": "domains"}, "columns cannot be domains: digits has none"),
     ({"best_of": "las"}, "its runs have no parameter 'las': known are"),
     (
         {"baseline": "FedAgv"},

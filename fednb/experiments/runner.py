@@ -113,11 +113,7 @@ def _run(settings: Settings, methods: Methods, options: _Options) -> Record:
             checkpoint.unlink(missing_ok=True)
             final_model.path_of(path).unlink(missing_ok=True)
         try:
-            fed = build.federation(
-                settings, methods, workers=options.workers, places=options.places
-            )
-            fed.train = options.train or fed.train
-            status = _train(fed, settings, checkpoint, options.progress)
+            fed, status = _trained(settings, methods, checkpoint, options)
             record = recorded or recording.of_run(settings, fed, status)
         except (SettingsError, RunError):
             raise
@@ -150,15 +146,40 @@ def _require_same_data(record: Record, dataset: Dataset, path: Path) -> None:
         )
 
 
+def _trained(
+    settings: Settings, methods: Methods, checkpoint: Path, options: _Options
+) -> tuple[Federation, str]:
+    """A federation after its last round, and the status in which the run ends."""
+
+    def new() -> Federation:
+        fed = build.federation(settings, methods, workers=options.workers, places=options.places)
+        fed.train = options.train or fed.train
+        return fed
+
+    fed = new()
+    try:
+        return fed, _train(fed, settings, checkpoint, options.progress)
+    except checkpoints.UnusableError as error:
+        checkpoints.put_aside(checkpoint, error)
+    fed = new()
+    return fed, _train(fed, settings, checkpoint, options.progress)
+
+
 def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str) -> str:
-    """Run the rounds that are left; the status in which the run ends."""
+    """Run the rounds that are left after a checkpoint; the status in which the run ends."""
     checkpoints.restore(fed, checkpoint)
+    restored_at = fed.rounds_done
     if fed.device != "cpu":
         torch.cuda.reset_peak_memory_stats(fed.device)
     saved = time.monotonic()
     with _progress_bar(settings, fed, shown=progress == "bar") as bar:
         while fed.rounds_done < settings.num_rounds:
-            entry = fed.run_round()
+            try:
+                entry = fed.run_round()
+            except Exception as error:
+                if 0 < restored_at == fed.rounds_done:
+                    raise checkpoints.UnusableError(f"the next round fails: {error}") from error
+                raise
             outcome = _outcome(entry)
             bar.set_postfix_str(outcome)
             bar.update()

@@ -35,7 +35,7 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
     """
     device = check_prerequisites(todo)
     groups = _groups(todo, seeds_together=device != "cpu" and scheduler is None)
-    pool = local_pool(jobs) if scheduler is None else cluster(scheduler)
+    pool = local_pool(min(jobs, len(groups))) if scheduler is None else cluster(scheduler)
     with pool as submit:
         return _run_all(groups, submit)
 

@@ -60,7 +60,8 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
             check(name not in tables, "there is a table of that name already.")
             tables[name] = _table(file, name, notebook, entry)
     except (SweepError, NotebookError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SweepError(f"{where}: {' '.join(str(error).split())}") from error
+        text = " ".join(str(error).split())
+        raise SweepError(f"{where}: {text}{'' if text.endswith(('.', '?')) else '.'}") from error
 
 
 def _notebook_of(file: Path, name: str) -> Notebook:
@@ -93,7 +94,9 @@ def _columns(entry: Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
     """The columns of a table; "domains" is short for its data set's, their mean, the lead."""
     if entry["columns"] != "domains":
         return _axis(entry["columns"], jobs)
-    domains = data.spec_of(jobs[0].settings.dataset).domains
+    dataset = jobs[0].settings.dataset
+    domains = data.spec_of(dataset).domains
+    check(domains, f"columns cannot be domains: {dataset} has none.", SweepError)
     measures = {domain: f"accuracy in {domain}" for domain in domains}
     measures["Avg."] = "accuracy"
     if "baseline" in entry:

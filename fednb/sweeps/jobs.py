@@ -172,6 +172,7 @@ def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tu
     message = f"it has {number:,} runs, in grid and runs together; it must have 1 to {MAX_RUNS:,}."
     check(1 <= number <= MAX_RUNS, message)
     common = entry.get("parameters", {})
+    priorities = entry.get("priority", DEFAULT_PRIORITY)
     jobs = []
     for values in itertools.chain.from_iterable(map(_combinations, grids)):
         job = notebook.job(common | values, name)
@@ -181,8 +182,11 @@ def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tu
             tier,
             f"tier says nothing about the data set {dataset!r}, which a run of the table has.",
         )
-        priority = _for_dataset(entry.get("priority", DEFAULT_PRIORITY), dataset, DEFAULT_PRIORITY)
+        priority = _for_dataset(priorities, dataset, DEFAULT_PRIORITY)
         jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
+    datasets = dict.fromkeys(job.settings.dataset for job in jobs)
+    for dataset in priorities if isinstance(priorities, dict) else ():
+        require_known("priority: its runs have no data set", dataset, datasets, SweepError)
     return tuple(jobs)
 
 

@@ -52,6 +52,9 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     sys.path.insert(0, str(file.parent.absolute()))
     os.chdir(file.parent)
     shell = _new_shell()
+    shell.ast_node_interactivity = (
+        "none"  # the values of last lines are for readers of the notebook
+    )
     for source in sources:
         result = shell.run_cell(source, store_history=True)
         error = result.error_before_exec or result.error_in_exec

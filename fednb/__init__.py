@@ -14,5 +14,7 @@ ROOT = (
 
 
 def home() -> Path:
-    """Where data and results land: the checkout, or the folder where one works if the package was installed by itself."""
+    """Where data and results land: the checkout, or of an installed package the folder where one
+    works.
+    """
     return ROOT if CHECKOUT else Path.cwd()

@@ -257,7 +257,8 @@ def _print_checks(errors: Mapping[str, str | None]) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a command and return the exit status: 0, 1 if a run failed, 2 for what cannot be done, 130 after Ctrl-C.
+    """Run a command and return the exit status: 0, 1 if a run failed, 2 for what cannot be done,
+    130 after Ctrl-C.
 
     Without arguments those of the program are taken, and the process is the command's own.
     """
@@ -295,7 +296,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
 
 
 def _stop_at_the_first_interrupt() -> None:
-    """Ctrl-C, and `timeout -s INT`, which sends it twice: what ends a sweep must not be interrupted itself."""
+    """Ctrl-C, which `timeout -s INT` sends twice: what ends a sweep must not be interrupted."""
 
     def interrupt(*_: Any) -> NoReturn:
         signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What ``--help`` says beside the arguments: examples of each command, and the variables of the environment."""
+"""What ``--help`` says beside the arguments: examples of each command, environment variables."""
 
 # By command, as it is typed. Each line can be copied; a test parses all of them.
 EXAMPLES: dict[str, tuple[str, ...]] = {

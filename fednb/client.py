@@ -1,4 +1,4 @@
-"""A client: its data and its memory, which outlive a round, and what it has in hand while it works."""
+"""A client: its data and memory, which outlive a round, and what it has in hand while it works."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ from fednb.workspace import Training, Workspace
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: epochs, or `Training.local_steps`, of the parameters whose name ``trains`` accepts."""
+    """Local training of the parameters whose name ``trains`` accepts, for so many epochs."""
 
     epochs: int
     trains: Callable[[str], bool] = lambda name: True
@@ -25,7 +25,7 @@ class Phase:
 
 @dataclass(eq=False, repr=False)
 class Client:
-    """One client. A method reads what is here, and writes nothing but ``memory``, in `FedAvg.upload`."""
+    """One client. A method reads what is here, and writes only ``memory``, in `FedAvg.upload`."""
 
     id: int
     indices: Tensor  # its training images, int64 [n]
@@ -35,7 +35,7 @@ class Client:
     workspace: Workspace
     # what it keeps for itself from round to round
     memory: dict[str, Any] = field(default_factory=dict)
-    model: Net | None = None  # borrowed while it works
+    borrowed: Net | None = None  # a network while it works: see `Workspace.lend_model`
     masks: torch.Generator | None = None  # what the dropout of its model draws from
     steps: int = 0  # SGD steps of this round so far
     # sums of each loss term over these steps
@@ -53,30 +53,33 @@ class Client:
         return self.labels.bincount(minlength=self.workspace.dataset.num_classes) > 0
 
     @property
-    def network(self) -> Net:
-        """The model that it has borrowed; an error if it is not at work."""
-        if self.model is None:
-            raise RuntimeError(
-                f"Client {self.id} has no network in hand: see Workspace.lend_model."
-            )
-        return self.model
+    def model(self) -> Net:
+        """The network that it has borrowed; a ``RuntimeError`` if it is not at work."""
+        if self.borrowed is None:
+            raise RuntimeError(f"Client {self.id} has no model in hand: see Workspace.lend_model.")
+        return self.borrowed
 
     def load(self, received: Message) -> None:
-        """Put weights into the model, in eval mode and trainable: initial ones, over them own, over them received ones."""
+        """Load weights, in eval mode and trainable: the initial, over them own, over them received
+        ones.
+        """
         initial = self.workspace.initial[self.architecture]
         kept = self.memory.get("model", {})
-        self.network.load_state_dict({**initial, **kept, **received.get("model", {})})
-        self.network.eval().requires_grad_(True)
+        self.model.load_state_dict({**initial, **kept, **received.get("model", {})})
+        self.model.eval().requires_grad_(True)
 
     def seed_masks(self, seed: int) -> None:
         """Let the dropout of the model draw its masks anew, from this seed."""
         self.masks = torch.Generator(self.indices.device).manual_seed(seed)
         draw = partial(torch.rand, generator=self.masks, device=self.indices.device)
-        seed_dropout(self.network, draw)
+        seed_dropout(self.model, draw)
 
     def random_weights(self) -> State:
-        """Weights of an untrained network of the client's own: the common initial ones, each tensor in another order."""
-        # torch's initialisers draw from its global generator, which clients that work side by side cannot share
+        """Weights of an untrained network of its own: the common ones, each tensor in another
+        order.
+        """
+        # torch's initialisers draw from its global generator, which clients that work side by side
+        # cannot share
         rng = seeds.generator(self.workspace.seed, "random weights", 0, self.id)
         weights = {}
         for name, value in self.workspace.initial[self.architecture].items():
@@ -86,14 +89,14 @@ class Client:
 
     @torch.no_grad()
     def representations(self) -> tuple[Tensor, Tensor]:
-        """Representations [n, D] and labels [n] of its own images: model in eval mode, no augmentation."""
-        model = self.network.eval()
+        """Representations [n, D] and labels [n] of its images: eval mode, no augmentation."""
+        model = self.model.eval()
         batches = self.workspace.plain_batches(self.indices)
         return torch.cat([model(x).representation for x in batches]), self.labels
 
     def set_trainable(self, phase: Phase) -> None:
         """Put the model in train mode, but for what the phase does not train."""
-        model = self.network.train()
+        model = self.model.train()
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(phase.trains(name))
         for module in model.modules():  # a frozen layer must not move its BatchNorm buffers either
@@ -103,9 +106,11 @@ class Client:
 
 
 def held_bytes(client: Client, given: dict[str, Any]) -> int:
-    """Bytes of the tensors that a client holds beside the network that it trains: its memory and what it is given.
+    """Bytes of the tensors that a client holds beside the network that it trains: its memory and
+    what it is given.
 
-    A tensor that is in both counts once. What the memory has as ``model`` is the network itself between rounds.
+    A tensor that is in both counts once. What the memory has as ``model`` is the network itself
+    between rounds.
     """
     leaves = tree_leaves([{**client.memory, "model": None}, given])
     sizes: dict[int, int] = {}  # by address: of two views of the same numbers the larger one counts

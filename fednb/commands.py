@@ -1,4 +1,4 @@
-"""The commands that make runs and tell of them: what `fednb.cli` calls when it has read its arguments."""
+"""The commands that make runs and tell of them, called by `fednb.cli`."""
 
 import argparse
 import sys
@@ -22,8 +22,11 @@ def sweep(args: argparse.Namespace) -> int:
     """``fednb sweep``: 1 if a run failed."""
     if args.jobs and args.scheduler is not None:
         raise SweepError(
-            "A cluster's workers decide how many runs are made at once: leave out --jobs or --scheduler."
+            "A cluster's workers decide how many runs are made at once: leave out --jobs or "
+            "--scheduler."
         )
+    if args.scheduler == "":
+        raise SweepError("--scheduler needs an address, such as tcp://HOST:8786.")
     print(f"Reading {args.path}", flush=True)
     tables = read_tables(args.path)
     only = [("table", name) for name in args.table]
@@ -34,7 +37,7 @@ def sweep(args: argparse.Namespace) -> int:
     number = len(recorded) + len(missing)
     print(f"{number} runs: {len(recorded)} recorded, {len(missing)} to do.", flush=True)
     named = [tables[name] for name in dict.fromkeys(job.table for job in selected)]
-    _check_measures(named)
+    _check_tables(named)
     if args.dry_run:
         _print_plan(named, missing)
         return 0
@@ -73,12 +76,13 @@ def _write(pages: Mapping[Path, str]) -> None:
         print(path)
 
 
-def _check_measures(tables: Iterable[Table]) -> None:
-    """Refuse a table with a measure that nobody knows."""
+def _check_tables(tables: Iterable[Table]) -> None:
+    """Refuse a table with a measure, or an original, that nobody knows."""
     from fednb.analysis import cells  # slow to import, and only now surely needed
 
     for table in tables:
         cells.check_measures(table)
+        cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
 
 
 def _print_plan(tables: Sequence[Table], missing: Sequence[Job]) -> None:
@@ -156,7 +160,7 @@ def _report_own(args: argparse.Namespace) -> None:
             "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
         )
     tables = list(read_tables(args.path).values())
-    _check_measures(tables)
+    _check_tables(tables)
     from fednb.reporting import own_sweep  # slow to import
 
     for text in own_sweep.texts(tables).values():

@@ -1,7 +1,9 @@
-"""What a person can mend. Every message is one sentence that says what is wrong and what to do about it.
+"""What a person can mend. Every message is one sentence that says what is wrong and what to do
+about it.
 
-A command prints such a message without a traceback. Where an error is about a named setting, it also carries the parts
-that its message was made of, so that a program (or a test) need not read the sentence.
+A command prints such a message without a traceback. Where an error is about a named setting, it
+also carries the parts that its message was made of, so that a program (or a test) need not read the
+sentence.
 """
 
 import difflib
@@ -12,7 +14,8 @@ MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
 
 class FednbError(Exception):
-    """The base of all errors that are about what a person has asked for, and not about a mistake in the package.
+    """The base of all errors that are about what a person has asked for, and not about a mistake in
+    the package.
 
     Attributes
     ----------
@@ -80,7 +83,8 @@ def require_known(
 ) -> None:
     """Raise ``error`` unless ``name`` is one of the ``known`` names.
 
-    The message begins with ``what``, such as "Unknown method", and ends with the known names and the closest of them.
+    The message begins with ``what``, such as "Unknown method", and ends with the known names and
+    the closest of them.
     """
     if name in list(known):  # a list: a name that was read from a file may be of an unhashable type
         return

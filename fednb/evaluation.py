@@ -42,11 +42,13 @@ class Evaluated(Protocol):
 def correct(
     federation: Evaluated, client: Client, index: Tensor, *, training: bool = False
 ) -> Hits:
-    """Which test images ``index`` [n] a client classifies right, as if it had just received the next broadcast.
+    """Which test images ``index`` [n] a client classifies right, as if it had just received the
+    next broadcast.
 
-    That broadcast is not counted. With ``training`` the index is one of training images, which are not augmented. There is
-    an entry for each read-out of the method's ``predict``; of clients with test images of their own also ``local classes``,
-    the first read-out with no other classes to choose from than those that the client has.
+    That broadcast is not counted. With ``training`` the index is one of training images, which are
+    not augmented. There is an entry for each read-out of the method's ``predict``; of clients with
+    test images of their own also ``local classes``, the first read-out with no other classes to
+    choose from than those that the client has.
     """
     received = federation.method.broadcast(federation.server, client.id)
     only_own_classes = federation.test_parts is not None
@@ -71,7 +73,7 @@ def hits_of_client(
     training: bool,
     only_own_classes: bool,
 ) -> Hits:
-    """`correct`, of a client that has received a broadcast before round ``t``: it needs nothing else of the server."""
+    """`correct`, of a client that has received a broadcast before round ``t``."""
     workspace = client.workspace
     labels = workspace.labels if training else workspace.test_labels
     inputs = workspace.inputs if training else workspace.test_inputs
@@ -80,7 +82,7 @@ def hits_of_client(
     with workspace.lend_model(client):
         client.load(received)
         given = method.prepare(client, received, t)
-        model = client.network.eval()
+        model = client.model.eval()
         for part in index.split(IMAGES_PER_BATCH):
             read_outs = method.predict(model, inputs(part), given)
             if only_own_classes:
@@ -94,11 +96,12 @@ def hits_of_client(
 def evaluate(federation: Evaluated) -> dict[str, Any]:
     """Test accuracy in percent: of the global model, or of each client's own.
 
-    ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test sets it is the mean over
-    clients and comes with ``accuracy_std`` (over clients, ddof 0) and ``clients``, their list. With test groups (domains) it
-    is the mean over groups and comes with ``groups``, of personal models the mean over clients in each. Where all clients
-    share the test set and there are no groups, the same three with ``/own mix`` are of `own_mix`, of the first read-out.
-    With held-out training images, ``validation`` is the (mean) accuracy on those.
+    ``accuracy`` is the first read-out, ``accuracy/NAME`` the others. With personal models or test
+    sets it is the mean over clients and comes with ``accuracy_std`` (over clients, ddof 0) and
+    ``clients``, their list. With test groups (domains) it is the mean over groups and comes with
+    ``groups``, of personal models the mean over clients in each. Where all clients share the test
+    set and there are no groups, the same three with ``/own mix`` are of `own_mix`, of the first
+    read-out. With held-out training images, ``validation`` is the (mean) accuracy on those.
     """
     dataset, device = federation.dataset, federation.test_labels.device
     index = _as_index(federation.test_index, len(federation.test_labels), device)
@@ -140,7 +143,9 @@ def _as_index(chosen: np.ndarray | None, n: int, device: torch.device) -> Tensor
 
 
 def _test_hits(federation: Evaluated, index: Tensor) -> list[Hits]:
-    """The hits of each model: of every client where models or test images differ, else of the one global model."""
+    """The hits of each model: where models or test images differ every client's, else the global
+    one's.
+    """
     clients = federation.clients
     if federation.test_parts is not None:
         parts = [torch.as_tensor(part, device=index.device) for part in federation.test_parts]
@@ -183,9 +188,10 @@ def _over_clients(accuracies: list[float], suffix: str) -> dict[str, Any]:
 def own_mix(federation: Evaluated, hits: Tensor, index: Tensor) -> list[float]:
     """The accuracy in percent that each client can expect on images like its own: Σ_k p_i(k) acc_k.
 
-    p_i(k) is the share of class k among client i's training images, and acc_k the accuracy on the test images of class k;
-    ``hits``, boolean [models, n], of one model for all clients or one of each, says which of the test images ``index`` [n]
-    are classified right. A class without test images is left out of the sum, and the other shares are scaled up.
+    p_i(k) is the share of class k among client i's training images, and acc_k the accuracy on the
+    test images of class k; ``hits``, boolean [models, n], of one model for all clients or one of
+    each, says which of the test images ``index`` [n] are classified right. A class without test
+    images is left out of the sum, and the other shares are scaled up.
     """
     labels = federation.test_labels[index]
     num_classes = federation.dataset.num_classes

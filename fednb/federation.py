@@ -1,4 +1,4 @@
-"""The federation: who takes part in a round, what crosses between server and clients, what a round's entry says."""
+"""The federation: who takes part in a round, what crosses, and what a round's entry says."""
 
 import math
 from collections.abc import Callable, Hashable, Sequence
@@ -60,7 +60,8 @@ class Federation(Workspace):
         server    = method.aggregate(server, uploads, t)
         evaluate                                              each client as if it had the next broadcast
 
-    and what crosses is counted, both ways, in `exchange`. `carry` and `hits` are where a simulation differs from a network.
+    and what crosses is counted, both ways, in `exchange`. `carry` and `hits` are where a simulation
+    differs from a network.
     """
 
     method: FedAvg  # what differs from FedAvg
@@ -96,20 +97,22 @@ class Federation(Workspace):
             self.clients.append(client)
         first = self.clients[0]
         with self.lend_model(first):
-            self.server: Server = self.method.start(first.network, len(self.clients))
+            self.server: Server = self.method.start(first.model, len(self.clients))
         self.server = self.server | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
-        # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the messages
+        # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the
+        # messages
         self.traffic: Traffic = {}
 
     def exchange(
         self, server: Server, clients: Sequence[Client], t: int, work: LocalUpdate | None = None
     ) -> list[Message]:
-        """Send each client its broadcast, let it work, and return the uploads in the order of the clients' numbers.
+        """Send each client its broadcast, let it work, and return the uploads in the order of the
+        clients' numbers.
 
-        This is the only way across, and everything that crosses is counted in ``traffic``. ``work`` is what a client does
-        with what it received; None: `local_update`.
+        This is the only way across, and everything that crosses is counted in ``traffic``. ``work``
+        is what a client does with what it received; None: `local_update`.
         """
         by_size = sorted(clients, key=_largest_first)
         received = [self.method.broadcast(server, client.id) for client in by_size]
@@ -129,7 +132,7 @@ class Federation(Workspace):
         t: int,
         work: LocalUpdate | None = None,
     ) -> list[Message]:
-        """Carry each client its message, and its upload back. Here by function calls; a network would take their place."""
+        """Carry each client its message, and its upload back; here by function calls."""
         if work is None and self.train is not None:
             return self.train(self, clients, received, t)
         return self.map(partial(self._work, work or self.local_update, t), clients, received)
@@ -137,7 +140,7 @@ class Federation(Workspace):
     def hits(
         self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
     ) -> list[evaluation.Hits]:
-        """Which images of its part each client classifies right (`evaluation.correct`); by function calls, as `carry`."""
+        """Which images of its part each client classifies right (`evaluation.correct`)."""
         return self.map(partial(evaluation.correct, self, training=training), clients, parts)
 
     def _work(self, work: LocalUpdate, t: int, client: Client, message: Message) -> Message:
@@ -152,7 +155,9 @@ class Federation(Workspace):
                 sums[name] = before[0] + numbers, before[1] + nbytes
 
     def start_round(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Load what a client received, and reset what a round counts: everything that its `loss` may read."""
+        """Load what a client received, reset what a round counts, and return what its loss may
+        read.
+        """
         client.training = self.training.in_round(t)
         client.load(received)
         given = self.method.prepare(client, received, t)
@@ -188,8 +193,9 @@ class Federation(Workspace):
     def run_round(self) -> dict[str, Any]:
         """Run one round, evaluate if it is due, and return (and append to ``history``) its entry.
 
-        It holds ``round`` (from 1), ``finite`` (no loss and nothing of the server is NaN or Inf), what `evaluation.evaluate`
-        says, mean loss terms, what crossed, what a client held at most, and seconds.
+        It holds ``round`` (from 1), ``finite`` (no loss and nothing of the server is NaN or Inf),
+        what `evaluation.evaluate` says, mean loss terms, what crossed, what a client held at most,
+        and seconds.
         """
         t = self.rounds_done
         begin = perf_counter()
@@ -216,12 +222,14 @@ class Federation(Workspace):
         return entry
 
     def checkpoint(self) -> dict[str, Any]:
-        """Everything that the rounds to come depend on; as every draw is keyed, no generator state is in it."""
+        """All that later rounds depend on: as every draw is keyed, no generator's state."""
         fields = {name: getattr(self, name) for name in CHECKPOINT_FIELDS}
         return fields | {"memories": [client.memory for client in self.clients]}
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go back to where `checkpoint` was taken; a checkpoint that lacks something changes nothing and raises."""
+        """Go back to a `checkpoint`; one that lacks something is a ``ValueError`` and changes
+        nothing.
+        """
         fields = {name: checkpoint[name] for name in CHECKPOINT_FIELDS}
         missing = self.server.keys() - fields["server"].keys()
         if missing:
@@ -241,8 +249,8 @@ def check_shared_shapes(method: FedAvg, initial: dict[Hashable, State]) -> None:
                 continue
             if name not in first or name not in other or first[name].shape != other[name].shape:
                 raise ValueError(
-                    f"{type(method).__name__} averages {name}, which has not the same shape in all networks: "
-                    "give all clients equal ones, or take a method that shares no weights."
+                    f"{type(method).__name__} averages {name}, which has not the same shape in all "
+                    "networks: give all clients equal ones, or take a method that shares no weights."
                 )
 
 

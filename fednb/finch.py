@@ -1,10 +1,12 @@
 """FINCH, clustering by first neighbours, and FINCH*, which also carries weights.
 
-FINCH (Sarfraz, Sharma, Stiefelhagen, CVPR 2019) links every point to its nearest one, calls the connected components
-clusters, and does the same with the means of the clusters. No number of clusters, no threshold, nothing random.
-FPL and FedPLVM take its coarsest partition; FedPLCC (section III-C) adds weights to it and calls that FINCH*.
+FINCH (Sarfraz, Sharma, Stiefelhagen, CVPR 2019) links every point to its nearest one, calls the
+connected components clusters, and does the same with the means of the clusters. No number of
+clusters, no threshold, nothing random. FPL and FedPLVM take its coarsest partition; FedPLCC
+(section III-C) adds weights to it and calls that FINCH*.
 
-All distances and means are computed in double precision, whatever the points come in, and on their device.
+All distances and means are computed in double precision, whatever the points come in, and on their
+device.
 """
 
 from typing import Literal, NamedTuple, get_args
@@ -19,7 +21,7 @@ from fednb.prototypes import mean_by_class
 
 Metric = Literal["cosine", "euclidean"]
 
-TIE = 1e-13  # distances closer than this, relative to the vectors, differ by rounding only: they are ties
+TIE = 1e-13  # distances that differ by less, relative to the vectors, are equal up to rounding
 BLOCK = 2**20  # distances held at once: 8 MB
 
 
@@ -32,10 +34,12 @@ class Clusters(NamedTuple):
 
 
 def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
-    """The nearest other point of each of n >= 2 points [n, D]: k¹ in equation 1 of FINCH, int64 [n].
+    """The nearest other point of each of n >= 2 points [n, D]: k¹ in equation 1 of FINCH, int64
+    [n].
 
-    The cosine distance is 1 - cos; a vector of zeros is at distance 1 from all, other zeros included. Of several nearest
-    points, up to rounding, it is the one with the lowest index. Takes n² D operations, but never holds all n² distances.
+    The cosine distance is 1 - cos; a vector of zeros is at distance 1 from all, other zeros
+    included. Of several nearest points, up to rounding, it is the one with the lowest index. Takes
+    n² D operations, but never holds all n² distances.
     """
     x = _checked(points, metric)
     if len(x) < 2:
@@ -61,14 +65,17 @@ def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
 
 
 def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
-    """All partitions that FINCH finds in points [n, D], from the finest to the coarsest: labels, int64 [levels, n].
+    """All partitions that FINCH finds in points [n, D], from the finest to the coarsest: labels,
+    int64 [levels, n].
 
-    With k¹ from `first_neighbours`, points i and j are adjacent if j = k¹(i), or k¹(j) = i, or k¹(i) = k¹(j) (FINCH,
-    equation 1). The connected components are the first partition. The next one comes from the means of the clusters,
-    always means of the original points, and so on. A partition into one cluster is left out, unless it is the first.
-    Labels are numbered by first occurrence; the federated methods use ``partitions(points)[-1]``.
+    With k¹ from `first_neighbours`, points i and j are adjacent if j = k¹(i), or k¹(j) = i, or
+    k¹(i) = k¹(j) (FINCH, equation 1). The connected components are the first partition. The next
+    one comes from the means of the clusters, always means of the original points, and so on. A
+    partition into one cluster is left out, unless it is the first. Labels are numbered by first
+    occurrence; the federated methods use ``partitions(points)[-1]``.
 
-    Other rules to stop, as in the published code, would never apply: every cluster is joined with another one.
+    Other rules to stop, as in the published code, would never apply: every cluster is joined with
+    another one.
     """
     x = _checked(points, metric)
     if len(x) < 2:
@@ -88,11 +95,13 @@ def finch_star(
     *,
     weighted_mean: bool = False,
 ) -> Clusters:
-    """FINCH*: the clusters of the coarsest partition, each with the summed weight of its points (FedPLCC, equations 9, 10).
+    """FINCH*: the clusters of the coarsest partition, each with the summed weight of its points
+    (FedPLCC, equations 9, 10).
 
-    ``weights`` [n] says how many images each of the points [n, D] stands for, by default 1 (equation 9); it does not decide
-    who is in which cluster. A centre is the plain mean, as in the paper, and so what FPL and FedPLVM make of a class, or the
-    ``weighted_mean``. Centres have the type of the points, sums that of the weights (whole numbers: int64, and exact).
+    ``weights`` [n] says how many images each of the points [n, D] stands for, by default 1
+    (equation 9); it does not decide who is in which cluster. A centre is the plain mean, as in the
+    paper, and so what FPL and FedPLVM make of a class, or the ``weighted_mean``. Centres have the
+    type of the points, sums that of the weights (whole numbers: int64, and exact).
     """
     if weights is None:
         weights = torch.ones(points.shape[:1], dtype=torch.long, device=points.device)
@@ -123,15 +132,18 @@ def _checked(points: Tensor, metric: str) -> Tensor:
         or not points.is_floating_point()
         or not points.isfinite().all()
     ):
-        told = "it must be floating point [n, D] with D >= 1, all finite"
-        raise ValueError(f"points is {points.dtype} {list(points.shape)}; {told}.")
+        raise ValueError(
+            f"points is {points.dtype} {list(points.shape)}; it must be floating point [n, D] with "
+            "D >= 1, all finite."
+        )
     return points.detach().double()
 
 
 def _components(neighbour: Tensor) -> Tensor:
     """Connected components of the edges i - neighbour(i), int64 [n], numbered by first occurrence.
 
-    The third clause of equation 1 joins points that share a neighbour; they are joined through it already.
+    The third clause of equation 1 joins points that share a neighbour; they are joined through it
+    already.
     """
     n = len(neighbour)
     edges = coo_array((np.ones(n), (np.arange(n), neighbour.cpu().numpy())), (n, n))

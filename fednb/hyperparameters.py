@@ -1,10 +1,11 @@
-"""Types of hyperparameters and settings, which say what values are allowed. Known without PyTorch, slow to import.
+"""Types of hyperparameters and settings, which say what values are allowed. Known without PyTorch,
+slow to import.
 
 A method declares ``mu: NonNegative = 1.0``; `check` then refuses ``mu=-1`` with a sentence.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
@@ -20,11 +21,6 @@ Count = Annotated[int, lambda v: 1 <= v < 2**31, "a whole number from 1"]
 _PLAIN = {bool: "True or False", int: "a whole number", float: "a finite number", str: "a text"}
 
 
-def one_of(names: Iterable[str]) -> Any:
-    """The type of a text that is one of these."""
-    return Annotated[str, tuple(names).__contains__, f"one of {', '.join(names)}"]
-
-
 class Rule(NamedTuple):
     """The values that a hyperparameter may have: those of a kind that pass a test."""
 
@@ -33,7 +29,9 @@ class Rule(NamedTuple):
     allowed: str  # the same in words, for a message: "a number from 0"
 
     def fit(self, name: str, value: Any) -> Any:
-        """The value of the hyperparameter ``name``, as a float where one is meant; else a `SettingsError`."""
+        """The value of ``name``, as a float where one is meant; a `SettingsError` if it is not
+        allowed.
+        """
         if self._is_of_kind(value):
             with suppress(OverflowError):  # a whole number that is too large for a float
                 fitted = float(value) if self.kind is float else value
@@ -53,7 +51,9 @@ class Rule(NamedTuple):
 
 
 def rule_of(hint: Any) -> Rule | None:
-    """The rule of a type such as are above, a ``Literal``, or plain bool, int, float or str; of ``X | None`` that of X."""
+    """The rule of a type as above, a ``Literal``, or bool, int, float or str; of ``X | None`` that
+    of X.
+    """
     if type(None) in get_args(hint) and get_origin(hint) is not Literal:
         hint = get_args(hint)[0]
     if get_origin(hint) is Annotated:
@@ -79,6 +79,6 @@ def field_rules(cls: type) -> dict[str, Rule]:
 
 
 def check_fields(instance: Any) -> None:
-    """Check the fields of a dataclass by their types, and set them as fitted; else a `SettingsError`."""
+    """Check a dataclass's fields by their types, and set them as fitted; else a `SettingsError`."""
     for name, rule in field_rules(type(instance)).items():
         setattr(instance, name, rule.fit(name, getattr(instance, name)))

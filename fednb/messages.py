@@ -23,8 +23,9 @@ def flat(model: nn.Module, buffers: bool = False) -> Tensor:
 def average(states: Sequence[State], weights: Sequence[float]) -> State:
     """The weighted mean of model states, entry by entry, BatchNorm's buffers included.
 
-    ``weights`` are divided by their sum: FedAvg gives the clients' numbers of images (McMahan et al. 2017, algorithm 1).
-    Counters, such as BatchNorm's number of batches, are rounded to whole numbers.
+    ``weights`` are divided by their sum: FedAvg gives the clients' numbers of images (McMahan et
+    al. 2017, algorithm 1). Counters, such as BatchNorm's number of batches, are rounded to whole
+    numbers.
     """
     total = float(sum(weights))
     shares = [float(weight) / total for weight in weights]
@@ -43,7 +44,7 @@ def average(states: Sequence[State], weights: Sequence[float]) -> State:
 
 
 def message_size(message: Message) -> dict[str, tuple[int, int]]:
-    """How many numbers and bytes each entry of a message has; a `TypeError` if it holds anything but tensors."""
+    """The numbers and bytes of each entry of a message; a `TypeError` for anything but tensors."""
     sizes = {}
     for name, value in message.items():
         leaves = tree_leaves(value)

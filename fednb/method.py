@@ -1,4 +1,4 @@
-"""FedAvg, the base of all methods: a method overrides some of its answers, and the federation does the rest."""
+"""FedAvg, the base of all methods: each overrides some of its hooks."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,9 +26,10 @@ class Exchange(Protocol):
 class FedAvg:
     """Federated averaging (McMahan et al. 2017), and the default answers of every other method.
 
-    A subclass is a dataclass whose fields are its hyperparameters; one that is annotated with a type such as `Positive`,
-    or with a ``Literal``, is checked. `loss` and `predict` are pure functions of tensors, with no branch on data, so that
-    they run eagerly, compiled, batched over clients, or in a CUDA graph.
+    A subclass is a dataclass whose fields are its hyperparameters; one that is annotated with a
+    type such as `Positive`, or with a ``Literal``, is checked. `loss` and `predict` are pure
+    functions of tensors, with no branch on data, so that they run eagerly, compiled, batched over
+    clients, or in a CUDA graph.
     """
 
     # True: clients end with models of their own, which are evaluated one by one
@@ -50,7 +51,9 @@ class FedAvg:
         return {"model": server["model"]}
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Once per round: everything that `loss` and `predict` may read. The model is loaded; memory is only read."""
+        """Once a round: all that `loss` and `predict` may read. The model is loaded; memory is only
+        read.
+        """
         return {}
 
     def plan(self, client: Client, t: int) -> list[Phase]:
@@ -67,19 +70,22 @@ class FedAvg:
         )
 
     def loss(self, model: Net, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named scalar terms on a batch x [B, C, H, W], y [B]; their sum is minimised, each is logged."""
+        """Named scalar terms on a batch x [B, C, H, W], y [B]: their sum is minimised, each is
+        logged.
+        """
         return {"cross_entropy": F.cross_entropy(model(x).logits, y)}
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
-        """What the client sends back after training. The only place that writes the client's memory."""
-        state = client.network.state()
+        """What the client sends back after training; the only place that writes its memory."""
+        state = client.model.state()
         sent = self._shared_of(state)
         if kept := {name: value for name, value in state.items() if name not in sent}:
             client.memory["model"] = kept
         return {"model": sent, "num_samples": torch.tensor(client.num_samples)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        """The server's next state. All of the server's random draws happen here, keyed by ``server["seed"]``.
+        """The server's next state. All of the server's random draws happen here, keyed by
+        ``server["seed"]``.
 
         Each upload also holds the number of the client that it comes from, as ``"client"``.
         """
@@ -87,7 +93,7 @@ class FedAvg:
         return {**server, "model": average([u["model"] for u in uploads], weights)}
 
     def predict(self, model: Net, x: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named read-outs, each [B, K]: the class with the largest value is the prediction. The first one is reported."""
+        """Named read-outs [B, K] whose largest value is the prediction; the first is reported."""
         return {"classifier": model(x).logits}
 
     def round(self, federation: Exchange, server: Server, clients: list[Client], t: int) -> Server:

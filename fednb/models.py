@@ -23,9 +23,11 @@ Draw = Callable[[Sequence[int]], Tensor]  # uniform numbers in [0, 1) of a shape
 
 
 class Dropout(nn.Module):
-    """Zero each value (or each channel of [B, C, H, W]) with probability p in train mode, scale the rest by 1 / (1 - p).
+    """Zero each value (or each channel of [B, C, H, W]) with probability p in train mode, scale the
+    rest by 1 / (1 - p).
 
-    It draws from what `seed_dropout` gives it: torch's own dropout shares a generator with clients that train side by side.
+    It draws from what `seed_dropout` gives it: torch's own dropout shares a generator with clients
+    that train side by side.
     """
 
     def __init__(self, p: float, channelwise: bool = False) -> None:
@@ -55,7 +57,8 @@ def seed_dropout(model: nn.Module, draw: Draw) -> None:
             module.draw = draw
 
 
-# In which the layers of a network compute. Weights, buffers and what a network returns are float32 either way.
+# In which the layers of a network compute. Weights, buffers and what a network returns are float32
+# either way.
 Precision = torch.dtype | None
 PRECISIONS: dict[str, Precision] = {"float32": None, "bf16": torch.bfloat16}
 
@@ -63,9 +66,10 @@ PRECISIONS: dict[str, Precision] = {"float32": None, "bf16": torch.bfloat16}
 class Net(nn.Module):
     """Encoder, projection head, output layer (MOON, section 3.3).
 
-    The encoder maps images [B, C, H, W] to features, the head these to representations z [B, D], or it is the identity.
-    ``dropout`` is the probability with which the output layer does not see a value of z, and ``precision`` what `forward`
-    computes in, a value of ``PRECISIONS`` (see `torch.autocast`).
+    The encoder maps images [B, C, H, W] to features, the head these to representations z [B, D], or
+    it is the identity. ``dropout`` is the probability with which the output layer does not see a
+    value of z, and ``precision`` what `forward` computes in, a value of ``PRECISIONS`` (see
+    `torch.autocast`).
     """
 
     def __init__(
@@ -82,7 +86,8 @@ class Net(nn.Module):
         self.classifier = classifier
         self.precision = precision
         self.dropout = Dropout(dropout) if dropout else nn.Identity()
-        # the same network without weights, in eval mode, up to its representation; in a tuple, so as to be no part of this
+        # the same network without weights, in eval mode, up to its representation; in a tuple, so
+        # as to be no part of this
         shape = copy.deepcopy(self).to("meta").eval().requires_grad_(False)
         shape.dropout = nn.Identity()
         shape.classifier = cast(nn.Linear, nn.Identity())
@@ -105,9 +110,11 @@ class Net(nn.Module):
 
     @torch.no_grad()
     def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
-        """Representations [m, B, D] of images x [B, C, H, W] by m networks of this shape with weights of their own.
+        """Representations [m, B, D] of images x [B, C, H, W] by m networks of this shape with
+        weights of their own.
 
-        They are in eval mode and get no gradient; this network's mode, weights and BatchNorm buffers play no part.
+        They are in eval mode and get no gradient; this network's mode, weights and BatchNorm
+        buffers play no part.
         """
         (shape,) = self._shape
         return torch.stack(
@@ -140,9 +147,11 @@ def _cnn(
     padding: int = 0,
     dropout: float = 0.0,
 ) -> tuple[nn.Module, int]:
-    """Convolutions (width, kernel), each with max-pooling and ReLU, then linear layers of these widths with ReLU.
+    """Convolutions (width, kernel), each with max-pooling and ReLU, then linear layers of these
+    widths with ReLU.
 
-    The last convolution has channel dropout. Linear layers are called fc1, fc2, ..., so that a method can tell them by name.
+    The last convolution has channel dropout. Linear layers are called fc1, fc2, ..., so that a
+    method can tell them by name.
     """
     layers: list[nn.Module] = []
     for i, (width, kernel) in enumerate(convolutions, 1):
@@ -170,9 +179,11 @@ def _resnet(
     bottleneck: bool = False,
     strides: Sequence[int] = (),
 ) -> tuple[nn.Module, int]:
-    """torchvision's ResNet for any side: ``blocks`` in each of four stages of ``width``, 2, 4 and 8 times as many channels.
+    """torchvision's ResNet for any side: ``blocks`` in each of four stages of ``width``, 2, 4 and 8
+    times as many channels.
 
-    With ``strides`` of its 7x7 convolution and max-pooling its stem is that for ImageNet, else a 3x3 convolution alone.
+    With ``strides`` of its 7x7 convolution and max-pooling its stem is that for ImageNet, else a
+    3x3 convolution alone.
     """
     from torchvision.models import resnet  # slow to import
 
@@ -201,7 +212,7 @@ def _resnet(
 
 
 def _fedproto_cnn(kernel: int, width: int, side: int) -> Model:
-    """FedProto's CNN: "2 convolutional layers then 2 fully connected layers"; kernels, widths and dropout are its code's."""
+    """FedProto's CNN, with the kernels, widths and dropout of its code."""
     return Model(partial(_cnn, [(10, kernel), (width, 5)], [50], dropout=0.5), None, [side], 0.5)
 
 
@@ -218,7 +229,8 @@ MODELS = {
     "resnet-10-16": Model(partial(_resnet, [1, 1, 1, 1], width=16), (128, 256), ANY),
     "resnet-18": Model(partial(_resnet, [2, 2, 2, 2]), (512, 256), ANY),
     "resnet-50": Model(partial(_resnet, [3, 4, 6, 3], bottleneck=True), (2048, 256), ANY),
-    # FedProto, and its variants for heterogeneous clients: all of a family have representations of one width
+    # FedProto, and its variants for heterogeneous clients: all of a family have representations of
+    # one width
     **{
         f"mnist-cnn{name}": _fedproto_cnn(5, width, 28)
         for name, width in (("", 20), ("-18", 18), ("-22", 22))
@@ -232,7 +244,8 @@ MODELS = {
         partial(_resnet, [2, 2, 2, 2], strides=(1, 4)), None, ANY_7X7
     ),
 }
-# FedProto's model-heterogeneous clients ("Model heterogeneity simulations"): how many of twenty have which network
+# FedProto's model-heterogeneous clients ("Model heterogeneity simulations"): how many of twenty
+# have which network
 OF_TWENTY_CLIENTS = {
     "mnist-cnn": {"mnist-cnn-18": 7, "mnist-cnn": 7, "mnist-cnn-22": 6},
     "femnist-cnn": {"femnist-cnn-18": 7, "femnist-cnn": 7, "femnist-cnn-22": 6},
@@ -241,7 +254,9 @@ OF_TWENTY_CLIENTS = {
 
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
-    """The network of each client in FedProto's model-heterogeneous setting, by the proportions of its twenty clients."""
+    """The network of each client in FedProto's heterogeneous setting, in its twenty clients'
+    proportions.
+    """
     require_known("There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS)
     twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
     return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
@@ -259,18 +274,21 @@ def build(
     precision: str = "float32",
     seed: int = 0,
 ) -> Net:
-    """Build a network of ``MODELS`` for images [channels, side, side]; its initial weights depend on ``seed`` alone.
+    """Build a network of ``MODELS`` for images [channels, side, side]; its initial weights depend
+    on ``seed`` alone.
 
-    Without ``projection_head`` the output layer is directly on the encoder (MOON, Table 7), as in FedProto's networks.
-    ``projection_dim`` is the width D of the head's output, by default the model's own. ``pretrained`` puts torchvision's
-    ImageNet weights into a ResNet-18 with 7x7 stem, as FedProto's code does; they are downloaded once, to torch's cache.
-    In ``precision`` "bf16", a key of ``PRECISIONS``, convolutions and matrix products are computed in bfloat16.
+    Without ``projection_head`` the output layer is directly on the encoder (MOON, Table 7), as in
+    FedProto's networks. ``projection_dim`` is the width D of the head's output, by default the
+    model's own. ``pretrained`` puts torchvision's ImageNet weights into a ResNet-18 with 7x7 stem,
+    as FedProto's code does; they are downloaded once, to torch's cache. In ``precision`` "bf16", a
+    key of ``PRECISIONS``, convolutions and matrix products are computed in bfloat16.
     """
     model = MODELS[name]
     if side not in model.sides:
         sides = f"{min(model.sides)} to {max(model.sides)}"
         raise ValueError(
-            f"Model {name!r} does not take images of {side}x{side} pixels; it takes sides of {sides}."
+            f"Model {name!r} does not take images of {side}x{side} pixels; "
+            f"it takes sides of {sides}."
         )
     with seeds.torch_seed(seed, "initial weights"):
         encoder, width = model.encoder(channels, side)
@@ -301,9 +319,11 @@ def _imagenet_weights(name: str) -> dict[str, Tensor]:
     try:
         weights = source.get_state_dict(progress=False)
     except (OSError, RuntimeError) as error:  # no network, or an incomplete file
-        way_out = f"connect to the internet once, or put {source.url} into {torch.hub.get_dir()}/checkpoints"
-        told = f"ResNet-18's ImageNet weights cannot be loaded ({error}): {way_out}, or start without, by pretrained=False."
-        raise ValueError(told) from error
+        raise ValueError(
+            f"ResNet-18's ImageNet weights cannot be loaded ({error}): connect to the internet "
+            f"once, or put {source.url} into {torch.hub.get_dir()}/checkpoints, or start without, "
+            "by pretrained=False."
+        ) from error
     return {
         key: value
         for key, value in weights.items()

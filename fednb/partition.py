@@ -15,7 +15,7 @@ MAX_DRAWS = 1000  # of Dirichlet shares, until each client has enough images
 
 
 def iid(labels: np.ndarray, num_clients: int, rng: RandomState) -> Parts:
-    """Cut one random permutation into ``num_clients`` parts of equal size (they differ by at most one)."""
+    """Cut one random permutation into ``num_clients`` parts whose sizes differ by at most one."""
     return np.array_split(rng.permutation(len(labels)), num_clients)
 
 
@@ -30,11 +30,12 @@ def dirichlet(
 ) -> Parts:
     """Label shift by Dirichlet shares, with the published rule of MOON's code.
 
-    For each class k of the integer ``labels`` [N], shares p_k ~ Dir(beta, ..., beta) are drawn, and client j receives the
-    fraction p_kj of the class (MOON, section 4.1): a small beta leaves each client few classes, a large one is nearly IID.
-    The code does two things that the paper does not mention: a client that holds its equal share of all images gets nothing
-    of later classes (``balance`` False is the textbook rule), and the draw is repeated until every client has ``min_size``
-    images. ``RandomState(0)`` gives the parties in MOON's Table 6.
+    For each class k of the integer ``labels`` [N], shares p_k ~ Dir(beta, ..., beta) are drawn, and
+    client j receives the fraction p_kj of the class (MOON, section 4.1): a small beta leaves each
+    client few classes, a large one is nearly IID. The code does two things that the paper does not
+    mention: a client that holds its equal share of all images gets nothing of later classes
+    (``balance`` False is the textbook rule), and the draw is repeated until every client has
+    ``min_size`` images. ``RandomState(0)`` gives the parties in MOON's Table 6.
     """
     equal_share = len(labels) / num_clients
 
@@ -63,10 +64,12 @@ def dirichlet(
 def quantity(
     labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10
 ) -> Parts:
-    """Quantity shift: clients that differ in how many images they have, not in which (Li et al. 2022).
+    """Quantity shift: clients that differ in how many images they have, not in which (Li et al.
+    2022).
 
-    Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images; one random permutation
-    is cut into parts of these sizes, so the classes of each part are drawn alike. Of ``labels`` only the number is read.
+    Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images;
+    one random permutation is cut into parts of these sizes, so the classes of each part are drawn
+    alike. Of ``labels`` only the number is read.
     """
     order = rng.permutation(len(labels))
 
@@ -84,10 +87,13 @@ def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
 def _repeat(draw: Callable[[], Parts], num_clients: int, beta: float, min_size: int) -> Parts:
     """Draw until each client has ``min_size`` images; a draw that is empty has failed."""
     for _ in range(MAX_DRAWS):
-        if min(map(len, parts := draw()), default=-1) >= min_size:
+        parts = draw()
+        if parts and min(len(part) for part in parts) >= min_size:
             return parts
-    told = f"None of {MAX_DRAWS} Dirichlet draws with beta {beta} gave {num_clients} clients at least {min_size} images each"
-    raise ValueError(f"{told}: take a larger beta, fewer clients, or a smaller min_size.")
+    raise ValueError(
+        f"None of {MAX_DRAWS} Dirichlet draws with beta {beta} gave {num_clients} clients at least "
+        f"{min_size} images each: take a larger beta, fewer clients, or a smaller min_size."
+    )
 
 
 def n_way_k_shot(
@@ -105,58 +111,58 @@ def n_way_k_shot(
     train_shots_max: int = 110,
     test_shots: int = 15,
 ) -> tuple[Parts, Parts]:
-    """A few classes per client and about k images of each: the sampler of FedProto's published code.
+    """A few classes per client, about k images of each: the sampler of FedProto's code.
 
     The paper speaks of the standard deviation of n and k (FedProto, section "Local tasks"); its code draws uniformly::
 
         n_i  in  max(2, n - stdev) .. min(K, n + stdev + 1) - 1
         k_i  in  k - stdev + 1 .. k + stdev          (with ``mnist`` .. k + stdev - 2, empty for stdev 1)
 
-    ``draw`` "normal" reads the paper literally: rounded normal draws, clipped to 2 .. K and 1 .. train_shots_max.
+    ``draw`` "normal" reads the paper literally: rounded normal draws, clipped to 2 .. K and 1 ..
+    train_shots_max.
 
-    The images of a class, in the data set's order, form blocks of ``train_shots_max``; client i receives the first k_i of
-    block i in each of its classes, and all of block i, of ``test_shots`` images, in the test set: clients are disjoint.
-    Where a class ends before block i, and the code reads on in the next class, its blocks are counted among its holders.
+    The images of a class, in the data set's order, form blocks of ``train_shots_max``; client i
+    receives the first k_i of block i in each of its classes, and all of block i, of ``test_shots``
+    images, in the test set: clients are disjoint. Where a class ends before block i, and the code
+    reads on in the next class, its blocks are counted among its holders.
 
-    ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published code. Returns int64 indices
-    into training and test images (labels [N] and [N'], from 0), one array per client, sorted by class. A `ValueError` says
-    that n exceeds K, a range is empty, or a class has too few images.
+    ``np.random.RandomState(1234)`` and ``random.Random(1234)`` give the clients of the published
+    code. Returns int64 indices into training and test images (labels [N] and [N'], from 0), one
+    array per client, sorted by class. A `ValueError` says that n exceeds K, a range is empty, or a
+    class has too few images.
     """
     num_classes = int(max(labels.max(), test_labels.max())) + 1
-    check(
-        n <= num_classes,
-        f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}.",
+    message = (
+        f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}."
     )
+    check(n <= num_classes, message)
     if draw == "uniform":
-        num_ways = _uniform(
-            rng, "n", max(2, n - stdev), min(num_classes, n + stdev + 1) - 1, num_clients
-        )
-        shots = _uniform(
-            rng, "k", k - stdev + 1, k + stdev - 2 if mnist else k + stdev, num_clients
-        )
+        most_ways = min(num_classes, n + stdev + 1) - 1
+        num_ways = _uniform(rng, "n", max(2, n - stdev), most_ways, num_clients)
+        most_shots = k + stdev - 2 if mnist else k + stdev
+        shots = _uniform(rng, "k", k - stdev + 1, most_shots, num_clients)
     else:
-        num_ways = (
-            np.rint(rng.normal(n, stdev, num_clients))
-            .astype(int)
-            .clip(min(2, num_classes), num_classes)
-        )
+        ways_drawn = np.rint(rng.normal(n, stdev, num_clients)).astype(int)
+        num_ways = ways_drawn.clip(min(2, num_classes), num_classes)
         shots = np.rint(rng.normal(k, stdev, num_clients)).astype(int).clip(1, train_shots_max)
-    least, most = min(k, shots.min()), max(k, shots.max())
-    told = f"k {k} with stdev {stdev} asks for {least} to {most} images per class, but for disjoint clients it must be 1 to "
-    check(
-        1 <= least and most <= train_shots_max,
-        f"{told}{train_shots_max}: change k or stdev, or raise train_shots_max.",
+    least = min(k, shots.min())
+    most = max(k, shots.max())
+    message = (
+        f"k {k} with stdev {stdev} asks for {least} to {most} images per class, but for disjoint "
+        f"clients it must be 1 to {train_shots_max}: change k or stdev, or raise train_shots_max."
     )
+    check(1 <= least and most <= train_shots_max, message)
     ways = [sorted(class_rng.sample(range(num_classes), int(m))) for m in num_ways]
     parts = _blocks(labels, ways, shots, train_shots_max, "training")
     return parts, _blocks(test_labels, ways, np.full(num_clients, test_shots), test_shots, "test")
 
 
 def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
-    told = f"The published code draws {name} from {low} to {high}, which is empty: "
-    check(
-        low <= high, f"{told}take another stdev (MNIST: at least 2) or another n, or draw='normal'."
+    message = (
+        f"The published code draws {name} from {low} to {high}, which is empty: take another stdev "
+        "(MNIST: at least 2) or another n, or draw='normal'."
     )
+    check(low <= high, message)
     return rng.randint(low, high + 1, size)
 
 
@@ -166,20 +172,19 @@ def _blocks(
     """The first ``shots[i]`` images of client i's block in each of its classes ``ways[i]``."""
     chosen: list[list[np.ndarray]] = [[] for _ in ways]
     for c in sorted({c for way in ways for c in way}):
-        of_class, holders = (
-            np.flatnonzero(labels == c),
-            [i for i, way in enumerate(ways) if c in way],
-        )
+        of_class = np.flatnonzero(labels == c)
+        holders = [i for i, way in enumerate(ways) if c in way]
         numbers: Sequence[int] = holders  # the code's blocks, counted among all clients
         if numbers[-1] * size + shots[holders[-1]] > len(of_class):
             numbers = range(len(holders))
         needed = numbers[-1] * size + shots[holders[-1]]
         fix = "k and train_shots_max" if what == "training" else "test_shots"
-        told = f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that have it need {needed:,}"
-        check(
-            needed <= len(of_class),
-            f"{told} in blocks of {size}: take fewer clients, a smaller n, or smaller {fix}.",
+        message = (
+            f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that "
+            f"have it need {needed:,} in blocks of {size}: take fewer clients, a smaller n, or "
+            f"smaller {fix}."
         )
+        check(needed <= len(of_class), message)
         for i, number in zip(holders, numbers, strict=True):
             chosen[i].append(of_class[number * size : number * size + shots[i]])
     return [np.concatenate(arrays).astype(np.int64) for arrays in chosen]
@@ -193,11 +198,12 @@ def by_domain(
     *,
     balanced: bool = True,
 ) -> Parts:
-    """One client per domain, with ``per_domain`` of its images, or all if it has fewer; increasing int64 indices.
+    """One client per domain, with at most ``per_domain`` of its images; increasing int64 indices.
 
-    FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and does not say how they are
-    chosen. RethinkFL, which it seems to be built on, draws from all images of a domain alike (``balanced`` False). Balanced,
-    one image of each class is drawn in turn, so that their numbers differ by at most one unless a class has too few.
+    FedPLCC (section "Experiments") speaks of about 300 images per client, 400 on DomainNet, and
+    does not say how they are chosen. RethinkFL, which it seems to be built on, draws from all
+    images of a domain alike (``balanced`` False). Balanced, one image of each class is drawn in
+    turn, so that their numbers differ by at most one unless a class has too few.
     """
     parts = []
     for domain in range(int(domains.max()) + 1):

@@ -1,7 +1,9 @@
-"""Where things lie: notebooks, run records, data sets, their cache. The environment is asked here and nowhere else.
+"""Where things lie: notebooks, run records, data sets, their cache. The environment is asked here
+and nowhere else.
 
-The functions that need a place take a `Places`; a command, or a call from a notebook, makes one from the environment as it
-begins. What a child process is to use is written into its environment by `Places.environment`, never into our own.
+The functions that need a place take a `Places`; a command, or a call from a notebook, makes one
+from the environment as it begins. What a child process is to use is written into its environment by
+`Places.environment`, never into our own.
 """
 
 import os
@@ -23,10 +25,11 @@ class Places:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Places":
-        """The folders that ``FEDNB_NOTEBOOKS``, ``FEDNB_RUNS``, ``FEDNB_DATA`` and ``FEDNB_CACHE`` name.
+        """The folders that ``FEDNB_NOTEBOOKS``, ``FEDNB_RUNS``, ``FEDNB_DATA`` and ``FEDNB_CACHE``
+        name.
 
-        Records of one's own notebooks lie beside these, unless ``FEDNB_RUNS`` is set: a record does not say whose code
-        made it.
+        Records of one's own notebooks lie beside these, unless ``FEDNB_RUNS`` is set: a record does
+        not say whose code made it.
         """
 
         def named(variable: str, default: Path) -> Path:

@@ -15,7 +15,8 @@ from fednb import partition
 from fednb.data import Dataset
 from fednb.partition import Parts
 
-# One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey, each paper has its own.
+# One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey,
+# each paper has its own.
 COLOURS = {
     "FedAvg": "0.35",
     "SOLO": "0.7",
@@ -43,7 +44,7 @@ COLOURS |= {"MOON+FedAvgM": "#4c9ed9", "FedProto+FedAvg": "#f4a582"}
 
 
 def colour(name: str) -> str:
-    """A method's colour; of a label such as ``SCAFFOLD, factor 0.1`` that of the method with which it begins."""
+    """A method's colour; of ``SCAFFOLD, factor 0.1`` that of the method with which it begins."""
     return COLOURS[
         max((method for method in COLOURS if name.startswith(method)), key=len, default="FedPrior")
     ]
@@ -101,7 +102,7 @@ def split(
 
 
 def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
-    """The first training image of every domain (rows) and class (columns); where there is none, the place stays empty."""
+    """The first training image of every domain (rows) and class (columns), if there is one."""
     side, num_domains, num_classes = (
         dataset.images.shape[-1],
         len(dataset.group_names),

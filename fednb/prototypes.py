@@ -1,7 +1,8 @@
 """Class prototypes: sets of them, their means over clients, and FedAvg with prototypes on the wire.
 
-A set is a dict of tensors, so that it can be sent as it is: ``vectors`` [P, D], and ``labels`` [P], the class of each; where
-a method needs it, ``counts`` [P], how many images each stands for. A class without a prototype is simply absent.
+A set is a dict of tensors, so that it can be sent as it is: ``vectors`` [P, D], and ``labels`` [P],
+the class of each; where a method needs it, ``counts`` [P], how many images each stands for. A class
+without a prototype is simply absent.
 """
 
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ Prototypes = dict[str, Tensor]
 
 
 def class_means(z: Tensor, y: Tensor) -> Prototypes:
-    """The mean of the representations z [n, D] of each class in y [n], in the order of the classes (FedProc, equation 5)."""
+    """The mean of z [n, D] for each class in y [n], in their order (FedProc, equation 5)."""
     return mean_by_class({"vectors": z, "labels": y, "counts": torch.ones_like(y)})
 
 
@@ -57,7 +58,7 @@ def updated(old: Prototypes, new: Prototypes) -> Prototypes:
 
 
 def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
-    """The set with rows of zeros and label -1 at its end, so that it has ``capacity`` rows; more are a `ValueError`."""
+    """The set filled to ``capacity`` rows with zeros and label -1; more rows are a `ValueError`."""
     missing = capacity - len(prototypes["labels"])
     if missing < 0:
         raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
@@ -70,10 +71,11 @@ def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
 
 @dataclass
 class WithPrototypes(FedAvg):
-    """FedAvg whose clients also send what they know of each class, and receive what the server makes of it.
+    """FedAvg whose clients also send what they know of each class, and receive what the server
+    makes of it.
 
-    A method overrides `summary`, `merge` or `sent`, and its loss uses ``given["prototypes"]``: the received set, padded to
-    `room` rows so that every step has the same shapes.
+    A method overrides `summary`, `merge` or `sent`, and its loss uses ``given["prototypes"]``: the
+    received set, padded to `room` rows so that every step has the same shapes.
     """
 
     def start(self, model: Net, num_clients: int) -> Server:
@@ -93,7 +95,7 @@ class WithPrototypes(FedAvg):
 
     def room(self, client: Client, received: Message) -> int:
         """How many rows the received set is padded to: by default one per class."""
-        return client.network.classifier.out_features
+        return client.model.classifier.out_features
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
         return super().upload(client, given) | {"prototypes": self.summary(client)}
@@ -109,7 +111,9 @@ class WithPrototypes(FedAvg):
         return {"vectors": means["vectors"], "labels": means["labels"]}
 
     def merge(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
-        """The server's next prototypes: by default the mean over the clients that hold a class, or the one that it has."""
+        """The server's next prototypes: by default the mean over the clients with a class, or the
+        old one.
+        """
         return updated(
             server["prototypes"], mean_by_class(join([u["prototypes"] for u in uploads]))
         )

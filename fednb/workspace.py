@@ -41,7 +41,7 @@ class Training:
     lr_decay: float | None = None  # the factor of lr from one round to the next; None: 1
 
     def in_round(self, t: int) -> "Training":
-        """The same with the learning rate of round ``t`` (from 0): lr times lr_decay to the power of t."""
+        """The same with the learning rate of round ``t`` (from 0), lr · lr_decay^t."""
         if self.lr_decay is None:
             return self
         return replace(self, lr=self.lr * self.lr_decay**t)
@@ -51,7 +51,7 @@ class Borrower(Protocol):
     """Who can be lent a network: a client."""
 
     architecture: Hashable
-    model: Net | None
+    borrowed: Net | None
 
 
 class Workspace:
@@ -88,20 +88,20 @@ class Workspace:
 
     @contextmanager
     def lend_model(self, client: Borrower) -> Iterator[None]:
-        """Lend a network to a client for the length of a block; there are as many as were ever in use at once."""
+        """Lend a network to a client for a block; there are as many as were ever in use at once."""
         free = self._free[client.architecture]
         try:
-            client.model = free.pop()
+            client.borrowed = free.pop()
         except IndexError:
-            client.model = self.network(client.architecture)
+            client.borrowed = self.network(client.architecture)
         try:
             yield
         finally:
-            free.append(client.model)
-            client.model = None
+            free.append(client.borrowed)
+            client.borrowed = None
 
     def map(self, function: Callable, *items: Sequence) -> list:
-        """As Python's ``map``; on a CPU ``workers`` calls at a time, on one intra-op thread each."""
+        """As Python's ``map``; on a CPU ``workers`` calls at once, on one intra-op thread each."""
         threads = torch.get_num_threads()
         if self.device == "cpu":
             torch.set_num_threads(1)
@@ -114,7 +114,9 @@ class Workspace:
             torch.set_num_threads(threads)
 
     def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
-        """Training images ``index`` [B] as a network sees them, [B, C, H, W]: normalised, and augmented as drawn."""
+        """Training images ``index`` [B] as a network sees them, [B, C, H, W]: augmented,
+        normalised.
+        """
         images = augment.gather(self.images, index, draws, self.dataset.augmentation)
         return augment.normalise(images, *self.constants)
 
@@ -127,14 +129,15 @@ class Workspace:
         return map(self.inputs, indices.split(IMAGES_AT_ONCE))
 
     def batches(self, indices: Tensor, rng: Generator) -> Iterator[tuple[Tensor, Tensor]]:
-        """One epoch over a client's images, x [B, C, H, W] and y [B]: shuffled, augmented, normalised."""
+        """One epoch of a client's images, x [B, C, H, W], y [B]: shuffled, augmented, normalised."""
         for index, draws in self.epoch(indices, rng):
             yield self.inputs(index, draws), self.labels[index]
 
     def epoch(self, indices: Tensor, rng: Generator) -> Iterator[Batch]:
         """The batches of an epoch: the images of each, and the draws for their augmentation.
 
-        Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the client's only one.
+        Without the training's ``keep_last`` the last incomplete batch is dropped, unless it is the
+        client's only one.
         """
         n = len(indices)
         size = self.training.batch_size
@@ -145,6 +148,6 @@ class Workspace:
         return zip(shuffled.split(size), draws.to(self.device).split(size), strict=True)
 
     def steps(self, indices: Tensor, epochs: int, rng: Generator) -> Iterator[Batch]:
-        """The batches of so many epochs, one for each SGD step; at most the training's ``local_steps``."""
+        """The batches of so many epochs, one for each SGD step; at most ``local_steps``."""
         batches = itertools.chain.from_iterable(self.epoch(indices, rng) for _ in range(epochs))
         return itertools.islice(batches, self.training.local_steps)

@@ -133,10 +133,8 @@ def measure(name, case, device, alternations, workers):
     for _ in range(alternations + 2):
         rounds.append(federated(federation))
         loops += [bare_loop(loss, model, x, y, batch_size, rounds[-1][1])] if loss else []
-    middle, steps = (
-        median(seconds for seconds, _ in rounds[2:]),
-        rounds[-1][1],
-    )  # the first two warm up
+    # the first two warm up
+    middle, steps = (median(seconds for seconds, _ in rounds[2:]), rounds[-1][1])
     told = (
         f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
     )
@@ -185,9 +183,8 @@ if __name__ == "__main__":
             if name in ("FedAvg", "MOON")
             else [cnn]
         )
-        if (
-            given.together and given.device == "cpu"
-        ):  # where a stacked step of larger networks is nothing but slow
+        # where a stacked step of larger networks is nothing but slow
+        if given.together and given.device == "cpu":
             cases = [mnist if METHODS[name].personal else small]
         for case in cases:
             told = (name, case, given.device, given.alternations)

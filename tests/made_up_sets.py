@@ -166,9 +166,8 @@ def write_tiny(folder, arrays):
     x, y, x_test, y_test = arrays
     for i, (image, label) in enumerate(zip(x, y, strict=True)):
         own = folder / "train" / SYNSETS[label]
-        write_tree(
-            own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")]
-        )  # a PNG inside, so that nothing is lost
+        # a PNG inside, so that nothing is lost
+        write_tree(own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")])
     write_tree(
         folder, [(f"val/images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)]
     )
@@ -200,9 +199,8 @@ def write_mnistm(folder, arrays):
 
 def write_usps(folder, arrays):
     for file, images, labels in (("usps.bz2", *arrays[:2]), ("usps.t.bz2", *arrays[2:])):
-        values = (
-            images.reshape(len(images), -1) + 0.01
-        ) / 255 * 2 - 1  # more, since torchvision cuts to whole numbers
+        # more, since torchvision cuts to whole numbers
+        values = (images.reshape(len(images), -1) + 0.01) / 255 * 2 - 1
         dump_svmlight_file(values, labels + 1, lines := io.BytesIO(), zero_based=False)
         write_tree(folder, [(file, bz2.compress(lines.getvalue()))])
 

@@ -16,14 +16,7 @@ from scipy import stats
 from fednb import ROOT, data, reporting
 from fednb.analysis import claims, statistics
 from fednb.analysis.cells import cells_of, committed
-from fednb.analysis.claims import (
-    ClaimEntry,
-    ClaimsFile,
-    Finding,
-    PaperClaims,
-    Place,
-    SideBySide,
-)
+from fednb.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place, SideBySide
 from fednb.analysis.comparisons import compare_cells
 from fednb.analysis.statistics import Kind, Why, corrected, interval, judge, lead
 from fednb.cli import assignment
@@ -137,9 +130,8 @@ def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
 
 
 def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
-    t = two_rows(
-        (67.0, 69.0, 68.0, 99.0), (66.0, 67.0, 65.0)
-    )  # differences 1, 2, 3; the fourth has no partner
+    # differences 1, 2, 3; the fourth has no partner
+    t = two_rows((67.0, 69.0, 68.0, 99.0), (66.0, 67.0, 65.0))
     assert reporting.lead(t, "FedProx", "FedAvg") == "+2.0 ± 2.5 points over 3 seeds"
     assert reporting.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg") == "+1.0 points, one run"
     t = two_rows((68.0, 69.0, 68.0), (66.0, 67.0, 65.0))
@@ -184,9 +176,8 @@ def judged(monkeypatch, *tables, ahead="FedProx", behind="FedAvg", column="CIFAR
 
 
 def test_a_claim_is_judged_in_pairs_and_follows_the_records(monkeypatch):
-    t = two_rows(
-        (11.0, 51.1, 90.9), (10.0, 50.0, 90.0)
-    )  # seeds scatter forty times as much as they differ
+    # seeds scatter forty times as much as they differ
+    t = two_rows((11.0, 51.1, 90.9), (10.0, 50.0, 90.0))
     claim = judged(monkeypatch, t)
     assert claim.best.lead.mean == pytest.approx(1.0)
     assert claim.printed == pytest.approx((66.9 - 66.3,))

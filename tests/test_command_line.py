@@ -67,16 +67,14 @@ def test_the_path_of_a_notebook_runs_that_notebook(
     monkeypatch.delenv("FEDNB_RUNS")
     assert main(["run", str(there), "method=Slow"]) == 0
     out = capfd.readouterr().out
-    (path,) = (tmp_path / "there" / "results" / "runs").glob(
-        "*.json"
-    )  # not among those of other code
+    # not among those of other code
+    (path,) = (tmp_path / "there" / "results" / "runs").glob("*.json")
     assert f"record: {path}" in out
     record = json.loads(path.read_text())
     assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
     assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
-    monkeypatch.setenv(
-        "FEDNB_NOTEBOOKS", str(tmp_path / "notebooks")
-    )  # a sweep of it knows its runs, too
+    # a sweep of it knows its runs, too
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
     write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
     assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
     assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out
@@ -173,6 +171,8 @@ WRONG = [
         ["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"],
         "leave out --jobs or --scheduler",
     ),
+    (["sweep", "FILE", "--scheduler", ""], "--scheduler needs an address"),
+    (["run", "BROKEN"], r"broken.ipynb cannot be read as a notebook"),
     (["data", ""], "no data set ''"),
     (["report", "--runs", "nowhere"], "There is no folder of run records"),
 ]
@@ -187,11 +187,26 @@ def test_wrong_requests_get_one_line_and_status_2(
     message: str,
 ) -> None:
     file = write(tmp_path, {name: TABLE | {"runs": [{}]} for name in ("good", "bad")})
-    assert main([str(file) if a == "FILE" else a for a in arguments]) == 2
+    (tmp_path / "broken.ipynb").write_text("[" * 100_000)
+    paths = {"FILE": str(file), "BROKEN": str(tmp_path / "broken.ipynb")}
+    assert main([paths.get(argument, argument) for argument in arguments]) == 2
     err = capsys.readouterr().err
     assert err.startswith("fednb: ") and err.count("\n") == 1 and len(err) < 1000
     assert re.search(message, err)
     assert not ledger.runs_folder().exists()
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["run", "00"], ["compare", "FedAvg", "MOON"]])
+def test_a_folder_of_notebooks_that_is_not_there_is_told(
+    arguments: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_starts: None,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "nowhere"))
+    assert main(arguments) == 2
+    assert re.match("fednb: FEDNB_NOTEBOOKS names .*nowhere", capsys.readouterr().err)
 
 
 def test_results_that_cannot_be_written_are_one_sentence(

@@ -166,9 +166,8 @@ def test_femnist_reads_the_first_of_nists_training_folders_and_tests_on_hsf_0(ro
     missing = "12 of at most 248 training images, 6 of at most 124 test images"
     assert found.note == f"subset: 3 of 62 classes; {missing}"
     assert found.remark == "1 test images are training images as well" and found.source == OFFICIAL
-    assert found.train_groups is None and repr(data.load("femnist")) == repr(
-        found
-    )  # from the cache
+    # from the cache
+    assert found.train_groups is None and repr(data.load("femnist")) == repr(found)
 
 
 def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
@@ -438,9 +437,8 @@ def understate(path, size):
 
 def test_packed_bombs_are_refused_before_they_are_unpacked(root):
     sets.write_idx(root / "mnist", SMALL["mnist"], pack=True)
-    (root / "mnist/train-images-idx3-ubyte.gz").write_bytes(
-        gzip.compress(bytes(2**26)) * 48
-    )  # 3 GB
+    # 3 GB
+    (root / "mnist/train-images-idx3-ubyte.gz").write_bytes(gzip.compress(bytes(2**26)) * 48)
     assert (
         "train-images-idx3-ubyte.gz cannot be read (more than 47,044,096 bytes are too many)"
         in cheap_error("mnist")

@@ -21,11 +21,8 @@ from fednb.data.spec import SPECS
 from fednb.experiments import build, runner, settings
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
-INGREDIENTS = [
-    2377051267,
-    2867565543,
-    3467488234,
-]  # checksums of the two photographs, decoded, and of the fonts' outlines
+# checksums of the two photographs, decoded, and of the fonts' outlines
+INGREDIENTS = [2377051267, 2867565543, 3467488234]
 
 
 root, change = made_up_sets.root, made_up_sets.change
@@ -54,9 +51,8 @@ def resized(image, side=32):
 def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
     """To the last pixel where photographs and fonts are read as they were; else nearly."""
     means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
-    assert means == pytest.approx(
-        [67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05
-    )  # of other seeds up to 3 apart
+    # of other seeds up to 3 apart
+    assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
     fonts = np.concatenate(
         [
             np.round(polygon, 6)
@@ -366,14 +362,8 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     chosen = found.test_images[(found.test_groups == 4) & (found.test_labels == 9)]
     assert np.array_equal(chosen[0].permute(1, 2, 0), resized(last))
     (folder / "real_train.txt").write_text("real/zebra/000.png 9\n")
-    assert data.load("domainnet").train_groups.bincount().tolist() == [
-        30,
-        30,
-        30,
-        30,
-        1,
-        30,
-    ]  # in no list, in no split
+    # in no list, in no split
+    assert data.load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]
     (folder / "quickdraw_test.txt").unlink()
     assert "domainnet/quickdraw_test.txt cannot be read (No such file" in error("domainnet")
 

@@ -78,9 +78,8 @@ def beside(action: Callable[[], object]) -> threading.Thread:
 
 @pytest.fixture
 def ctrl_c() -> Iterator[None]:
-    before = signal.signal(
-        signal.SIGINT, signal.default_int_handler
-    )  # a background job of a shell ignores Ctrl-C
+    # a background job of a shell ignores Ctrl-C
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
 

@@ -137,9 +137,8 @@ def test_rounds_and_clients_have_different_orders(federate, make_dataset):
         data, images=data.images.repeat(2, 1, 1, 1), labels=data.labels.repeat(2)
     )
     seen = []
-    fed = federate(
-        Noting(), sizes=(8, 8), dataset=same, batch_size=1
-    )  # two clients with the same images
+    # two clients with the same images
+    fed = federate(Noting(), sizes=(8, 8), dataset=same, batch_size=1)
     for _ in range(2):
         fed.run_round()
     orders = {tuple(seen[i : i + 8]) for i in range(0, len(seen), 8)}
@@ -391,12 +390,10 @@ def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(
     assert entry["clients/local classes"] == pytest.approx(by_hand)
     assert entry["accuracy/local classes"] == pytest.approx(np.mean(by_hand))
     assert entry["accuracy_std/local classes"] == pytest.approx(np.std(by_hand), abs=1e-4)
-    assert by_hand[2] == pytest.approx(
-        percent(fed.dataset.test_labels[parts[2]] == 2)
-    )  # one class: no choice
-    assert (
-        entry["clients/local classes"][3] == entry["clients"][3]
-    )  # all classes: nothing to rule out
+    # one class: no choice
+    assert by_hand[2] == pytest.approx(percent(fed.dataset.test_labels[parts[2]] == 2))
+    # all classes: nothing to rule out
+    assert entry["clients/local classes"][3] == entry["clients"][3]
     assert entry["clients/local classes"] != entry["clients"]
 
 
@@ -453,12 +450,8 @@ def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twi
     for _ in range(6):
         always.run_round(), seldom.run_round(), twice.run_round()
         assert identical(evaluate(twice), evaluate(twice))
-    assert [entry["round"] for entry in seldom.history if "accuracy" in entry] == [
-        2,
-        4,
-        5,
-        6,
-    ]  # 5 is the last one planned
+    # 5 is the last one planned
+    assert [entry["round"] for entry in seldom.history if "accuracy" in entry] == [2, 4, 5, 6]
     for other in (seldom, twice):
         assert identical(
             *(
@@ -504,13 +497,10 @@ def test_what_a_client_holds_beside_its_network_is_counted_once(federate):
         return [fed.run_round()["held_bytes"] for _ in range(2)]
 
     size = sum(v.nbytes for v in federate().initial[None].values())
-    assert (
-        held(FedAvg()) == held(SOLO()) == [0, 0]
-    )  # one's own model is the network that is trained
-    assert held(Hoarder()) == [
-        size,
-        2 * size + 12,
-    ]  # what was received; then also what was kept, and the list
+    # one's own model is the network that is trained
+    assert held(FedAvg()) == held(SOLO()) == [0, 0]
+    # what was received; then also what was kept, and the list
+    assert held(Hoarder()) == [size, 2 * size + 12]
 
 
 # --- what a round reports

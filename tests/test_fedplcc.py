@@ -147,9 +147,8 @@ def test_at_cosine_0_and_below_and_for_a_vector_of_zeros_everything_is_finite(al
         (gradient,) = torch.autograd.grad(loss.sum(), z, retain_graph=True)
         assert gradient.isfinite().all()
         assert (gradient[1:].norm(dim=1) <= 2 * scale * alpha * 1e-6 ** (alpha - 1)).all()
-        assert (
-            alpha == 1 or (gradient[:3] == 0).all()
-        )  # clamped: no direction is better than another
+        # clamped: no direction is better than another
+        assert alpha == 1 or (gradient[:3] == 0).all()
 
 
 @pytest.mark.parametrize("phi", [1e-5, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
@@ -259,9 +258,8 @@ LITERAL = [
 ]
 
 
-@pytest.mark.parametrize(
-    "labels", [[0, 0, 0, 2, 2, 0, 2], [1], []]
-)  # class 1, or all but it, has no prototype
+# class 1, or all but it, has no prototype
+@pytest.mark.parametrize("labels", [[0, 0, 0, 2, 2, 0, 2], [1], []])
 @pytest.mark.parametrize(("method", "literal"), LITERAL)
 def test_a_loss_and_its_gradient_are_those_of_literal_loops(federate, method, literal, labels):
     fed, net, y = federate(method), Identity(), torch.tensor([0, 1, 2, 0, 1, 1])
@@ -482,9 +480,8 @@ def test_the_public_step_is_one_step_of_adam_on_the_literal_loss(federate):
     ).backward()
     compared = 0
     for name, p in net.named_parameters():
-        sure = (
-            p.grad.abs() > 1e-4
-        )  # of the others (biases before a standardisation) only rounding is left
+        # of the others (biases before a standardisation) only rounding is left
+        sure = p.grad.abs() > 1e-4
         step = before[name] - 0.003 * p.grad / (p.grad.abs() + 1e-8)
         torch.testing.assert_close(ends[0][name].double()[sure], step[sure], rtol=0, atol=3e-6)
         assert ((ends[0][name].double() - before[name]).abs() <= 0.00301).all()
@@ -552,10 +549,8 @@ def test_a_round_of_clients_with_different_networks_by_hand(federate, identical)
         assert not identical(state, own)
         assert state["encoder.1.num_batches_tracked"] == own["encoder.1.num_batches_tracked"] + 2
         assert client.memory == {}
-    numbers = {
-        "logits": 4 * 2 * 5 * 3,
-        "similarities": 4 * 2 * 5 * 4,
-    }  # clients, batches, images, classes or other images
+    # clients, batches, images, classes or other images
+    numbers = {"logits": 4 * 2 * 5 * 3, "similarities": 4 * 2 * 5 * 4}
     crossed = {name: (number, 4 * number) for name, number in numbers.items()}
     assert fed.traffic == {way: sent | crossed for way, sent in plain.traffic.items()}
 

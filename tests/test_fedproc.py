@@ -11,9 +11,8 @@ from literal import agree, between_classes, in_floats, prototypes_of, vectors
 from fednb.prototypes import class_means
 
 
-@pytest.mark.parametrize(
-    "labels", [[0, 1, 2, 3], [3, 1], [2], []]
-)  # with missing classes, in any order, and none at all
+# with missing classes, in any order, and none at all
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [3, 1], [2], []])
 @pytest.mark.parametrize("capacity", [4, 7])
 @pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0, 2.0])
 def test_loss_and_gradient_are_those_of_literal_loops(labels, capacity, temperature):
@@ -24,9 +23,8 @@ def test_loss_and_gradient_are_those_of_literal_loops(labels, capacity, temperat
         z,
     )
     felt = torch.tensor([label in labels and len(labels) > 1 for label in y.tolist()])
-    assert (
-        (gradient.abs().sum(1) > 1e-4) == felt
-    ).all()  # no other prototype, no pull; not known, no loss
+    # no other prototype, no pull; not known, no loss
+    assert ((gradient.abs().sum(1) > 1e-4) == felt).all()
     assert (gradient * z).sum(1).abs().max() < 1e-9  # the length of z is left alone
 
 
@@ -47,9 +45,8 @@ def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_n
     terms = FedProc(temperature=0.3).loss(net, x, y, given)
     expected = between_classes(net(x).representation.detach().double(), y, prototypes, 0.3)
     assert list(terms) == ["cross_entropy", "contrastive"]
-    assert terms["contrastive"].item() == pytest.approx(
-        0.25 * np.mean(expected), rel=1e-5
-    )  # two images count as zero
+    # two images count as zero
+    assert terms["contrastive"].item() == pytest.approx(0.25 * np.mean(expected), rel=1e-5)
     assert terms["cross_entropy"].item() == pytest.approx(
         0.75 * F.cross_entropy(net(x).logits, y).item(), rel=1e-5
     )
@@ -115,9 +112,8 @@ def test_normalised_representations_reach_loss_prototypes_and_prediction(federat
     torch.testing.assert_close(terms["cross_entropy"], 0.75 * F.cross_entropy(logits, y))
     torch.testing.assert_close(method.predict(net, x, given)["classifier"], logits)
     assert not torch.allclose(logits, net(x).logits)
-    torch.testing.assert_close(
-        plain.loss(net, x, y, given)["contrastive"], terms["contrastive"]
-    )  # it has cosines
+    # it has cosines
+    torch.testing.assert_close(plain.loss(net, x, y, given)["contrastive"], terms["contrastive"])
     torch.testing.assert_close(plain.predict(net, x, given)["classifier"], net(x).logits)
     client = fed.clients[0]
     with fed.lend_model(client):

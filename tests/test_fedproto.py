@@ -119,10 +119,8 @@ def test_the_loss_on_a_batch_is_cross_entropy_and_lam_times_the_distance(batch_n
 def test_prototypes_are_all_that_crosses(ragged, weighted):
     fed = ragged(FedProtoReadings(weighted_prototypes=weighted), CLASSES_OF)
     held, row, row_bytes = sum(map(len, CLASSES_OF)), 4 + 1, 4 * 4 + 8  # four numbers and a label
-    up = (
-        held * (row + weighted),
-        held * (row_bytes + 8 * weighted),
-    )  # and how many images it stands for
+    # and how many images it stands for
+    up = (held * (row + weighted), held * (row_bytes + 8 * weighted))
     fed.run_round()
     assert fed.traffic == {"down": {"prototypes": (0, 0)}, "up": {"prototypes": up}}
     entry = fed.run_round()
@@ -313,9 +311,8 @@ def test_clusters_of_well_separated_clients_are_those_of_brute_force(k, t):
         rng = np.random.default_rng(seed)
         belongs = rng.permutation([0, 1, 2, 0, 1, 2] if k == 3 else [0, 0, 1, 0, 1, 0])
         points = 10 * np.eye(3)[belongs] + rng.normal(size=(6, 3))
-        centres = states_of(
-            10 * rng.permutation(np.eye(3)[:k])
-        )  # of the round before; in round 0 of no meaning
+        # of the round before; in round 0 of no meaning
+        centres = states_of(10 * rng.permutation(np.eye(3)[:k]))
         server = {
             "models": dict(zip("012", centres, strict=False)),
             "cluster": torch.zeros(6).long(),

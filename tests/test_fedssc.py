@@ -38,10 +38,8 @@ def among_all(z, y, shared, temperature):
 @pytest.mark.parametrize("temperature", [0.1, 0.5])
 @pytest.mark.parametrize("labels", [[], [0, 1, 3], [3, 0, 2, 1]])
 def test_pairs_from_the_batch_are_those_of_literal_loops(labels, temperature):
-    y, shared = (
-        torch.tensor([0, 3, 2, 1, 0, 0]),
-        prototypes_of(labels, 4),
-    )  # 1, 2 and 3 are alone in the batch
+    # 1, 2 and 3 are alone in the batch
+    y, shared = (torch.tensor([0, 3, 2, 1, 0, 0]), prototypes_of(labels, 4))
     loss, _ = agree(  # the gradient goes through both images of a pair
         lambda z: local_and_shared_contrastive(z, y, shared, temperature),
         lambda z: among_all(z, y, shared, temperature),
@@ -132,9 +130,8 @@ def test_with_k_1_each_class_is_one_devices_drawn_anew_each_round_and_for_each_s
         assert [vector[1] for vector in sent.values()] == list(sent) == [0, 1, 2]
         owners.append(tuple(vector[0] for vector in sent.values()))
         assert served(method, ALL, t, seed)[1] == sent  # the same whenever it is asked for
-        assert all(
-            known(method.sent(server, receiver)) == sent for receiver in range(6)
-        )  # and for everybody
+        # and for everybody
+        assert all(known(method.sent(server, receiver)) == sent for receiver in range(6))
     assert len(set(owners)) == 4
     assert any(len(set(three)) > 1 for three in owners)  # a draw for each class
 
@@ -144,9 +141,8 @@ def test_every_device_is_as_likely_as_the_others():
         served(FedSSC(), [upload(i, 0) for i in range(4)], t)[1][0][0] for t in range(400)
     )
     assert len(counts) == 4
-    assert all(70 <= n <= 130 for n in counts.values()), (
-        counts
-    )  # 100 expected; the standard deviation is 8.7
+    # 100 expected; the standard deviation is 8.7
+    assert all(70 <= n <= 130 for n in counts.values()), counts
 
 
 def test_k_are_averaged_and_k_at_least_the_holders_is_the_mean_of_all():
@@ -205,9 +201,8 @@ def test_what_is_sent_is_the_model_and_the_representations(federate):
     for direction, count in counts.items():  # a vector of 4 and its label
         crossed = {"prototypes": (count * (4 + 1), count * (4 * 4 + 8))}
         assert fed.traffic[direction] == plain.traffic[direction] | crossed
-    assert (
-        fed.history[0]["down_numbers"] == plain.history[0]["down_numbers"]
-    )  # nothing to share yet
+    # nothing to share yet
+    assert fed.history[0]["down_numbers"] == plain.history[0]["down_numbers"]
 
 
 def test_two_stages_train_the_encoder_and_then_the_classifier(federate):

@@ -20,9 +20,8 @@ def literal_neighbours(sums, sizes, metric):
     for i, m in enumerate(sizes):
         nearest = None
         for j, n in enumerate(sizes):
-            if (
-                metric == "cosine"
-            ):  # -cos² with the sign of cos, but for a factor of i; 0 for a vector of zeros
+            # -cos² with the sign of cos, but for a factor of i; 0 for a vector of zeros
+            if metric == "cosine":
                 top, bottom = -inner[i][j] * abs(inner[i][j]), inner[j][j] or 1
             else:  # squared
                 top, bottom = (
@@ -246,10 +245,8 @@ def test_a_vector_of_zeros_is_at_distance_one_from_all():
     # so it goes with the first of the others, and their order matters
     pairs = torch.tensor([[5.0, 1], [5, 2], zero, [1, 5], [2, 5]])
     assert partitions(pairs).tolist() == [[0, 0, 0, 1, 1]]
-    assert as_sets(partitions(pairs.flip(0))[0]) == {
-        frozenset({0, 1, 2}),
-        frozenset({3, 4}),
-    }  # now with [1, 5], [2, 5]
+    # now with [1, 5], [2, 5]
+    assert as_sets(partitions(pairs.flip(0))[0]) == {frozenset({0, 1, 2}), frozenset({3, 4})}
     # to the Euclidean distance it is a point like others
     assert first_neighbours(
         torch.tensor([[9.0, 9], zero, [1, 1], [8, 8]]), "euclidean"
@@ -271,9 +268,8 @@ def test_weights_are_conserved_and_centres_are_plain_means(metric):
         for weights in (None, whole, whole.int(), real, real.float(), torch.full((n,), 2**53 + 1)):
             found = finch_star(points, weights, metric)
             given = torch.ones(n, dtype=torch.long) if weights is None else weights
-            given = (
-                given if given.is_floating_point() else given.long()
-            )  # whole weights are summed exactly
+            # whole weights are summed exactly
+            given = given if given.is_floating_point() else given.long()
             assert torch.equal(found.labels, labels)
             torch.testing.assert_close(found.centres, means)
             torch.testing.assert_close(

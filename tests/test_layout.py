@@ -27,7 +27,7 @@ ORDER = """
     analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
     analysis.comparisons analysis.claims analysis.across_splits analysis.trials analysis.effort
     reporting reporting.words reporting.effort_words
-    reporting.statistics reporting.figures reporting.markdown
+    reporting.figures reporting.markdown
     reporting.side_by_side reporting.side_pictures reporting.findings reporting.front
     reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
     reporting.head_to_head reporting.again

@@ -103,9 +103,8 @@ def test_niid_bench_corrects_batch_norm_buffers_too(federate):
     for f in (plain, fed):
         model = f.exchange(f.server, f.clients, 0)[0]["model"]
         buffers.append(torch.cat([model["encoder.1.running_mean"], model["encoder.1.running_var"]]))
-    shift = (
-        -0.05 * sum(0.9**j for j in range(5)) * torch.arange(1.0, 7.0)
-    )  # lr; BatchNorm forgets a tenth per step
+    # lr; BatchNorm forgets a tenth per step
+    shift = -0.05 * sum(0.9**j for j in range(5)) * torch.arange(1.0, 7.0)
     torch.testing.assert_close(buffers[1] - buffers[0], shift, rtol=1e-4, atol=1e-5)
 
 
@@ -290,11 +289,8 @@ def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
     other_key, other_curves, other_weights = result(**base | change)
     assert other_key != key
     assert other_curves != curves
-    if name in (
-        "test_shots",
-        "test_per_domain",
-        "evaluate_every",
-    ):  # nobody trains on what these are about
+    # nobody trains on what these are about
+    if name in ("test_shots", "test_per_domain", "evaluate_every"):
         assert torch.equal(other_weights, weights)
     else:
         assert other_weights.shape != weights.shape or not torch.equal(other_weights, weights)

@@ -180,9 +180,8 @@ def test_channel_dropout_zeroes_whole_channels_and_keeps_the_mean():
     assert sorted(y.unique().tolist()) == pytest.approx([0, 4 / 3])
     assert (y == 0).float().mean().item() == pytest.approx(0.25, abs=0.02)
     assert y.mean().item() == pytest.approx(1, abs=0.03)
-    assert (
-        (flat(torch.ones(50, 40, 3, 3)) == 0).float().mean((2, 3)) % 1 > 0
-    ).any()  # single values
+    # single values
+    assert ((flat(torch.ones(50, 40, 3, 3)) == 0).float().mean((2, 3)) % 1 > 0).any()
 
 
 def test_dropout_stands_after_the_second_convolution_and_before_the_output_layer():
@@ -194,9 +193,8 @@ def test_dropout_stands_after_the_second_convolution_and_before_the_output_layer
     z, logits = model(x)
     again = uniform()
     again((4, 20, 1, 1))  # the channels' mask comes first
-    torch.testing.assert_close(
-        logits, model.classifier(z * (again(z.shape) >= 0.5) * 2)
-    )  # z itself is not masked
+    # z itself is not masked
+    torch.testing.assert_close(logits, model.classifier(z * (again(z.shape) >= 0.5) * 2))
 
 
 @pytest.mark.parametrize(

@@ -120,9 +120,8 @@ def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(f
     fed = federate(MOONVariants(mu=1.0, random_start=True), sizes=(12,) * 4, participation=0.5)
     fed.run_round()
     states = []
-    for client in [
-        client for client in fed.clients if not client.memory
-    ] * 2:  # the same whenever it is asked for
+    # the same whenever it is asked for
+    for client in [client for client in fed.clients if not client.memory] * 2:
         received = fed.method.broadcast(fed.server, client.id)
         with fed.lend_model(client):
             received_one, random = fed.method.prepare(client, received, 1)["frozen"]

@@ -213,9 +213,8 @@ def study(notebooks):
 def test_settings_are_read_from_parameters_and_more_and_nothing_else(study):
     settings = papers.settings("07_study", study)
     assert (settings.seed, settings.num_rounds, settings.hyperparameters) == (3, 2, {"mu": 0.5})
-    assert (
-        settings.lr == papers.settings("07_study", study | {"lr": 8}).lr != 7
-    )  # a variable of the notebook
+    # a variable of the notebook
+    assert settings.lr == papers.settings("07_study", study | {"lr": 8}).lr != 7
     readers_own = study | {"METHODS": {"FedProx": FedAvg}, "mu": None}
     assert papers.settings("07_study", readers_own).hyperparameters == {}
 

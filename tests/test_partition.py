@@ -89,9 +89,8 @@ def test_a_small_beta_leaves_few_classes_per_client_and_a_large_one_is_nearly_ii
     small, large = (dirichlet(labels, beta=b) for b in (0.05, 1000))
     assert (partition.class_counts(small, labels, 10) >= 20).sum(1).mean() < 4
     assert abs(partition.class_counts(large, labels, 10) - 100).max() < 30
-    assert not any(
-        np.array_equal(labels[part], np.sort(labels[part])) for part in large
-    )  # its classes are shuffled
+    # its classes are shuffled
+    assert not any(np.array_equal(labels[part], np.sort(labels[part])) for part in large)
 
 
 def test_draws_are_repeated_until_every_client_has_min_size():
@@ -330,9 +329,8 @@ def test_a_client_has_one_domain_and_equal_classes():
     with_one_more = [
         np.bincount(labels[p], minlength=10).argsort()[-4:].tolist() for p in (*parts, *other)
     ]
-    assert (
-        len({tuple(sorted(classes)) for classes in with_one_more}) > 1
-    )  # not always the first classes
+    # not always the first classes
+    assert len({tuple(sorted(classes)) for classes in with_one_more}) > 1
 
 
 def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classes():
@@ -342,8 +340,7 @@ def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classe
         for b in (True, False)
     ]
     assert np.bincount(labels[drawn[0]])[1] == 5 > np.bincount(labels[drawn[1]])[1]
-    assert (
-        len(partition.by_domain(labels, 0 * labels, 300, np.random.default_rng(0))[0]) == 205
-    )  # it has no more
+    # it has no more
+    assert len(partition.by_domain(labels, 0 * labels, 300, np.random.default_rng(0))[0]) == 205
     with pytest.raises(ValueError, match="Domain 1 has no training images"):
         partition.by_domain(np.array([0, 0]), np.array([0, 2]), 1, np.random.default_rng(0))

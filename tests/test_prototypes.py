@@ -23,9 +23,8 @@ from fednb.prototypes import (
 
 METHODS = papers.methods()
 CLASSES_OF = ([0, 1, 2], [0, 1], [2], [0, 2])  # what the four clients of `ragged` hold
-MODEL = (
-    27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)
-)  # the numbers of the network with BatchNorm
+# the numbers of the network with BatchNorm
+MODEL = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)
 
 
 def made_up(labels, counts=None, dimension=3, seed=0, dtype=torch.float64):
@@ -67,9 +66,8 @@ def assert_same(found, expected, **tolerance):
 
 
 def test_class_means_are_those_of_literal_loops_in_any_order():
-    y = torch.tensor(
-        [5, 0, 2, 0, 5, 0, 5, 0, 0, 5, 0]
-    )  # classes 1, 3 and 4 are missing, class 2 has a single image
+    # classes 1, 3 and 4 are missing, class 2 has a single image
+    y = torch.tensor([5, 0, 2, 0, 5, 0, 5, 0, 0, 5, 0])
     z = made_up(y.tolist(), dimension=4)["vectors"]
     for means in (class_means(z, y), class_means(z.flip(0), y.flip(0))):
         assert means["labels"].tolist() == [0, 2, 5]
@@ -202,9 +200,8 @@ def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
     fed = ragged(AsPublished(weighted_prototypes=weighted))
     held = sum(map(len, CLASSES_OF))
     row, row_bytes = 4 + 1, 4 * 4 + 8  # a vector of four numbers and its label
-    up, up_bytes = (
-        (row + 1, row_bytes + 8) if weighted else (row, row_bytes)
-    )  # and how many images it stands for
+    # and how many images it stands for
+    up, up_bytes = (row + 1, row_bytes + 8) if weighted else (row, row_bytes)
     model = (4 * MODEL, 4 * (4 * MODEL + 4))  # of four clients; BatchNorm's counter has 8 bytes
     later = {
         "down": {"model": model, "prototypes": (4 * 3 * row, 4 * 3 * row_bytes)},
@@ -243,9 +240,8 @@ def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototy
             assert same == (label not in held)
             kept, changed = kept + same, changed + (not same)
         before, known = after, known | held
-        assert (
-            set(after["labels"].tolist()) == known
-        )  # nothing is made up for a class that nobody has held yet
+        # nothing is made up for a class that nobody has held yet
+        assert set(after["labels"].tolist()) == known
         assert after["vectors"].isfinite().all()
         unknown += len(known) < 3
     assert kept and changed and unknown

@@ -72,9 +72,8 @@ def test_a_cell_holds_printed_and_measured_values():
     )
     assert (c.mean, c.values, c.seeds, c.deviations) == (67.0, (66.0, 67.0, 68.0), (0, 1, 2), ())
     assert c.half == pytest.approx(4.30265273 / math.sqrt(3)) and c.spread is None  # ddof 1
-    for seed, accuracy in enumerate(
-        (46.0, 48.0)
-    ):  # clients have a spread of their own, in a column of its own
+    # clients have a spread of their own, in a column of its own
+    for seed, accuracy in enumerate((46.0, 48.0)):
         record(job("SOLO", seed), accuracy, final={"accuracy_std": 5.0 + seed})
     told = line(page(table(job("SOLO"), job("SOLO", 1))), "SOLO")
     assert (told["measured"], told["over clients"], told["paper's ±"]) == (
@@ -163,14 +162,11 @@ def test_settings_of_the_printed_table_are_no_deviations():
     assert deviates(num_clients=50) == ["num_rounds 100 instead of 200"]
     assert deviates("halfway", num_clients=50, num_rounds=200) == []
     assert deviates("halfway", num_clients=50, num_rounds=100) == ["num_rounds 50 instead of 100"]
-    t = table(
-        job(num_rounds=20), measure="halfway"
-    )  # where no half is printed, the run's own length counts
+    # where no half is printed, the run's own length counts
+    t = table(job(num_rounds=20), measure="halfway")
     assert deviations(only(t)) == ["num_rounds 20 instead of 100"]
-    labels = {
-        0.1: "beta=0.1",
-        0.5: "beta=0.5",
-    }  # what the paper varies is none, nor what a table of ours does
+    # what the paper varies is none, nor what a table of ours does
+    labels = {0.1: "beta=0.1", 0.5: "beta=0.5"}
     t = table(
         *(job(beta=b, dataset="cifar100") for b in labels),
         columns="beta",
@@ -180,9 +176,8 @@ def test_settings_of_the_printed_table_are_no_deviations():
     assert [c.deviations for of in (t, replace(t, printed=None)) for c in report.cells_of(of)] == [
         ()
     ] * 4
-    t = table(
-        *recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs
-    )  # nor that of which the paper says nothing
+    # nor that of which the paper says nothing
+    t = table(*recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs)
     assert only(t).deviations == ()
     assert deviations(only(replace(t, printed=None))) == ["niid_bench True instead of False"]
 
@@ -218,9 +213,8 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
     assert only(alone).deviations == (TuningDeviation("server_momentum", 0.1, 1, grid),)
     assert deviations(only(alone)) == ["server_momentum 0.1 alone instead of 3 values"]
     assert only(alone).choice is None and "Tuned" not in page(alone)
-    found = [
-        (c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))
-    ]  # else they are not averaged
+    # else they are not averaged
+    found = [(c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))]
     assert found[:2] == [
         ("CIFAR-10, server momentum 0.1", 60.0),
         ("CIFAR-10, server momentum 0.7", 67.5),
@@ -263,10 +257,8 @@ def test_rounds_to_the_baselines_accuracy_and_speedup():
     t = against_baseline(
         "rounds_to_baseline", {"FedAvg": [low, high, None], "FedProx": [same, same, same]}
     )
-    assert report.cells_of(t)[1].values == (
-        2.0,
-        4.0,
-    )  # each seed has the baseline of its own, and without one no value
+    # each seed has the baseline of its own, and without one no value
+    assert report.cells_of(t)[1].values == (2.0, 4.0)
     assert "[2 (without baseline)](" in line(page(t), "FedProx")["seeds"]
 
 
@@ -333,9 +325,8 @@ def test_rounds_that_were_not_evaluated():
 
 def test_seconds_are_medians_and_relative_on_both_sides():
     jobs = [job(m, num_rounds=3) for m in ("FedAvg", "FedProx")]
-    for one, seconds in zip(
-        jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True
-    ):  # medians 10 and 12.5
+    # medians 10 and 12.5
+    for one, seconds in zip(jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True):
         record(one, metrics={"seconds": seconds}, device="A", workers=1)
     t = table(*jobs, printed="MOON Table 11", measure="seconds_ratio", baseline="FedAvg")
     assert [(c.mean, c.printed) for c in report.cells_of(t)] == [
@@ -372,18 +363,16 @@ def test_what_a_record_may_lack_is_told():
         shared := job(dataset="mnist", partition="n-way-k-shot"), final={"clients": [50.0, 90.0]}
     )
     t = table(shared, printed=None, columns={"mean": "client mean"})
-    assert only(t).statuses == (
-        "not measured",
-    )  # of personal models on everybody's images: not their own
+    # of personal models on everybody's images: not their own
+    assert only(t).statuses == ("not measured",)
     record(shared, final={"clients": [50.0, 90.0]}, partition={"test_sizes": [3, 3]})
     assert only(t).mean == 70.0
     final = {"clients": [50.0, 0.0], "clients/prototype": [100.0, 100.0]}
     counted = measure("accuracy/counted on").read(
         {"final": final, "partition": {"test_sizes": [2, 1]}}, None
     )
-    assert counted == pytest.approx(
-        (75 + 100 * 4 / 6) / 2
-    )  # hits and images: 1 of 2, 3 of 4; then 3 of 5, 4 of 6
+    # hits and images: 1 of 2, 3 of 4; then 3 of 5, 4 of 6
+    assert counted == pytest.approx((75 + 100 * 4 / 6) / 2)
     counted = measure("accuracy_std/counted on").read(
         {"final": final, "partition": {"test_sizes": [2, 1]}}, None
     )
@@ -433,11 +422,7 @@ def test_a_run_fills_a_row_of_domains():
 def test_a_table_for_readers_leads_to_its_records_and_to_the_lines_that_make_them_again(folder):
     t = recorded(66.0, 66.5, 67.0)
     text, told = page(t, page=True), line(page(t), "FedAvg")
-    assert [told[x] for x in ("printed", "paper's ±", "measured")] == [
-        "66.3",
-        "0.5",
-        "66.5 ± 1.2",
-    ]
+    assert [told[x] for x in ("printed", "paper's ±", "measured")] == ["66.3", "0.5", "66.5 ± 1.2"]
     assert "- The paper's ±: over 3 trials; for SOLO over parties" in text
     links = re.findall(r"\[(\d)\]\(([^)]+)\)", told["seeds"])
     assert [seed for seed, _ in links] == ["0", "1", "2"]
@@ -471,10 +456,7 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
     assert str(tmp_path) not in page + "".join(others)
     assert '- <a id="later"></a>**Later** (1 runs, tier hours-gpu): `python -m fednb sweep' in page
     (first, later) = pd.read_csv(out / "cells.csv").to_dict("records")
-    assert (first["mean"], first["half"]) == (
-        66.5,
-        pytest.approx(1.2420688),
-    )
+    assert (first["mean"], first["half"]) == (66.5, pytest.approx(1.2420688))
     assert first["values"] == "66.0; 66.5; 67.0" and math.isnan(later["mean"])
     (tmp_path / "file").write_text("")
     assert (
@@ -552,9 +534,8 @@ def test_curves():
         "FedAvg",
         "SOLO (seed 0) (one round)",
     }
-    variants = [
-        job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)
-    ]  # a method's colour, and a shade of it
+    # a method's colour, and a shade of it
+    variants = [job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)]
     for one in variants:
         record(one, curve=[10.0, 20.0])
     colours = [

@@ -130,9 +130,8 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(
         assert not records()
         assert checkpoint_of(s).exists() == (die_in_round > 1)
     assert log.read_text().split() == ["1", "2", "3"]  # each round was trained once
-    checkpoint_of(s).with_name(
-        f".{checkpoint_of(s).name}.123"
-    ).touch()  # killed while it wrote a checkpoint
+    # killed while it wrote a checkpoint
+    checkpoint_of(s).with_name(f".{checkpoint_of(s).name}.123").touch()
     resumed = runner.run(s, METHODS, workers=2)
     assert trained == [4]
     assert len(records()) == 1 and [file.suffix for file in checkpoint_of(s).parent.iterdir()] == [
@@ -225,17 +224,28 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"metrics": []}, "it.metrics must be object"),
-        ({"metrics": {"accuracy": 1.0}}, "it.metrics.accuracy must be array"),
-        ({"metrics": {"accuracy": ["x"]}}, r"it.metrics.accuracy\[0\] must be number or null"),
-        ({"dataset": {"note": 5}}, "it.dataset.note must be string"),
-        ({"partition": {"hash": []}}, "it.partition.hash must be string"),
-        ({"status": "finished", "final": {"accuracy": [1]}}, "it.final.accuracy must be number"),
-        ({"status": "splendid"}, "it.status must be one of"),
+        ({"metrics": []}, "metrics must be a mapping"),
+        ({"metrics": {"accuracy": 1.0}}, "metrics.accuracy is 1.0; .*a list"),
+        ({"metrics": {"accuracy": ["x"]}}, r"metrics.accuracy\[0\] is 'x'; .*a number"),
+        ({"dataset": {"note": 5}}, "dataset.note is 5; .*a text"),
+        ({"partition": {"hash": []}}, "partition.hash"),
+        ({"status": "finished", "final": {"accuracy": [1]}}, "final.accuracy"),
+        ({"status": "finished", "final": {"accuracy": 1e308}}, "final.accuracy is .*100 or less"),
+        ({"status": "finished", "final": {"accuracy": float("nan")}}, "nan"),
+        ({"status": "finished", "final": {"accuracy": 5, "best": 100.1}}, "final.best"),
+        (
+            {"status": "finished", "final": {"accuracy": 5}, "metrics": {"accuracy": [4.9]}},
+            "accuracy is 5, and that of its last round 4.9",
+        ),
+        ({"metrics": {"clients": [[-5]]}}, r"metrics.clients\[0\]\[0\] is -5; .*0 or more"),
+        ({"metrics": {"groups": [{"lab": 101}]}}, "lab is 101"),
+        ({"metrics": {"up_bytes": [-1]}}, "up_bytes"),
+        ({"wall_seconds": -1}, "wall_seconds"),
+        ({"status": "splendid"}, "status is .*one of"),
         ({"settings": {"lr": 1.0}}, "its key is not that of its settings"),
         ("", "Expecting value"),
-        ("null", "it must be object"),
-        ("{}", "it must contain"),
+        ("null", "a mapping"),
+        ("{}", "lacks key"),
         ("[" * 20_000, "recursion"),
     ],
     ids=lambda value: str(value)[:30],
@@ -262,6 +272,19 @@ def test_what_is_no_record_is_an_error_that_names_it(change, said):
     assert path.read_text() == content
 
 
+def test_a_result_that_was_changed_by_hand_is_named():
+    s = quick("FedAvg", num_rounds=1)
+    record = runner.run(s, METHODS)
+    text = path_of(s).read_text()
+    for name in ("accuracy", "loss/cross_entropy"):
+        value = record["metrics"][name][-1]
+        path_of(s).write_text(text.replace(f"{value}", f"{value + 0.001}"))
+        with pytest.raises(RunError, match=rf"{path_of(s).name} .*not those that were recorded"):
+            ledger.read(path_of(s))
+    path_of(s).write_text(text)
+    assert ledger.read(path_of(s)) == record
+
+
 def without(take):
     """A checkpoint of which something is taken away, with a digest that fits."""
 
@@ -273,6 +296,17 @@ def without(take):
     return damage
 
 
+def widen(state, name=None):
+    """As if a network had changed between two calls."""
+    name = name or next(iter(state))
+    state[name] = torch.cat([state[name], state[name]])
+
+
+def rename(state):
+    name = next(iter(state))
+    state[f"{name}er"] = state.pop(name)
+
+
 DAMAGES = {
     "another file": lambda path: path.write_bytes(b"no checkpoint"),
     "one bit": lambda path: path.write_bytes(
@@ -280,6 +314,9 @@ DAMAGES = {
     ),
     "no server": without(lambda checkpoint: checkpoint.pop("server")),
     "of other code": without(lambda checkpoint: checkpoint["server"].pop("control")),
+    "of another network": without(lambda checkpoint: widen(checkpoint["server"]["model"])),
+    "of a renamed network": without(lambda checkpoint: rename(checkpoint["server"]["model"])),
+    "of another control": without(lambda checkpoint: widen(checkpoint["server"], "control")),
     "one client too few": without(lambda checkpoint: checkpoint["memories"].pop()),
 }
 
@@ -288,8 +325,10 @@ DAMAGES = {
 def test_a_senseless_checkpoint_starts_the_run_anew(interrupted, trained, capsys, damage):
     damage(checkpoint_of(interrupted))
     record = runner.run(interrupted, METHODS)
-    assert trained == record["metrics"]["round"] == [1, 2, 3, 4]
-    assert "cannot be used" in capsys.readouterr().err
+    assert trained[-4:] == record["metrics"]["round"] == [1, 2, 3, 4]
+    said = capsys.readouterr().err
+    assert checkpoint_of(interrupted).name in said and "cannot be used" in said
+    assert checkpoint_of(interrupted).with_suffix(".unusable").exists()
 
 
 @pytest.mark.parametrize(("again", "rounds"), [(False, [3, 4]), (True, [1, 2, 3, 4])])
@@ -494,9 +533,8 @@ def test_a_run_that_is_seldom_evaluated_ends_as_every_other(tmp_path, monkeypatc
     record = runner.run(s, METHODS)
     curve = always["metrics"]["accuracy"]
     told = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines()]
-    assert told == [
-        [f"round {t}/5", f"{curve[t - 1]:.2f} %"] for t in (4, 5)
-    ]  # it was killed in round 4
+    # it was killed in round 4
+    assert told == [[f"round {t}/5", f"{curve[t - 1]:.2f} %"] for t in (4, 5)]
     assert record["metrics"]["accuracy"] == [None, curve[1], None, curve[3], curve[4]]
     evaluated = [curve[1], curve[3], curve[4]]
     means = {

@@ -33,9 +33,8 @@ COMPARED |= {"FedPrior", "Local"}
 
 @pytest.fixture(scope="module")
 def tables():
-    with (
-        pytest.MonkeyPatch.context() as patch
-    ):  # the records of who has no data: it may be another one where this runs
+    # the records of who has no data: it may be another one where this runs
+    with pytest.MonkeyPatch.context() as patch:
         patch.setenv("FEDNB_RUNS", str(ROOT / "results" / "runs"))
         return read_tables(SWEEP)
 

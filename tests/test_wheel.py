@@ -70,8 +70,7 @@ def test_a_new_method_is_run_swept_and_compared_where_one_works(run, tmp_path):
     assert "to do" in run("-m", "fednb", "sweep", "my_idea.yaml", "--dry-run")
     said = run("-m", "fednb", "compare", "FedAvg", "my_idea.ipynb", "--seeds", "2", *short)
     assert "MyIdea" in said and "FedAvg" in said
-    assert (
-        len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4
-    )  # the run that was there is not made again
+    # the run that was there is not made again
+    assert len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4
     made = {path.suffix for path in (tmp_path / "results" / "compare").iterdir()}
     assert made == {".md", ".svg"}

@@ -20,7 +20,7 @@ from fednb.analysis.comparisons import (
 )
 from fednb.analysis.statistics import MIN_SEEDS, Judged, Kind
 from fednb.errors import ReportError, require_known
-from fednb.experiments.ledger import check_form
+from fednb.experiments.record import check_form
 
 CellsByTable = Mapping[str, Sequence[Cell]]
 

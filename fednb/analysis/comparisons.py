@@ -59,7 +59,7 @@ class Comparison:
 
 
 def compare_cells(ahead: Cell, behind: Cell) -> Comparison:
-    """Compare in pairs of runs, same seed and same split; of a measure with sign -1 less is ahead."""
+    """Compare in pairs of runs, same seed and split; of a measure with sign -1 less is ahead."""
     sign = ahead.measure.sign
     by_seed = {}
     for pair, value in ahead.by_pair.items():

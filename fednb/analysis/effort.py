@@ -64,7 +64,7 @@ def seconds(cell: Cell) -> float:
 
 
 def guessing(settings: Settings) -> float | None:
-    """The accuracy in percent of one who guesses among all classes; None if their number is unknown."""
+    """The accuracy (%) of one who guesses among all classes; None if their number is unknown."""
     with suppress(FednbError, OSError):  # somebody's own images may be gone
         num_classes = data.spec_of(settings.dataset).num_classes
         return 100 / num_classes if num_classes else None

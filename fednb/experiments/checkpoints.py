@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ def save(checkpoint: dict[str, Any], path: Path) -> None:
 
 
 def restore(federation: Federation, path: Path) -> None:
-    """Go back to a checkpoint, if there is one; of one that cannot be used it is told."""
+    """Go back to a checkpoint, if there is one; one that cannot be used is put aside, and that is told."""
     if not path.exists():
         return
     content = path.read_bytes()
@@ -43,7 +44,19 @@ def restore(federation: Federation, path: Path) -> None:
         )
         federation.restore(checkpoint)
     except Exception as error:
-        print(f"fednb: {path.name} cannot be used ({error}); the run starts anew.", file=sys.stderr)
+        put_aside(path, error)
+
+
+class UnusableError(Exception):
+    """The first round after a checkpoint fails, which may be of a network as it was before."""
+
+
+def put_aside(path: Path, error: Exception) -> None:
+    """Keep a checkpoint that cannot be used under another name, and say so."""
+    aside = path.with_suffix(".unusable")
+    os.replace(path, aside)
+    text = f"The checkpoint {path.name} cannot be used ({error}): the run starts anew"
+    print(f"fednb: {text}, and it is kept as {aside}.", file=sys.stderr)
 
 
 def remove_parts(path: Path) -> None:

@@ -39,7 +39,7 @@ def save(federation: Federation, settings: Settings, record: Path) -> Path:
     for client in clients:
         with federation.lend_model(client):
             client.load(federation.method.broadcast(federation.server, client.id))
-            state = client.network.state()
+            state = client.model.state()
         content["names"].append(client.architecture or settings.model)
         content["weights"].append({name: value.cpu() for name, value in state.items()})
     buffer = io.BytesIO()

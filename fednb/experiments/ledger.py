@@ -13,7 +13,6 @@ from typing import Any
 
 from fednb.errors import RunError
 from fednb.experiments.record import Record, as_record
-from fednb.experiments.record import check_form as check_form  # sweeps and claims ask here
 from fednb.experiments.settings import Settings
 from fednb.places import Places
 

@@ -1,12 +1,18 @@
 """What the record of a run holds; by ``record.schema.yaml`` it is checked when it is read."""
 
 import functools
-from collections.abc import Callable
+import hashlib
+import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import fastjsonschema
 import yaml
+
+from fednb.errors import shorten
+
+_ROUNDING = 0.01  # points of accuracy: how far two roundings of one number may lie apart
 
 
 class DataRecord(TypedDict, total=False):
@@ -56,12 +62,32 @@ class Record(TypedDict):
     workers: NotRequired[int]  # clients side by side
     gpu_peak_bytes: NotRequired[int]
     metrics: dict[str, list[Any]]  # by name: a value for each round
+    digest: NotRequired[str]  # of status, final measures and metrics; old records have none
+
+
+def digest_of(record: Mapping[str, Any]) -> str:
+    """Twelve hex digits that change with the results of a run."""
+    results = [record["status"], record.get("final"), record["metrics"]]
+    return hashlib.sha256(json.dumps(results).encode()).hexdigest()[:12]
 
 
 def as_record(content: Any) -> Record:
     """The content of a file as a record; a ``ValueError`` says what is wrong with it."""
     check_form(content, "record")
-    return cast(Record, content)
+    record = cast(Record, content)
+    if "digest" in record and record["digest"] != digest_of(record):
+        raise ValueError("its results are not those that were recorded")
+    if record["status"] == "finished":
+        _check_accuracy(record)
+    return record
+
+
+def _check_accuracy(record: Record) -> None:
+    """Compare the result of a run with its last round."""
+    final = record["final"]["accuracy"]
+    rounds = record["metrics"].get("accuracy") or [final]
+    if rounds[-1] is None or not abs(rounds[-1] - final) <= _ROUNDING:  # NaN is not either
+        raise ValueError(f"its accuracy is {final}, and that of its last round {rounds[-1]}")
 
 
 def check_form(content: Any, schema: str | Path) -> None:
@@ -71,12 +97,50 @@ def check_form(content: Any, schema: str | Path) -> None:
     try:
         _validator(schema)(content)
     except fastjsonschema.JsonSchemaValueException as error:
-        message = error.message[:300].replace("data", "it", 1)
-        if error.rule == "additionalProperties":
-            message += f"; known are {', '.join(error.definition['properties'])}"
-        raise ValueError(message) from error
+        where = (error.name or "").removeprefix("data").removeprefix(".") or "what it holds"
+        raise ValueError(f"{where[:200]} {_what_is_wrong(error)}") from error
 
 
 @functools.cache
 def _validator(schema: Path) -> Callable[[Any], Any]:
     return fastjsonschema.compile(yaml.safe_load(schema.read_text(encoding="utf-8")))
+
+
+_KINDS = {
+    "object": "a mapping",
+    "array": "a list",
+    "string": "a text",
+    "number": "a number",
+    "integer": "a whole number",
+    "boolean": "true or false",
+    "null": "null",
+}
+
+
+def _what_is_wrong(error: fastjsonschema.JsonSchemaValueException) -> str:
+    """What a value that breaks a rule of a schema must be, after its name."""
+    allowed = error.rule_definition
+    if error.rule == "required":
+        return f"lacks {', '.join(name for name in allowed if name not in error.value)}"
+    if error.rule == "additionalProperties":
+        known = error.definition.get("properties", {})
+        unknown = [name for name in error.value if name not in known]
+        return f"has no {unknown[0]!r}; known are {', '.join(known)}"
+    if error.rule == "type":
+        kinds = [allowed] if isinstance(allowed, str) else allowed
+        expected = f"must be {' or '.join(_KINDS[kind] for kind in kinds)}"
+    elif error.rule == "enum":
+        expected = f"must be one of {', '.join(map(str, allowed))}"
+    elif error.rule in ("minItems", "minProperties"):
+        expected = "must not be empty"
+    elif error.rule == "exclusiveMinimum":
+        expected = f"must be more than {allowed}"
+    elif error.rule == "minimum":
+        expected = f"must be {allowed} or more"
+    elif error.rule == "maximum":
+        expected = f"must be {allowed} or less"
+    else:
+        expected = "holds what it cannot hold"
+    if isinstance(error.value, list | dict):  # of which a file can make more than can be shown
+        return expected
+    return f"is {shorten(error.value)}; it {expected}"

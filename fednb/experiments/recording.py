@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_map_only
 from fednb import CHECKOUT, ROOT, partition
 from fednb.data import Dataset
 from fednb.experiments import build, ledger
-from fednb.experiments.record import DataRecord, PartitionRecord, Record
+from fednb.experiments.record import DataRecord, PartitionRecord, Record, digest_of
 from fednb.experiments.settings import Settings, deviations
 from fednb.federation import Federation, flat
 
@@ -25,14 +25,19 @@ _FINAL = ("accuracy", "clients", "groups", "validation")
 
 def of_run(settings: Settings, fed: Federation, status: str) -> Record:
     """The record of a run that has ended, ``finished`` or ``diverged``."""
-    return cast(Record, _heading(settings, fed.dataset) | _results(fed, status))
+    return _sealed(_heading(settings, fed.dataset) | _results(fed, status))
 
 
 def of_failure(settings: Settings, dataset: Dataset, error: Exception) -> Record:
     """The record of a run that an error has ended."""
     reason = f"{type(error).__name__}: {error}"
     results = {"status": "failed", "metrics": {}, "error": reason}
-    return cast(Record, _heading(settings, dataset) | results)
+    return _sealed(_heading(settings, dataset) | results)
+
+
+def _sealed(record: dict[str, Any]) -> Record:
+    """A record with the digest of its results."""
+    return cast(Record, record | {"digest": digest_of(record)})
 
 
 @functools.cache

@@ -50,50 +50,18 @@ def run(
     This is what notebooks call. Where a sweep's process makes several seeds, it makes all when the
     first is asked for.
     """
+    options = _Options(
+        places=places or Places.from_environment(),
+        progress=environment.progress(),
+        workers=workers,
+        again=again,
+        train=train,
+        save_model=environment.save_model() if save_model is None else save_model,
+    )
     seeds = environment.seeds()
     if train is None and settings.seed in seeds:
-        records = run_seeds(
-            settings,
-            methods,
-            seeds,
-            workers=workers,
-            again=again,
-            places=places,
-            save_model=save_model,
-        )
-        return records[seeds.index(settings.seed)]
-    progress = environment.progress()
-    save_model = environment.save_model() if save_model is None else save_model
-    places = places or Places.from_environment()
-    options = _Options(places, progress, workers, again, train, save_model)
+        return _run_seeds(settings, methods, seeds, options)[seeds.index(settings.seed)]
     return _run(settings, methods, options)
-
-
-def run_seeds(
-    settings: Settings,
-    methods: Methods,
-    seeds: Sequence[int],
-    *,
-    workers: int | None = None,
-    again: bool = False,
-    places: Places | None = None,
-    save_model: bool | None = None,
-) -> list[Record]:
-    """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
-    together = SeedsTogether(len(seeds))
-    progress = environment.progress()
-    save_model = environment.save_model() if save_model is None else save_model
-    places = places or Places.from_environment()
-    options = _Options(places, progress, workers, again, together, save_model)
-
-    def run_seed(seed: int) -> Record:
-        try:
-            return _run(dataclasses.replace(settings, seed=seed), methods, options)
-        finally:
-            together.leave()
-
-    with ThreadPoolExecutor(len(seeds)) as pool:
-        return list(pool.map(run_seed, seeds))
 
 
 @dataclass(frozen=True)
@@ -106,6 +74,23 @@ class _Options:
     again: bool  # whether or not there is a record
     train: Trainer | None  # in place of the federation's own
     save_model: bool  # beside the record
+
+
+def _run_seeds(
+    settings: Settings, methods: Methods, seeds: Sequence[int], options: _Options
+) -> list[Record]:
+    """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
+    together = SeedsTogether(len(seeds))
+    options = dataclasses.replace(options, train=together)
+
+    def run_seed(seed: int) -> Record:
+        try:
+            return _run(dataclasses.replace(settings, seed=seed), methods, options)
+        finally:
+            together.leave()
+
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        return list(pool.map(run_seed, seeds))
 
 
 def _run(settings: Settings, methods: Methods, options: _Options) -> Record:
@@ -128,11 +113,7 @@ def _run(settings: Settings, methods: Methods, options: _Options) -> Record:
             checkpoint.unlink(missing_ok=True)
             final_model.path_of(path).unlink(missing_ok=True)
         try:
-            fed = build.federation(
-                settings, methods, workers=options.workers, places=options.places
-            )
-            fed.train = options.train or fed.train
-            status = _train(fed, settings, checkpoint, options.progress)
+            fed, status = _trained(settings, methods, checkpoint, options)
             record = recorded or recording.of_run(settings, fed, status)
         except (SettingsError, RunError):
             raise
@@ -165,15 +146,40 @@ def _require_same_data(record: Record, dataset: Dataset, path: Path) -> None:
         )
 
 
+def _trained(
+    settings: Settings, methods: Methods, checkpoint: Path, options: _Options
+) -> tuple[Federation, str]:
+    """A federation after its last round, and the status in which the run ends."""
+
+    def new() -> Federation:
+        fed = build.federation(settings, methods, workers=options.workers, places=options.places)
+        fed.train = options.train or fed.train
+        return fed
+
+    fed = new()
+    try:
+        return fed, _train(fed, settings, checkpoint, options.progress)
+    except checkpoints.UnusableError as error:
+        checkpoints.put_aside(checkpoint, error)
+    fed = new()
+    return fed, _train(fed, settings, checkpoint, options.progress)
+
+
 def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str) -> str:
-    """Run the rounds that are left; the status in which the run ends."""
+    """Run the rounds that are left after a checkpoint; the status in which the run ends."""
     checkpoints.restore(fed, checkpoint)
+    restored_at = fed.rounds_done
     if fed.device != "cpu":
         torch.cuda.reset_peak_memory_stats(fed.device)
     saved = time.monotonic()
     with _progress_bar(settings, fed, shown=progress == "bar") as bar:
         while fed.rounds_done < settings.num_rounds:
-            entry = fed.run_round()
+            try:
+                entry = fed.run_round()
+            except Exception as error:
+                if 0 < restored_at == fed.rounds_done:
+                    raise checkpoints.UnusableError(f"the next round fails: {error}") from error
+                raise
             outcome = _outcome(entry)
             bar.set_postfix_str(outcome)
             bar.update()

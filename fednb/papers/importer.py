@@ -27,8 +27,13 @@ _elsewhere: dict[str, Path] = {}  # by module: notebooks that lie outside the tw
 
 
 def folder() -> Path:
-    """Where the notebooks are."""
-    return Places.from_environment().notebooks
+    """Where the notebooks are; a `NotebookError` if there is no such folder."""
+    notebooks = Places.from_environment().notebooks
+    if not notebooks.is_dir():
+        raise NotebookError(
+            f"FEDNB_NOTEBOOKS names {notebooks}, where no folder is: make it, or unset the variable."
+        )
+    return notebooks
 
 
 def notebooks(extras: bool = False) -> list[Path]:
@@ -96,8 +101,12 @@ def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
             source = "".join(cell["source"])
             if cell["cell_type"] == kind and (tag is None or tag in tags):
                 sources.append(source)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise NotebookError(f"{notebook} cannot be read as a notebook: {error}") from error
+    except OSError as error:
+        raise NotebookError(f"{notebook} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise NotebookError(
+            f"{notebook} cannot be read as a notebook: restore it, or save it again in Jupyter."
+        ) from error
     return sources
 
 

@@ -1,10 +1,11 @@
 """Pictures of notebook 05: four methods' prototypes, whom top-k keeps, what a power of the cosine does, print."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -123,4 +124,49 @@ def beside_print(pairs: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figu
         ax.set(title=dataset, ylabel="here, one small run each (%)")
         ax.set(xlabel="printed (%)" if dataset != "PACS" else "printed, DomainNet (%)")
         ax.margins(x=0.2)
+    return figure
+
+
+def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
+    """Of a run's record: accuracy on each domain and their mean, and the terms of the loss."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
+    rounds = metrics["round"]
+    domains: dict[str, list[float]] = {name: [] for name in metrics["groups"][0]}
+    for of_round in metrics["groups"]:
+        for name, accuracy in of_round.items():
+            domains[name].append(accuracy)
+    for name, accuracies in domains.items():
+        left.plot(rounds, accuracies, label=name)
+    left.plot(rounds, np.mean(list(domains.values()), 0), "k", lw=3, label="mean")
+    left.set(xlabel="communication round", ylabel="test accuracy (%)")
+    for name, values in metrics.items():
+        if name.startswith("loss/"):
+            right.plot(
+                rounds, values, "o-", ms=4, label=name.removeprefix("loss/").replace("_", " ")
+            )
+    right.axhline(0, color="0.6", lw=1, zorder=0)
+    right.set(xlabel="communication round", ylabel="mean training loss, weighted")
+    for ax in (left, right):
+        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+def steps_of_finch(points: Any, levels: Sequence[Any], neighbours: Callable[[Any], Any]) -> Figure:
+    """Points [n, 2] and their clusters, [n] for each step, with an arrow to each nearest neighbour.
+
+    From the second step on the arrows are between means. ``neighbours``: of points, their places.
+    """
+    figure, axes = plt.subplots(1, len(levels), figsize=(9.5, 3.7), sharex=True, sharey=True)
+    nodes = points
+    for ax, found in zip(axes, levels, strict=True):
+        ax.scatter(*points.T, c=[f"C{c}" for c in found], s=30)
+        for start, end in zip(nodes, nodes[neighbours(nodes)], strict=True):
+            ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "grey"})
+        if nodes is not points:
+            ax.plot(*nodes.T, "k+", ms=10)
+        kind = "points" if nodes is points else "means (+)"
+        ax.set_title(f"{len(nodes)} {kind}, {int(found.max()) + 1} clusters")
+        ax.set(aspect="equal", xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
+        nodes = torch.stack([points[found == c].mean(0) for c in found.unique()])
     return figure

@@ -1,4 +1,4 @@
-"""Pictures of notebook 02: classes that open, the pull on an image, and what shared prototypes do."""
+"""Pictures of notebook 02: classes that open, the pull on an image, what shared prototypes do."""
 
 from collections.abc import Mapping
 from typing import Any

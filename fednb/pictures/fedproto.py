@@ -88,7 +88,7 @@ def bounds(
     rounds = np.arange(1, len(rises) + 1)
     lines = {"client 1": (rises[:, 0], _CLIENTS[0]), "client 2": (rises[:, 1], _CLIENTS[1])}
     lines["the sum"] = (rises.sum(1), _SUM)
-    for (name, (values, colour)), shift in zip(lines.items(), (6, -7, 0), strict=True):
+    for (name, (values, colour)), shift in zip(lines.items(), (12, -12, 0), strict=True):
         left.plot(rounds[:shown], values[:shown], color=colour, lw=2)
         _labelled(left, shown, values[shown], name, colour, xytext=(5, shift))
     for (name, value), style in zip(allowed.items(), (":", "--"), strict=True):
@@ -97,7 +97,7 @@ def bounds(
     left.set(xlabel="round", ylabel="rise of the loss at averaging", xlim=(0, shown))
     colours = (_CLIENTS[0], _CLIENTS[0], _SUM, _SUM)
     styles = ("-", "--", "-", "--")
-    shifts = (0, 0, -7, 7)
+    shifts = (-9, 0, 3, 15)
     looks = zip(gradients.items(), colours, styles, shifts, strict=True)
     for (name, values), colour, style, shift in looks:
         shown_values = np.where(values > 0, values, np.nan)

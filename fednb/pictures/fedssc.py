@@ -1,4 +1,4 @@
-"""Pictures of notebook 03: what drawn devices say of a class, and what a device would like to know."""
+"""Pictures of notebook 03: what drawn devices say of a class, and what a device wants to know."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations

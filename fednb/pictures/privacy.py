@@ -42,7 +42,8 @@ def how_alike(
     ceiling: Sequence[float],
     membership: Mapping[str, Sequence[float]],
 ) -> Figure:
-    """Over the number of images in a prototype: likeness to each member, and the chance to find one.
+    """Over the number of images in a prototype: likeness to each member, and the chance to find
+    one.
 
     ``likeness`` by network and attack, ``membership`` by network, the victim's first. ``ceiling``:
     of the mean of the originals itself, which no attack on the mean can expect to beat.

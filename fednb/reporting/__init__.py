@@ -3,7 +3,6 @@
 import lazy_loader
 
 # What is asked for is imported then: figures and pages take seconds, and a dry run needs neither.
-_SUBMODULES = ["statistics"]
 _FUNCTIONS = {
     "notebook": [
         "Cell",
@@ -17,10 +16,11 @@ _FUNCTIONS = {
         "measured",
         "printed",
         "shared_numbers",
+        "statistics",
         "table_of",
     ],
     "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
     "pages": ["make_pages", "read_results"],
     "words": ["main_claims"],
 }
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, _SUBMODULES, _FUNCTIONS)
+__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_FUNCTIONS)

@@ -1,4 +1,4 @@
-"""A cell made again, into a folder that is thrown away: does it agree with its records, and how closely?"""
+"""A cell made again, in a folder that is thrown away: does it agree with its records?"""
 
 import dataclasses
 import shutil

@@ -40,7 +40,7 @@ def warning(cells: Sequence[Cell]) -> str:
     if len(names) > 4:
         shown += f"; and {len(names) - 4} more"
     return (
-        f"{shown}: hardly better than guessing, which gives {guessing(cells)}. Two such rows cannot "
-        "be compared; more rounds, more local epochs, smaller batches or another learning rate may "
-        "help"
+        f"{shown}: hardly better than guessing, which gives {guessing(cells)}. Two such rows "
+        "cannot be compared; more rounds, more local epochs, smaller batches or another learning "
+        "rate may help"
     )

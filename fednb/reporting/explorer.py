@@ -1,7 +1,7 @@
 """What the results explorer shows, as scripts: a page that is opened from a file cannot fetch data.
 
-``cells.js`` has all cells of all tables, and the records that are in none. ``curves/NOTEBOOK.js`` has
-the curves of a notebook's runs, and is loaded when one of its cells is opened.
+``cells.js`` has all cells of all tables, and the records that are in none. ``curves/NOTEBOOK.js``
+has the curves of a notebook's runs, and is loaded when one of its cells is opened.
 """
 
 import json

@@ -33,7 +33,7 @@ def front(notebook: Path) -> Front:
 
 
 def venue(first_cell: str) -> str:
-    """Such as ``CVPR 2021``, from the citation below the title; a paper that names none is on arXiv."""
+    """Such as ``CVPR 2021``, from the line below the title; a paper that names none is on arXiv."""
     citation = _citation(first_cell)
     conference = re.search(r"\b[A-Z]{3,8} 20\d\d\b", citation)
     if conference:

@@ -28,8 +28,8 @@ Family = Mapping[tuple[str, str], Comparison]  # by row and column
 def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], seeds: int) -> Table:
     """A row per method, in the setting of the first one, but for what is given.
 
-    ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters: each
-    method gets what it has. A `SweepError` if none has it.
+    ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters:
+    each method gets what it has. A `SweepError` if none has it.
     """
     number = len(contestants) * seeds
     message = f"{number:,} runs are asked for; at most {MAX_RUNS:,} are made: take fewer seeds."
@@ -133,7 +133,7 @@ def _why_open(comparison: Comparison, number: int) -> str:
 
 
 def _draw(baseline: str, family: Family, path: Path) -> None:
-    """Write a figure of leads, a line for each method; hollow where they cannot be told from zero."""
+    """Write a figure of leads, a line a method; hollow where they cannot be told from zero."""
     rows = [row for row, _ in family]
     figure = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(rows)), layout="constrained")
     ax = figure.subplots()

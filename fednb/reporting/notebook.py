@@ -7,6 +7,7 @@ from pathlib import Path
 from IPython.display import Markdown
 
 from fednb import ROOT
+from fednb.analysis import statistics as statistics  # notebooks ask here
 from fednb.analysis.cells import (
     Cell,
     Ledger,

@@ -26,7 +26,7 @@ def page_of(table: Table) -> Path:
 
 
 def pages_of(tables: Sequence[Table], out: Path | None = None) -> dict[Path, str]:
-    """The text of each file that one's own sweep makes: a page of its tables, and its cells as CSV."""
+    """The text of each file that one's own sweep makes: a page of its tables, its cells as CSV."""
     page = page_of(tables[0])
     if out is not None:
         page = out / page.name

@@ -118,7 +118,7 @@ def met_in_papers() -> pd.DataFrame:
 
 
 def pairs_that_met() -> tuple[int, int]:
-    """Of the pairs among the papers' own methods: how many share a table, and how many there are."""
+    """Of the pairs of the papers' own methods: how many share a table, and how many there are."""
     pairs = [set(pair) for pair in combinations(_OURS_TO_PAIR, 2)]
     met = [pair for pair in pairs if any(pair <= found for found in _compared().values())]
     return len(met), len(pairs)
@@ -184,7 +184,7 @@ def _held_out(tuning: Tuning) -> str:
 
 
 def for_itself() -> dict[str, dict[str, Mapping[int, float]]]:
-    """How right a client is on images like its own, in percent: by told split, whom it asks, seed."""
+    """How right (%) a client is on images like its own: by told split, whom it asks, and seed."""
     found = {}
     for title, table in told_splits().items():
         cells = {
@@ -198,7 +198,7 @@ def for_itself() -> dict[str, dict[str, Mapping[int, float]]]:
 
 
 def _most_frequent(cell: Cell) -> dict[int, float]:
-    """The share (%) of a client's most frequent class among its images, by seed of a cell's runs."""
+    """The share (%) of a client's most frequent class among its images, by the runs' seeds."""
     shares = {}
     for run in cell.measured_runs:
         settings = run.job.settings

@@ -153,7 +153,8 @@ def without_half_width(cells: Sequence[Cell]) -> str:
             rows.append(cell.row)
     if not rows:
         return ""
-    return f"two seeds are too few for an interval that says anything ({'; '.join(dict.fromkeys(rows))})"
+    names = "; ".join(dict.fromkeys(rows))
+    return f"two seeds are too few for an interval that says anything ({names})"
 
 
 def printed(cell: Cell) -> str:

@@ -27,7 +27,8 @@ _slots: dict[str, Slots] = {}  # by the address of each worker in this process
 
 @contextmanager
 def cluster(address: str) -> Iterator[Submit]:
-    """The dask cluster of the scheduler at this address, when it has a worker; leaving the context cancels what waits.
+    """The dask cluster of the scheduler at this address, when it has a worker; leaving the context
+    cancels what waits.
 
     A ``ConnectionError`` says what is wrong.
     """
@@ -55,22 +56,22 @@ def _connected(address: str) -> Iterator["Client"]:
         message = 'A sweep on a cluster needs dask: pip install -e ".[cluster]".'
         raise ConnectionError(message) from error
     logging.disable()  # a lost connection is told in a sentence
-    try:  # first by hand: a client waits without end for a server that accepts and then says nothing
+    try:  # first by hand: a client waits without end for a server that accepts and says nothing
         asyncio.run(_knock(address))
         client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
     except Exception as error:
         # an address that makes no sense, a server that is not dask, and more
         raise ConnectionError(
-            f"No dask scheduler answers at {address} ({in_one_line(error)}): start one with `dask scheduler`, which "
-            "prints its address, or see whether a firewall is in the way."
+            f"No dask scheduler answers at {address} ({in_one_line(error)}): start one with "
+            "`dask scheduler`, which prints its address, or see whether a firewall is in the way."
         ) from error
     with client:
         try:
             yield client
         except (CancelledError, CommClosedError) as error:
             raise ConnectionError(
-                f"The connection to the scheduler at {address} was lost: see that it runs; the same command then goes "
-                "on where this one ended."
+                f"The connection to the scheduler at {address} was lost: see that it runs; the same "
+                "command then goes on where this one ended."
             ) from error
 
 
@@ -85,13 +86,13 @@ async def _knock(address: str) -> None:
 def _wait_for_a_worker(client: "Client", address: str) -> None:
     if client.scheduler_info()["workers"]:
         return
-    message = f"No worker is connected to {address}; waiting for one (start it with `dask worker {address}`)."
+    message = f"No worker is connected to {address}; waiting for one: `dask worker {address}`."
     print(message, file=sys.stderr, flush=True)
     client.wait_for_workers(1)
 
 
 def code_and_data(dataset: str) -> dict[str, str]:
-    """Digests of what must be the same where runs are made: the code of package and notebooks, and the data."""
+    """Digests of what must be the same where runs are made: code of package and notebooks, data."""
     files = [file for file in sorted(PACKAGE.rglob("*")) if file.suffix in (".py", ".yaml")]
     sources = [file.read_text(encoding="utf-8") for file in files]
     for notebook in papers.notebooks(extras=True):
@@ -110,8 +111,9 @@ def run_group_on_worker(group: Group, expected: Mapping[str, str]) -> GroupResul
     different = [name for name in expected if digests[name] != expected[name]]
     if different:
         return GroupResult(
-            f"the worker {worker.address} on {socket.gethostname()} has other {' and '.join(different)} than the "
-            "sweep: make them the same there, and restart the worker."
+            f"the worker {worker.address} on {socket.gethostname()} has other "
+            f"{' and '.join(different)} than the sweep: make them the same there, and restart the "
+            "worker."
         )
     task_key = worker.get_current_task()
 
@@ -140,9 +142,11 @@ def _slots_of(worker: Any) -> Slots:
 
 
 def _is_unwanted(worker: Any, task_key: Any) -> bool:
-    """Whether nobody waits for a task any more (Ctrl-C, the sweep killed), or the worker is closing.
+    """Whether nobody waits for a task any more (Ctrl-C, the sweep killed), or the worker is
+    closing.
 
-    It closes when the scheduler is gone. dask cannot interrupt a thread, but takes note of it in the task's state.
+    It closes when the scheduler is gone. dask cannot interrupt a thread, but takes note of it in
+    the task's state.
     """
     task = worker.state.tasks.get(task_key)
     is_closing = worker.status.name in ("closing", "closed", "failed")

@@ -1,4 +1,4 @@
-"""Making the runs that are missing: what they need is checked first, and a line tells what became of each."""
+"""Making missing runs: what they need is checked first, a line tells what became of each."""
 
 import sys
 import time
@@ -26,20 +26,24 @@ class Outcome(NamedTuple):
 
 
 def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> list[Outcome]:
-    """Make runs in their order, ``jobs`` at once, each with a GPU, or on the dask cluster of a scheduler.
+    """Make runs in their order, ``jobs`` at once, each with a GPU, or on the dask cluster of a
+    scheduler.
 
-    A `FednbError` says what is missing for all of them, before any is begun; a ``ConnectionError`` that there is no such
-    cluster. Where a GPU is, runs that differ only in their seeds are made together.
+    A `FednbError` says what is missing for all of them, before any is begun; a ``ConnectionError``
+    that there is no such cluster. Where a GPU is, runs that differ only in their seeds are made
+    together.
     """
     device = check_prerequisites(todo)
     groups = _groups(todo, seeds_together=device != "cpu" and scheduler is None)
-    pool = local_pool(jobs) if scheduler is None else cluster(scheduler)
+    pool = local_pool(min(jobs, len(groups))) if scheduler is None else cluster(scheduler)
     with pool as submit:
         return _run_all(groups, submit)
 
 
 def check_prerequisites(todo: Sequence[Job]) -> str:
-    """Check what runs need besides good settings, so that none starts in vain; the device that there is for them."""
+    """Check what runs need besides good settings, so that none starts in vain; returns their
+    device.
+    """
     from fednb.experiments import build  # slow to import: PyTorch
 
     for notebook in {job.notebook for job in todo}:
@@ -65,7 +69,7 @@ def _groups(todo: Sequence[Job], seeds_together: bool) -> list[Group]:
 
 
 def _run_all(groups: Collection[Group], submit: Submit) -> list[Outcome]:
-    """Make the runs of all groups, and say what became of each: a line per run, and in a terminal a bar."""
+    """Make the runs of all groups; a line tells what became of each, in a terminal a bar."""
     group_of = {submit(group): group for group in groups}
     outcomes: list[Outcome] = []
     progress = _Progress(sum(len(group) for group in groups))
@@ -76,7 +80,8 @@ def _run_all(groups: Collection[Group], submit: Submit) -> list[Outcome]:
                 future = done.pop()
                 group = group_of.pop(future)
                 result = _result_of(future)
-                # Whoever still holds a future of dask's wants its run made again if that worker dies.
+                # Whoever still holds a future of dask's wants its run made again if that worker
+                # dies.
                 del future
                 for outcome in _collect(group, result):
                     outcomes.append(outcome)
@@ -92,7 +97,7 @@ def _result_of(future: Future[GroupResult]) -> GroupResult:
 
 
 def _collect(group: Group, result: GroupResult) -> list[Outcome]:
-    """Write records and log where the sweep wants them: the runs may have been made in another folder."""
+    """Write records and log where the sweep wants them: the runs may have been made elsewhere."""
     for job, record in zip(group, result.records, strict=False):  # none, if a worker refused
         if record and not ledger.recorded(job.path):
             ledger.write(job.path, record)
@@ -108,7 +113,8 @@ class _Progress:
         self.total = total
         self.count = 0
         self.begin = time.monotonic()
-        # smoothing 0: the time left is estimated from all finished runs, as short and long ones alternate
+        # smoothing 0: the time left is estimated from all finished runs, as short and long ones
+        # alternate
         self.bar = tqdm(
             total=total,
             unit="run",

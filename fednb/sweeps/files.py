@@ -1,4 +1,4 @@
-"""Sweep files: tables of a paper in YAML; what such a file may hold stands in ``sweep.schema.yaml``."""
+"""Sweep files: tables of a paper in YAML; ``sweep.schema.yaml`` says what one may hold."""
 
 import itertools
 import re
@@ -10,7 +10,7 @@ import yaml
 
 from fednb import data
 from fednb.errors import NotebookError, SweepError, check, require_known, shorten
-from fednb.experiments import ledger
+from fednb.experiments.record import check_form
 from fednb.sweeps.jobs import Notebook, jobs_of_table
 from fednb.sweeps.table import Axis, Job, Table
 
@@ -35,7 +35,8 @@ Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.012345
 def read_tables(path: Path | str) -> dict[str, Table]:
     """The tables of a sweep file, or of all in a folder, by name.
 
-    A `SweepError` names the file and the table that is wrong; an ``OSError`` tells of a file that cannot be read.
+    A `SweepError` names the file and the table that is wrong; an ``OSError`` tells of a file that
+    cannot be read.
     """
     path = Path(path)
     files = sorted(path.glob("*.yaml")) if path.is_dir() else [path]
@@ -51,7 +52,7 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
     where = file.name
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader)
-        ledger.check_form(content, SCHEMA)
+        check_form(content, SCHEMA)
         notebook = _notebook_of(file, content["notebook"])
         for key, entry in content["tables"].items():
             where = f"{file.name}, table {shorten(key)}"
@@ -59,7 +60,8 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
             check(name not in tables, "there is a table of that name already.")
             tables[name] = _table(file, name, notebook, entry)
     except (SweepError, NotebookError, yaml.YAMLError, ValueError, RecursionError) as error:
-        raise SweepError(f"{where}: {' '.join(str(error).split())}") from error
+        text = " ".join(str(error).split())
+        raise SweepError(f"{where}: {text}{'' if text.endswith(('.', '?')) else '.'}") from error
 
 
 def _notebook_of(file: Path, name: str) -> Notebook:
@@ -89,10 +91,12 @@ def _table(file: Path, name: str, notebook: Notebook, entry: Mapping[str, Any]) 
 
 
 def _columns(entry: Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
-    """The columns of a table; the word "domains" is short for those of its data set, their mean, and the lead."""
+    """The columns of a table; "domains" is short for its data set's, their mean, the lead."""
     if entry["columns"] != "domains":
         return _axis(entry["columns"], jobs)
-    domains = data.spec_of(jobs[0].settings.dataset).domains
+    dataset = jobs[0].settings.dataset
+    domains = data.spec_of(dataset).domains
+    check(domains, f"columns cannot be domains: {dataset} has none.", SweepError)
     measures = {domain: f"accuracy in {domain}" for domain in domains}
     measures["Avg."] = "accuracy"
     if "baseline" in entry:
@@ -112,7 +116,7 @@ def _axis(entry: str | Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
 
 
 def _check_names(table: Table) -> None:
-    """Raise a `SettingsError` for a parameter that no run has, or a row or column that no run makes."""
+    """A `SettingsError` for a parameter that no run has, or a row or column that no run makes."""
     settings = [job.settings.flat() for job in table.jobs]
     parameters = dict.fromkeys(itertools.chain.from_iterable(settings))
     if table.best_of is not None:

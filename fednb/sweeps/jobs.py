@@ -23,8 +23,8 @@ Grid = Mapping[str, list[Any]]  # by parameter the values that it takes
 def places_of(notebook: str) -> Places:
     """Where runs of a notebook find and leave their files, by the environment.
 
-    A notebook that is given by its path may import from those beside it. Its records lie beside it, too, unless
-    ``FEDNB_RUNS`` is set, because a record does not say whose code made it.
+    A notebook that is given by its path may import from those beside it. Its records lie beside it,
+    too, unless ``FEDNB_RUNS`` is set, because a record does not say whose code made it.
     """
     environment = dict(os.environ)
     if notebook.endswith(".ipynb"):
@@ -58,7 +58,8 @@ class Notebook:
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
         """The run with these parameters, by flat names.
 
-        A `SweepError`, `NotebookError` or `SettingsError` says which name or value is refused, and why.
+        A `SweepError`, `NotebookError` or `SettingsError` says which name or value is refused, and
+        why.
         """
         overrides = {str(name): value for name, value in parameters.items()}
         message = "more is for notebooks: here every setting has its own name."
@@ -111,7 +112,8 @@ def project_methods() -> dict[str, str]:
 
 
 def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
-    """What is asked for, each once, by what it is called: its method, or in brackets the notebook, too.
+    """What is asked for, each once, by what it is called: its method, or in brackets the notebook,
+    too.
 
     A method of the project is that of the first notebook that has it. The path of a notebook stands
     for all its methods that the project does not have. A `SweepError` if two would share their
@@ -148,7 +150,7 @@ def _check_apart(contestants: Iterable[Contestant]) -> None:
 
 
 def _called(one: Contestant, among: Iterable[Contestant]) -> str:
-    """The method's name; with that of its notebook, or of its folder too, where others are called so."""
+    """The method's name; where others are called so with its notebook, or its folder too."""
     namesakes = [other.notebook for other in among if other.method == one.method]
     if len(namesakes) == 1:
         return one.method
@@ -170,6 +172,7 @@ def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tu
     message = f"it has {number:,} runs, in grid and runs together; it must have 1 to {MAX_RUNS:,}."
     check(1 <= number <= MAX_RUNS, message)
     common = entry.get("parameters", {})
+    priorities = entry.get("priority", DEFAULT_PRIORITY)
     jobs = []
     for values in itertools.chain.from_iterable(map(_combinations, grids)):
         job = notebook.job(common | values, name)
@@ -179,13 +182,16 @@ def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tu
             tier,
             f"tier says nothing about the data set {dataset!r}, which a run of the table has.",
         )
-        priority = _for_dataset(entry.get("priority", DEFAULT_PRIORITY), dataset, DEFAULT_PRIORITY)
+        priority = _for_dataset(priorities, dataset, DEFAULT_PRIORITY)
         jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
+    datasets = dict.fromkeys(job.settings.dataset for job in jobs)
+    for dataset in priorities if isinstance(priorities, dict) else ():
+        require_known("priority: its runs have no data set", dataset, datasets, SweepError)
     return tuple(jobs)
 
 
 def _grids(entry: Mapping[str, Any]) -> list[Grid]:
-    """The grid of a table, then its single runs, which are small grids: a value or a list for each parameter."""
+    """The grid of a table, then its single runs: grids of a value or list for each parameter."""
     grids: list[Grid] = [entry["grid"]] if entry.get("grid") else []
     for run in entry.get("runs", ()):
         grids.append(

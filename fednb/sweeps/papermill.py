@@ -1,9 +1,10 @@
 """The process of a run, or of a whole notebook that papermill executes.
 
-As a program (`fednb.sweeps.processes` starts it, and writes its environment):
-``python -m fednb.sweeps.papermill NOTEBOOK PARAMETERS [COPY]``, with the parameters as JSON. With the path of a COPY all
-cells are executed, and the executed notebook is written there. Standard input is open as long as somebody waits for
-the result. The exit status is 1 after an error, which is then the last line of standard error.
+As a program (`fednb.sweeps.processes` starts it, and writes its environment): ``python -m
+fednb.sweeps.papermill NOTEBOOK PARAMETERS [COPY]``, with the parameters as JSON. With the path of a
+COPY all cells are executed, and the executed notebook is written there. Standard input is open as
+long as somebody waits for the result. The exit status is 1 after an error, which is then the last
+line of standard error.
 """
 
 import json

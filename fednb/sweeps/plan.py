@@ -41,7 +41,8 @@ def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
 def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
     """The runs that need not be made again, diverged ones included, and those that are to be made.
 
-    Each run is there once, though several tables may have it; by its best priority, then as in the files.
+    Each run is there once, though several tables may have it; by its best priority, then as in the
+    files.
     """
     unique: dict[Path, Job] = {}
     for job in sorted(jobs, key=lambda job: job.priority):

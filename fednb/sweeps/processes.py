@@ -84,11 +84,12 @@ def never() -> bool:
 def process_environment(
     places: Places, slot: int = 0, slots: int = 1, cores: int | None = None
 ) -> dict[str, str]:
-    """The environment of a process that executes a notebook, in one of as many ``slots`` of this machine.
+    """The environment of a process that executes a notebook, in one of as many ``slots`` of this
+    machine.
 
-    It has our own variables, these places, this very package, and its share of the machine: a GPU if there is one, else
-    as many workers as there are ``cores`` for it (all of the machine's are shared by default), unless
-    ``FEDNB_WORKERS`` is set.
+    It has our own variables, these places, this very package, and its share of the machine: a GPU
+    if there is one, else as many workers as there are ``cores`` for it (all of the machine's are
+    shared by default), unless ``FEDNB_WORKERS`` is set.
     """
     env = os.environ | places.environment()
     env["FEDNB_PROGRESS"] = "log"
@@ -119,9 +120,10 @@ def _visible_gpus(env: Mapping[str, str]) -> list[str]:
 def _started(
     env: Mapping[str, str], *arguments: str, **streams: Any
 ) -> Iterator[subprocess.Popen[str]]:
-    """The process of `fednb.sweeps.papermill` with these arguments; it ends when the context is left."""
+    """A process of `fednb.sweeps.papermill` with these arguments; it ends with the context."""
     command = [sys.executable, "-P", "-m", "fednb.sweeps.papermill", *arguments]
-    # -P: not the package of the folder where one works. Ctrl-C in a terminal is for us: hence a session of its own.
+    # -P: not the package of the folder where one works. Ctrl-C in a terminal is for us: hence a
+    # session of its own.
     with subprocess.Popen(
         command,
         env=env,
@@ -136,7 +138,7 @@ def _started(
 def run_process(
     env: Mapping[str, str], *arguments: str, output: IO[bytes], stop: Stop = never
 ) -> int:
-    """The exit status of such a process, which is ended when ``stop`` says yes; what it prints is written to ``output``."""
+    """Its exit status; ended when ``stop`` says yes, and what it prints goes to ``output``."""
     with _started(env, *arguments, stdout=output, stderr=subprocess.STDOUT) as process:
         while process.poll() is None and not stop():
             time.sleep(POLL_SECONDS)
@@ -196,20 +198,20 @@ def _run(
 
 
 def _seeds(group: Group) -> dict[str, str]:
-    """What tells a process, beside the first run's parameters, that it makes runs of several seeds together."""
+    """What tells a process that it makes runs of several seeds."""
     if len(group) == 1:
         return {}
     return {"FEDNB_SEEDS": ",".join(str(job.settings.seed) for job in group)}
 
 
 def reason(status: int, output: str) -> str:
-    """What went wrong, as the process itself says; "" if it says nothing, or was ended by a signal."""
+    """What went wrong, as the process says; "" if it says nothing, or was ended by a signal."""
     lines = output.strip().splitlines()
     return lines[-1] if status > 0 and lines else ""
 
 
 def can_fork() -> bool:
-    """Whether runs are forks of one process: on Linux, where no GPU is, as CUDA does not survive a fork."""
+    """Whether runs are forks of one process: on Linux without a GPU: CUDA survives no fork."""
     return CAN_FORK and not _visible_gpus(os.environ)
 
 

@@ -21,7 +21,7 @@ class CellError(Exception):
 
 
 def reduced(notebook: str) -> "NotebookNode":
-    """What a run executes of a notebook: its code cells tagged setup, parameters, export or run, without outputs."""
+    """What a run executes: cells tagged setup, parameters, export or run, without outputs."""
     import nbformat  # slow to import
 
     content = nbformat.read(papers.path(notebook), as_version=4)
@@ -32,7 +32,8 @@ def reduced(notebook: str) -> "NotebookNode":
             continue
         cell.outputs = []
         cell.execution_count = None
-        # In a course's hand-out this tag leaves out what its checks do not need, and the run is among it.
+        # In a course's hand-out this tag leaves out what its checks do not need, and the run is
+        # among it.
         cell.metadata["tags"] = [tag for tag in tags if tag != "skip-execution"]
         cells.append(cell)
     content.cells = cells
@@ -51,6 +52,9 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     sys.path.insert(0, str(file.parent.absolute()))
     os.chdir(file.parent)
     shell = _new_shell()
+    shell.ast_node_interactivity = (
+        "none"  # the values of last lines are for readers of the notebook
+    )
     for source in sources:
         result = shell.run_cell(source, store_history=True)
         error = result.error_before_exec or result.error_in_exec

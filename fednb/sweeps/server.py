@@ -1,8 +1,10 @@
-"""A process that has imported what runs need, and forks for each: a run then costs its training and little more.
+"""A process that has imported what runs need, and forks for each: a run then costs its training and
+little more.
 
-As a program (`Server` starts it): ``python -m fednb.sweeps.server``. Each line of standard input is a run, as JSON:
-its environment, notebook, parameters, and the log that its output is appended to. Each line of standard output is the
-exit status of one. When standard input is closed, the server ends, and what it has forked ends with it.
+As a program (`Server` starts it): ``python -m fednb.sweeps.server``. Each line of standard input is
+a run, as JSON: its environment, notebook, parameters, and the log that its output is appended to.
+Each line of standard output is the exit status of one. When standard input is closed, the server
+ends, and what it has forked ends with it.
 """
 
 import importlib

@@ -1,4 +1,4 @@
-"""What a sweep file says, as values: a table of a paper, its rows and columns, and the runs that fill it."""
+"""What a sweep file says, as values: a table, its rows and columns, and the runs that fill it."""
 
 import functools
 from dataclasses import dataclass, field
@@ -51,7 +51,8 @@ class Job:
 
 @dataclass(frozen=True)
 class Axis:
-    """The setting whose values make the rows or columns of a table, and what a value is called there.
+    """The setting whose values make the rows or columns of a table, and what a value is called
+    there.
 
     Columns may have measures of their own instead of a parameter: then every run is in all of them.
     """
@@ -63,7 +64,9 @@ class Axis:
     measures: dict[str, str] = field(default_factory=dict)  # by the column's name
 
     def name(self, job: Job) -> str:
-        """The name of a run's row or column: the first in `named` that fits, the value's label, or the value."""
+        """The name of a run's row or column: the first fitting one in `named`, a label, or the
+        value.
+        """
         values = job.settings.flat() | {"notebook": job.notebook}
         for name, settings in self.named.items():
             if settings.items() <= values.items():

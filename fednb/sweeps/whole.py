@@ -29,10 +29,12 @@ def execute_notebooks(
     parameters: Mapping[str, Any],
     on_end: Callable[[Executed], object],
 ) -> list[Executed]:
-    """Execute notebooks into ``out/notebooks``, with their records in ``out/runs``; in the order in which they end.
+    """Execute notebooks into ``out/notebooks``, with their records in ``out/runs``; in the order in
+    which they end.
 
-    One is executed per core, on one thread, and the largest files first, as these take longest. ``on_end`` is called
-    for each as it ends, in the caller's thread. One that fails does not keep the others from being executed.
+    One is executed per core, on one thread, and the largest files first, as these take longest.
+    ``on_end`` is called for each as it ends, in the caller's thread. One that fails does not keep
+    the others from being executed.
     """
     copies = out.absolute() / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)

@@ -1,8 +1,10 @@
-"""Layers as products of matrices, of which `torch.vmap` over clients makes one batched product each.
+"""Layers as products of matrices, of which `torch.vmap` over clients makes one batched product
+each.
 
-Under vmap a convolution would become a grouped one with a group for each client, which cuDNN trains slowly, and
-`torch.nn.functional.unfold` launches a kernel for each image of the batch (``im2col``, a loop over the batch on CUDA).
-Patches that are views take one copy, whatever the number of clients and images.
+Under vmap a convolution would become a grouped one with a group for each client, which cuDNN trains
+slowly, and `torch.nn.functional.unfold` launches a kernel for each image of the batch (``im2col``,
+a loop over the batch on CUDA). Patches that are views take one copy, whatever the number of clients
+and images.
 """
 
 from collections.abc import Callable
@@ -16,7 +18,8 @@ Pair = tuple[int, int]
 
 
 def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
-    """The patches of images x [B, C, H, W] that a convolution multiplies: [C · rows · columns, B · H' · W'] and a copy.
+    """The patches of images x [B, C, H, W] that a convolution multiplies: [C · rows · columns, B ·
+    H' · W'] and a copy.
 
     H' and W' are the height and width of what the convolution returns.
     """

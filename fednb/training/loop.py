@@ -13,11 +13,12 @@ from fednb.workspace import Batch
 def sgd_steps(
     method: FedAvg, client: Client, given: dict[str, Any], batches: Iterable[Batch]
 ) -> None:
-    """One SGD step of the client's model for each batch, by a new optimiser; the model holds the result.
+    """One SGD step of the client's model for each batch, by a new optimiser; the model holds the
+    result.
 
     The client counts the steps, and sums each loss term over them.
     """
-    model, workspace = client.network, client.workspace
+    model, workspace = client.model, client.workspace
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     optimizer = method.optimizer(client, trained, given)
     for index, draws in batches:
@@ -31,11 +32,12 @@ def sgd_steps(
 
 def total_loss(terms: dict[str, Tensor]) -> Tensor:
     """The sum of a loss's terms, which is what a step minimises."""
-    return sum(terms.values())  # type: ignore[return-value]  # of no terms it would be 0, but a loss has some
+    # of no terms it would be 0, but a loss has some
+    return sum(terms.values())  # type: ignore[return-value]
 
 
 def add_losses(client: Client, terms: dict[str, Tensor]) -> None:
-    """Add the terms of a step, or of several, to the client's sums. They stay on the device until the round ends."""
+    """Add the terms of steps to the client's sums, which stay on the device."""
     for name, value in terms.items():
         value = value.detach()
         before = client.losses.get(name)

@@ -27,8 +27,9 @@ from fednb.training.loop import add_losses, total_loss
 from fednb.workspace import Batch
 
 WARM_UP = 3  # steps before a recording: libraries choose their kernels and allocate what they need
-# How far, of the length of a client's step, a step of all clients may be from the plain loop's. Rounding is far below it
-# (1e-3 where a ReLU or the maximum of a pool turns over), a lost term or another client's batch far above.
+# How far, of the length of a client's step, a step of all clients may be from the plain loop's.
+# Rounding is far below it (1e-3 where a ReLU or the maximum of a pool turns over), a lost term or
+# another client's batch far above.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
 TOLERANCE_BF16 = 0.2  # where layers compute in 8 bits
 
@@ -42,7 +43,7 @@ class StepShape(NamedTuple):
 
     num_clients: int
     batch_size: int
-    are_first: bool  # the clients are the first rows, in order: then the step reads views instead of copies
+    are_first: bool  # the clients are the first rows, in order: then a step reads views, not copies
 
 
 class Rows(NamedTuple):
@@ -66,7 +67,8 @@ class LossModule(nn.Module):
 
 
 class StackedClients:
-    """Clients of equal networks and settings, which train together: row i of every tensor is the i-th one's.
+    """Clients of equal networks and settings, which train together: row i of every tensor is the
+    i-th one's.
 
     Parameters
     ----------
@@ -92,7 +94,7 @@ class StackedClients:
         self.axes = stacked_axes([row.given for row in rows])
         self.device = federation.images.device
         self.loss = self._loss_module(first)
-        state = first.client.network.state_dict()
+        state = first.client.model.state_dict()
         dtype = state[next(iter(trained))].dtype
         zeros = partial(torch.zeros, device=self.device)
         num_weights = sum(math.prod(shape) for shape in trained.values())
@@ -123,8 +125,8 @@ class StackedClients:
     def _loss_module(self, first: Rows) -> LossModule:
         """The loss with a network of its own, whose weights play no part."""
         model = self.federation.network(first.client.architecture)
-        model.train(first.client.network.training)
-        for module, like in zip(model.modules(), first.client.network.modules(), strict=True):
+        model.train(first.client.model.training)
+        for module, like in zip(model.modules(), first.client.model.modules(), strict=True):
             module.training = like.training
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.shapes)
@@ -153,9 +155,11 @@ class StackedClients:
         return tree_map(stack, self.axes, *(row.given for row in rows))
 
     def train(self, rows: Sequence[Rows], check: bool = False) -> None:
-        """Make all steps of a phase; the clients' networks and their sums of losses hold the result.
+        """Make all steps of a phase; the clients' networks and their sums of losses hold the
+        result.
 
-        With ``check`` the first step of each new shape is compared with the plain loop's: `WrongStep`.
+        With ``check`` the first step of each new shape is compared with the plain loop's:
+        `WrongStep`.
         """
         # those with a batch left are then the first, as a rule
         rows = sorted(rows, key=lambda row: -len(row.batches))
@@ -177,11 +181,13 @@ class StackedClients:
                 self._replays[shape]()
         for i, row in enumerate(rows):
             rest = {name: values[i] for name, values in self.rest.items()}
-            row.client.network.load_state_dict(rest | self._named(self.weights[i]))
+            row.client.model.load_state_dict(rest | self._named(self.weights[i]))
             add_losses(row.client, {name: sums[i].clone() for name, sums in self.losses.items()})
 
     def _fill(self, rows: Sequence[Rows]) -> None:
-        """Copy what the phase begins with into the tensors that a step reads. After recordings, as these make steps."""
+        """Copy what the phase begins with into what a step reads; after recordings, which make
+        steps.
+        """
 
         def copy_into(kept: Any, value: Any) -> None:
             if isinstance(kept, Tensor):
@@ -189,7 +195,7 @@ class StackedClients:
 
         tree_map(copy_into, self.given, self._stack_given(rows))
         for i, row in enumerate(rows):
-            state = row.client.network.state_dict()
+            state = row.client.model.state_dict()
             torch.cat([state[name].reshape(-1) for name in self.shapes], out=self.weights[i])
             for name, values in self.rest.items():
                 values[i] = state[name]
@@ -202,7 +208,7 @@ class StackedClients:
             tensor.zero_()
 
     def _step(self, shape: StepShape) -> None:
-        """A step of the first clients, or of those that ``stepping`` names, on a batch of this size each."""
+        """A step of the first clients, or those in ``stepping``, on a batch of this size each."""
         k, size, are_first = shape
         who = slice(k) if are_first else self.stepping[:k]  # views of the first, copies of others
         rows = torch.arange(k, device=self.device) if are_first else self.stepping[:k]
@@ -221,7 +227,8 @@ class StackedClients:
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
             masks = self.masks[batch].flatten(1)
             terms = loss(weights, rest, masks, x, self.federation.labels[index], given)
-        # no loss reads another client's row: each row of the sum's gradient is the gradient of one client
+        # no loss reads another client's row: each row of the sum's gradient is the gradient of one
+        # client
         total = total_loss({name: value.sum() for name, value in terms.items()})
         (gradient,) = torch.autograd.grad(total, weights)
         sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
@@ -253,7 +260,7 @@ class StackedClients:
         return functional_call(self.loss, state, batch)
 
     def _record(self, shape: StepShape) -> Callable[[], None]:
-        """What makes a step of this shape: on CUDA the replay of a recording, else the step itself."""
+        """What makes a step of this shape: on CUDA a recording's replay, else the step itself."""
         step = partial(self._step, shape)
         if self.device.type != "cuda":
             return step
@@ -275,7 +282,7 @@ class StackedClients:
         return graph.replay
 
     def _check(self, shape: StepShape, who: list[int], rows: Sequence[Rows]) -> None:
-        """Make a step, and compare it with the plain loop's from the same weights, batches and masks."""
+        """Make a step, and compare it with the plain loop's from the same state."""
         before = self.weights.clone()
         plain = {i: self._plain_step(i, shape.batch_size, rows[i]) for i in who}
         self._replays[shape]()
@@ -285,9 +292,10 @@ class StackedClients:
             if not error <= self._tolerance() * length + 1e-12 and math.isfinite(length):
                 method = type(self.federation.method).__name__
                 raise WrongStep(
-                    f"{method}: the step of all clients at once moves client {rows[i].client.id} otherwise than a "
-                    f"step of its own, by {error / max(length, 1e-12):.1%} of that step. Its loss must read nothing but its "
-                    "arguments, and have a gradient where a round begins; or train step by step, with train=None."
+                    f"{method}: the step of all clients at once moves client {rows[i].client.id} "
+                    f"otherwise than a step of its own, by {error / max(length, 1e-12):.1%} of that "
+                    "step. Its loss must read nothing but its arguments, and have a gradient where "
+                    "a round begins; or train step by step, with train=None."
                 )
 
     def _tolerance(self) -> float:
@@ -296,7 +304,7 @@ class StackedClients:
         return TOLERANCE.get(self.weights.dtype, TOLERANCE[torch.float32])
 
     def _plain_step(self, i: int, size: int, row: Rows) -> Tensor:
-        """Client i's weights [P] after its next step, made by itself with the layers as they are."""
+        """Client i's weights [P] after its next step, made alone with the layers as they are."""
         fed = self.federation
         begin = int(self.position[i])
         images = slice(begin, begin + size)
@@ -314,9 +322,11 @@ class StackedClients:
 
 
 def stacked_axes(given: Sequence[Any]) -> Any:
-    """A tree like what each client was given: 0 for tensors to be stacked, None for what all of them share.
+    """A tree like what each client was given: 0 for tensors to be stacked, None for what all of
+    them share.
 
-    They share a tensor if all have the very same one, and what is no tensor, which is equal in clients of one kind.
+    They share a tensor if all have the very same one, and what is no tensor, which is equal in
+    clients of one kind.
     """
 
     def axis(*values: Any) -> int | None:
@@ -328,7 +338,7 @@ def stacked_axes(given: Sequence[Any]) -> Any:
 
 
 def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:
-    """Who steps when: of each step the clients and the size of their batches; each client's batches stay in order."""
+    """Of each step the clients and the size of their batches; a client's batches stay in order."""
     steps = []
     for next_sizes in zip_longest(*sizes, fillvalue=0):  # of each client; 0: it has no batch left
         for size in dict.fromkeys(next_sizes):

@@ -1,8 +1,9 @@
 """All clients in one step: a trainer for GPUs, ``Federation(..., train=StackedTrainer())``.
 
-A step of a small network is some dozens of operations of a few microseconds each: client by client, their launches take the
-time and not the arithmetic. Here one step moves all clients, by the very loss that a notebook exports, under `torch.vmap`;
-on CUDA it is recorded once and replayed. On a CPU the plain loop is about as fast, and stays the default.
+A step of a small network is some dozens of operations of a few microseconds each: client by client,
+their launches take the time and not the arithmetic. Here one step moves all clients, by the very
+loss that a notebook exports, under `torch.vmap`; on CUDA it is recorded once and replayed. On a CPU
+the plain loop is about as fast, and stays the default.
 """
 
 import sys
@@ -22,8 +23,9 @@ from fednb.messages import Message
 from fednb.training.loop import sgd_steps
 from fednb.training.stack import Rows, StackedClients, WrongStep, stacked_axes
 
-# Networks with more weights go one at a time, by the same recording: a step of ResNet-18 (11 million) keeps a GPU busy for
-# longer than its launches take, and ten times its activations may not fit. The papers' small networks have some 100,000.
+# Networks with more weights go one at a time, by the same recording: a step of ResNet-18 (11
+# million) keeps a GPU busy for longer than its launches take, and ten times its activations may not
+# fit. The papers' small networks have some 100,000.
 LARGE = 1_000_000
 MAX_STACKS = 16  # a learning rate that falls from round to round makes a new one in each
 
@@ -37,7 +39,8 @@ class TrainRequest(NamedTuple):
     t: int
 
 
-# Clients of one kind can share a stack: method, architecture, what is trained, SGD's options, shapes of what is given.
+# Clients of one kind can share a stack: method, architecture, what is trained, SGD's options,
+# shapes of what is given.
 Kind = tuple[str, Hashable, tuple[str, ...], str, str]
 
 
@@ -66,7 +69,7 @@ class ClientRound:
         if not self.batches:
             return
         parameters = {
-            name: value for name, value in client.network.named_parameters() if value.requires_grad
+            name: value for name, value in client.model.named_parameters() if value.requires_grad
         }
         method = self.federation.method
         optimizer = method.optimizer(client, list(parameters.values()), self.given)
@@ -99,8 +102,9 @@ class ClientRound:
 class StackedTrainer:
     """Trains the clients of a round together.
 
-    Clients go together whose networks, trained parameters, settings of SGD and ``given`` have the same shape. The others,
-    and whatever `torch.vmap` or a recording refuses, take their steps in the plain loop.
+    Clients go together whose networks, trained parameters, settings of SGD and ``given`` have the
+    same shape. The others, and whatever `torch.vmap` or a recording refuses, take their steps in
+    the plain loop.
 
     Parameters
     ----------
@@ -123,7 +127,7 @@ class StackedTrainer:
         )
 
     def train(self, requests: Sequence[TrainRequest]) -> list[Message]:
-        """The upload of each client. They may be of several federations that differ in nothing but the seed."""
+        """The upload of each client, of federations that differ in nothing but the seed."""
         with ExitStack() as borrowed:
             for request in requests:
                 borrowed.enter_context(request.federation.lend_model(request.client))
@@ -176,7 +180,8 @@ class StackedTrainer:
         if reason not in self._reasons:
             self._reasons.add(reason)
             print(
-                f"fednb: {method} trains client by client, as its step cannot be made for all at once ({reason}).",
+                f"fednb: {method} trains client by client, as its step cannot be made for all at "
+                f"once ({reason}).",
                 file=sys.stderr,
             )
 
@@ -201,7 +206,8 @@ class StackedTrainer:
 
 
 class SeedsTogether(StackedTrainer):
-    """Federations that differ in the seed alone: each runs in a thread of its own, and all train as one.
+    """Federations that differ in the seed alone: each runs in a thread of its own, and all train as
+    one.
 
     ``num_seeds`` federations have this trainer. One that has ended says so by `leave`.
     """
@@ -242,7 +248,7 @@ class SeedsTogether(StackedTrainer):
 
 
 def is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether a step is the same in every row and round: SGD without hooks, nor dampening, which spares the first step."""
+    """Whether all steps are alike: SGD without hooks or dampening, which spares the first step."""
     has_hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
     if type(optimizer) is not torch.optim.SGD or has_hooks or len(optimizer.param_groups) > 1:
         return False

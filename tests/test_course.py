@@ -353,7 +353,7 @@ def test_a_notebook_of_solutions_runs_by_itself(parted):
 
     nb = NotebookClient(read(solutions.where(parted)), kernel_name="python3").execute()
     outputs = [output.text for cell in nb.cells for output in cell.get("outputs", [])]
-    assert outputs == ["2 cells executed: the exercises can begin.\n", "it is b\n", "1.5\n"]
+    assert outputs == ["2 cells executed: the exercises can begin.\n", "1.5\n", "it is b\n"]
 
 
 def test_what_students_install_works_and_holds_no_solution(tmp_path):

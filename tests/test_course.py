@@ -289,6 +289,20 @@ def test_to_part_a_notebook_again_changes_nothing_but_what_its_solutions_changed
     assert "Two times x" in sources(read(parted))["e1"]
 
 
+def test_links_lead_to_the_same_files_from_both_notebooks(short):
+    nb = read(short)
+    by_id = {cell.id: cell for cell in nb.cells}
+    by_id[
+        "h2"
+    ].source += " See [00](00_foundations.ipynb#a), [this](#b), [paper](https://a.example/b.md)."
+    by_id["e3a"].source = by_id["e3a"].source.replace("order.", "[order](../README.md).")
+    nbformat.write(nb, short)
+    kept = sources(read(solutions.split("short")))
+    assert "(../00_foundations.ipynb#a), [this](#b), [paper](https://a.example/b.md)" in kept["h2"]
+    assert "[order](../../README.md)" in kept["e3a"]
+    assert "[order](../README.md)" in sources(solutions.solved(short))["e3a"]
+
+
 def change_cell(path, name, old, new):
     nb = read(path)
     (cell,) = (cell for cell in nb.cells if cell.id == name)

@@ -26,6 +26,9 @@ _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
 _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?")
+_LINK = re.compile(
+    r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)"
+)  # to a file of the project
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
 TITLE = """\
@@ -60,7 +63,7 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
         _require_fit(nb, partners, notebook, place)
     for cell in nb.cells:
         if cell.id in partners and not _is_solved(cell):
-            _put_in(partners[cell.id], cell)
+            _put_in(_moved(partners[cell.id], place.parent, notebook.parent), cell)
     return nb
 
 
@@ -118,6 +121,19 @@ def _fits(cell: NotebookNode, partner: NotebookNode) -> bool:
     if cell.cell_type == "markdown":
         return cell.source.count(ANSWER) == len(_TEXT.findall(partner.source))
     return cell.source == without_solution(partner)
+
+
+def _moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
+    """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
+
+    def link(found: re.Match[str]) -> str:
+        target = Path(os.path.relpath(origin / found[1], folder)).as_posix()
+        return f"]({target}{found[2] or ''})"
+
+    cell = copy.deepcopy(cell)
+    if cell.cell_type == "markdown":
+        cell.source = _LINK.sub(link, cell.source)
+    return cell
 
 
 def _put_in(partner: NotebookNode, cell: NotebookNode) -> None:
@@ -182,9 +198,9 @@ def in_two(
         else:
             piece = cell.source
         if piece:
-            partner = NotebookNode({**copy.deepcopy(cell), "source": piece})
-            partner.metadata.pop("jupyter", None)
-            cells.append(partner)
+            partner = NotebookNode({**cell, "source": piece})
+            cells.append(_moved(partner, notebook.parent, place.parent))
+            cells[-1].metadata.pop("jupyter", None)
             cells += own.pop(cell.id, [])
             _empty(cell)
     return nb, new_notebook(cells=cells, metadata={**nb.metadata, "orphan": True})

@@ -193,3 +193,16 @@ class Filler:
 
     def _link(self, path: str) -> str:
         return os.path.relpath(ROOT / path, self._folder).replace(os.sep, "/")
+
+
+def headlines(filler: Filler) -> dict[str, str]:
+    """The first finding of each notebook as a short sentence, where records bear it out."""
+    first: dict[str, Finding] = {}
+    for finding in claims_file().findings.values():
+        first.setdefault(finding.notebook, finding)
+    facts = {}
+    for notebook, finding in first.items():
+        fact = filler.fact(finding)
+        if fact is not None:
+            facts[notebook] = fact
+    return facts

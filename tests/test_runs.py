@@ -331,9 +331,12 @@ def test_a_senseless_checkpoint_starts_the_run_anew(interrupted, trained, capsys
     assert checkpoint_of(interrupted).with_suffix(".unusable").exists()
 
 
-def test_an_interrupted_run_that_shall_be_made_again_does_not_go_on(interrupted, trained):
-    runner.run(interrupted, METHODS, again=True)
-    assert trained == [1, 2, 3, 4]
+@pytest.mark.parametrize(("again", "rounds"), [(False, [3, 4]), (True, [1, 2, 3, 4])])
+def test_an_interrupted_run_goes_on_unless_it_shall_be_made_again(
+    interrupted, trained, again, rounds
+):
+    runner.run(interrupted, METHODS, again=again)
+    assert trained == rounds
 
 
 @pytest.mark.parametrize(

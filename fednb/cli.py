@@ -233,6 +233,7 @@ def _course(args: argparse.Namespace) -> int:
 
     if args.step == "release":
         print(f"Hand out what is in {course.release(args.notebook).parent}")
+        print("Students install the wheel in course/students: it holds no solutions")
         return 0
     if args.step == "check":
         return _print_checks(course.check(args.path))

@@ -104,22 +104,8 @@ def test_a_dry_run_and_the_list(
         "device": "a CPU",
     }
     ledger.write(job.path, head | {"final": {"accuracy": 50.0}, "metrics": {}})
-    assert (
-        main(
-            [
-                "sweep",
-                str(file),
-                "--dry-run",
-                "--tier",
-                "minutes-cpu",
-                "--only",
-                "seed=1",
-                "--only",
-                "seed=0",
-            ]
-        )
-        == 0
-    )
+    options = "--dry-run --tier minutes-cpu --only seed=1 --only seed=0"
+    assert main(["sweep", str(file), *options.split()]) == 0
     told = f"Reading {file}\n2 runs: 1 recorded, 1 to do.\nt: a run took 01:01 on a CPU\nt: 90_tiny dataset=digits seed=1\n"
     assert capsys.readouterr().out == told
     assert main(["list"]) == 0

@@ -32,7 +32,7 @@ ORDER = """
     reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
     reporting.head_to_head reporting.again
     course course.assignment course.limits course.executor course.inside course.kernel course.sandbox
-    course.students course.solutions course.handout course.submissions course.grading
+    course.students course.solutions course.installation course.handout course.submissions course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__
 """.split()

@@ -388,18 +388,6 @@ def test_writing_replaces_the_whole_file_or_nothing(monkeypatch, tmp_path):
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o644
 
 
-def test_the_ledger_holds_the_record_of_each_run():
-    assert not ledger.load()
-    runner.run(quick("FedProx", num_rounds=2, seed=0), METHODS)
-    record = runner.run(quick("FedProx", num_rounds=2, seed=1), METHODS)
-    assert list(found := ledger.load()) == records() and len(found) == 2
-    assert found[records()[1]] == record and (record["settings"]["mu"], record["status"]) == (
-        0.01,
-        "finished",
-    )
-    assert record["final"]["accuracy"] == pytest.approx(record["metrics"]["accuracy"][-1])
-
-
 def test_keys_differ_by_settings_and_not_by_what_is_none():
     given = quick(partition="iid").flat()
     key = ledger.key(given)

@@ -15,7 +15,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 from fednb import papers
 from fednb.course import solutions
 from fednb.course.assignment import BUILT_ON, TEMPLATES, grade_id, read_notebook
-from fednb.course.kernel import nbgrader_step, notebook_path
+from fednb.course.installation import students_wheel
+from fednb.course.kernel import STUDENTS, nbgrader_step, notebook_path
 from fednb.errors import CourseError
 from fednb.sweeps import run_cells
 
@@ -195,7 +196,8 @@ def mark(
 def release(name: str) -> Path:
     """Write the students' version of a notebook into the course folder, and return its path.
 
-    What it imports and its sweep file, a model for the students' own, lie beside it.
+    What it imports and its sweep file, a model for the students' own, lie beside it. The students'
+    installation lies in the course folder, in ``students``.
     """
     nb = solved_assignment(name)
     original = papers.path(name)
@@ -210,6 +212,7 @@ def release(name: str) -> Path:
     if sweep.exists():
         (released.parent / "sweeps").mkdir(exist_ok=True)
         shutil.copy(sweep, released.parent / "sweeps")
+    students_wheel(STUDENTS)
     return released
 
 

@@ -27,6 +27,7 @@ except ModuleNotFoundError as missing:
     ) from missing
 
 FOLDER = Path("course")  # source, release, submitted, autograded, feedback, gradebook.db
+STUDENTS = FOLDER / "students"  # what they install
 CONFIG = TEMPLATES / "nbgrader_config.py"
 STOPPED = "Stopped"  # how an error begins if a limit ended the execution
 SECONDS = 120  # for a step: a page of feedback can be made to take for ever

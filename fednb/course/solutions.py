@@ -26,6 +26,9 @@ _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
 _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?")
+_LINK = re.compile(
+    r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)"
+)  # to a file of the project
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
 TITLE = """\
@@ -49,32 +52,29 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
     elsewhere may have fewer exercises than the project's of its name.
     """
     nb = read_notebook(notebook)
-    place = where(notebook)
-    waiting = [cell for cell in nb.cells if _is_waiting(cell)]
-    if not waiting or not place.exists():
-        if strict and waiting:
-            raise CourseError(
-                f"There are no solutions of {notebook.name} here: {place} is missing."
-            )
-        return nb
-    partners = {cell.id: cell for cell in _with_partner(read_notebook(place))}
     for cell in nb.cells:
-        partner = partners.pop(cell.id, None)
-        if partner is None or "BEGIN SOLUTION" in cell.source:
-            continue
-        if strict:
-            _require_fit(cell, partner, notebook.name)
-        _put_in(partner, cell)
-        if cell in waiting:
-            waiting.remove(cell)
-    if strict and waiting:
-        raise CourseError(f"{place} has no solution of cell {waiting[0].id} of {notebook.name}.")
-    if strict and partners and place.parent.parent == notebook.parent:
-        raise CourseError(
-            f"{place} has a cell {next(iter(partners))} that {notebook.name} lacks: put that back, "
-            "or delete this."
-        )
+        if _is_solved(cell):  # in place, and perhaps where a stub was
+            _clear_tags(cell)
+    if not any(map(_is_waiting, nb.cells)):
+        return nb
+    place = where(notebook)
+    partners = _partners(place)
+    if strict:
+        _require_fit(nb, partners, notebook, place)
+    for cell in nb.cells:
+        if cell.id in partners and not _is_solved(cell):
+            _put_in(_moved(partners[cell.id], place.parent, notebook.parent), cell)
     return nb
+
+
+def _is_solved(cell: NotebookNode) -> bool:
+    return "BEGIN SOLUTION" in cell.source or "BEGIN HIDDEN TESTS" in cell.source
+
+
+def _clear_tags(cell: NotebookNode) -> None:
+    """Take the tags of what is to be filled in off a cell."""
+    if "tags" in cell.metadata:
+        cell.metadata["tags"] = [tag for tag in cell.metadata["tags"] if tag not in TO_FILL_IN]
 
 
 def _is_waiting(cell: NotebookNode) -> bool:
@@ -83,22 +83,57 @@ def _is_waiting(cell: NotebookNode) -> bool:
     return set(TO_FILL_IN) <= set(cell.metadata.get("tags", []))
 
 
-def _with_partner(nb: NotebookNode) -> list[NotebookNode]:
-    return [cell for cell in nb.cells if ONLY_HERE not in cell.metadata.get("tags", [])]
+def _partners(place: Path) -> dict[str, NotebookNode]:
+    """The cells of solutions that take the place of a notebook's, by their common ids."""
+    if not place.exists():
+        return {}
+    cells = read_notebook(place).cells
+    return {cell.id: cell for cell in cells if ONLY_HERE not in cell.metadata.get("tags", [])}
 
 
-def _require_fit(cell: NotebookNode, partner: NotebookNode, file: str) -> None:
-    """Raise a `CourseError` unless a cell is what its solution looks like without the solution."""
-    if cell.cell_type == "markdown":
-        fits = cell.source.count(ANSWER) == len(_TEXT.findall(partner.source))
-    else:
-        fits = cell.source == without_solution(partner)
-    if not fits:
-        stem = Path(file).stem
+def _require_fit(
+    nb: NotebookNode, partners: dict[str, NotebookNode], notebook: Path, place: Path
+) -> None:
+    """Raise a `CourseError` unless each cell is what its solution looks like without the solution.
+
+    And unless all that waits for a solution has one, and those beside the notebook have a place.
+    """
+    file = notebook.name
+    if not partners:
+        raise CourseError(f"There are no solutions of {file} here: {place} is missing.")
+    for cell in nb.cells:
+        partner = partners.get(cell.id)
+        if partner is None and _is_waiting(cell):
+            raise CourseError(f"{place} has no solution of cell {cell.id} of {file}.")
+        if partner is not None and not _is_solved(cell) and not _fits(cell, partner):
+            raise CourseError(
+                f"Cell {cell.id} of {file} is not the stub of its solution: write the change into "
+                f"the solutions, and call `fednb course split {notebook.stem}`."
+            )
+    lonely = set(partners) - {cell.id for cell in nb.cells}
+    if lonely and place.parent.parent == notebook.parent:
         raise CourseError(
-            f"Cell {cell.id} of {file} is not the stub of its solution: write the change into the "
-            f"solutions, and call `fednb course split {stem}`."
+            f"{place} has a cell {min(lonely)} that {file} lacks: put that back, or delete this."
         )
+
+
+def _fits(cell: NotebookNode, partner: NotebookNode) -> bool:
+    if cell.cell_type == "markdown":
+        return cell.source.count(ANSWER) == len(_TEXT.findall(partner.source))
+    return cell.source == without_solution(partner)
+
+
+def _moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
+    """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
+
+    def link(found: re.Match[str]) -> str:
+        target = Path(os.path.relpath(origin / found[1], folder)).as_posix()
+        return f"]({target}{found[2] or ''})"
+
+    cell = copy.deepcopy(cell)
+    if cell.cell_type == "markdown":
+        cell.source = _LINK.sub(link, cell.source)
+    return cell
 
 
 def _put_in(partner: NotebookNode, cell: NotebookNode) -> None:
@@ -163,9 +198,9 @@ def in_two(
         else:
             piece = cell.source
         if piece:
-            partner = NotebookNode({**copy.deepcopy(cell), "source": piece})
-            partner.metadata.pop("jupyter", None)
-            cells.append(partner)
+            partner = NotebookNode({**cell, "source": piece})
+            cells.append(_moved(partner, notebook.parent, place.parent))
+            cells[-1].metadata.pop("jupyter", None)
             cells += own.pop(cell.id, [])
             _empty(cell)
     return nb, new_notebook(cells=cells, metadata={**nb.metadata, "orphan": True})
@@ -209,7 +244,7 @@ def _empty(cell: NotebookNode) -> None:
     cell.source = without_solution(cell)
     cell.metadata.pop("jupyter", None)
     if cell.cell_type == "code":
-        tags = [tag for tag in cell.metadata.get("tags", []) if tag not in TO_FILL_IN]
-        cell.metadata["tags"] = [*tags, *TO_FILL_IN]
+        _clear_tags(cell)
+        cell.metadata["tags"] = [*cell.metadata.get("tags", []), *TO_FILL_IN]
         cell.outputs = []
         cell.execution_count = None

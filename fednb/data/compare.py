@@ -35,9 +35,9 @@ def split_sizes(spec: DatasetSpec, raw: RawDataset) -> list[SplitSize]:
         sizes.append(SplitSize(domain, "test", test, published[1]))
     for size in sizes:
         if size.found > size.published:
-            images = (
-                f"{size.split} images in {size.domain}" if size.domain else f"{size.split} images"
-            )
+            images = f"{size.split} images"
+            if size.domain:
+                images += f" in {size.domain}"
             raise DataError(
                 f"{spec.title} has {size.published:,} {images}, but {size.found:,} were found; "
                 "remove the others."

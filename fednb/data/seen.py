@@ -21,6 +21,6 @@ def as_seen(image: Image.Image) -> Image.Image:
     if image.has_transparency_data:
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, WHITE), seen)
-    return (
-        image if image.mode in ("L", "RGB") else image.convert("L" if image.mode == "1" else "RGB")
-    )
+    if image.mode in ("L", "RGB"):
+        return image
+    return image.convert("L" if image.mode == "1" else "RGB")

@@ -7,6 +7,7 @@ import platform
 import random
 import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,14 +69,11 @@ def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
     if settings.partition == "iid":
         parts = partition.iid(labels[kept], num_clients, rng)
     else:
-        beta = settings.beta
-        options = {}  # what is None is left to the function
-        if settings.min_size is not None:
-            options["min_size"] = settings.min_size
-        if settings.balance is not None:
-            options["balance"] = settings.balance
-        draw = partition.dirichlet if settings.partition == "dirichlet" else partition.quantity
-        parts = draw(labels[kept], num_clients, beta, rng, **options)
+        draw = partition.quantity
+        if settings.partition == "dirichlet":
+            draw = partial(partition.dirichlet, balance=settings.effective("balance"))
+        least = settings.effective("min_size")
+        parts = draw(labels[kept], num_clients, settings.beta, rng, min_size=least)
     return Split([kept[part] for part in parts], None, held_out)
 
 
@@ -181,7 +179,7 @@ def federation(
             architectures=(
                 models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
             ),
-            evaluate_every=s.evaluate_every or 1,
+            evaluate_every=s.effective("evaluate_every"),
             device=device,
             workers=workers or num_workers(device),
             train=None
@@ -204,8 +202,8 @@ def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models
             side=side,
             projection_head=settings.projection_head,
             projection_dim=settings.projection_dim,
-            pretrained=bool(settings.pretrained),
-            precision=settings.precision or "float32",
+            pretrained=settings.effective("pretrained"),
+            precision=settings.effective("precision"),
             seed=settings.seed,
         )
 

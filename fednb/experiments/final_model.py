@@ -31,7 +31,7 @@ def save(federation: Federation, settings: Settings, record: Path) -> Path:
         "num_classes": dataset.num_classes,
         "projection_head": settings.projection_head,
         "projection_dim": settings.projection_dim,
-        "precision": settings.precision or "float32",
+        "precision": settings.effective("precision"),
         "names": [],  # of the network of each model
         "weights": [],
     }

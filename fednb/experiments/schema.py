@@ -154,6 +154,11 @@ class Settings:
         values["dataset"] = data.recorded_name(self.dataset)
         return values | hyperparameters
 
+    def effective(self, name: str) -> Any:
+        """The value of a setting, or its default where it is None."""
+        value = getattr(self, name)
+        return FIELDS[name].default if value is None else value
+
     def __repr__(self) -> str:
         lines = []
         for name, value in self.flat().items():

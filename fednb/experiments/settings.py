@@ -154,7 +154,9 @@ def _check_enough_images(dataset: str, values: Mapping[str, Any]) -> None:
     if values["validation"]:
         num_images -= max(1, round(num_images * values["validation"]))
     num_clients = values["num_clients"]
-    least = 1 if values["partition"] == "iid" else values["min_size"] or 10
+    least = 1
+    if values["partition"] != "iid":
+        least = values["min_size"] or FIELDS["min_size"].default
     needed = num_clients * least
     if needed > num_images:
         raise SettingsError(

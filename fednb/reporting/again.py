@@ -138,9 +138,9 @@ def _line(one: MadeAgain) -> str:
     seed = one.job.settings.seed
     texts = [_accuracy(one.recorded), _accuracy(one.made)]
     rounds = len(one.made["metrics"].get("accuracy", ()))
-    apart = (
-        f"{one.rounds_apart} of {rounds} rounds differ" if one.rounds_apart else "all rounds equal"
-    )
+    apart = "all rounds equal"
+    if one.rounds_apart:
+        apart = f"{one.rounds_apart} of {rounds} rounds differ"
     return f"seed {seed}: recorded {texts[0]}, now {texts[1]}; {apart}"
 
 

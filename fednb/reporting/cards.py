@@ -1,5 +1,6 @@
 """A card for each paper: what it claims, what is left of it, and what was found besides."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ from fednb.analysis.cells import cells_of
 from fednb.analysis.claims import claims_file, claims_of
 from fednb.analysis.reported import reported_table
 from fednb.reporting import words
-from fednb.reporting.findings import Filler
+from fednb.reporting.findings import Filler, headlines
 from fednb.reporting.front import front
 
 
@@ -35,11 +36,11 @@ class Card(NamedTuple):
 def cards(folder: Path = ROOT) -> list[Card]:
     """The papers in the order of their notebooks; links as seen from ``folder``."""
     described = sorted(claims_file().papers.items(), key=lambda item: item[1].notebook)
-    filler = Filler(cells_of, folder)
-    return [_card(paper, about.notebook, filler) for paper, about in described]
+    facts = headlines(Filler(cells_of, folder))
+    return [_card(paper, about.notebook, facts) for paper, about in described]
 
 
-def _card(paper: str, notebook: str, filler: Filler) -> Card:
+def _card(paper: str, notebook: str, facts: Mapping[str, str]) -> Card:
     main = []
     for claim in claims_of(paper):
         if claim.entry.main:
@@ -53,13 +54,5 @@ def _card(paper: str, notebook: str, filler: Filler) -> Card:
         notebook=notebook,
         claim=said.claim,
         claims=tuple(main),
-        fact=headline(notebook, filler),
+        fact=facts.get(notebook, ""),
     )
-
-
-def headline(notebook: str, filler: Filler) -> str:
-    """The first finding of a notebook; empty if it has none, or records do not bear it out."""
-    for finding in claims_file().findings.values():
-        if finding.notebook == notebook:
-            return filler.fact(finding) or ""
-    return ""

@@ -215,9 +215,11 @@ def _drawn(claim: Claim) -> list[Comparison]:
     """What decides, then what is nearer to the paper's setting but has too few runs."""
     own_data = [one for one in claim.evidence if one.lead.mean is not None]
     if not own_data:
-        return [claim.best] if claim.best.lead.mean is not None else []
-    others = own_data[: own_data.index(claim.best)] if claim.best in own_data else own_data
-    return [claim.best, *others] if claim.best in own_data else others
+        return [one for one in [claim.best] if one.lead.mean is not None]
+    if claim.best not in own_data:
+        return own_data
+    nearer = own_data[: own_data.index(claim.best)]
+    return [claim.best, *nearer]
 
 
 def _draw_lead(

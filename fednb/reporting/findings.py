@@ -147,12 +147,10 @@ class Filler:
         return lead.mean is not None and lead.judged and lead.mean > lead.half_width
 
     def _difference(self, *rows: str) -> float:
-        mean = self._compare(*rows).lead.mean
-        return float("nan") if mean is None else mean
+        return _number(self._compare(*rows).lead.mean)
 
     def _mean(self, *row: str) -> float:
-        mean = self._cell(*row).mean
-        return float("nan") if mean is None else mean
+        return _number(self._cell(*row).mean)
 
     def _average_leads(self) -> list[AverageLead]:
         side = claims_file().side_by_side
@@ -171,8 +169,7 @@ class Filler:
         return words.lead(self._average_lead(method).lead, "points")
 
     def _mean_lead(self, method: str) -> float:
-        mean = self._average_lead(method).lead.mean
-        return float("nan") if mean is None else mean
+        return _number(self._average_lead(method).lead.mean)
 
     def _diverged(self, table: str, row: str | None = None) -> int:
         """Runs, each counted once however many columns are read from it."""
@@ -193,3 +190,21 @@ class Filler:
 
     def _link(self, path: str) -> str:
         return os.path.relpath(ROOT / path, self._folder).replace(os.sep, "/")
+
+
+def _number(mean: float | None) -> float:
+    """A mean to compute with; NaN, which no comparison holds for, where there is none."""
+    return float("nan") if mean is None else mean
+
+
+def headlines(filler: Filler) -> dict[str, str]:
+    """The first finding of each notebook as a short sentence, where records bear it out."""
+    first: dict[str, Finding] = {}
+    for finding in claims_file().findings.values():
+        first.setdefault(finding.notebook, finding)
+    facts = {}
+    for notebook, finding in first.items():
+        fact = filler.fact(finding)
+        if fact is not None:
+            facts[notebook] = fact
+    return facts

@@ -83,9 +83,10 @@ def compare(
     """Make what is not recorded; a table in Markdown, and where it and its figure lie."""
     table = table_of(contestants, given, seeds)
     _, todo = recorded_and_missing(table.jobs)
-    for job, error in execution.run(todo, jobs=jobs) if todo else ():
-        if error:
-            raise SweepError(f"{job.path.stem} failed: {error} (log: {log_of(job.path)})")
+    if todo:
+        for job, error in execution.run(todo, jobs=jobs):
+            message = f"{job.path.stem} failed: {error} (log: {log_of(job.path)})"
+            check(error is None, message, SweepError)
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
     leads = leads_over_baseline(table, cells)
@@ -115,7 +116,8 @@ def _who_is_ahead(baseline: str, family: Family) -> str:
             side = f"Cannot tell from {baseline}"
             told += f"; {reason}"
         else:
-            side = f"Ahead of {baseline}" if (lead.mean or 0) > 0 else f"Behind {baseline}"
+            is_ahead = lead.mean is not None and lead.mean > 0
+            side = f"{'Ahead of' if is_ahead else 'Behind'} {baseline}"
         sides.setdefault(side, []).append(f"{told})")
     return "\n".join(f"- {side}: {', '.join(rows)}." for side, rows in sides.items())
 

@@ -15,7 +15,7 @@ from fednb.analysis.measures import Record
 from fednb.errors import ReportError
 from fednb.experiments import ledger
 from fednb.reporting import figures, words
-from fednb.reporting.findings import Filler
+from fednb.reporting.findings import Filler, headlines
 from fednb.reporting.front import front
 from fednb.reporting.markdown import claim_commands, claims_table, command, fill, table_in_full
 from fednb.sweeps.files import read_tables
@@ -63,8 +63,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        filler = Filler(results.cells.__getitem__, ROOT)
-        facts = _facts(_findings(results.notebooks), filler)
+        facts = headlines(Filler(results.cells.__getitem__, ROOT))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts)
     return files
 
@@ -106,16 +105,6 @@ def _findings(notebooks: Sequence[str]) -> dict[str, list[Finding]]:
         if finding.notebook in notebooks:
             by_notebook.setdefault(finding.notebook, []).append(finding)
     return by_notebook
-
-
-def _facts(findings: Mapping[str, Sequence[Finding]], filler: Filler) -> dict[str, str]:
-    """The headline of each notebook, where records bear it out."""
-    facts = {}
-    for notebook, (headline, *_) in findings.items():
-        fact = filler.fact(headline)
-        if fact is not None:
-            facts[notebook] = fact
-    return facts
 
 
 def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str) -> str:

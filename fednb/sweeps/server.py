@@ -68,33 +68,27 @@ class Server:
 
         With another ``code`` (a digest) than for the last run everything is imported anew.
         """
-        with self._lock:
-            if code != self._code:
-                self._end()
-                self._code = code
-            try:
-                return self._run(environment, notebook, parameters, log, stop)
-            finally:
-                self._end_when_idle()
-
-    def _run(
-        self,
-        environment: Mapping[str, str],
-        notebook: str,
-        parameters: str,
-        log: Path,
-        stop: Callable[[], bool],
-    ) -> int:
-        process = self._started(environment)
-        assert process.stdin is not None and process.stdout is not None
         request = {
             "environment": dict(environment),
             "notebook": notebook,
             "parameters": json.loads(parameters),
             "log": str(log),
         }
+        with self._lock:
+            if code != self._code:
+                self._end()
+                self._code = code
+            try:
+                return self._ask(self._started(environment), json.dumps(request), log, stop)
+            finally:
+                self._end_when_idle()
+
+    def _ask(
+        self, process: subprocess.Popen[str], request: str, log: Path, stop: Callable[[], bool]
+    ) -> int:
+        assert process.stdin is not None and process.stdout is not None
         try:
-            print(json.dumps(request), file=process.stdin, flush=True)
+            print(request, file=process.stdin, flush=True)
         except BrokenPipeError:  # it has just died
             return self._died(log)
         while not select.select([process.stdout], [], [], POLL_SECONDS)[0]:

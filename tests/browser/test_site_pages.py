@@ -1,5 +1,6 @@
 """Pages of the site, wide and on a phone: nothing cut off, nothing asked for, pictures described, search."""
 
+import os
 import re
 
 import pytest
@@ -102,6 +103,15 @@ def test_the_code_of_a_method_has_its_equations_beside_it(visit):
     assert page.locator("div.math mjx-container svg").count() >= 5
     classes = page.locator("dl.py.class > dt").all_inner_texts()
     assert "MOON" in classes[0]  # in the order in which they are written
+
+
+@pytest.mark.parametrize("path", ["notebooks/01_moon", "notebooks/SWEEPS"])
+def test_only_notebooks_of_a_fork_have_a_button_for_colab(visit, path):
+    repository = os.environ.get("GITHUB_REPOSITORY", "")
+    buttons = visit(f"{path}.html").locator("a.colab")
+    found = buttons.evaluate_all("all => all.map(one => one.href)")
+    place = f"https://colab.research.google.com/github/{repository}/blob/colab/{path}.ipynb"
+    assert found == ([place] if repository and path.endswith("01_moon") else [])
 
 
 def test_search_finds_a_page(visit):

@@ -1,0 +1,57 @@
+"""The students' installation: a wheel of this package as it is here, without the solutions."""
+
+import base64
+import hashlib
+import importlib.metadata
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from fednb import CHECKOUT, PACKAGE, ROOT
+
+TAG = "py3-none-any"
+OF_PROJECT = ("data/reported.csv", "notebooks/*.ipynb", "notebooks/*/*.ipynb", "notebooks/*/*.yaml")
+SOLUTIONS = "project/notebooks/solutions"
+KIND = f"Wheel-Version: 1.0\nGenerator: fednb\nRoot-Is-Purelib: true\nTag: {TAG}\n"
+
+
+def students_wheel(folder: Path) -> Path:
+    """Write the wheel into a folder, and return its path."""
+    installed = importlib.metadata.distribution("fednb")
+    name = f"fednb-{installed.version}"
+    about = f"{name}.dist-info"
+    path = folder / f"{name}-{TAG}.whl"
+    folder.mkdir(parents=True, exist_ok=True)
+    contents = {place: file.read_bytes() for file, place in _files()}
+    for of_metadata in ("METADATA", "entry_points.txt"):
+        text = installed.read_text(of_metadata)
+        if text:
+            contents[f"{about}/{of_metadata}"] = text.encode()
+    contents[f"{about}/WHEEL"] = KIND.encode()
+    record = [f"{place},{_digest(content)},{len(content)}" for place, content in contents.items()]
+    record.append(f"{about}/RECORD,,")
+    contents[f"{about}/RECORD"] = "\n".join(record).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
+        for place, content in contents.items():
+            wheel.writestr(place, content)
+    return path
+
+
+def _files() -> Iterator[tuple[Path, str]]:
+    """Files that are installed, and where in the wheel they lie."""
+    for file in sorted(PACKAGE.rglob("*")):
+        place = file.relative_to(PACKAGE).as_posix()
+        if file.is_file() and "__pycache__" not in file.parts and not place.startswith(SOLUTIONS):
+            yield file, f"fednb/{place}"
+    if not CHECKOUT:  # what is the project's lies in the package already
+        return
+    for pattern in OF_PROJECT:
+        for file in sorted(ROOT.glob(pattern)):
+            place = f"project/{file.relative_to(ROOT).as_posix()}"
+            if not place.startswith(SOLUTIONS) and ".ipynb_checkpoints" not in place:
+                yield file, f"fednb/{place}"
+
+
+def _digest(content: bytes) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+    return f"sha256={digest.decode()}"

@@ -17,6 +17,7 @@ from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import TypeGuard
 
 from fednb import ROOT
 from fednb.errors import NotebookError
@@ -151,7 +152,7 @@ def methods(name: str | None = None) -> dict[str, type]:
     return classes
 
 
-def are_methods(classes: object) -> bool:
+def are_methods(classes: object) -> TypeGuard[dict[str, type]]:
     """Whether this can be the ``METHODS`` of a notebook: dataclasses by their names."""
     if not isinstance(classes, dict):
         return False

@@ -714,6 +714,13 @@ def test_a_folder_is_listed_once_for_its_settings_and_once_when_it_is_loaded(roo
     assert listings == 2 * [root / "pets"]
 
 
+def test_an_image_that_is_in_a_zip_twice_is_one_sentence(root):
+    files = list(pets(""))
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        write_zip(root / "pets.zip", [*files, files[0]])
+    assert error("folder:pets.zip").endswith("cat/0.png was already seen in another place.")
+
+
 @pytest.mark.parametrize("ask", [data.load, data.recorded_name], ids=lambda ask: ask.__name__)
 def test_a_fingerprint_that_is_asked_for_is_that_of_the_images(root, ask):
     write_tree(root / "pets", pets(""))

@@ -1,6 +1,7 @@
 """The package is a list of files from the ground up: each imports only what stands above it in the list."""
 
 import ast
+import re
 
 import pytest
 
@@ -81,3 +82,17 @@ def test_a_file_can_be_read_at_once(name):
 
 def test_there_are_imports_to_judge():
     assert sum(len(set(imports(path))) for path in FILES.values()) > 150
+
+
+def test_what_to_change_where_names_what_there_is():
+    rows = re.findall(
+        r"^\| .+ \| (.*`.*) \|$", (ROOT / "CONTRIBUTING.md").read_text(), re.MULTILINE
+    )
+    assert len(rows) > 10
+    for row in rows:
+        file = ""
+        for word in re.findall(r"`([^`]+)`", row):
+            if "/" in word:
+                file = (ROOT / word).read_text(encoding="utf-8")
+            else:
+                assert re.search(rf"(class|def) {word}\b|^{word} ?[:=]", file, re.MULTILINE), word

@@ -149,6 +149,11 @@ def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
         head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {}, seeds=10**9)
 
 
+def test_one_seed_of_a_comparison_is_refused() -> None:
+    with pytest.raises(SweepError, match="No method has a parameter 'seed'"):
+        head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {"seed": 3}, seeds=2)
+
+
 # ---- what is said
 
 

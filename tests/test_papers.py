@@ -136,11 +136,16 @@ def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path
         importlib.import_module("fednb.papers.nothing")
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
     monkeypatch.setattr(papers.importer, "ROOT", tmp_path)
+    with pytest.raises(NotebookError, match="missing, where no folder is"):
+        papers.load("moon")
+    (tmp_path / "missing").mkdir()
     with pytest.raises(NotebookError, match="there are: none"):
         papers.load("moon")
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"cells": 1}', "\x00\xff"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"cells": 1}', '{"cells": ["a"]}', "\x00\xff", "[" * 100_000]
+)
 def test_a_corrupt_notebook_is_an_error_that_names_it(notebooks, tmp_path, content):
     (tmp_path / "07_study.ipynb").write_text(content)
     with pytest.raises(NotebookError, match=r"07_study\.ipynb cannot be read as a notebook"):
@@ -155,6 +160,8 @@ def test_a_corrupt_notebook_is_an_error_that_names_it(notebooks, tmp_path, conte
         ("raise SystemExit(0)", "fail (SystemExit: 0)"),
         ("a = 1", "must export METHODS, a dict of methods by name"),
         ("METHODS = {'Mine': 3}", "must export METHODS, a dict of methods by name"),
+        ("METHODS = {'Mine': int}", "must export METHODS, a dict of methods by name"),
+        ("METHODS = {3: int}", "must export METHODS, a dict of methods by name"),
     ],
 )
 @pytest.mark.parametrize("ask", [papers.methods, papers.outline])
@@ -162,6 +169,12 @@ def test_export_cells_that_give_no_methods_are_one_sentence(notebooks, ask, sour
     notebooks("07_study", (["export"], source))
     with pytest.raises(NotebookError, match=re.escape(told)):
         ask("study")
+
+
+def test_more_that_is_no_dict_is_one_sentence(notebooks):
+    notebooks("07_study", (["parameters"], "method = 'FedAvg'\ndataset = 'digits'\nmore = 3"))
+    with pytest.raises(NotebookError, match=r"more of 07_study must be a dict: more = \{\}\."):
+        papers.parameters("study")
 
 
 def test_the_methods_are_known_without_importing_torch():

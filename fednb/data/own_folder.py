@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from fednb.data import decode, tree
 from fednb.data.dataset import Augmentation
-from fednb.data.files import NOT_READ, SUFFIXES, ImageFile, ListedFile, images_below
+from fednb.data.files import NOT_READ, SUFFIXES, Broken, ImageFile, ListedFile, images_below
 from fednb.data.find import Source, paths_of
 from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
@@ -73,6 +73,13 @@ def look_into(name: str, data: Path) -> OwnFolder:
     """
     address = resolve_folder(name, data)
     _check_address(name, address, data)
+    try:
+        return _look_below(name, address)
+    except Broken as error:
+        raise DataError(f"{name}: {error}.") from error
+
+
+def _look_below(name: str, address: Address) -> OwnFolder:
     listed = images_below(address.path, suffixes=SUFFIXES + NOT_READ)
     _check_suffixes(name, listed)
     listed = _without_common_folder(listed)

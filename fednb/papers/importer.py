@@ -13,9 +13,11 @@ import linecache
 import re
 import sys
 from contextlib import suppress
+from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
+from typing import TypeGuard
 
 from fednb import ROOT
 from fednb.errors import NotebookError
@@ -142,12 +144,20 @@ def methods(name: str | None = None) -> dict[str, type]:
         raise NotebookError(
             f"The export cells of {file.name} fail ({reason}): mend them first."
         ) from error
-    if not isinstance(classes, dict) or not all(isinstance(cls, type) for cls in classes.values()):
+    if not are_methods(classes):
         raise NotebookError(
             f"{file.name} must export METHODS, a dict of methods by name: "
             'METHODS = {"Mine": Mine}.'
         )
     return classes
+
+
+def are_methods(classes: object) -> TypeGuard[dict[str, type]]:
+    """Whether this can be the ``METHODS`` of a notebook: dataclasses by their names."""
+    if not isinstance(classes, dict):
+        return False
+    named = all(isinstance(name, str) for name in classes)
+    return named and all(isinstance(cls, type) and is_dataclass(cls) for cls in classes.values())
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):

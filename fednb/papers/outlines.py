@@ -16,14 +16,14 @@ from typing import Any
 
 from fednb import hyperparameters
 from fednb.hyperparameters import check_fields
-from fednb.papers.importer import PACKAGE, exported, methods, path
+from fednb.papers.importer import PACKAGE, are_methods, exported, methods, path
 
 
 def outline(notebook: str) -> dict[str, type]:
     """`methods`, as classes of hyperparameters alone; the methods where these cannot be read."""
     with suppress(Exception, SystemExit):
         classes = _namespace(exported(path(notebook)))["METHODS"]
-        if all(isinstance(cls, type) for cls in classes.values()):
+        if are_methods(classes):
             return classes
     return methods(notebook)
 

@@ -24,6 +24,10 @@ def parameters(notebook: str) -> dict[str, Any]:
             f"The parameters of {path(notebook).stem} cannot be read: one of its cells must be "
             f"tagged parameters, and have lines of the form name = value ({error})."
         ) from error
+    if not isinstance(values.get("more", {}), dict):
+        raise NotebookError(
+            f"The parameter more of {path(notebook).stem} must be a dict: more = {{}}."
+        )
     return values
 
 

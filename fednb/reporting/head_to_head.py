@@ -39,7 +39,7 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
     for one in contestants.values():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
         hyperparameters[one] = {field.name for field in fields}
-    of_all = {*settings.FIELDS, "dataset", "sampled"}
+    of_all = {*settings.FIELDS, "dataset", "sampled"} - {"seed"}  # which are counted from 0
     known = sorted(of_all.union(*hyperparameters.values()))
     for name in given:
         require_known("No method has a parameter", name, known, SweepError)

@@ -16,7 +16,7 @@ from scipy import stats
 from fednb import ROOT, data, reporting
 from fednb.analysis import claims, statistics
 from fednb.analysis.cells import cells_of, committed
-from fednb.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place, SideBySide
+from fednb.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
 from fednb.analysis.comparisons import compare_cells
 from fednb.analysis.statistics import Kind, Why, corrected, interval, judge, lead
 from fednb.cli import assignment
@@ -268,7 +268,7 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     )
     low, high = ax.collections[0].get_segments()[0][:, 0]
     assert (low, high) == (pytest.approx(2 - 2.4841, abs=1e-3), pytest.approx(2 + 2.4841, abs=1e-3))
-    assert [text.get_text() for text in ax.texts] == ["cannot tell", "4 rounds, 3 seeds"]
+    assert [text.get_text() for text in ax.texts] == [words.verdict(claim), "4 rounds, 3 seeds"]
     assert [text.get_text() for text in ax.get_yticklabels()] == ["FedProx − FedAvg"]
     plt.close("all")
     main = dataclasses.replace(claim, entry=claim.entry._replace(main=True))
@@ -317,31 +317,6 @@ def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
     assert "Not run yet" in text
 
 
-def test_a_method_with_a_diverged_run_gets_no_verdict_side_by_side(monkeypatch):
-    """The differences that are left would be those of its lucky seeds; the others are corrected as one family."""
-    leads = {
-        "FedProx": (3.0, 3.01, 3.02),
-        "SCAFFOLD": (-3.0, -3.01, -3.02),
-        "SOLO": (1.0, -1.0, 0.5),
-    }
-    leads["FedAvgM"] = (9.0, 9.1, 9.2)
-    jobs = [job(method, seed) for method, of in leads.items() for seed in range(len(of))]
-    baseline = [job("FedAvg", seed) for seed in range(3)]
-    for one in (*jobs, *baseline):
-        record(one, 50.0 + leads.get(one.settings.method, (0, 0, 0))[one.settings.seed])
-    lost = job("FedAvgM", 3)
-    record(lost, status="diverged")
-    side = SideBySide("x", "", baseline="FedAvg", column="CIFAR-10", tables={"t": "small"})
-    monkeypatch.setattr(claims, "claims_file", lambda: ClaimsFile({}, side, {}))
-    cells = cells_of(table(*jobs, *baseline, lost, name="t", printed=None))
-    found = claims.leads_side_by_side({"t": cells})
-    sure = {row for (_, row), one in found.items() if one.lead.shown}
-    assert sure == {"FedProx", "SCAFFOLD"}
-    assert [row for (_, row), one in found.items() if one.lead.diverged] == ["FedAvgM"]
-    among = {row: one.lead.among for (_, row), one in found.items()}
-    assert among == {"FedProx": 3, "SCAFFOLD": 3, "SOLO": 3, "FedAvgM": 1}
-
-
 def test_claims_name_what_there_is():
     """Each is looked for in the paper's own setting first, and its rows are on the same splits."""
     tables, found = project()
@@ -360,7 +335,6 @@ def test_claims_name_what_there_is():
             for one in claim.comparisons:
                 both = set(one.ahead.seeds) & set(one.behind.seeds)
                 assert one.lead.diverged or one.lead.seeds == len(both), one.ahead.table
-    assert len(claims.leads_side_by_side(found)) == 50
 
 
 # what a text may have digits in: numbers of tables and the like, names, and settings

@@ -18,7 +18,7 @@ import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from fednb import ROOT, course
+from fednb import ROOT, course, papers
 from fednb.cli import main
 from fednb.course import (
     CourseError,
@@ -35,6 +35,7 @@ from fednb.course import (
 from fednb.sweeps import run_cells
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+SOLVED = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: path.stem)
 GIVEN = yaml.safe_load((ROOT / "tests" / "course.yaml").read_text(encoding="utf-8"))
 CELLS = {name: cell["source"] for name, cell in GIVEN["notebook"].items()}
@@ -348,9 +349,10 @@ def test_a_copy_of_a_notebook_of_the_project_may_leave_exercises_out_and_solve_o
     assert any("### BEGIN HIDDEN TESTS" in source for source in found.values())
 
 
-@every_notebook
-def test_every_notebook_has_its_solutions_apart_and_both_say_the_same(path):
-    place = solutions.where(path)
+@pytest.mark.parametrize("place", SOLVED, ids=lambda place: place.stem)
+def test_every_notebook_has_its_solutions_apart_and_both_say_the_same(place):
+    path = papers.path(place.stem)
+    assert solutions.where(path) == place
     shown, kept = read(path), read(place)
     assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", "\n".join(sources(shown).values()))
     parts = solutions.in_two(solutions.solved(path), path, place, kept)
@@ -359,6 +361,12 @@ def test_every_notebook_has_its_solutions_apart_and_both_say_the_same(path):
         assert cell.cell_type != "code" or cell.execution_count, cell.source
         errors = [output for output in cell.get("outputs", []) if output.output_type == "error"]
         assert not errors, cell.source
+
+
+def test_no_notebook_shows_a_solution_and_all_numbered_ones_have_some():
+    assert {path.name for path in ASSIGNMENTS} <= {path.name for path in SOLVED}
+    for path in papers.notebooks(extras=True):
+        assert not re.search("BEGIN (SOLUTION|HIDDEN)", path.read_text(encoding="utf-8")), path
 
 
 @pytest.mark.course

@@ -25,7 +25,7 @@ ORDER = """
     sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.table sweeps.jobs sweeps.scaffold
     sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
-    analysis analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
+    analysis analysis.called analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
     analysis.comparisons analysis.claims analysis.across_splits analysis.trials analysis.effort
     reporting reporting.words reporting.effort_words
     reporting.figures reporting.markdown

@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from fednb import ROOT, data, papers
 from fednb.course import solutions
 from fednb.experiments import ledger, settings
-from fednb.reporting import figures, pages
+from fednb.reporting import figures, pages, words
 from fednb.sweeps.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
@@ -172,3 +172,13 @@ def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():
         assert path.stem.endswith(record["key"])
         assert record["commit"], path.name
         assert not record["commit"].endswith("+changes"), path.name
+
+
+def test_no_row_or_deviation_is_told_in_the_words_of_code():
+    results = pages.read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
+    told = set()
+    for cells in results.cells.values():
+        told |= {cell.row for cell in cells}
+        told |= {words.deviation(one) for cell in cells for one in cell.deviations}
+    assert len(told) > 300
+    assert not [text for text in told if re.search(r"\b(True|False|None|lam1?|mu glob)\b", text)]

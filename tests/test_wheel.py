@@ -55,6 +55,10 @@ def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
     )
     assert str(wheel) in said and "fednb.papers.fedplcc" in said
     assert (wheel / "fednb" / "py.typed").exists()
+    kept = (
+        wheel / "fednb" / "project" / "notebooks" / "solutions"
+    )  # a teacher's hand-outs need them
+    assert (kept / "01_moon.ipynb").exists()
     assert "digits-moon" in run("-m", "fednb", "list")
     assert not list(tmp_path.iterdir())  # to ask leaves nothing behind
 

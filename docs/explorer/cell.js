@@ -65,7 +65,7 @@ function marksOf(cell, place) {
   if (cell.line !== undefined) {
     marks.push(Plot.ruleY([cell.line], { stroke: colour, strokeDasharray: "6,4", strokeWidth: 1.5, className: "printed" }));
     const side = ["right", "left", "middle"][place % 3]; // so that those that are close do not cover one another
-    const label = { frameAnchor: side, dx: side === "left" ? 4 : 0, dy: -7, fill: colour, text: () => `printed ${cell.printedText}` };
+    const label = { frameAnchor: side, dx: side === "left" ? 4 : 0, dy: -7, fill: colour, stroke: "var(--pst-color-background)", strokeWidth: 5, text: () => `printed ${cell.printedText}` };
     marks.push(Plot.text([cell.line], { y: (value) => value, ...label }));
   }
   return curves.length ? marks : [];
@@ -80,15 +80,36 @@ function legendOf(cells) {
   return element("p", { class: "legend" }, ...names);
 }
 
+// The limits of the picture. Where a steep start would leave the rest no room, it begins below the picture.
 function limitsOf(cells) {
   const values = [];
+  const late = []; // after the first tenth
   for (const cell of cells) {
-    for (const curve of curvesOfCell(cell)) values.push(...curve.values.filter((value) => value !== null));
-    if (cell.line !== undefined) values.push(cell.line);
+    for (const curve of curvesOfCell(cell)) {
+      values.push(...curve.values.filter((value) => value !== null));
+      late.push(...curve.values.filter((value, i) => value !== null && i >= curve.values.length / 10));
+    }
+    if (cell.line !== undefined) {
+      values.push(cell.line);
+      late.push(cell.line);
+    }
   }
-  const [low, high] = d3.extent(values);
-  const room = Math.max((high - low) * 0.08, 1);
-  return [Math.max(low - room, 0), Math.min(high + room, 100)];
+  const [lowest, high] = d3.extent(values);
+  const isSteep = high - d3.min(late) < (high - lowest) / 4;
+  const low = isSteep ? d3.min(late) : lowest;
+  const room = Math.max((high - low) * 0.08, 0.5);
+  return { domain: [Math.max(low - room, 0), Math.min(high + room, 100)], isSteep };
+}
+
+// What the lines are, as far as there are any of them.
+function captionOf(cells) {
+  const curves = cells.flatMap(curvesOfCell);
+  const parts = ["Thin: single seeds."];
+  if (curves.some((curve) => curve.finished)) parts.push("Thick: their mean, with its 95 % interval over seeds.");
+  if (cells.some((cell) => cell.line !== undefined)) parts.push("Dashed: what the paper prints.");
+  if (curves.some((curve) => !curve.finished)) parts.push("Dotted: runs that diverged, up to where they did.");
+  if (limitsOf(cells).isSteep) parts.push("The first rounds begin below the picture.");
+  return parts.join(" ");
 }
 
 function plotOf(cells, width) {
@@ -102,7 +123,7 @@ function plotOf(cells, width) {
     marginLeft: 46,
     marginBottom: 44,
     x: { label: "round", labelAnchor: "center", labelArrow: "none", labelOffset: 38, tickFormat: (round) => (Number.isInteger(round) ? String(round) : "") },
-    y: { label: `test ${what} (%)`, grid: true, domain: limitsOf(cells) },
+    y: { label: `test ${what} (%)`, grid: true, domain: limitsOf(cells).domain },
     clip: true,
     style: { background: "transparent", color: "currentColor", fontSize: "13px" },
     marks,
@@ -234,8 +255,10 @@ async function showOpened(state, cells) {
   const beside = cells.length === 1 && panel.clientWidth > WIDE;
   const plot = cells.length ? plotOf(cells, panel.clientWidth / (beside ? 2 : 1)) : null;
   const columns = element("div", { class: "columns" }, ...cells.map((cell, place) => factsOf(cell, place, state.record)));
-  const caption = "Thin: single seeds. Thick: their mean, with its 95 % interval over seeds. Dashed: what the paper prints.";
+  const caption = plot ? captionOf(cells) : "";
   const picture = plot ? [element("figure", {}, legendOf(cells), plot, element("figcaption", {}, caption))] : [];
   const shown = element("div", { class: beside && plot ? "beside" : "" }, ...picture, columns);
   panel.replaceChildren(noteOn(state, cells), shown);
+  if (EXPLORER.leadsThere) panel.scrollIntoView({ block: "start" });
+  EXPLORER.leadsThere = false;
 }

@@ -14,6 +14,7 @@ const EXPLORER = {
   curvesOf: {}, // by notebook, then by file of the record, then by metric
   waiting: {}, // promises of curves, by notebook
   grid: null,
+  leadsThere: false, // whether what is opened next is scrolled to
 
   cells(data) {
     EXPLORER.data = data;
@@ -175,7 +176,7 @@ function makeGrid() {
     { title: "measure", field: "measure", visible: false },
     { title: "lead", field: "lead", formatter: shown("leadText"), width: 110, responsive: 4, ...number },
     { title: "verdict", field: "verdict", formatter: (cell) => badges(cell.getData()), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
-    { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 136, responsive: 7 },
+    { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 150, responsive: 7 },
   ];
   EXPLORER.grid = new Tabulator("#cells", {
     data: EXPLORER.data.cells,
@@ -235,11 +236,11 @@ function toggleTick(event, cell) {
 function openRow(event, row) {
   if (event.target.closest(".tick") || event.ctrlKey || event.metaKey || event.shiftKey) return;
   event.preventDefault(); // of a link
+  EXPLORER.leadsThere = true;
   changeAddress((state) => {
     state.record = null;
     state.open = [row.getData().id];
   });
-  document.getElementById("opened").scrollIntoView({ block: "start" });
 }
 
 function markRow(row) {

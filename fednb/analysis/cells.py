@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fednb import ROOT, papers
-from fednb.analysis import statistics
+from fednb.analysis import called, statistics
 from fednb.analysis.deviations import AnyDeviation, Choice, compare_with_paper
 from fednb.analysis.measures import Measure, Record, measure
 from fednb.analysis.reported import PrintedCell, printed_cell
@@ -56,7 +56,7 @@ class Cell:
     @property
     def row(self) -> str:
         """The label of its row, and what else tells its runs from others there."""
-        variant = [f"{name.replace('_', ' ')} {value}" for name, value in self.variant]
+        variant = [called.with_value(name, value) for name, value in self.variant]
         return ", ".join([self.label, *variant])
 
     @property

@@ -13,9 +13,7 @@ from fednb.analysis.cells import Cell, cells_of
 from fednb.analysis.comparisons import (
     Comparison,
     RowDeviation,
-    cell_at,
     compare_at,
-    compare_cells,
     corrected_family,
 )
 from fednb.analysis.statistics import MIN_SEEDS, Judged, Kind
@@ -282,15 +280,3 @@ def _compare_at(place: Place, cells: CellsByTable | None) -> Comparison:
         require_known("there is no table", place.table, cells, ReportError)
         of_table = cells[place.table]
     return compare_at(of_table, place.ahead, place.behind, place.column)
-
-
-def leads_side_by_side(cells: CellsByTable) -> dict[tuple[str, str], Comparison]:
-    """Each method against the baseline, by table and method, as one family."""
-    side_by_side = claims_file().side_by_side
-    comparisons = {}
-    for table in side_by_side.tables:
-        baseline = cell_at(cells[table], side_by_side.baseline, side_by_side.column)
-        for cell in cells[table]:
-            if cell.column == side_by_side.column and cell.row != side_by_side.baseline:
-                comparisons[table, cell.row] = compare_cells(cell, baseline)
-    return corrected_family(comparisons)

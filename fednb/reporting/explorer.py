@@ -232,6 +232,9 @@ def _run(run: Run) -> Entry:
 
 def _claim(claim: Claim) -> Entry:
     behind = claim.best.behind
+    ours = words.lead(claim.best.lead, claim.best.ahead.measure.lead_unit)
+    if claim.verdict.kind == Kind.NOT_TESTED:
+        ours = ""  # what other data show is no answer to the claim
     return {
         "says": claim.entry.claim,
         "where": claim.entry.where,
@@ -239,7 +242,7 @@ def _claim(claim: Claim) -> Entry:
         "verdict": words.verdict(claim),
         "why": words.why(claim),
         "printed": words.printed_leads(claim),
-        "ours": words.lead(claim.best.lead, claim.best.ahead.measure.lead_unit),
+        "ours": ours,
         "behind": list(_name(behind)),
     }
 

@@ -15,6 +15,7 @@ from fednb import plots
 from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, table_of
 from fednb.analysis.claims import Claim, claims_of
 from fednb.analysis.comparisons import Comparison, cell_at, compare_rows
+from fednb.analysis.statistics import Kind, Why
 from fednb.reporting import words
 
 _HOLLOW: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  # printed
@@ -187,7 +188,7 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
     What decides is filled. What does not is grey: too few runs, with an interval that is borrowed
     and dotted, and other data.
     """
-    ax = plt.figure(figsize=(8.2, 1.1 + 0.52 * len(claims)), layout="constrained").subplots()
+    ax = plt.figure(figsize=(8.6, 1.1 + 0.56 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
     ends = [0.0]  # of what is drawn, in points
     for y, (paper, claim) in enumerate(claims):
@@ -252,24 +253,33 @@ def _draw_lead(
 
 def _label(ax: Axes, y: float, claim: Claim) -> None:
     """Write the verdict beside a claim, and below it the runs that are drawn."""
-    lead = claim.best.lead
-    runs = "nothing was run"
-    if lead.seeds:
-        setting = words.setting(claim.setting(claim.best), brief=True)
-        runs = f"{setting}, {words.seeds(lead.seeds)}"
-    if lead.seeds and not claim.evidence:
-        runs = f"drawn: {runs}"
     beside: dict[str, Any] = {"x": 1.02, "transform": ax.get_yaxis_transform()}
-    weight = "bold" if lead.judged and claim.evidence else "normal"
-    ax.text(y=y, s=claim.verdict.kind, va="bottom", size="small", weight=weight, **beside)
-    ax.text(y=y + 0.06, s=runs, va="top", size="x-small", color="0.4", **beside)
+    weight = "bold" if claim.best.lead.judged and claim.evidence else "normal"
+    ax.text(y=y, s=words.verdict(claim), va="bottom", size="small", weight=weight, **beside)
+    ax.text(y=y + 0.04, s=_runs(claim), va="top", size="x-small", color="0.4", **beside)
+
+
+def _runs(claim: Claim) -> str:
+    """The runs that are drawn for a claim, and what its verdict rests on besides their interval."""
+    seeds = claim.best.lead.seeds
+    if not seeds:
+        return "nothing was run"
+    runs = f"{words.setting(claim.setting(claim.best), brief=True)}, {words.seeds(seeds)}"
+    if not claim.evidence:
+        return f"drawn: {runs}"
+    if claim.verdict.why == Why.AMONG_MANY:
+        return f"{runs}\none of {claim.among} claims: may be luck"
+    borrowed = claim.borrowed(claim.best)
+    if borrowed is None:
+        return f"{runs}\nno ± to borrow" if claim.verdict.kind == Kind.ONE_RUN else runs
+    return f"{runs}\n± from {words.setting(claim.setting(borrowed.source), brief=True)}"
 
 
 def _legend(ax: Axes) -> None:
     measured = "measured, 95 % interval over seeds"
     ax.plot([], [], "o", label="printed", **_HOLLOW)
     ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, **_FILLED)
-    ax.plot([], [], "o:", color="0.55", label="decides nothing, borrowed interval", **_PALE)
+    ax.plot([], [], "o:", color="0.55", label="decides nothing (dotted: borrowed)", **_PALE)
     ax.legend(
         loc="lower center",
         bbox_to_anchor=(0.5, 1),

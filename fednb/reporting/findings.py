@@ -17,10 +17,14 @@ has several, of a column:
 - ``link(path)``: a path of the project as seen from where the sentence stands
 
 ``holds`` has ``sure(table, ahead, behind, column)``, which is true where the interval of the lead,
-over three seeds or more, lies above 0, besides numbers: ``difference`` and ``mean`` of rows, and
-``mean_lead(method)`` over the five splits.
+over three seeds or more, lies above 0, besides numbers: ``difference`` and ``mean`` of rows, the
+``lowest`` and ``highest`` value of a row, and ``mean_lead(method)`` over the five splits, of which
+``sure_on_average(method)`` says whether its interval leaves out 0. What a sentence says of a
+paper's claim must be what its verdict says: ``verdict("MOON − FedAvg")`` is that of the claim with
+this name in figures, in one of the six words.
 """
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,8 +35,9 @@ import jinja2
 from fednb import ROOT
 from fednb.analysis.across_splits import AverageLead, average_leads
 from fednb.analysis.cells import Cell
-from fednb.analysis.claims import Finding, claims_file
+from fednb.analysis.claims import Claim, Finding, claims_file, claims_of
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
+from fednb.analysis.statistics import Kind
 from fednb.analysis.trials import Tuning, tunings
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
@@ -49,7 +54,7 @@ class Filler:
     """
 
     def __init__(self, cells_of: Callable[[str], Sequence[Cell]], folder: Path) -> None:
-        self._cells_of = cells_of
+        self._cells_of = functools.cache(cells_of)  # a sentence asks for a table many times
         self._folder = folder
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
         self._environment.globals |= {
@@ -69,7 +74,12 @@ class Filler:
             "sure": self._sure,
             "difference": self._difference,
             "mean": self._mean,
+            "lowest": self._lowest,
+            "highest": self._highest,
+            "sure_on_average": self._sure_on_average,
+            "verdict": self._verdict,
         }
+        self._claims: dict[str, Claim] = {}  # by what they are called in figures
 
     def sentence(self, finding: Finding) -> str:
         """What was found; or that it is not run, or that records do not bear it out."""
@@ -152,6 +162,30 @@ class Filler:
     def _mean(self, *row: str) -> float:
         return _number(self._cell(*row).mean)
 
+    def _lowest(self, *row: str) -> float:
+        return min(self._cell(*row).values)
+
+    def _highest(self, *row: str) -> float:
+        return max(self._cell(*row).values)
+
+    def _verdict(self, claim: str) -> str:
+        """Of a claim that figures call so; its paper's claims are judged once, as one family."""
+        if claim not in self._claims:
+            for paper, about in claims_file().papers.items():
+                if any(entry.short == claim for entry in about.entries):
+                    self._claims |= {one.entry.short: one for one in self._judged(paper)}
+        require_known("There is no claim", claim, self._claims, ReportError)
+        found = self._claims[claim]
+        if found.verdict.kind == Kind.NOT_TESTED:
+            raise _NotRun(claim)
+        return str(found.verdict.kind)
+
+    def _judged(self, paper: str) -> list[Claim]:
+        tables = set()
+        for entry in claims_file().papers[paper].entries:
+            tables |= {place.table for place in (*entry.places, *entry.printed_too)}
+        return claims_of(paper, {table: self._cells_of(table) for table in tables})
+
     def _average_leads(self) -> list[AverageLead]:
         side = claims_file().side_by_side
         return average_leads(
@@ -170,6 +204,10 @@ class Filler:
 
     def _mean_lead(self, method: str) -> float:
         return _number(self._average_lead(method).lead.mean)
+
+    def _sure_on_average(self, method: str) -> bool:
+        lead = self._average_lead(method).lead
+        return lead.mean is not None and lead.judged and abs(lead.mean) > lead.half_width
 
     def _diverged(self, table: str, row: str | None = None) -> int:
         """Runs, each counted once however many columns are read from it."""

@@ -22,6 +22,7 @@ from fednb.reporting import effort_words, words
 from fednb.sweeps.table import Table
 
 QUICK = 120.0  # seconds
+POINTS = "points"  # what most leads are counted in
 
 _NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
 
@@ -210,8 +211,24 @@ def _one_line_a_row(
 
 
 def claims_table(claims: Sequence[Claim], page: Callable[[str], str]) -> str:
-    """The claims of a paper, a line each; ``page`` links to a table's page."""
-    return to_markdown([_claim_line(claim, page) for claim in claims])
+    """The claims of a paper, a line each; ``page`` links to a table's page.
+
+    Those that are counted in something else than points, such as rounds, stand in a table of their
+    own below the others.
+    """
+    by_unit: dict[str, list[dict[str, str]]] = {}
+    for claim in sorted(claims, key=lambda one: _unit(one) != POINTS):
+        by_unit.setdefault(_unit(claim), []).append(_claim_line(claim, page))
+    parts = []
+    for unit, lines in by_unit.items():
+        heading = "" if unit == POINTS else f"How many {unit}:\n\n"
+        parts.append(heading + to_markdown(lines))
+    return "\n\n".join(parts)
+
+
+def _unit(claim: Claim) -> str:
+    """What the lead of a claim is counted in."""
+    return claim.best.ahead.measure.lead_unit
 
 
 def claim_commands(claims: Sequence[Claim]) -> dict[str, list[str]]:
@@ -225,23 +242,19 @@ def claim_commands(claims: Sequence[Claim]) -> dict[str, list[str]]:
 
 
 def _claim_line(claim: Claim, page: Callable[[str], str]) -> dict[str, str]:
-    unit = claim.best.ahead.measure.lead_unit
-    of_unit = "" if unit == "points" else f", {unit}"
     decides = claim.verdict.kind != Kind.NOT_TESTED
-    on = _runs(claim, claim.best, page) if decides else ""
     beside = claim.beside if decides else claim.with_runs
+    others = [
+        f"{_runs(claim, one, page)}: {words.lead(one.lead)}" for one in beside if one.lead.seeds
+    ]
     return {
         "the paper says": f"{claim.entry.claim} (*{claim.entry.where}*)",
-        f"printed{of_unit}": words.printed_leads(claim),
-        f"ours{of_unit}": words.lead(claim.best.lead) if decides else "",
+        "printed": words.printed_leads(claim),
+        "ours": words.lead(claim.best.lead) if decides else "",
         "verdict": f"**{words.verdict(claim)}**",
+        "on": _runs(claim, claim.best, page) if decides else "",
         "why": words.why(claim),
-        "on": on,
-        "beside it, deciding nothing": "; ".join(
-            f"{words.lead(one.lead)} ({_runs(claim, one, page)})"
-            for one in beside
-            if one.lead.seeds
-        ),
+        "beside it, deciding nothing": "<br>".join(others),
     }
 
 

@@ -10,11 +10,11 @@ import pandas as pd
 
 from fednb import ROOT, papers
 from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.claims import Claim, Finding, claims_file, claims_of, leads_side_by_side
+from fednb.analysis.claims import Claim, Finding, claims_file, claims_of
 from fednb.analysis.measures import Record
 from fednb.errors import ReportError
 from fednb.experiments import ledger
-from fednb.reporting import figures, words
+from fednb.reporting import figures, side_by_side, words
 from fednb.reporting.findings import Filler, headlines
 from fednb.reporting.front import front
 from fednb.reporting.markdown import claim_commands, claims_table, command, fill, table_in_full
@@ -73,8 +73,17 @@ def _report(results: Results, out: Path) -> str:
     tables = results.tables
     named = {job.path.name for table in tables.values() for job in table.jobs}
     side = claims_file().side_by_side
-    compared = leads_side_by_side(results.cells) if side.notebook in results.notebooks else {}
     filler = Filler(results.cells.__getitem__, out)
+
+    def page(name: str) -> str:
+        return f"tables/{tables[name].notebook}.md#{name}"
+
+    def linked(name: str, title: str) -> str:
+        return f"[{title}]({page(name)})"
+
+    side_table = ""
+    if side.notebook in results.notebooks:
+        side_table = side_by_side.question_lines(results.cells.__getitem__, linked)
     return fill(
         "REPORT",
         tables=tables,
@@ -83,9 +92,9 @@ def _report(results: Results, out: Path) -> str:
         claims_of=results.claims,
         described=claims_file().papers,
         side=side,
-        compared=compared,
+        side_table=side_table,
         place_of=place_of,
-        page=lambda name: f"tables/{tables[name].notebook}.md#{name}",
+        page=page,
         claims_table=claims_table,
         claim_commands=claim_commands,
         findings=_findings(results.notebooks),

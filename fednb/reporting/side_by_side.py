@@ -1,6 +1,6 @@
 """Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -84,11 +84,16 @@ def _or_lowest(mean: float | None) -> float:
 
 
 def question_table() -> Markdown:
-    """The mean lead of each method, and its leads in the splits, unjudged.
+    """The mean lead of each method, and its leads in the splits, unjudged."""
+    return Markdown(question_lines(cells_of, lambda table, title: title))
+
+
+def question_lines(of: CellsOf, heading: Callable[[str, str], str]) -> str:
+    """The same for any cells; ``heading`` makes that of a column of a table and its title.
 
     A column of verdicts on "it is ahead" is there if anybody has another one than "cannot tell".
     """
-    found = question()
+    found = question(of)
     judged = any(one.verdict.kind != statistics.Kind.CANNOT_TELL for one in found)
     lines = []
     for one in found:
@@ -97,15 +102,15 @@ def question_table() -> Markdown:
             line["is it ahead?"] = one.verdict.kind
         line["seeds"] = str(one.lead.seeds)
         for title, name in splits().items():
-            in_split = compare_at(cells_of(name), one.method, BASELINE, "accuracy")
-            line[title] = _lead(in_split.lead, in_split.ahead.diverged)
+            in_split = compare_at(of(name), one.method, BASELINE, "accuracy")
+            line[heading(name, title)] = _lead(in_split.lead)
         lines.append(line)
-    return Markdown(to_markdown(lines))
+    return to_markdown(lines)
 
 
-def _lead(of: Lead, diverged: bool) -> str:
-    """A lead, with a dagger where a run diverged."""
-    return f"{words.lead(of)} †" if diverged else words.lead(of)
+def _lead(of: Lead) -> str:
+    """A lead, with a dagger where a run diverged: it is of the seeds that are left."""
+    return f"{words.lead(of)} †" if of.diverged else words.lead(of)
 
 
 def met_in_papers() -> pd.DataFrame:
@@ -209,16 +214,6 @@ def _most_frequent(cell: Cell) -> dict[int, float]:
     return shares
 
 
-def told_leads() -> dict[tuple[str, str], Lead]:
-    """By method and split: its lead over FedAvg's model that is told, as one family (Holm)."""
-    leads = {}
-    for title, table in told_splits().items():
-        for method in OWN:
-            comparison = compare_at(cells_of(table), method, TOLD, "client mean")
-            leads[method, title] = comparison.lead
-    return dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
-
-
 def told_table() -> Markdown:
     """Accuracy on images like a client's own; below it the leads of networks of one's own."""
     of_splits = for_itself()
@@ -228,12 +223,11 @@ def told_table() -> Markdown:
         for title, values in of_splits.items():
             line[title] = _mean(list(values[row].values()))
         lines.append(line)
-    leads = told_leads()
     for method in OWN:
         line = {"client mean (%)": f"**{method} − {TOLD}**"}
-        for title in of_splits:
-            lead = leads[method, title]
-            line[title] = f"{_lead(lead, lead.diverged)}, **{statistics.judge(lead).kind}**"
+        for title, table in told_splits().items():
+            comparison = compare_at(cells_of(table), method, TOLD, "client mean")
+            line[title] = f"**{_lead(comparison.lead)}**"
         lines.append(line)
     return Markdown(to_markdown(lines))
 
@@ -261,7 +255,7 @@ def measures_table() -> Markdown:
     lines = {name: {"lead over FedAvg": name} for name in [TOLD, *methods()[1:]]}
     for title, found in asked.items():
         for one in found:
-            lines[one.method][title] = _lead(one.lead, one.lead.diverged)
+            lines[one.method][title] = _lead(one.lead)
     return Markdown(to_markdown(list(lines.values())))
 
 

@@ -61,13 +61,13 @@ def question() -> Figure:
     ratios = [1.7, *([1] * len(splits))]
     figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
     for y, one in enumerate(found):
-        _dot(axes[0], y, one.method, one.lead, one.lead.diverged)
+        _dot(axes[0], y, one.method, one.lead)
     axes[0].set_title("mean of the five splits", weight="bold")
     for ax, (title, table) in zip(axes[1:], splits.items(), strict=True):
         cells = cells_of(table)
         for y, one in enumerate(found):
             comparison = compare_at(cells, one.method, BASELINE, "accuracy")
-            _dot(ax, y, one.method, comparison.lead, comparison.ahead.diverged)
+            _dot(ax, y, one.method, comparison.lead)
         ax.set_title(title)
     for ax in axes:
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
@@ -82,13 +82,13 @@ def question() -> Figure:
     return figure
 
 
-def _dot(ax: Axes, y: float, method: str, lead: Lead, diverged: bool) -> None:
+def _dot(ax: Axes, y: float, method: str, lead: Lead) -> None:
     """A lead with its interval, if there are runs; hollow where one diverged."""
     if lead.mean is None:
         return
     width = None if np.isnan(lead.half_width) else lead.half_width
     colour = plots.colour(method)
-    fill = "none" if diverged else colour
+    fill = "none" if lead.diverged else colour
     ax.errorbar(lead.mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
 
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from math import inf
 
+from fednb import data
+from fednb.analysis import called
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim, ClaimSetting
 from fednb.analysis.deviations import AnyDeviation, Deviation
@@ -11,23 +13,24 @@ from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import MIN_SEEDS, Kind, Lead, Why
 
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
-_SETTINGS = {
+_COUNTS = {
     "num_rounds": "{} rounds",
     "local_epochs": "{} local epochs",
     "num_clients": "{} clients",
     "model": "{}",
     "batch_size": "{} images a batch",
     "local_steps": "{} local steps",
-    "pretrained": "ImageNet weights {}",
     "test_per_domain": "{} test images of each domain",
     "validation": "{} of the training images held out",
+    "participation": "{} of the clients in a round",
+    "shots": "{} training images of a class",
 }
 ABSURD = 50.0  # points, half of the scale
 _FEW_RUNS = {1: "one run", 2: "two runs"}
 # why a verdict is one, where lead and interval do not say it
 _WHYS = {
     Why.NUMBERS: "",
-    Why.AMONG_MANY: "alone it would be sure, but among {among} claims it may be luck",
+    Why.AMONG_MANY: "sure alone, but among {among} claims it may be luck",
     Why.DIVERGED: "a run diverged, and what is left are lucky seeds",
     Why.NOT_REACHED: "not every run got there",
 }
@@ -46,16 +49,12 @@ def verdict(claim: Claim) -> str:
 
 def why(claim: Claim) -> str:
     """What a verdict rests on besides the numbers in its row, and what to keep in mind."""
-    parts = []
-    if reason := _WHYS[claim.verdict.why].format(among=claim.among):
-        parts.append(reason)
-    borrowed = claim.borrowed(claim.best)
-    if claim.verdict.kind == Kind.ONE_RUN and borrowed is not None:
-        source = setting(claim.setting(borrowed.source), brief=True)
-        parts.append(f"runs like these scatter by ± {borrowed.half_width:.1f} (as in {source})")
-    if claim.no_evidence(claim.best):
-        parts.append(claim.no_evidence(claim.best))
-    text = "; ".join(parts)
+    if claim.verdict.kind == Kind.NOT_TESTED:
+        text = claim.no_evidence(claim.best) or f"not run on {own_data(claim)}"
+    elif claim.verdict.kind == Kind.ONE_RUN:
+        text = borrowed_from(claim)
+    else:
+        text = _WHYS[claim.verdict.why].format(among=claim.among)
     if text:
         text = f"{text[0].upper()}{text[1:]}."
     return f"{text} {claim.entry.reason.strip()}".strip()
@@ -70,6 +69,20 @@ def main_claims(claims: Mapping[str, Sequence[Claim]]) -> str:
             if claim.entry.main:
                 lines.append(f"- {claim.entry.claim}: {verdict(claim)}")
     return "\n".join(lines)
+
+
+def own_data(claim: Claim) -> str:
+    """What a claim's own data set is called."""
+    return data.spec_of(claim.comparisons[0].ahead.job.settings.dataset).title
+
+
+def borrowed_from(claim: Claim) -> str:
+    """The interval of a single run, and whose it is; or that there is none to borrow."""
+    borrowed = claim.borrowed(claim.best)
+    if borrowed is None:
+        return "no runs like these have seeds, so there is no interval to borrow"
+    source = setting(claim.setting(borrowed.source), brief=True)
+    return f"the interval would be ± {borrowed.half_width:.1f}, borrowed from {source}"
 
 
 def printed_where(table: str | None) -> str:
@@ -180,14 +193,19 @@ def printed_with_std(cell: Cell) -> str:
 def deviation(of: AnyDeviation, row: str = "", *, brief: bool = False) -> str:
     """Such as ``20 rounds instead of 100 (ROW)``; in ``brief`` only ``20 rounds``."""
     here, paper = _values(of)
-    words = _SETTINGS.get(of.name, of.name.replace("_", " ") + " {}")
-    text = words.format(here)
-    if here == "1":
-        text = text.removesuffix("s")
-    if brief:
-        return text
-    text = f"{text} instead of {paper}"
-    return f"{text} ({row})" if row else text
+    if of.name in _COUNTS:
+        text = _COUNTS[of.name].format(here)
+        if here == "1":
+            text = text.removesuffix("s")
+    elif isinstance(of, Deviation):
+        text = called.with_value(of.name, of.value)
+    elif of.value is None:
+        text = f"{called.name(of.name)} {here}"
+    else:
+        text = called.with_value(of.name, here)
+    if not brief and not isinstance(of.value, bool):
+        text = f"{text} instead of {called.value(of.name, paper)}"
+    return f"{text} ({row})" if row and not brief else text
 
 
 def recorded_deviation(of: AnyDeviation) -> str:
@@ -207,11 +225,12 @@ def _values(of: AnyDeviation) -> tuple[str, str]:
 
 
 def choice(cell: Cell) -> str:
-    """Such as ``mu 5, the best of 4 values``; empty where nothing was chosen."""
+    """Such as ``μ = 5, the best of 4 values``; empty where nothing was chosen."""
     chosen = cell.choice
     if chosen is None:
         return ""
-    text = f"{chosen.name} {chosen.value}, the best of {chosen.tried} values"
+    best = called.with_value(chosen.name, chosen.value)
+    text = f"{best}, the best of {chosen.tried} values"
     return f"{text} (of {chosen.planned})" if chosen.planned > chosen.tried else text
 
 

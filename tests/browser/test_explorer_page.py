@@ -103,6 +103,13 @@ def test_a_click_opens_a_cell(explore, content):
     assert f"printed {cell['printedText']}" in page.locator("#opened svg").first.text_content()
 
 
+def test_a_click_leads_to_the_curves(explore):
+    page = explore(address(runs="diverged"))
+    page.locator(".tabulator-row").nth(2).click()
+    page.locator("section.cell").wait_for()
+    page.wait_for_function("document.querySelector('#opened').getBoundingClientRect().top < 200")
+
+
 def test_the_band_is_the_interval_over_seeds(explore, content):
     page = explore(address(MOON))
     (cell,) = [c for c in content["cells"] if f"{c['table']}|{c['row']}|{c['column']}" == MOON]
@@ -181,6 +188,7 @@ def test_every_record_has_a_place(explore, content):
     page = explore(f"#record={quote(diverged)}")
     page.locator("section.cell .records .asked").wait_for()
     assert "diverged" in page.inner_text("section.cell .records .asked")
+    assert "runs that diverged" in page.inner_text("#opened figcaption")
 
 
 def test_what_is_not_there_is_said(explore):

@@ -292,7 +292,7 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "must be object"),
+        ("", "must be a mapping"),
         ("P: {notebok: x}", "notebok|side by side|findings"),
         ("P: [", "expected"),
         ("P: {notebook: x, claims: [{runs: [[t]]}]}", "claims|side by side|findings"),

@@ -2,6 +2,7 @@
 
 import argparse
 import ast
+import io
 import os
 import signal
 import sys
@@ -266,6 +267,7 @@ def main(arguments: list[str] | None = None) -> int:
     if arguments is None:
         arguments = sys.argv[1:]
         _stop_at_the_first_interrupt()
+        _print_any_name()
     args = _parsed(arguments or ["--help"])
     try:
         status = args.command(args) or 0
@@ -294,6 +296,12 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     if rest:  # argparse takes no positional words after an option
         args.methods += rest
     return args
+
+
+def _print_any_name() -> None:
+    """A folder's name may hold bytes that are no text: these are printed escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def _stop_at_the_first_interrupt() -> None:

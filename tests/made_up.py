@@ -38,7 +38,7 @@ def job(method="FedAvg", seed=0, **given):
 
 def record(
     job,
-    accuracy=66.3,
+    accuracy=None,
     *,
     status="finished",
     version=ledger.RESULTS_VERSION,
@@ -46,7 +46,12 @@ def record(
     curve=None,
     **sections,
 ):
-    """Write the record of a run, to which ``sections`` are added; returns its path."""
+    """Write the record of a run, to which ``sections`` are added; returns its path.
+
+    Without an accuracy it is that of the curve's end, or 66.3.
+    """
+    if accuracy is None:
+        accuracy = curve[-1] if curve else 66.3
     rounds = len(curve or []) or job.settings.num_rounds
     final = (
         {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}

@@ -46,9 +46,8 @@ def batched(images, index, draws, augmentation):
 def test_crop_and_flip_equal_torchvision_exactly(images, rng, augmentation):
     index, draws = torch.from_numpy(rng.permutation(50)), augment.draw(50, augmentation, rng)
     result = batched(images, index, draws, augmentation)
-    assert torch.equal(result, one_by_one(images, index, draws, augmentation)) and not torch.equal(
-        result, images[index]
-    )
+    assert torch.equal(result, one_by_one(images, index, draws, augmentation))
+    assert not torch.equal(result, images[index])
     assert torch.equal(batched(images, index, None, augmentation), images[index])
 
 
@@ -81,9 +80,7 @@ def test_crops_flips_and_angles_are_drawn_equally_often_and_nothing_is_drawn_for
     assert 850 < counts.min() < counts.max() < 1150 and not draws[:, 3].any()
     assert draws[:, 2].mean() == pytest.approx(0.5, abs=0.01)
     degrees = augment.draw(10_000, CIFAR100, rng)[:, 3]
-    assert (
-        -15 <= degrees.min() < -14.9
-        and 14.9 < degrees.max() <= 15
-        and degrees.histc(10, -15, 15).min() > 850
-    )
+    assert -15 <= degrees.min() < -14.9
+    assert 14.9 < degrees.max() <= 15
+    assert degrees.histc(10, -15, 15).min() > 850
     assert not augment.draw(10, Augmentation(), rng).any()

@@ -262,10 +262,8 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     ax = figures.draw_claims([("MOON", claim)])
     (filled,) = (line for line in ax.lines if list(line.get_xdata()) == [pytest.approx(2.0)])
     (hollow,) = (line for line in ax.lines if list(line.get_xdata()) == [pytest.approx(0.6)])
-    assert (
-        filled.get_color() == figures.plots.colour("MOON")
-        and hollow.get_markerfacecolor() == "none"
-    )
+    assert filled.get_color() == figures.plots.colour("MOON")
+    assert hollow.get_markerfacecolor() == "none"
     low, high = ax.collections[0].get_segments()[0][:, 0]
     assert (low, high) == (pytest.approx(2 - 2.4841, abs=1e-3), pytest.approx(2 + 2.4841, abs=1e-3))
     assert [text.get_text() for text in ax.texts] == [words.verdict(claim), "4 rounds, 3 seeds"]
@@ -294,7 +292,7 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "must be object"),
+        ("", "must be a mapping"),
         ("P: {notebok: x}", "notebok|side by side|findings"),
         ("P: [", "expected"),
         ("P: {notebook: x, claims: [{runs: [[t]]}]}", "claims|side by side|findings"),

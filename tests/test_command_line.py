@@ -1,5 +1,7 @@
 """The command line: what commands show, and that a wrong request is one sentence, soon."""
 
+import errno
+import io
 import json
 import os
 import re
@@ -8,9 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
 
-from fednb import ROOT
+from fednb import ROOT, cli
 from fednb.cli import main
 from fednb.experiments import ledger
 from fednb.sweeps.files import read_tables
@@ -193,6 +196,39 @@ def test_a_folder_of_notebooks_that_is_not_there_is_told(
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "nowhere"))
     assert main(arguments) == 2
     assert re.match("fednb: FEDNB_NOTEBOOKS names .*nowhere", capsys.readouterr().err)
+
+
+def test_a_folder_whose_name_is_no_text_can_be_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = os.fsdecode(b"\xff\xfe")
+    for label in "ab":
+        for number in range(5):
+            image = tmp_path / name / label / f"{number}.png"
+            image.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("L", (8, 8), 20 * number).save(image)
+    out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "stdout", out)
+    monkeypatch.setattr(sys, "argv", ["fednb", "data", f"folder:{name}"])
+    monkeypatch.setattr(cli, "_stop_at_the_first_interrupt", lambda: None)
+    assert main() == 0
+    out.flush()
+    assert rb"folder:\udcff\udcfe: 8 training" in out.buffer.getvalue()
+    ledger.write_atomically(tmp_path / "page.md", name)
+    assert (tmp_path / "page.md").read_bytes() == rb"\udcff\udcfe"
+
+
+def test_a_limit_to_the_size_of_files_is_told_with_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    def too_large(descriptor: int) -> None:
+        raise OSError(errno.EFBIG, "File too large")
+
+    monkeypatch.setattr(os, "fsync", too_large)
+    monkeypatch.chdir(tmp_path)
+    assert main(["new", "mine"]) == 2
+    assert re.match(r"fednb: .*mine\.ipynb: File too large\.\n", capsys.readouterr().err)
 
 
 def test_results_that_cannot_be_written_are_one_sentence(

@@ -76,23 +76,17 @@ def test_digits():
         str(np.random.get_state()),
         torch.get_rng_state().tolist(),
     )
-    assert (found.images.dtype, found.labels.dtype, len(found.images)) == (
-        torch.uint8,
-        torch.int64,
-        1438,
-    )
-    assert (found.num_classes, found.source, found.note, found.augmentation) == (
-        10,
-        "embedded",
-        "",
-        data.Augmentation(),
-    )
+    assert found.images.dtype == torch.uint8
+    assert found.labels.dtype == torch.int64
+    assert len(found.images) == 1438
+    assert found.num_classes == 10
+    assert found.source == "embedded"
+    assert found.note == ""
+    assert found.augmentation == data.Augmentation()
     assert found.fingerprint == "3a5f0f9fcc82e188"  # the split must never change
     pixels = found.images.double() / 255
-    assert (found.mean, found.std) == (
-        (round(pixels.mean().item(), 4),),
-        (round(pixels.std(correction=0).item(), 4),),
-    )
+    assert found.mean == (round(pixels.mean().item(), 4),)
+    assert found.std == (round(pixels.std(correction=0).item(), 4),)
 
 
 OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file of arrays"
@@ -137,9 +131,8 @@ def test_all_layouts_agree(root, publish, name, kind, place, write):
     if kind == OFFICIAL:  # which come first
         write_npz(root / f"{name}.npz", fake(10, 10, arrays[0].shape[1:], 10, seed=9))
     found = data.load(name)
-    assert found.source == data.where(name) == kind and found.fingerprint == data.fingerprint(
-        *arrays
-    )
+    assert found.source == data.where(name) == kind
+    assert found.fingerprint == data.fingerprint(*arrays)
     assert found.classes == tuple(SPECS[name].classes or sets.SYNSETS)
     for i, fields in enumerate((("images", "labels"), ("test_images", "test_labels"))):
         by_class = kind in (TREE, ZIPS) or (name == "tiny_imagenet" and i == 0)
@@ -176,10 +169,8 @@ def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
         data.fingerprint(x, y, x_test, y_test),
         np.random.default_rng(1).permutation(len(x)),
     )
-    assert (
-        re.fullmatch("[0-9a-f]{16}", first)
-        and data.fingerprint(x[order], y[order], x_test, y_test) == first
-    )
+    assert re.fullmatch("[0-9a-f]{16}", first)
+    assert data.fingerprint(x[order], y[order], x_test, y_test) == first
     tall, twice = (-1, 1, 96, 32), (np.concatenate([x, x[:1]]), np.append(y, y[0]))
     others = [
         (x ^ (x == x.max()), y, x_test, y_test),
@@ -244,11 +235,9 @@ def test_unknown_and_missing_sets(root):
     assert "did you mean" not in error("qqqq") and "''" in error("") and error("x" * 3000)
     for name in set(data.NAMES) - {*data.EMBEDDED, "synthdigits", "digits5"}:
         message = error(name)
-        assert (
-            f"was not found in {root}" in message
-            and "FEDNB_DATA" in message
-            and data.where(name) == "-"
-        )
+        assert f"was not found in {root}" in message
+        assert "FEDNB_DATA" in message
+        assert data.where(name) == "-"
         assert (SPECS[name].by_hand or f"`python -m fednb data {name}`") in message
     assert "nobody-has-this-name/data" in error("cifar10", "~nobody-has-this-name/data")
 
@@ -499,10 +488,8 @@ def test_cache_is_renewed_when_a_source_changes(root, place):
     x, y, x_test, y_test = SMALL["cifar10"]
     for number, arrays in enumerate([(x, y, x_test, y_test), (x ^ 1, y, x_test, y_test)], 1):
         write_images(root / place, arrays)
-        assert (
-            data.load("cifar10").fingerprint == data.fingerprint(*arrays)
-            and len(cache_files()) == number
-        )
+        assert data.load("cifar10").fingerprint == data.fingerprint(*arrays)
+        assert len(cache_files()) == number
     os.utime(max(file for file in root.rglob("*") if file.is_file()), (1, 1))
     assert data.load("cifar10").fingerprint == data.fingerprint(*arrays) and len(cache_files()) == 3
 
@@ -526,11 +513,9 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     )
     second.images[0] = 0  # the arrays can be written to
     told = capsys.readouterr()  # and there is no progress bar without a terminal
-    assert (
-        path.read_bytes() == good
-        and told.out == ""
-        and ("no cache written in" in told.err) == (damage == "folder")
-    )
+    assert path.read_bytes() == good
+    assert told.out == ""
+    assert ("no cache written in" in told.err) == (damage == "folder")
 
 
 # --- download (without a network)
@@ -567,10 +552,8 @@ def test_download_fetches_what_is_missing_and_says_what_it_found(root, capsys, m
         (page, None),
     ]
     out = capsys.readouterr().out
-    assert (
-        data.fingerprint(*SMALL["mnist"]) in out
-        and "62 training and 62 test images, 1x128x128, 62 classes" in out
-    )
+    assert data.fingerprint(*SMALL["mnist"]) in out
+    assert "62 training and 62 test images, 1x128x128, 62 classes" in out
 
 
 def test_failed_download(root, monkeypatch):
@@ -610,14 +593,11 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, packed):
     )
     name = "folder:pets.zip" if packed else "folder:pets"
     found, pixels = data.load(name), data.load(name).images.double() / 255
-    assert (found.name, found.classes, found.images.shape[1:]) == (
-        name,
-        ("cat", "dog"),
-        (3, 32, 32),
-    )
-    assert (len(found.labels), len(found.test_labels)) == sizes and data.spec_of(name).sizes[
-        0
-    ] == sizes[0]
+    assert found.name == name
+    assert found.classes == ("cat", "dog")
+    assert found.images.shape[1:] == (3, 32, 32)
+    assert (len(found.labels), len(found.test_labels)) == sizes
+    assert data.spec_of(name).sizes[0] == sizes[0]
     assert (
         found.group_names
         == tuple(data.spec_of(name).domains)
@@ -662,9 +642,8 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(root, files, sentence):
     write_tree(root / "pets", [(name, b"nothing") for name in files])
     assert re.search(sentence, error("folder:pets"))
     (root / "pets.zip").write_bytes(b"nothing")
-    assert "neither a folder nor a zip file" in error("folder:pets.zip") and "the side" in error(
-        "folder:pets.zip@0"
-    )
+    assert "neither a folder nor a zip file" in error("folder:pets.zip")
+    assert "the side" in error("folder:pets.zip@0")
 
 
 def run(dataset, **given):
@@ -690,9 +669,8 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
             16,
             16,
         ]
-        assert (
-            list(record["final"]["groups"]) == ["home", "lab"] and str(tmp_path) not in f"{record}"
-        )
+        assert list(record["final"]["groups"]) == ["home", "lab"]
+        assert str(tmp_path) not in f"{record}"
     assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
 
 

@@ -541,10 +541,8 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
         dask.processes[0].kill()
         err = process.stderr.read()
     assert process.returncode == 2
-    assert (
-        err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost")
-        and err.count("\n") == 1
-    )
+    assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost")
+    assert err.count("\n") == 1
     wait_for(lambda: not dask.left(), 20)
 
 
@@ -561,10 +559,8 @@ def test_without_a_scheduler_or_dask_there_is_one_sentence(
             assert main(["sweep", file, "--scheduler", address]) == 2
             assert time.monotonic() - begin < 20
             err = capsys.readouterr().err
-            assert (
-                err.startswith(f"fednb: No dask scheduler answers at {address} (")
-                and err.count("\n") == 1
-            )
+            assert err.startswith(f"fednb: No dask scheduler answers at {address} (")
+            assert err.count("\n") == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert main(["sweep", file, "--scheduler", nobody]) == 2
     assert 'pip install -e ".[cluster]"' in capsys.readouterr().err

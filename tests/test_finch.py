@@ -220,10 +220,8 @@ def test_few_points_and_equal_points(metric):
         for n in (0, 1, 2, 3):
             assert partitions(points[:n], metric).tolist() == [[0] * n]
         for n in (4, 5):
-            assert (
-                len(partitions(points[:n], metric)) == 1
-                and partitions(points[:n], metric).max() <= 1
-            )
+            assert len(partitions(points[:n], metric)) == 1
+            assert partitions(points[:n], metric).max() <= 1
     for point, n in itertools.product(
         (torch.zeros(1, 3), torch.tensor([[0.1, -0.2, 0.7]])), (2, 3, 4, 10, 100)
     ):

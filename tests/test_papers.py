@@ -99,9 +99,8 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks):
     own = notebooks("01_moon", (["export"], "a = 1"))
     notebooks("scratch")
     assert papers.path("moon") == own
-    assert (
-        own in papers.notebooks() and ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
-    )
+    assert own in papers.notebooks()
+    assert ROOT / "notebooks" / "01_moon.ipynb" not in papers.notebooks()
     assert [file.stem[:3] for file in papers.notebooks()] == [
         f"{i:02}_" for i in range(len(papers.notebooks()))
     ]

@@ -135,12 +135,10 @@ def test_a_setting_of_another_split_is_refused(name, partition):
 def test_of_another_split_a_method_keeps_its_hyperparameters_but_not_its_length():
     """SOLO is as long as the others there, and has not MOON's 300 epochs in one round."""
     values = resolve("SOLO", "mnist", partition="n-way-k-shot")
-    assert (values.num_rounds, values.local_epochs, values.lr, values.momentum) == (
-        100,
-        1,
-        0.01,
-        0.5,
-    )
+    assert values.num_rounds == 100
+    assert values.local_epochs == 1
+    assert values.lr == 0.01
+    assert values.momentum == 0.5
     assert resolve("FedProx", "cifar10", partition="n-way-k-shot").hyperparameters["mu"] == 0.01
     assert resolve(dataset="cifar100", partition="iid").model == "resnet-50"
 

@@ -43,13 +43,15 @@ def average_leads(
     for method in _common_rows(list(cells.values()), column):
         if method == baseline:
             continue
-        comparisons = [compare_at(one, method, baseline, column) for one in cells.values()]
-        by_seed = _mean_by_seed([one.by_seed for one in comparisons])
-        diverged = any(one.lead.diverged for one in comparisons)
+        comparisons = [
+            compare_at(of_table, method, baseline, column) for of_table in cells.values()
+        ]
+        by_seed = _mean_by_seed([comparison.by_seed for comparison in comparisons])
+        diverged = any(comparison.lead.diverged for comparison in comparisons)
         lead = statistics.lead(list(by_seed.values()), diverged=diverged)
         found.append(AverageLead(method, lead, by_seed))
-    family = statistics.corrected([one.lead for one in found])
-    return [one._replace(lead=lead) for one, lead in zip(found, family, strict=True)]
+    family = statistics.corrected([average.lead for average in found])
+    return [average._replace(lead=lead) for average, lead in zip(found, family, strict=True)]
 
 
 def _common_rows(cells: Sequence[Sequence[Cell]], column: str) -> list[str]:

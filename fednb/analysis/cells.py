@@ -327,7 +327,7 @@ def _cell(
         expected=len(planned),
         stale=sum(run.state == "stale" for candidate in candidates for run in candidate),
         printed_cell=printed,
-        deviations=tuple(one for one in deviations if one.name not in varied),
+        deviations=tuple(deviation for deviation in deviations if deviation.name not in varied),
         choice=comparison.choice(table.best_of, len(finished), len(candidates)),
     )
 

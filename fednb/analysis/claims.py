@@ -143,7 +143,7 @@ class ClaimSetting(NamedTuple):
     @property
     def shorter(self) -> bool:
         """Whether its runs have other numbers of rounds or of local epochs."""
-        names = {one.deviation.name for one in self.deviations}
+        names = {row.deviation.name for row in self.deviations}
         return bool(names & {"num_rounds", "local_epochs"})
 
 
@@ -196,7 +196,7 @@ class Claim:
     @property
     def beside(self) -> list[Comparison]:
         """Other comparisons with runs, which decide nothing."""
-        return [one for one in self.with_runs if one is not self.best]
+        return [comparison for comparison in self.with_runs if comparison is not self.best]
 
     @property
     def verdict(self) -> Judged:
@@ -259,7 +259,7 @@ def claims_of(paper: str, cells: CellsByTable | None = None) -> list[Claim]:
 def _as_one_family(claims: Sequence[Claim]) -> list[Claim]:
     """The claims with p values of what decides them, corrected for their number."""
     decisive = {i: claim.best for i, claim in enumerate(claims) if claim.evidence}
-    family = {i: one.lead for i, one in corrected_family(decisive).items()}
+    family = {i: comparison.lead for i, comparison in corrected_family(decisive).items()}
     corrected = list(claims)
     for i, lead in family.items():
         corrected[i] = replace(claims[i], p=lead.p, among=lead.among)
@@ -268,8 +268,8 @@ def _as_one_family(claims: Sequence[Claim]) -> list[Claim]:
 
 def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:
     """The first one that is printed for the claim, and those printed elsewhere in the paper."""
-    printed = [one.printed for one in own if one.printed is not None][:1]
-    printed += [one.printed for one in others if one.printed is not None]
+    printed = [comparison.printed for comparison in own if comparison.printed is not None][:1]
+    printed += [comparison.printed for comparison in others if comparison.printed is not None]
     return tuple(dict.fromkeys(round(lead, 6) for lead in printed))
 
 

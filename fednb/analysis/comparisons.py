@@ -44,17 +44,19 @@ class Comparison:
         A coefficient of one row's method alone is left out: it is the claim itself. Its tuning is
         told.
         """
-        names_ahead = {one.name for one in self.ahead.deviations}
-        names_behind = {one.name for one in self.behind.deviations}
+        names_ahead = {deviation.name for deviation in self.ahead.deviations}
+        names_behind = {deviation.name for deviation in self.behind.deviations}
         # no coefficient of one row's method alone
         shared = vars(self.ahead.job.settings).keys() | (names_ahead & names_behind)
-        of_both = [one for one in self.ahead.deviations if one in self.behind.deviations]
-        deviations = [RowDeviation(one) for one in of_both]
+        of_both = [
+            deviation for deviation in self.ahead.deviations if deviation in self.behind.deviations
+        ]
+        deviations = [RowDeviation(deviation) for deviation in of_both]
         for cell in (self.ahead, self.behind):
-            for one in cell.deviations:
-                counts = one.name in shared or isinstance(one, TuningDeviation)
-                if counts and one not in of_both:
-                    deviations.append(RowDeviation(one, cell.row))
+            for deviation in cell.deviations:
+                counts = deviation.name in shared or isinstance(deviation, TuningDeviation)
+                if counts and deviation not in of_both:
+                    deviations.append(RowDeviation(deviation, cell.row))
         return deviations
 
 
@@ -77,16 +79,16 @@ def corrected_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Compari
     The same lead of the same runs counts once, however often it is asked for; seen from the other
     side it counts once more, so that the correction is rather too strict.
     """
-    leads = {_runs_and_lead(one): one.lead for one in comparisons.values()}
+    leads = {_runs_and_lead(comparison): comparison.lead for comparison in comparisons.values()}
     new_leads = dict(zip(leads, statistics.corrected(list(leads.values())), strict=True))
     family = {}
-    for key, one in comparisons.items():
-        family[key] = replace(one, lead=new_leads[_runs_and_lead(one)])
+    for key, comparison in comparisons.items():
+        family[key] = replace(comparison, lead=new_leads[_runs_and_lead(comparison)])
     return family
 
 
-def _runs_and_lead(one: Comparison) -> tuple[Any, ...]:
-    return one.ahead.paths, one.behind.paths, one.lead
+def _runs_and_lead(comparison: Comparison) -> tuple[Any, ...]:
+    return comparison.ahead.paths, comparison.behind.paths, comparison.lead
 
 
 def cell_at(cells: Sequence[Cell], row: str, column: str | None = None) -> Cell:

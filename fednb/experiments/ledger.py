@@ -100,10 +100,16 @@ def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
     try:
         with part.open("wb") as file:
             for piece in content:
-                file.write(piece.encode() if isinstance(piece, str) else piece)
+                if isinstance(piece, str):
+                    # a folder's name may hold bytes that are no text: these are written escaped
+                    piece = piece.encode(errors="backslashreplace")
+                file.write(piece)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)
+    except OSError as error:
+        error.filename = str(path)  # which a full disk, or a limit to a file's size, does not name
+        raise
     finally:
         part.unlink(missing_ok=True)
 

@@ -116,13 +116,13 @@ def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[Mad
 
 def outcome(made: Sequence[MadeAgain]) -> str:
     """What making runs again has shown, in sentences."""
-    lines = [_line(one) for one in made]
-    largest = max(abs(one.difference) for one in made)
-    if not all(one.same_data for one in made):
+    lines = [_line(run) for run in made]
+    largest = max(abs(run.difference) for run in made)
+    if not all(run.same_data for run in made):
         lines.append("These are not the images of the records, so the numbers need not agree.")
-    if all(one.is_exact for one in made):
+    if all(run.is_exact for run in made):
         lines.append("Agrees: the same in every round, to the last digit.")
-    elif all(one.agrees for one in made):
+    elif all(run.agrees for run in made):
         lines.append(
             f"Agrees, to {largest:.2f} points: other processors and libraries round in other ways."
         )
@@ -133,14 +133,14 @@ def outcome(made: Sequence[MadeAgain]) -> str:
     return "\n".join(lines)
 
 
-def _line(one: MadeAgain) -> str:
+def _line(run: MadeAgain) -> str:
     """A run in a line: recorded, made, and in how many rounds they differ."""
-    seed = one.job.settings.seed
-    texts = [_accuracy(one.recorded), _accuracy(one.made)]
-    rounds = len(one.made["metrics"].get("accuracy", ()))
+    seed = run.job.settings.seed
+    texts = [_accuracy(run.recorded), _accuracy(run.made)]
+    rounds = len(run.made["metrics"].get("accuracy", ()))
     apart = "all rounds equal"
-    if one.rounds_apart:
-        apart = f"{one.rounds_apart} of {rounds} rounds differ"
+    if run.rounds_apart:
+        apart = f"{run.rounds_apart} of {rounds} rounds differ"
     return f"seed {seed}: recorded {texts[0]}, now {texts[1]}; {apart}"
 
 

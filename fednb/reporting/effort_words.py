@@ -12,7 +12,8 @@ def training(cells: Sequence[Cell]) -> str:
     if steps is None:
         return ""
     rounds = effort.span_of_rounds(cells)
-    return f"{_span(steps)} SGD steps of a client in a round, {_span(rounds)} rounds"
+    unit = "SGD step" if _span(steps) == "1" else "SGD steps"
+    return f"{_span(steps)} {unit} of a client in a round, {_span(rounds)} rounds"
 
 
 def _span(of: effort.Span) -> str:

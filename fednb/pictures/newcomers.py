@@ -86,6 +86,6 @@ def readings(
         ax.set(title=f"start: {start}", xlabel="epochs of the newcomer")
     axes[0].plot([], [], "-", color="0.3", label="with the crowd's prototypes")
     axes[0].plot([], [], ":", color="0.3", label="alone")
-    axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.72))
+    axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.6))
     axes[0].set_ylabel("accuracy, mean over crowds (%)")
     return figure

@@ -303,7 +303,7 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
         name.startswith(("FedPLCC", "FedPLVM")),
         getattr(method, "weighted_mean", False),
     )
-    down = getattr(method, "weighted", False)  # do weights cross?
+    down = getattr(method, "weighted", isinstance(method, FedPLCC))  # do weights cross?
     up, pool = down or mean, {}
     for client, upload in zip(fed.clients, uploads, strict=True):
         sent, (z, y) = upload["prototypes"], representations(fed, upload["model"], client)

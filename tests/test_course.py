@@ -181,6 +181,16 @@ def test_checks_and_answers_have_the_points_that_the_text_says(source):
     assert "3 exercises at the end, 10 points" in source["course-note"].source
 
 
+def test_what_a_notebook_imports_is_found_through_others_and_through_itself(tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
+    for name, others in {"90_a": "bca", "91_b": "c", "92_c": "b"}.items():
+        lines = "\n".join(f"from fednb.papers.{other} import x" for other in others)
+        cells = [new_cell("imports", lines, "export")]
+        nbformat.write(new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
+    found = handout.imported_notebooks(tmp_path / "90_a.ipynb")
+    assert {path.name for path in found} == {"91_b.ipynb", "92_c.ipynb"}
+
+
 def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(short):
     nbformat.write(handout.solved_assignment("short"), short)
     cells = run_cells.reduced("90_short").cells

@@ -15,6 +15,7 @@ from fednb.papers.fedplcc import (
     FPL,
     METHODS,
     FedPLCC,
+    FedPLCCReadings,
     FedPLVM,
     FedProtoAveraged,
     contrast,
@@ -39,9 +40,11 @@ WITH_PROTOTYPES = {
     "FPL": FPL(temperature=0.5),
     "FedPLVM": FedPLVM(lam=0.3),
     "FedPLCC": FedPLCC(lam1=0.3, lam2=3.0),
-    "FedPLCC, w=1": FedPLCC(lam1=0.3, lam2=0.3, weighted=False),
-    "FedPLCC, weighted mean": FedPLCC(lam1=0.3, lam2=3.0, weighted_mean=True),
-    "FedPLCC, w=1, weighted mean": FedPLCC(lam1=0.3, lam2=0.3, weighted=False, weighted_mean=True),
+    "FedPLCC, w=1": FedPLCCReadings(lam1=0.3, lam2=0.3, weighted=False),
+    "FedPLCC, weighted mean": FedPLCCReadings(lam1=0.3, lam2=3.0, weighted_mean=True),
+    "FedPLCC, w=1, weighted mean": FedPLCCReadings(
+        lam1=0.3, lam2=0.3, weighted=False, weighted_mean=True
+    ),
     "FedProto+FedAvg": FedProtoAveraged(),
 }
 
@@ -300,7 +303,7 @@ def test_what_is_sent_and_kept_by_hand(ragged, name):
         name.startswith(("FedPLCC", "FedPLVM")),
         getattr(method, "weighted_mean", False),
     )
-    down = getattr(method, "weighted", False)  # do weights cross?
+    down = getattr(method, "weighted", isinstance(method, FedPLCC))  # do weights cross?
     up, pool = down or mean, {}
     for client, upload in zip(fed.clients, uploads, strict=True):
         sent, (z, y) = upload["prototypes"], representations(fed, upload["model"], client)

@@ -217,11 +217,19 @@ def release(name: str) -> Path:
 
 
 def imported_notebooks(notebook: Path) -> set[Path]:
-    """The notebooks from which the cells import that grading executes, and so on."""
+    """The other notebooks from which the cells import that grading executes, and so on."""
     imported: set[Path] = set()
+    waiting = [notebook]
+    while waiting:
+        for path in _imported_by(waiting.pop()) - imported:
+            imported.add(path)
+            waiting.append(path)
+    return imported - {notebook}
+
+
+def _imported_by(notebook: Path) -> set[Path]:
+    imported = set()
     for cell in read_notebook(notebook).cells:
         if BUILT_ON & set(cell.metadata.get("tags", [])):
-            for name in IMPORT.findall(cell.source):
-                path = papers.path(name)
-                imported |= {path, *imported_notebooks(path)}
+            imported |= {papers.path(name) for name in IMPORT.findall(cell.source)}
     return imported

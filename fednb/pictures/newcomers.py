@@ -1,6 +1,7 @@
 """Pictures of the notebook on newcomers: prototypes in another network's space, gains of crowds."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -59,3 +60,32 @@ def gains(
     ax.set_yticks(range(len(of_crowds)), list(of_crowds))
     ax.set(xlabel="gain over training alone (points)", ylim=(len(of_crowds) - 0.5, -0.5))
     return ax
+
+
+def readings(
+    epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]
+) -> Figure:
+    """Accuracies (%) of newcomers over epochs: a panel for each start, by reading and pull.
+
+    Solid lines are with the crowd's prototypes, dotted ones alone; a reading is a colour.
+    """
+    figure, axes = plt.subplots(1, len(means), figsize=(11.5, 4), sharey=True)
+    for ax, (start, lines) in zip(axes, means.items(), strict=True):
+        colours = {reading: f"C{i}" for i, reading in enumerate(dict.fromkeys(r for r, _ in lines))}
+        for (reading, pull), values in lines.items():
+            solid = pull != "alone"
+            style = "-" if solid else ":"
+            ax.plot(epochs, values, f"o{style}", ms=4, color=colours[reading])
+            if solid and ax is axes[-1]:
+                end = (epochs[-1] + 0.15, float(values[-1]))
+                place: dict[str, Any] = {
+                    "annotation_clip": False,
+                    "va": "top" if reading == "classifier" else "bottom",
+                }
+                ax.annotate(reading, end, color=colours[reading], **place)
+        ax.set(title=f"start: {start}", xlabel="epochs of the newcomer")
+    axes[0].plot([], [], "-", color="0.3", label="with the crowd's prototypes")
+    axes[0].plot([], [], ":", color="0.3", label="alone")
+    axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.6))
+    axes[0].set_ylabel("accuracy, mean over crowds (%)")
+    return figure

@@ -91,7 +91,7 @@ def test_the_start_page_shows_its_figure_and_what_to_type(visit, width):
 
 def test_claims_are_read_without_scrolling_sideways(visit):
     page = visit("results/REPORT.html")
-    assert page.locator("table.claims").count() == 5
+    assert page.locator("table.claims").count() >= 5  # one for each paper, and what is beside it
     assert page.locator("table.claims .verdict").count() > 30
     too_wide = """() => [...document.querySelectorAll('table.claims')].filter(
       table => table.scrollWidth > table.parentElement.clientWidth + 1).length"""

@@ -37,16 +37,24 @@ class Job:
     @functools.cached_property
     def recorded(self) -> Recorded:
         """What its record says, which is read when it is first asked for."""
-        if not self.path.exists():
+        try:
+            file = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
             return Recorded()
-        record = ledger.read(self.path)
-        seconds = record.get("wall_seconds", 0.0)
-        return Recorded(ledger.state(record), seconds, record.get("device", ""))
+        return _recorded(self.path, file.st_mtime_ns, file.st_ino)
 
     @property
     def status(self) -> str | None:
         """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record."""
         return self.recorded.status
+
+
+@functools.cache
+def _recorded(path: Path, changed: int, number: int) -> Recorded:
+    """What a record says, read once for all tables: as long as its file has this time and number."""
+    record = ledger.read(path)
+    seconds = record.get("wall_seconds", 0.0)
+    return Recorded(ledger.state(record), seconds, record.get("device", ""))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from fednb.analysis.statistics import lead
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb.reporting import again, effort_words, head_to_head, own_sweep, pages, words
+from fednb.reporting.markdown import table_in_full
 from fednb.sweeps import execution, scaffold
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.jobs import Notebook, contestants_of
@@ -201,6 +202,12 @@ def test_two_seeds_that_lie_far_apart_have_no_interval() -> None:
     assert "FedProx" in words.without_half_width([near, far])
     assert "±" not in words.lead(lead([-40.0, 60.0]))
     assert "±" in words.lead(lead([-40.0, 60.0, 20.0]))  # of three seeds it is told, however wide
+
+
+def test_many_seeds_are_told_from_where_to_where() -> None:
+    few, many = table_with(FedAvg=[50.0] * 20), table_with(FedProx=[50.0] * 21)
+    assert " 0 1 2 3 " in table_in_full(few, cells_of(few, ledger.load()))
+    assert "| 0 to 20 |" in table_in_full(many, cells_of(many, ledger.load()))
 
 
 @pytest.mark.parametrize(

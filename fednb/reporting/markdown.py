@@ -18,10 +18,12 @@ from fednb.analysis.comparisons import Comparison, leads_over_baseline
 from fednb.analysis.measures import measure
 from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import Kind
+from fednb.data.own_folder import OWN_FOLDER
 from fednb.reporting import effort_words, words
 from fednb.sweeps.table import Table
 
 QUICK = 120.0  # seconds
+_MOST_SEEDS = 20  # that are listed one by one where they are no links
 POINTS = "points"  # what most leads are counted in
 
 _NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
@@ -66,10 +68,12 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
     def joined(texts: Sequence[str]) -> list[str]:
         return ["; ".join(texts).replace("_", " ")] if any(texts) else []
 
+    own_images = all(cell.job.settings.dataset.startswith(OWN_FOLDER) for cell in cells)
+    data_remark = "The images" if own_images else "Not the published data"
     return {
         "Printed in": words.printed_where(table.printed),
         "Reduced" if table.printed else "Other settings than usual": deviations(cells),
-        "Not the published data": by_rows(cells, lambda cell: joined(cell.notes)),
+        data_remark: by_rows(cells, lambda cell: joined(cell.notes)),
         "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
         "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
         "Training": effort_words.training(cells),
@@ -171,6 +175,14 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
 
 
 def _seeds(cell: Cell, link: str) -> str:
+    """The seeds of a cell's runs, each with a link to its record; of many from where to where."""
+    numbers = [run.job.settings.seed for run in cell.runs]
+    without_gap = (
+        numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else False
+    )
+    all_finished = all(run.state == "finished" for run in cell.runs)
+    if not link and without_gap and all_finished and len(numbers) > _MOST_SEEDS:
+        return f"{numbers[0]} to {numbers[-1]}"
     seeds = []
     for run in cell.runs:
         text = f"{run.job.settings.seed}"

@@ -43,6 +43,8 @@ def _notes(row: nodes.row, names: list[str], width: int) -> nodes.row:
             continue
         if name != WITHOUT_NAME:
             paragraph += nodes.inline("", f"{name[0].upper()}{name[1:]}: ", classes=["what"])
+        for line_break in list(entry.findall(nodes.raw)):
+            line_break.replace_self(nodes.Text("; "))
         for child in entry:
             paragraph += child.children if isinstance(child, nodes.paragraph) else child
         paragraph += nodes.Text(". " if name != WITHOUT_NAME else " ")

@@ -207,6 +207,7 @@ CHANGES = [  # runs, and settings of which each, changed alone, changes them
         "num_shared": 2, "min_images": 40, "exclude_own": True, "mu_moon": 2.0, "mu_glob": 0.5, "mu_glob_schedule": "silent",
         "variant": "other-image",
     }),
+    ({"method": "FedSSC"}, {"own_means": True}),
     ({"method": "FedSSC", "num_rounds": 3}, {"warmup": 0}),
     ({"method": "FedSSC", "num_rounds": 3, "warmup": 0}, {"mu_glob_end": 0.5}),
     (FEW_WAYS, {"ways": 4, "stdev": 2, "shots": 12, "draw": "normal", "lam": 0.5, "distance": "l2", "own_start": True,

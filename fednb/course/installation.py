@@ -23,10 +23,11 @@ def students_wheel(folder: Path) -> Path:
     path = folder / f"{name}-{TAG}.whl"
     folder.mkdir(parents=True, exist_ok=True)
     contents = {place: file.read_bytes() for file, place in _files()}
-    for of_metadata in ("METADATA", "entry_points.txt"):
-        text = installed.read_text(of_metadata)
-        if text:
-            contents[f"{about}/{of_metadata}"] = text.encode()
+    # an editable installation leaves PKG-INFO in the checkout, where it may be found first
+    metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
+    entry_points = installed.read_text("entry_points.txt") or ""
+    contents[f"{about}/METADATA"] = metadata.encode()
+    contents[f"{about}/entry_points.txt"] = entry_points.encode()
     contents[f"{about}/WHEEL"] = KIND.encode()
     record = [f"{place},{_digest(content)},{len(content)}" for place, content in contents.items()]
     record.append(f"{about}/RECORD,,")

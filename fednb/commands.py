@@ -81,7 +81,6 @@ def _check_tables(tables: Iterable[Table]) -> None:
     from fednb.analysis import cells  # slow to import, and only now surely needed
 
     for table in tables:
-        cells.check_measures(table)
         cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
 
 

@@ -1,38 +1,39 @@
 """The cells of a table: what the paper prints, and beside it our runs, from the ledger."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from fednb import ROOT, papers
 from fednb.analysis import called, statistics
 from fednb.analysis.deviations import AnyDeviation, Choice, compare_with_paper
-from fednb.analysis.measures import Measure, Record, measure
+from fednb.analysis.measures import Measure, measure
 from fednb.analysis.reported import PrintedCell, printed_cell
 from fednb.errors import ReportError, require_known
 from fednb.experiments.ledger import load, read, runs_folder, state
-from fednb.experiments.settings import Settings
+from fednb.experiments.record import Record
 from fednb.sweeps import files
 from fednb.sweeps.table import Job, Table
 
 # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Ledger = Mapping[Path, Record] | None
 TableOrName = str | Table
-_DO_NOT_COUNT = (None, "stale")  # states of runs without a record, or with one of other times
 # names and values of settings which tell runs apart
 Variant = tuple[tuple[str, Any], ...]
+_NO_RECORD = cast(Record, {})
+_DO_NOT_COUNT = ("missing", "stale")  # states of runs without a record, or with one of other times
 
 
 class Run(NamedTuple):
-    """A run in a cell that it is in; path, record and state are None if it is not recorded."""
+    """A run, as the cell reads it that it is in."""
 
     job: Job
-    path: Path | None = None
-    record: Record | None = None
+    path: Path  # of its record
+    record: Record  # empty if there is none, and then the run is in no cell
     # as recorded, such as "finished"; "without baseline" or "not measured": it has no value
-    state: str | None = None
+    state: str
     value: float | None = None  # of finished runs
 
 
@@ -46,7 +47,7 @@ class Cell:
     column: str
     measure: Measure
     job: Job  # one of the runs, for its settings
-    runs: tuple[Run, ...]  # that are recorded
+    runs: tuple[Run, ...]
     expected: int  # so many runs there should be
     stale: int  # so many records are of an older results version, and are not in `runs`
     printed_cell: PrintedCell  # what is printed there
@@ -65,12 +66,12 @@ class Cell:
         return tuple(run.job.settings.seed for run in self.runs)
 
     @property
-    def statuses(self) -> tuple[str | None, ...]:
+    def statuses(self) -> tuple[str, ...]:
         """One for each of `runs`."""
         return tuple(run.state for run in self.runs)
 
     @property
-    def paths(self) -> tuple[Path | None, ...]:
+    def paths(self) -> tuple[Path, ...]:
         """One for each of `runs`."""
         return tuple(run.path for run in self.runs)
 
@@ -94,7 +95,7 @@ class Cell:
         """The values by what runs in a pair share: the seed, and the hash of the partition."""
         values = {}
         for run, value in zip(self.measured_runs, self.values, strict=True):
-            split = _section(run, "partition").get("hash", "")
+            split = run.record.get("partition", {}).get("hash", "")
             values[run.job.settings.seed, split] = value
         return values
 
@@ -118,25 +119,20 @@ class Cell:
     @property
     def spread(self) -> float | None:
         """Standard deviation over clients, mean over runs; None without personal models."""
-        spreads = [_section(run, "final").get("accuracy_std") for run in self.measured_runs]
-        known = [spread for spread in spreads if spread is not None]
-        if not known or len(known) < len(spreads):
+        spreads: list[Any] = [run.record["final"].get("accuracy_std") for run in self.measured_runs]
+        if not spreads or None in spreads:
             return None
-        return statistics.interval(known)[0]
+        return statistics.interval(spreads)[0]
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is not the published data in its runs."""
-        return self._of_data("note")
+        return _each_once(run.record["dataset"].get("note") for run in self.runs)
 
     @property
     def remarks(self) -> tuple[str, ...]:
         """What else has to be known of the data of its runs."""
-        return self._of_data("remark")
-
-    def _of_data(self, key: str) -> tuple[str, ...]:
-        texts = dict.fromkeys(_section(run, "dataset").get(key) for run in self.runs)
-        return tuple(text for text in texts if text)
+        return _each_once(run.record["dataset"].get("remark") for run in self.runs)
 
     @property
     def printed(self) -> float | None:
@@ -144,20 +140,19 @@ class Cell:
         return self.printed_cell.value
 
 
-def _section(run: Run, name: str) -> Mapping[str, Any]:
-    """A part of a run's record; empty where there is none."""
-    return run.record.get(name, {}) if run.record is not None else {}
+CellsOf = Callable[[str], Sequence[Cell]]  # by the name of a table
+
+
+def _each_once(texts: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(text for text in dict.fromkeys(texts) if text)
 
 
 def _values(runs: Iterable[Run]) -> tuple[float, ...]:
     return tuple(run.value for run in runs if run.value is not None)
 
 
-def check_measures(table: Table) -> None:
-    """Check that a table has what its measures need, and a target only if one reads it.
-
-    If not, or if a measure is unknown, it is a `ReportError`.
-    """
+def _check_measures(table: Table) -> None:
+    """Check that a table has what its measures need, and a target only if one reads it."""
     names = list(table.columns.measures.values()) or [table.measure]
     for name in names:
         needs = measure(name).needs
@@ -185,11 +180,11 @@ def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
         table = table_of(name)
         if ledger is None:
             ledger = records_of(table) if is_own_file(name) else committed()
-    check_measures(table)
+    _check_measures(table)
     by_row = _runs_by_row(table, load() if ledger is None else ledger)
     baselines = _baseline_records(table, by_row)
     # what a table without an original varies is told by its rows and columns
-    varied = set() if table.printed else varied_settings(job.settings for job in table.jobs)
+    varied = set() if table.printed else _varied_settings(table.jobs)
     cells = []
     for label, by_column in by_row.items():
         for column, by_name in by_column.items():
@@ -206,16 +201,13 @@ def _runs_by_row(
     by_file_name = {path.name: path for path in ledger}  # records may have been moved as a whole
     by_row: dict[str, dict[str, dict[str, Run]]] = {}
     for job in table.jobs:
-        name = job.path.name
-        run = Run(job)
-        path = job.path if job.path in ledger else by_file_name.get(name)
+        path = job.path if job.path in ledger else by_file_name.get(job.path.name)
+        run = Run(job, job.path, _NO_RECORD, "missing")
         if path is not None:
-            record = ledger[path]
-            run = Run(job, path, record, state(record))
-        columns = table.columns.measures or [table.columns.name(job)]
-        for column in columns:
-            by_column = by_row.setdefault(table.rows.name(job), {})
-            by_column.setdefault(column, {})[name] = run
+            run = Run(job, path, ledger[path], state(ledger[path]))
+        by_column = by_row.setdefault(table.rows.name(job), {})
+        for column in table.columns.measures or [table.columns.name(job)]:
+            by_column.setdefault(column, {})[job.path.name] = run
     return by_row
 
 
@@ -232,33 +224,30 @@ def _baseline_records(
                 several = f"the baseline {table.baseline!r} has several runs with seed {seed}."
                 raise ReportError(f"{table.name}: {several}")
             seen.add((column, seed))
-            if run.record is not None and run.state == "finished":
+            if run.state == "finished":
                 records[column, seed] = run.record
     return records
 
 
-def varied_settings(of_runs: Iterable[Settings]) -> set[str]:
+def _varied_settings(jobs: Iterable[Job]) -> set[str]:
     """The names of settings that have several values among runs."""
     values: dict[str, set[str]] = {}
-    for of_run in of_runs:
-        for name, value in of_run.flat().items():
+    for job in jobs:
+        for name, value in job.settings.flat().items():
             values.setdefault(name, set()).add(str(value))
     return {name for name, different in values.items() if len(different) > 1}
 
 
 def _variants(runs: Sequence[Run], best_of: str | None) -> dict[Variant, list[list[Run]]]:
     """Runs by what tells them apart; for each such group those with each value of ``best_of``."""
-    settings_of_runs = [run.job.settings.flat() for run in runs]
-    first = settings_of_runs[0]
-    names = []  # of settings in which the runs differ
-    for name in first:
-        values = {str(of_run.get(name)) for of_run in settings_of_runs}
-        if len(values) > 1 and name not in ("seed", best_of):
-            names.append(name)
+    varied = _varied_settings(run.job for run in runs) - {"seed", best_of}
+    first = runs[0].job.settings.flat()
+    names = [name for name in first if name in varied]
     groups: dict[Variant, dict[str, list[Run]]] = {}
-    for run, of_run in zip(runs, settings_of_runs, strict=True):
-        candidates = groups.setdefault(_variant(names, of_run, first), {})
-        candidates.setdefault(str(of_run.get(best_of or "")), []).append(run)
+    for run in runs:
+        own = run.job.settings.flat()
+        candidates = groups.setdefault(_variant(names, own, first), {})
+        candidates.setdefault(str(own.get(best_of or "")), []).append(run)
     return {variant: list(candidates.values()) for variant, candidates in groups.items()}
 
 
@@ -275,26 +264,22 @@ def _variant(names: Sequence[str], own: Mapping[str, Any], first: Mapping[str, A
 
 def _read(table: Table, column: str, run: Run, baselines: Mapping[tuple[str, int], Record]) -> Run:
     """A finished run with the value of the column's measure, or with the reason why it has none."""
-    if run.record is None or run.path is None or run.state != "finished":
+    if run.state != "finished":
         return run
-    name = table.measure_of(column)
-    of_column = measure(name)
-    reference: Record | float | None = None
-    if of_column.needs == "target":
-        reference = table.target
-    elif of_column.needs == "baseline":
-        reference = baselines.get((column, run.job.settings.seed))
+    of_column = measure(table.measure_of(column))
+    baseline = baselines.get((column, run.job.settings.seed))
     value = None
-    if reference is not None or not of_column.needs:
-        value = of_column.read(run.record, reference)
+    if of_column.needs != "baseline":
+        value = of_column.read(run.record, table.target)
+    elif baseline is not None:
+        value = of_column.read(run.record, baseline)
     if value is not None:
         return run._replace(value=float(value))
     if of_column.needs == "baseline":
         return run._replace(state="without baseline")
     if not of_column.optional:
-        raise ReportError(
-            f"{run.path.name} has no {name.replace('_', ' ')}: it was not evaluated then."
-        )
+        missing = of_column.name.replace("_", " ")
+        raise ReportError(f"{run.path.name} has no {missing}: it was not evaluated then.")
     return run._replace(state="not measured")
 
 
@@ -312,7 +297,7 @@ def _cell(
     chosen = _best(of_column, candidates, finished)
     job = chosen[0].job
     runs = tuple(run for run in chosen if run.state not in _DO_NOT_COUNT)
-    planned = chosen if runs else [run for candidate in candidates for run in candidate]
+    planned = [chosen] if runs else candidates
     printed = printed_cell(table, label, column, of_column, job.settings.flat())
     comparison = compare_with_paper(table, job.settings, of_column, printed)
     deviations = comparison.deviations(len(finished))
@@ -324,7 +309,7 @@ def _cell(
         measure=of_column,
         job=job,
         runs=runs,
-        expected=len(planned),
+        expected=sum(map(len, planned)),
         stale=sum(run.state == "stale" for candidate in candidates for run in candidate),
         printed_cell=printed,
         deviations=tuple(deviation for deviation in deviations if deviation.name not in varied),

@@ -2,7 +2,7 @@
 
 import functools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
@@ -12,9 +12,9 @@ import numpy as np
 import yaml
 
 from fednb.errors import ReportError, require_known
+from fednb.experiments.record import Record
 
-Record = Mapping[str, Any]  # of a run, as ``record.schema.yaml`` describes it
-# takes a record and what the measure needs: the baseline's record, the target in percent, or None
+# takes a record and what the measure needs: the baseline's record, or the target in percent
 Reader = Callable[[Record, Any], float | None]
 
 ACCURACY_IN = "accuracy in "  # the name of a measure for each domain begins with that
@@ -116,7 +116,7 @@ def _counted_on(record: Record, summary: Callable[[np.ndarray], np.floating]) ->
     return float(summary(hits / (2 * np.cumsum(num_images))))
 
 
-def _rounds_to(target: float, record: Record) -> float:
+def _rounds_to(record: Record, target: float) -> float:
     """The first round, from 1, in which the accuracy reaches so many percent; or infinite."""
     accuracies = np.asarray(record["metrics"]["accuracy"], float)  # not evaluated: NaN
     reached = np.flatnonzero(accuracies >= target)
@@ -126,7 +126,7 @@ def _rounds_to(target: float, record: Record) -> float:
 
 
 def _rounds_to_baseline(record: Record, baseline: Record) -> float:
-    return _rounds_to(baseline["metrics"]["accuracy"][-1], record)
+    return _rounds_to(record, baseline["metrics"]["accuracy"][-1])
 
 
 def _speedup(record: Record, baseline: Record) -> float:
@@ -135,7 +135,7 @@ def _speedup(record: Record, baseline: Record) -> float:
 
 def _bytes_to_target(record: Record, target: float) -> float:
     """Megabytes that are sent until then, both ways, over all clients."""
-    rounds = _rounds_to(target, record)
+    rounds = _rounds_to(record, target)
     if rounds == math.inf:
         return math.inf
     metrics = record["metrics"]
@@ -171,7 +171,7 @@ _READERS: dict[str, Reader] = {
     "client mean": lambda record, _: _of_clients(record, np.mean),
     "worst client": lambda record, _: _of_clients(record, min),
     "worst domain": lambda record, _: min(_domains(record).values(), default=None),
-    "rounds_to_target": lambda record, target: _rounds_to(target, record),
+    "rounds_to_target": _rounds_to,
     "rounds_to_baseline": _rounds_to_baseline,
     "bytes_to_target": _bytes_to_target,
     "speedup": _speedup,

@@ -8,7 +8,6 @@ import re
 import shlex
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pytest
 from made_up import job, project, record, table
 from scipy import stats
@@ -25,6 +24,8 @@ from fednb.experiments import ledger
 from fednb.reporting import figures, markdown, pages, words
 from fednb.reporting.findings import Filler
 from fednb.sweeps.jobs import Notebook
+
+METHODS = ("FedProx", "FedAvg")
 
 
 # t(0.975, 2 degrees of freedom) = 4.3027; leads m − d, m, m + d have the half width 2.4841 d at 95 %, 1.6859 d at 90 %
@@ -63,13 +64,12 @@ def test_a_lead_with_a_diverged_run_decides_nothing():
 
 def test_intervals_and_p_values_are_scipys():
     values = [0.3, 1.1, -0.2, 0.9]
-    one, error = lead(values), np.std(values, ddof=1) / 2
-    assert one.p == pytest.approx(stats.ttest_1samp(values, 0).pvalue)
-    assert (
-        interval(values)
-        == pytest.approx((np.mean(values), stats.t.ppf(0.975, 3) * error))
-        == (one.mean, one.half_width)
-    )
+    one = lead(values)
+    test = stats.ttest_1samp(values, 0)
+    low, high = test.confidence_interval()
+    assert one.p == pytest.approx(test.pvalue)
+    assert interval(values) == (one.mean, one.half_width)
+    assert (one.mean, one.half_width) == pytest.approx(((low + high) / 2, (high - low) / 2))
     assert (lead([2.0, 2.0]).p, lead([0.0, 0.0]).p) == (0, 1) and math.isnan(lead([1.0]).p)
 
 
@@ -81,8 +81,10 @@ def test_a_lead_in_words_has_its_interval_if_there_is_one():
 def test_many_comparisons_are_corrected_in_both_directions():
     """Holm, step by step: 0.01, 0.02, 0.03 and 0.5 become 0.04, 0.06, 0.06 and 0.5; what is not judged does not count."""
     seeds = [
-        statistics.Lead(3, mean, 0.5, p)
-        for mean, p in ((-1.0, 0.02), (1.0, 0.01), (0.1, 0.5), (2.0, 0.03))
+        statistics.Lead(3, -1.0, 0.5, 0.02),
+        statistics.Lead(3, 1.0, 0.5, 0.01),
+        statistics.Lead(3, 0.1, 0.5, 0.5),
+        statistics.Lead(3, 2.0, 0.5, 0.03),
     ]
     family = corrected([*seeds, lead([5.0]), lead([])])
     assert [one.p for one in family[:4]] == pytest.approx([0.06, 0.04, 0.5, 0.06])
@@ -92,15 +94,14 @@ def test_many_comparisons_are_corrected_in_both_directions():
     assert family[4][:2] == (1, 5.0)
 
 
-def two_rows(fedprox, fedavg, *, split="p", **more):
-    """A table of two rows with a run per accuracy."""
+def two_rows(fedprox, fedavg):
+    """A table t of two rows with a run per accuracy."""
     jobs = []
-    for method, values in (("FedProx", fedprox), ("FedAvg", fedavg)):
+    for method, values in zip(METHODS, (fedprox, fedavg), strict=True):
         for seed, accuracy in enumerate(values):
             jobs.append(job(method, seed, num_rounds=4))
-            curve = [0.0, 0.0, 0.0, accuracy]
-            record(jobs[-1], accuracy, curve=curve, split=split if method == "FedProx" else "p")
-    return table(*jobs, **{"name": "t"} | more)
+            record(jobs[-1], curve=[0.0, 0.0, 0.0, accuracy])
+    return table(*jobs, name="t")
 
 
 def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
@@ -112,16 +113,10 @@ def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
     ]
     claimed(monkeypatch, *entries)
     both = claims.claims_of("P", {one.name: cells_of(one) for one in (t, again)})
-    assert [claim.among for claim in both] == [1, 1]
-    t = table(
-        job("FedProx", num_rounds=4, local_epochs=5), job("FedAvg", num_rounds=6, local_epochs=5)
-    )
-    deviations = compare_cells(*cells_of(t)).deviations
-    assert [(one.name, row) for one, row in deviations] == [
-        ("local_epochs", ""),
-        ("num_rounds", "FedProx"),
-        ("num_rounds", "FedAvg"),
-    ]
+    assert [claim.lead.among for claim in both] == [1, 1]
+    lengths = {"FedProx": 4, "FedAvg": 6}
+    jobs = [job(name, num_rounds=rounds, local_epochs=5) for name, rounds in lengths.items()]
+    deviations = compare_cells(*cells_of(table(*jobs))).deviations
     assert [words.deviation(*one) for one in deviations] == [
         "5 local epochs instead of 10",
         "4 rounds instead of 100 (FedProx)",
@@ -148,9 +143,7 @@ def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
 
 
 def test_fewer_rounds_are_ahead():
-    jobs = [
-        job(method, seed, num_rounds=9) for method in ("FedProx", "FedAvg") for seed in range(3)
-    ]
+    jobs = [job(method, seed, num_rounds=9) for method in METHODS for seed in range(3)]
     for one, first in zip(jobs, (5, 4, 5, 7, 7, 7), strict=True):  # the first round that gets there
         record(one, curve=[50.0] * (first - 1) + [60.0] * (10 - first))
     t = table(*jobs, printed=None, measure="rounds_to_target", target=60)
@@ -168,9 +161,8 @@ def judged(monkeypatch, *tables, ahead="FedProx", behind="FedAvg", column="CIFAR
     """The claim that a row is ahead, which these tables (or those with the ``names``) are about."""
     names = names or [table.name for table in tables]
     places = tuple(Place(name, ahead, behind, column) for name in names)
-    claimed(
-        monkeypatch, ClaimEntry("FedProx is ahead", "Table 1", places, short="FedProx − FedAvg")
-    )
+    entry = ClaimEntry("FedProx is ahead", "Table 1", places, short="FedProx − FedAvg")
+    claimed(monkeypatch, entry)
     (claim,) = claims.claims_of("P", {table.name: cells_of(table) for table in tables})
     return claim
 
@@ -192,9 +184,7 @@ def test_a_claim_is_judged_in_pairs_and_follows_the_records(monkeypatch):
 
 def on_digits(difference):
     """Three seeds of the two rows on another data set."""
-    jobs = [
-        job(method, seed, dataset="digits") for method in ("FedProx", "FedAvg") for seed in range(3)
-    ]
+    jobs = [job(method, seed, dataset="digits") for method in METHODS for seed in range(3)]
     for one in jobs:
         ahead = difference if one.settings.method == "FedProx" else 0
         record(one, 50.0 + ahead + 0.01 * one.settings.seed * ahead)

@@ -1,8 +1,9 @@
 """What the papers claim, judged by runs on each claim's own data set: `judge` has the words."""
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import yaml
@@ -10,13 +11,8 @@ import yaml
 from fednb import ROOT, data
 from fednb.analysis import statistics
 from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.comparisons import (
-    Comparison,
-    RowDeviation,
-    compare_at,
-    corrected_family,
-)
-from fednb.analysis.statistics import MIN_SEEDS, Judged, Kind
+from fednb.analysis.comparisons import Comparison, RowDeviation, compare_at, corrected_family
+from fednb.analysis.statistics import MIN_SEEDS, Judged, Lead
 from fednb.errors import ReportError, require_known
 from fednb.experiments.record import check_form
 
@@ -109,17 +105,11 @@ def _findings(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Finding]:
 
 
 def _entry(entry: Mapping[str, Any]) -> ClaimEntry:
-    usual = {name: entry[name] for name in ("ahead", "behind", "column")}
-    places = [_place(of_table, usual) for of_table in entry["runs"]]
-    printed_too = [_place(of_table, usual) for of_table in entry.get("printed too", ())]
-    rest = {name: entry[name] for name in ("short", "main", "reason") if name in entry}
-    return ClaimEntry(
-        entry["claim"],
-        entry["where"],
-        tuple(places),
-        printed_too=tuple(printed_too),
-        **rest,
-    )
+    rest = dict(entry)
+    usual = {name: rest.pop(name) for name in ("ahead", "behind", "column")}
+    places = tuple(_place(of_table, usual) for of_table in rest.pop("runs"))
+    others = tuple(_place(of_table, usual) for of_table in rest.pop("printed too", ()))
+    return ClaimEntry(places=places, printed_too=others, **rest)
 
 
 def _place(of_table: str | Mapping[str, str], usual: Mapping[str, str]) -> Place:
@@ -161,8 +151,8 @@ class Claim:
     entry: ClaimEntry
     comparisons: list[Comparison]  # one for each of its places
     printed: tuple[float, ...] = ()  # the printed leads, in the direction of the claim
-    among: int = 1  # so many claims the verdict is corrected for
-    p: float = float("nan")  # of the lead that decides, so corrected
+    # that of `best`, with a p that is corrected for the paper's claims; without evidence no lead
+    lead: Lead = field(default_factory=Lead)
 
     @property
     def with_runs(self) -> list[Comparison]:
@@ -201,26 +191,25 @@ class Claim:
     @property
     def verdict(self) -> Judged:
         """Of the comparison that decides, among those of the paper's other claims."""
-        if not self.evidence:
-            return Judged(Kind.NOT_TESTED)
-        lead = self.best.lead._replace(p=self.p, among=self.among)
-        return statistics.judge(lead, self.printed)
+        return statistics.judge(self.lead, self.printed)
 
     def borrowed(self, comparison: Comparison) -> Borrowed | None:
-        """An interval for a comparison with few seeds; None if it has enough, or none has."""
+        """An interval for a comparison with few seeds, if its runs scatter as those of another do.
+
+        None if it has enough, or none has.
+        """
         lead = comparison.lead
         if lead.mean is None or lead.seeds >= MIN_SEEDS:
             return None
         for source in self.with_runs:
             if source.lead.judged and not source.lead.diverged:
-                half_width = statistics.borrowed_half_width(source.lead, lead.seeds)
-                return Borrowed(half_width, source)
+                factor = math.sqrt(source.lead.seeds / lead.seeds)
+                return Borrowed(source.lead.half_width * factor, source)
         return None
 
     def no_evidence(self, comparison: Comparison) -> str:
         """Why a comparison says nothing about the claim; empty if it does."""
-        place = self.entry.places[self.comparisons.index(comparison)]
-        return place.no_evidence
+        return self.entry.places[self.comparisons.index(comparison)].no_evidence
 
     def on_its_data(self, comparison: Comparison) -> bool:
         """Whether a comparison is on the same data set as the paper's own."""
@@ -253,24 +242,10 @@ def claims_of(paper: str, cells: CellsByTable | None = None) -> list[Claim]:
             where = f"data/claims.yaml, {paper}, claim {i + 1}"
             raise ReportError(f"{where}: {error}") from error
         claims.append(Claim(entry, comparisons, _printed_leads(comparisons, others)))
-    return _as_one_family(claims)
-
-
-def _as_one_family(claims: Sequence[Claim]) -> list[Claim]:
-    """The claims with p values of what decides them, corrected for their number."""
     decisive = {i: claim.best for i, claim in enumerate(claims) if claim.evidence}
-    family = {i: comparison.lead for i, comparison in corrected_family(decisive).items()}
-    corrected = list(claims)
-    for i, lead in family.items():
-        corrected[i] = replace(claims[i], p=lead.p, among=lead.among)
-    return corrected
-
-
-def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:
-    """The first one that is printed for the claim, and those printed elsewhere in the paper."""
-    printed = [comparison.printed for comparison in own if comparison.printed is not None][:1]
-    printed += [comparison.printed for comparison in others if comparison.printed is not None]
-    return tuple(dict.fromkeys(round(lead, 6) for lead in printed))
+    for i, comparison in corrected_family(decisive).items():
+        claims[i] = replace(claims[i], lead=comparison.lead)
+    return claims
 
 
 def _compare_at(place: Place, cells: CellsByTable | None) -> Comparison:
@@ -280,3 +255,10 @@ def _compare_at(place: Place, cells: CellsByTable | None) -> Comparison:
         require_known("there is no table", place.table, cells, ReportError)
         of_table = cells[place.table]
     return compare_at(of_table, place.ahead, place.behind, place.column)
+
+
+def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:
+    """The first one that is printed for the claim, and those printed elsewhere in the paper."""
+    printed = [comparison.printed for comparison in own if comparison.printed is not None][:1]
+    printed += [comparison.printed for comparison in others if comparison.printed is not None]
+    return tuple(dict.fromkeys(round(lead, 6) for lead in printed))

@@ -41,13 +41,14 @@ class Lead(NamedTuple):
         return self.mean is not None and self.seeds >= MIN_SEEDS
 
     @property
+    def holds_zero(self) -> bool:
+        """Whether its own interval does: then it is not told from 0, not even alone."""
+        return self.mean is None or abs(self.mean) <= self.half_width
+
+    @property
     def shown(self) -> bool:
         """Whether it is told from 0, among as many comparisons as there are."""
         return self.judged and not self.diverged and self.p < 1 - LEVEL
-
-    def __neg__(self) -> "Lead":
-        """The same seen from the other side."""
-        return self if self.mean is None else self._replace(mean=-self.mean)
 
 
 def lead(differences: Sequence[float], *, diverged: bool = False) -> Lead:
@@ -130,7 +131,7 @@ def judge(lead: Lead, printed: Sequence[float] = ()) -> Judged:
         return Judged(Kind.CANNOT_TELL, Why.DIVERGED)
     if lead.mean is None:
         return Judged(Kind.CANNOT_TELL, Why.NOT_REACHED)
-    if abs(lead.mean) <= lead.half_width:
+    if lead.holds_zero:
         return Judged(Kind.CANNOT_TELL)
     if not lead.shown:
         return Judged(Kind.CANNOT_TELL, Why.AMONG_MANY)
@@ -147,8 +148,3 @@ def _size(mean: float, half_width: float, printed: Sequence[float]) -> Kind:
     if abs(mean - nearest) <= half_width + ROUNDING:
         return Kind.CONFIRMED
     return Kind.SMALLER if mean < nearest else Kind.LARGER
-
-
-def borrowed_half_width(source: Lead, seeds: int) -> float:
-    """The interval that so many runs would have if they scattered as those of ``source`` do."""
-    return source.half_width * float(np.sqrt(source.seeds / seeds))

@@ -268,7 +268,7 @@ def _runs(claim: Claim) -> str:
     if not claim.evidence:
         return f"drawn: {runs}"
     if claim.verdict.why == Why.AMONG_MANY:
-        return f"{runs}\none of {claim.among} claims: may be luck"
+        return f"{runs}\none of {claim.lead.among} claims: may be luck"
     borrowed = claim.borrowed(claim.best)
     if borrowed is None:
         return f"{runs}\nno ± to borrow" if claim.verdict.kind == Kind.ONE_RUN else runs

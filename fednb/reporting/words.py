@@ -54,7 +54,7 @@ def why(claim: Claim) -> str:
     elif claim.verdict.kind == Kind.ONE_RUN:
         text = borrowed_from(claim)
     else:
-        text = _WHYS[claim.verdict.why].format(among=claim.among)
+        text = _WHYS[claim.verdict.why].format(among=claim.lead.among)
     if text:
         text = f"{text[0].upper()}{text[1:]}."
     return f"{text} {claim.entry.reason.strip()}".strip()

@@ -16,24 +16,15 @@ from fednb.sweeps.table import Axis, Job, Table
 def project():
     """The tables of the project's sweep files, and their cells without any record."""
     tables = read_tables(ROOT / "notebooks" / "sweeps")
-    return tables, {
-        name: cells_of(table, ledger.load(ROOT / "nowhere")) for name, table in tables.items()
-    }
+    return tables, {name: cells_of(table, {}) for name, table in tables.items()}
 
 
 def job(method="FedAvg", seed=0, **given):
     """A run on CIFAR-10, if nothing else is given."""
-    given = {"dataset": "cifar10"} | given
-    resolved = settings.resolve(METHODS, method=method, seed=seed, **given)
-    parameters = {"method": method, "seed": seed, **given}
-    return Job(
-        "00_foundations",
-        "t",
-        parameters,
-        resolved,
-        ledger.path(resolved, ledger.runs_folder()),
-        "hours-gpu",
-    )
+    parameters = {"method": method, "seed": seed, "dataset": "cifar10"} | given
+    resolved = settings.resolve(METHODS, **parameters)
+    path = ledger.path(resolved, ledger.runs_folder())
+    return Job("00_foundations", "t", parameters, resolved, path, "hours-gpu")
 
 
 def record(
@@ -52,32 +43,24 @@ def record(
     """
     if accuracy is None:
         accuracy = curve[-1] if curve else 66.3
-    rounds = len(curve or []) or job.settings.num_rounds
-    final = (
-        {"accuracy": accuracy, "best": accuracy + 1, "mean_of_last_5": accuracy - 1}
-        if status == "finished"
-        else {}
-    )
-    metrics = {
-        "round": list(range(1, rounds + 1)),
-        "accuracy": curve or [accuracy] * rounds,
-        "seconds": [1.0] * rounds,
-    }
+    curve = curve or [accuracy] * job.settings.num_rounds
     content = {
         "key": job.path.stem[-12:],
         "results_version": version,
         "status": status,
         "settings": job.settings.flat(),
-    }
-    content |= {
         "deviations": [],
         "dataset": {"name": job.settings.dataset, "note": ""},
-        "final": final,
-    }
-    content |= {
+        "final": {},
         "partition": {"hash": f"{split}{job.settings.seed}"},
-        "metrics": {} if status == "failed" else metrics,
+        "metrics": {},
     }
+    if status == "finished":
+        others = {"best": accuracy + 1, "mean_of_last_5": accuracy - 1}
+        content["final"] = {"accuracy": accuracy} | others
+    if status != "failed":
+        rounds = list(range(1, len(curve) + 1))
+        content["metrics"] = {"round": rounds, "accuracy": curve, "seconds": [1.0] * len(curve)}
     for section, values in sections.items():
         content[section] = content.get(section, {}) | values if isinstance(values, dict) else values
     ledger.write_atomically(job.path, json.dumps(content))
@@ -87,26 +70,27 @@ def record(
 def table(*jobs, rows="method", columns="dataset", labels=None, printed="MOON Table 1", **more):
     """A table of runs; of columns with measures of their own give ``columns`` as a dict."""
     labels = {"cifar10": "CIFAR-10"} if labels is None else labels
-    rows = rows if isinstance(rows, Axis) else Axis(rows, {})
     columns = Axis("", {}, measures=columns) if isinstance(columns, dict) else Axis(columns, labels)
     fields = {
         "name": "moon-1",
         "notebook": "00_foundations",
         "title": "MOON, Table 1: CIFAR-10",
         "printed": printed,
+        "rows": rows if isinstance(rows, Axis) else Axis(rows, {}),
+        "columns": columns,
+        "measure": "accuracy",
+        "jobs": jobs,
+        "file": ROOT / "notebooks" / "sweeps" / "00_foundations.yaml",
     }
-    fields |= {"rows": rows, "columns": columns, "measure": "accuracy"}
-    fields |= {"file": ROOT / "notebooks" / "sweeps" / "00_foundations.yaml"}
-    return Table(**fields | {"jobs": jobs} | more)
+    return Table(**fields | more)
 
 
 def recorded(*accuracies, method="FedAvg", **given):
     """A table of one cell, FedAvg on CIFAR-10 (the paper prints 66.3 ± 0.5), with a run per accuracy; None: it diverged."""
     jobs = [job(method, seed, **given) for seed in range(len(accuracies))]
     for one, accuracy in zip(jobs, accuracies, strict=True):
-        record(
-            one,
-            accuracy or 0.0,
-            **{"status": "diverged", "curve": [10.0, None]} if accuracy is None else {},
-        )
+        if accuracy is None:
+            record(one, 0.0, status="diverged", curve=[10.0, None])
+        else:
+            record(one, accuracy)
     return table(*jobs)

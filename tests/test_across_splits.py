@@ -6,7 +6,6 @@ from made_up import job, record, table
 from scipy import stats
 
 from fednb import ROOT
-from fednb.analysis import claims
 from fednb.analysis.across_splits import average_leads
 from fednb.analysis.cells import cells_of
 from fednb.analysis.claims import ClaimsFile, Finding, SideBySide
@@ -24,58 +23,54 @@ LEADS = {
         "SCAFFOLD": (9.0, None, 9.0, 9.0),
     },
 }
-TABLES = {}
 
 
-def made_up_tables():
+@pytest.fixture
+def splits():
     """Tables on two splits, in which FedAvg has another accuracy with each seed."""
+    tables = {}
     for name, beta in (("a", 0.5), ("b", 5.0)):
         jobs = []
-        for seed in range(4):  # nobody else has the last one
-            jobs.append(job("FedAvg", seed, beta=beta))
-            record(jobs[-1], 40.0 + 10 * seed, split=name)
-        for method, leads in LEADS[name].items():
+        of_methods = {"FedAvg": (0.0,) * 4} | LEADS[name]  # most have one seed less
+        for method, leads in of_methods.items():
             for seed, lead in enumerate(leads):
                 jobs.append(job(method, seed, beta=beta))
-                if lead is None:
-                    record(jobs[-1], status="diverged", split=name)
-                else:
-                    record(jobs[-1], 40.0 + 10 * seed + lead, split=name)
-        columns = {"accuracy": "accuracy"}
-        TABLES[name] = table(*jobs, name=name, columns=columns, printed=None)
-    return {name: cells_of(of) for name, of in TABLES.items()}
+                status = "finished" if lead is not None else "diverged"
+                record(jobs[-1], 40.0 + 10 * seed + (lead or 0.0), status=status, split=name)
+        tables[name] = table(*jobs, name=name, columns={"accuracy": "accuracy"}, printed=None)
+    return tables
 
 
-def test_a_mean_lead_is_of_the_same_seed_in_every_split():
-    found = {one.method: one for one in average_leads(["a", "b"], made_up_tables().__getitem__)}
+def leads_in(tables):
+    """The mean leads over these tables, by method."""
+    found = average_leads(list(tables), lambda name: cells_of(tables[name]))
+    return {one.method: one for one in found}
+
+
+def test_a_mean_lead_is_of_the_same_seed_in_every_split(splits):
+    found = leads_in(splits)
     prox = found["FedProx"]
     assert prox.by_seed == pytest.approx({0: 2.0, 1: 2.0, 2: 2.1})
     assert prox.lead.mean == pytest.approx(np.mean([2.0, 2.0, 2.1]))
     assert prox.verdict.kind == Kind.CONFIRMED  # in neither split alone it would be
-    alone = average_leads(["b"], made_up_tables().__getitem__)
-    assert alone[0].method == "FedProx" and alone[0].verdict.kind == Kind.CANNOT_TELL
+    assert leads_in({"b": splits["b"]})["FedProx"].verdict.kind == Kind.CANNOT_TELL
     assert found["SOLO"].verdict.kind == Kind.REVERSED
 
 
-def test_the_methods_are_one_family_without_those_that_diverged():
-    found = {one.method: one for one in average_leads(["a", "b"], made_up_tables().__getitem__)}
+def test_the_methods_are_one_family_without_those_that_diverged(splits):
+    found = leads_in(splits)
     assert found["SCAFFOLD"].lead.diverged
     assert found["SCAFFOLD"].verdict.kind == Kind.CANNOT_TELL
-    assert {name: one.lead.among for name, one in found.items()} == {
-        "FedProx": 2,
-        "SOLO": 2,
-        "SCAFFOLD": 1,
-    }
+    among = {name: one.lead.among for name, one in found.items()}
+    assert among == {"FedProx": 2, "SOLO": 2, "SCAFFOLD": 1}
     alone = stats.ttest_1samp([2.0, 2.0, 2.1], 0.0).pvalue
     smallest = stats.ttest_1samp([-5.0, -5.1, -5.1], 0.0).pvalue
     assert found["FedProx"].lead.p == pytest.approx(max(alone, 2 * smallest))
 
 
-def test_with_a_diverged_run_of_the_baseline_nobody_is_judged():
-    made_up_tables()
+def test_with_a_diverged_run_of_the_baseline_nobody_is_judged(splits):
     record(job("FedAvg", 0, beta=0.5), status="diverged", split="a")
-    cells = {name: cells_of(of) for name, of in TABLES.items()}
-    found = average_leads(["a", "b"], cells.__getitem__)
+    found = leads_in(splits).values()
     assert found and all(one.lead.diverged for one in found)
     assert not {one.verdict.kind for one in found} & {Kind.CONFIRMED, Kind.REVERSED}
 
@@ -86,19 +81,14 @@ def test_with_a_diverged_run_of_the_baseline_nobody_is_judged():
         ("{{ average('FedProx') }}", "", "+2.0 ± 0.1 points"),
         ("x", "mean_lead('FedProx') > 1.9 and mean_lead('SOLO') < 0", "x"),
         ("x", "mean_lead('SOLO') > 0", "do not bear out"),
-        (
-            "{{ diverged('b') }}, {{ diverged('b', 'SCAFFOLD') }}, {{ diverged('a') }}",
-            "",
-            "1, 1, 0",
-        ),
+        ("{{ diverged('b') }} {{ diverged('b', 'SCAFFOLD') }} {{ diverged('a') }}", "", "1 1 0"),
         ("{{ apart('b', 'FedProx', 'FedAvg', 'accuracy') }}", "", "3.2"),
     ],
 )
-def test_findings_can_be_about_the_mean_over_splits(says, holds, sentence, monkeypatch):
+def test_findings_can_be_about_the_mean_over_splits(says, holds, sentence, splits, monkeypatch):
     side = SideBySide("x", "", "FedAvg", "accuracy", {"a": "first", "b": "second"})
-    for module in (claims, findings):
-        monkeypatch.setattr(module, "claims_file", lambda: ClaimsFile({}, side, {}))
-    filler = Filler(made_up_tables().__getitem__, ROOT)
+    monkeypatch.setattr(findings, "claims_file", lambda: ClaimsFile({}, side, {}))
+    filler = Filler(lambda name: cells_of(splits[name]), ROOT)
     assert sentence in filler.sentence(Finding("f", "06_side_by_side", says, holds=holds))
 
 
@@ -109,35 +99,33 @@ def trials_of(accuracies):
         for seed, accuracy in enumerate(of_seeds):
             name = "mu" if method == "FedProx" else "lr"
             jobs.append(job(method, seed, validation=0.1, **{name: value}))
-            final = {"final": {"validation": accuracy}} if accuracy is not None else {}
-            status = "finished" if accuracy is not None else "diverged"
-            record(jobs[-1], 50.0, status=status, **final)
+            if accuracy is None:
+                record(jobs[-1], status="diverged")
+            else:
+                record(jobs[-1], 50.0, final={"validation": accuracy})
     columns = {"held-out images": "validation"}
     return cells_of(table(*jobs, name="trials", columns=columns, printed=None))
 
 
 def test_a_lucky_seed_or_one_that_diverged_chooses_nothing():
-    found = tunings(
-        trials_of(
-            {
-                ("FedAvg", 0.01): (60.0, 60.0, 60.0),
-                ("FedAvg", 0.02): (70.0, 70.0, 70.0),
-                ("FedAvg", 0.03): (95.0, 50.0, 50.0),
-                ("FedAvg", 0.04): (99.0, 99.0, None),
-            }
-        )
-    )
-    assert found["FedAvg"].chosen.value == 0.02 and not found["FedAvg"].at_edge
-    assert [trial.accuracy is None for trial in found["FedAvg"].trials] == [False] * 3 + [True]
+    trials = {
+        ("FedAvg", 0.01): (60.0, 60.0, 60.0),
+        ("FedAvg", 0.02): (70.0, 70.0, 70.0),
+        ("FedAvg", 0.03): (95.0, 50.0, 50.0),
+        ("FedAvg", 0.04): (99.0, 99.0, None),
+    }
+    found = tunings(trials_of(trials))["FedAvg"]
+    assert found.chosen.value == 0.02 and not found.at_edge
+    assert [trial.accuracy is None for trial in found.trials] == [False] * 3 + [True]
 
 
-def test_a_coefficient_of_zero_is_a_trial_that_fedavg_has_made():
-    of_fedavg = {("FedAvg", 0.01): (60.0, 60.0, 60.0), ("FedAvg", 0.02): (70.0, 70.0, 70.0)}
-    weakest_is_best = {("FedProx", 0.1): (72.0, 72.0, 72.0), ("FedProx", 1.0): (50.0, 50.0, 50.0)}
-    found = tunings(trials_of(of_fedavg | weakest_is_best))
-    assert found["FedProx"].without == pytest.approx(70.0) and not found["FedProx"].at_edge
-    none_is_best = {("FedProx", 0.1): (69.0, 69.0, 69.0), ("FedProx", 1.0): (50.0, 50.0, 50.0)}
-    assert tunings(trials_of(of_fedavg | none_is_best))["FedProx"].at_edge
-    strongest = {("FedProx", 0.1): (72.0, 72.0, 72.0), ("FedProx", 1.0): (75.0, 75.0, 75.0)}
-    assert tunings(trials_of(of_fedavg | strongest))["FedProx"].at_edge
+@pytest.mark.parametrize(
+    ("at_0_1", "at_1", "at_edge"), [(72.0, 50.0, False), (69.0, 50.0, True), (72.0, 75.0, True)]
+)
+def test_a_coefficient_of_zero_is_a_trial_that_fedavg_has_made(at_0_1, at_1, at_edge):
+    of_fedavg = {("FedAvg", 0.01): (60.0,) * 3, ("FedAvg", 0.02): (70.0,) * 3}
+    of_fedprox = {("FedProx", 0.1): (at_0_1,) * 3, ("FedProx", 1.0): (at_1,) * 3}
+    found = tunings(trials_of(of_fedavg | of_fedprox))
+    assert found["FedProx"].without == pytest.approx(70.0)
+    assert found["FedProx"].at_edge == at_edge
     assert found["FedAvg"].without is None and found["FedAvg"].at_edge

@@ -21,11 +21,8 @@ def test_every_printed_result_stands_beside_a_run_in_the_papers_settings():
             if not cell.deviations:
                 beside.setdefault(table.printed, set()).add((cell.label, cell.column))
     for number in {table.printed for table in tables.values() if table.printed}:
-        printed = {
-            (row, column)
-            for row, column in reported_table(number).cells
-            if column not in ("rounds", "numbers sent, thousands")
-        }
+        others = ("rounds", "numbers sent, thousands")
+        printed = {place for place in reported_table(number).cells if place[1] not in others}
         if number == "FedPLCC Table V":  # parts of the method: its rows say which lambda is 0
             parts = ("L_contra w/o, L_corr w/o", "L_contra w/, L_corr w/")
             printed = {(row, column) for row, column in printed if row in parts}
@@ -46,23 +43,16 @@ def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
     assert [text for (_, column), text in texts("fedssc-1").items()] == ["65.8", "68.6", "69.3"]
     assert list(texts("fedssc-1-rounds").values()) == ["> 100", "61", "41"]
     assert [texts("fedproc-5")["FedProc", column] for column in SETS[:2]] == ["1.39", "1.13"]
-    assert [texts("moon-2")["SCAFFOLD", f"{column} #rounds"] for column in SETS] == [
-        "80",
-        "not reached",
-        "not reached",
-    ]
-    assert [texts("moon-2-speedup")[m, "CIFAR-100 speedup"] for m in ("FedAvg", "SCAFFOLD")] == [
-        "1",
-        "< 1",
-    ]
+    rounds = texts("moon-2")
+    assert [rounds["SCAFFOLD", f"{name} #rounds"] for name in SETS] == ["80", *["not reached"] * 2]
+    speedup = texts("moon-2-speedup")
+    assert [speedup[m, "CIFAR-100 speedup"] for m in ("FedAvg", "SCAFFOLD")] == ["1", "< 1"]
     by_place = {(cell.row, cell.column): cell for cell in found["fedproto-2-std"]}
     of_paper = reported_table("FedProto Table 2").cells["FedAvg, stdev 2", "n=3"]
     assert by_place["FedAvg, stdev 2", "n=3"].printed == of_paper.std
     numbers = {cell.row: cell.printed for cell in found["fedproto-2-numbers"]}
-    assert (
-        numbers["FedAvg, stdev 2"]
-        == reporting.printed("FedProto Table 2")["FedAvg, stdev 2"]["numbers sent, thousands"]
-    )
+    of_paper = reporting.printed("FedProto Table 2")["FedAvg, stdev 2"]
+    assert numbers["FedAvg, stdev 2"] == of_paper["numbers sent, thousands"]
     assert reporting.printed("flower-moon log")["MOON"]["round 5"] == 48.9  # a public re-run
 
 
@@ -77,19 +67,11 @@ def test_names_in_the_printed_tables_are_settings(names_of_settings):
 
 def test_read_outs_and_spread_have_curves_of_their_own():
     """Each from its own entry of a record."""
-    final = {
-        "accuracy": 1.0,
-        "accuracy/prototype": 2.0,
-        "accuracy/local classes": 3.0,
-        "accuracy_std": 4.0,
-    }
-    assert [measure(name).read({"final": final}, None) for name in final] == list(final.values())
+    names = ("accuracy", "accuracy/prototype", "accuracy/local classes", "accuracy_std")
+    final = dict(zip(names, (1.0, 2.0, 3.0, 4.0), strict=True))
+    assert [measure(name).read({"final": final}, None) for name in names] == list(final.values())
     table = project()[0]["fedproto-2-prototype"]
     one = replace(table.jobs[0], path=ledger.path(table.jobs[0].settings, ledger.runs_folder()))
-    record(
-        one,
-        final=final,
-        metrics={"round": [1, 2], "accuracy": [9.0, 1.0], "accuracy/prototype": [8.0, 2.0]},
-    )
+    record(one, final=final, curve=[9.0, 1.0], metrics={"accuracy/prototype": [8.0, 2.0]})
     (line, *_) = reporting.curves(table, ledger=ledger.load()).lines
     assert list(line.get_ydata()) == [8.0, 2.0]

@@ -49,34 +49,27 @@ def deviations(cell):
 
 def line(text, row):
     """The cells of a row in a table in Markdown, by their columns."""
-    head, found = (
-        next(x for x in text.splitlines() if x.startswith(f"| {start} |"))
-        for start in ("method", row)
-    )
-    return dict(
-        zip(
-            *([part.strip() for part in x.strip("|").split("|")] for x in (head, found)),
-            strict=True,
-        )
-    )
+    lines = [[part.strip() for part in x.strip("|").split("|")] for x in text.splitlines()]
+    head, found = (next(x for x in lines if x[0] == start) for start in ("method", row))
+    return dict(zip(head, found, strict=True))
+
+
+def values(table):
+    return [cell.values for cell in report.cells_of(table)]
 
 
 def test_a_cell_holds_printed_and_measured_values():
     c = only(recorded(66.0, 67.0, 68.0))
-    assert c.row == "FedAvg"
-    assert c.column == "CIFAR-10"
-    assert c.printed == 66.3
-    assert c.printed_cell.std == 0.5
-    assert c.expected == 3
-    assert (c.mean, c.values, c.seeds, c.deviations) == (67.0, (66.0, 67.0, 68.0), (0, 1, 2), ())
+    assert (c.row, c.column, c.expected, c.deviations) == ("FedAvg", "CIFAR-10", 3, ())
+    assert (c.printed, c.printed_cell.std) == (66.3, 0.5)
+    assert (c.mean, c.values, c.seeds) == (67.0, (66.0, 67.0, 68.0), (0, 1, 2))
     assert c.half == pytest.approx(4.30265273 / math.sqrt(3)) and c.spread is None  # ddof 1
     # clients have a spread of their own, in a column of its own
     for seed, accuracy in enumerate((46.0, 48.0)):
         record(job("SOLO", seed), accuracy, final={"accuracy_std": 5.0 + seed})
     told = line(page(table(job("SOLO"), job("SOLO", 1))), "SOLO")
     assert told["measured"] == "47.0 ± 12.7"
-    assert told["over clients"] == "5.5"
-    assert told["paper's ±"] == "5.1"
+    assert (told["over clients"], told["paper's ±"]) == ("5.5", "5.1")
 
 
 def test_other_settings_and_data_are_told_once():
@@ -144,12 +137,9 @@ def test_settings_of_the_printed_table_are_no_deviations():
     half = {n: label.replace("200", "100").replace("500", "250") for n, label in labels.items()}
 
     def deviates(measure="accuracy", **given):
-        options = {
-            "columns": "num_clients",
-            "printed": "MOON Table 3",
-            "labels": labels if measure == "accuracy" else half,
-        }
-        return deviations(only(table(job(dataset="cifar100", **given), measure=measure, **options)))
+        columns = {"columns": "num_clients", "labels": labels if measure == "accuracy" else half}
+        one = job(dataset="cifar100", **given)
+        return deviations(only(table(one, measure=measure, printed="MOON Table 3", **columns)))
 
     assert deviates(num_clients=100, num_rounds=500, participation=0.2) == []
     assert deviates(num_clients=100, num_rounds=500) == ["participation 1.0 instead of 0.2"]
@@ -161,15 +151,10 @@ def test_settings_of_the_printed_table_are_no_deviations():
     assert deviations(only(t)) == ["num_rounds 20 instead of 100"]
     # what the paper varies is none, nor what a table of ours does
     labels = {0.1: "beta=0.1", 0.5: "beta=0.5"}
-    t = table(
-        *(job(beta=b, dataset="cifar100") for b in labels),
-        columns="beta",
-        labels=labels,
-        printed="MOON Table 4",
-    )
-    assert [c.deviations for of in (t, replace(t, printed=None)) for c in report.cells_of(of)] == [
-        ()
-    ] * 4
+    jobs = [job(beta=b, dataset="cifar100") for b in labels]
+    t = table(*jobs, columns="beta", labels=labels, printed="MOON Table 4")
+    cells = [*report.cells_of(t), *report.cells_of(replace(t, printed=None))]
+    assert [cell.deviations for cell in cells] == [()] * 4
     # nor that of which the paper says nothing
     t = table(*recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs)
     assert only(t).deviations == ()
@@ -178,23 +163,17 @@ def test_settings_of_the_printed_table_are_no_deviations():
 
 def test_the_best_of_a_tuned_parameter_makes_the_cell():
     def tuned(accuracies):  # as in MOON's table 10
-        jobs = [
-            j
-            for b, of in accuracies.items()
-            for j in recorded(*of, method="FedAvgM", server_momentum=b).jobs
-        ]
-        rows = Axis("dataset", {"cifar10": "CIFAR-10"})
-        return table(
-            *jobs, rows=rows, columns="method", printed="MOON Table 10", best_of="server_momentum"
-        )
+        jobs = []
+        for momentum, of_seeds in accuracies.items():
+            jobs += recorded(*of_seeds, method="FedAvgM", server_momentum=momentum).jobs
+        axes = {"rows": Axis("dataset", {"cifar10": "CIFAR-10"}), "columns": "method"}
+        return table(*jobs, **axes, printed="MOON Table 10", best_of="server_momentum")
 
     t = tuned({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (68.4, 10.0, 60.0)})
-    assert only(t).row == "CIFAR-10"
-    assert only(t).mean == 67.5
-    assert only(t).expected == 3
-    assert only(t).printed == 67.1
-    assert len(only(t).paths) == 3
-    assert only(t).choice == Choice("server_momentum", 0.7, tried=3, planned=3)
+    best = only(t)
+    assert (best.row, best.mean, best.printed) == ("CIFAR-10", 67.5, 67.1)
+    assert best.expected == len(best.paths) == 3
+    assert best.choice == Choice("server_momentum", 0.7, tried=3, planned=3)
     assert "- Tuned on the test set: server momentum 0.7, the best of 3 values.\n" in page(t)
     t = tuned({0.1: (60.0, 60.0, 60.0), 0.7: (67.0, 67.5, 68.0), 0.9: (None, None, None)})
     grid = [0.1, 0.7, 0.9]
@@ -206,11 +185,9 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
     assert deviations(only(alone)) == ["server_momentum 0.1 alone instead of 3 values"]
     assert only(alone).choice is None and "Tuned" not in page(alone)
     # else they are not averaged
-    found = [(c.row, c.mean) for c in report.cells_of(replace(t, best_of=None, printed=None))]
-    assert found[:2] == [
-        ("CIFAR-10, server momentum 0.1", 60.0),
-        ("CIFAR-10, server momentum 0.7", 67.5),
-    ]
+    first, second, _ = report.cells_of(replace(t, best_of=None, printed=None))
+    assert (first.row, first.mean) == ("CIFAR-10, server momentum 0.1", 60.0)
+    assert (second.row, second.mean) == ("CIFAR-10, server momentum 0.7", 67.5)
     other = only(tuned({0.2: (None,)}))
     assert other.deviations == (TuningDeviation("server_momentum", 0.2, 0, grid),)
     assert deviations(other) == ["server_momentum 0.2 instead of one of 0.1, 0.7, 0.9"]
@@ -218,37 +195,29 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
 
 def against_baseline(measure, curves):
     """A table of FedAvg (the baseline) and FedProx: per method a curve per seed, or None for a run that is not recorded."""
-    jobs = [
-        (job(method, i, num_rounds=4), curve)
-        for method, of in curves.items()
-        for i, curve in enumerate(of)
-    ]
-    for one, curve in jobs:
-        if curve:
-            record(one, curve[-1], curve=curve)
-    return table(*(one for one, _ in jobs), printed=None, measure=measure, baseline="FedAvg")
+    jobs = []
+    for method, of_seeds in curves.items():
+        for seed, curve in enumerate(of_seeds):
+            jobs.append(job(method, seed, num_rounds=4))
+            if curve:
+                record(jobs[-1], curve=curve)
+    return table(*jobs, printed=None, measure=measure, baseline="FedAvg")
 
 
 def test_rounds_to_the_baselines_accuracy_and_speedup():
     curves = {"FedAvg": [AVERAGE], "FedProx": [[10.0, 20.0, 26.0, 20.0]]}
-    assert [c.values for c in report.cells_of(against_baseline("rounds_to_baseline", curves))] == [
-        (2.0,),
-        (3.0,),
-    ]
-    assert [c.mean for c in report.cells_of(against_baseline("speedup", curves))] == [
-        2.0,
-        pytest.approx(4 / 3),
-    ]
-    text = page(against_baseline("speedup", curves))
+    assert values(against_baseline("rounds_to_baseline", curves)) == [(2.0,), (3.0,)]
+    speedup = against_baseline("speedup", curves)
+    assert values(speedup) == [(2.0,), (pytest.approx(4 / 3),)]
+    text = page(speedup)
     assert line(text, "FedProx")["measured"] == "1.33"
     assert "- The baseline is FedAvg." in text
     assert "same rule" in text
     low, high, same = [5.0, 5.0, 5.0, 10.0], [5.0, 5.0, 5.0, 40.0], [5.0, 12.0, 30.0, 41.0]
-    t = against_baseline(
-        "rounds_to_baseline", {"FedAvg": [low, high, None], "FedProx": [same, same, same]}
-    )
+    curves = {"FedAvg": [low, high, None], "FedProx": [same, same, same]}
+    t = against_baseline("rounds_to_baseline", curves)
     # each seed has the baseline of its own, and without one no value
-    assert report.cells_of(t)[1].values == (2.0, 4.0)
+    assert values(t)[1] == (2.0, 4.0)
     assert "[2 (without baseline)](" in line(page(t), "FedProx")["seeds"]
 
 
@@ -269,23 +238,18 @@ def test_what_is_never_reached_is_shown():
 
 def test_rounds_and_bytes_to_a_target():
     jobs = [job(seed=seed, num_rounds=4) for seed in range(3)]
-    for one, curve in zip(
-        jobs, ([10.0, 61.0, 50.0, 70.0], [60.0] * 4, [10.0, 59.9, 50.0, 59.0]), strict=True
-    ):
-        sent = {
-            "down_bytes": [1e6, 2e6, 4e6, 8e6],
-            "up_bytes": [5e5, 5e5, 5e5, 5e5],
-            "up_numbers": [4, 4, 4, 5000],
-        }
-        record(one, curve[-1], metrics=sent | {"accuracy": curve})
+    sent = {
+        "down_bytes": [1e6, 2e6, 4e6, 8e6],
+        "up_bytes": [5e5] * 4,
+        "up_numbers": [4, 4, 4, 5000],
+    }
+    curves = ([10.0, 61.0, 50.0, 70.0], [60.0] * 4, [10.0, 59.9, 50.0, 59.0])
+    for one, curve in zip(jobs, curves, strict=True):
+        record(one, curve=curve, metrics=sent)
     columns = {"MB": "bytes_to_target", "rounds": "rounds_to_target", "numbers": "up_numbers"}
     t = table(*jobs, printed=None, target=60.0, columns=columns)
-    megabytes, rounds, numbers = report.cells_of(t)
-    assert (megabytes.values, rounds.values) == (
-        (4.0, 1.5, math.inf),
-        (2, 1, math.inf),
-    ) and megabytes.mean == 4.0
-    assert numbers.mean == 5.0
+    assert values(t) == [(4.0, 1.5, math.inf), (2, 1, math.inf), (5.0, 5.0, 5.0)]
+    assert report.cells_of(t)[0].mean == 4.0
     assert line(page(t), "FedAvg")["MB"] == "4.00 (1.50 to never)"
     assert "- The target is 60 %." in page(t)
 
@@ -294,14 +258,8 @@ def test_rounds_that_were_not_evaluated():
     curve = [None, 20.0, None, 40.0, 30.0]
     record(one := job(num_rounds=5, evaluate_every=2), 30.0, curve=curve)
     t = table(one, printed=None)
-    assert list(report.curves(t, ledger=ledger.load()).lines[0].get_xydata().flat) == [
-        2,
-        20,
-        4,
-        40,
-        5,
-        30,
-    ]
+    drawn = report.curves(t, ledger=ledger.load()).lines[0]
+    assert drawn.get_xydata().tolist() == [[2, 20], [4, 40], [5, 30]]
     assert deviations(only(t)) == ["num_rounds 5 instead of 100"]
     assert only(replace(t, measure="halfway")).values == (20.0,)
     assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
@@ -318,86 +276,66 @@ def test_seconds_are_medians_and_relative_on_both_sides():
     for one, seconds in zip(jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True):
         record(one, metrics={"seconds": seconds}, device="A", workers=1)
     t = table(*jobs, printed="MOON Table 11", measure="seconds_ratio", baseline="FedAvg")
-    assert [(c.mean, c.printed) for c in report.cells_of(t)] == [
-        (1.0, 1.0),
-        (1.25, pytest.approx(340 / 330)),
-    ]
-    assert line(page(t), "FedProx")["printed"] == "1.03"
-    assert line(page(t), "FedProx")["measured"] == "1.25"
+    average, prox = report.cells_of(t)
+    assert (average.mean, average.printed) == (1.0, 1.0)
+    assert (prox.mean, prox.printed) == (1.25, pytest.approx(340 / 330))
+    told = line(page(t), "FedProx")
+    assert (told["printed"], told["measured"]) == ("1.03", "1.25")
     for other in ({"device": "B"}, {"device": "A", "workers": 2}):
         record(jobs[1], **other)
         assert report.cells_of(t)[1].statuses == ("without baseline",)
 
 
 def test_what_a_record_may_lack_is_told():
-    final = {
-        "clients/own mix": [50.0, 90.0, 70.0],
-        "clients": [1.0],
-        "groups": {"a": 4.0, "b": 3.0},
-        "validation": 48.0,
-    }
-    record(own := job(), final=final)
-    columns = {
-        "mean": "client mean",
-        "worst": "worst client",
-        "domain": "worst domain",
-        "held": "client_memory",
-    }
-    t = table(own, printed=None, columns=columns | {"validation": "validation"})
+    groups = {"a": 4.0, "b": 3.0}
+    final = {"clients/own mix": [50.0, 90.0, 70.0], "clients": [1.0], "groups": groups}
+    record(own := job(), final=final | {"validation": 48.0})
+    names = ("client mean", "worst client", "worst domain", "client_memory", "validation")
+    t = table(own, printed=None, columns={name: name for name in names})
     assert [c.mean for c in report.cells_of(t)] == [70.0, 50.0, 3.0, None, 48.0]
     assert report.cells_of(t)[3].statuses == ("not measured",)
-    record(
-        shared := job(dataset="mnist", partition="n-way-k-shot"), final={"clients": [50.0, 90.0]}
-    )
+    shared = job(dataset="mnist", partition="n-way-k-shot")
+    record(shared, final={"clients": [50.0, 90.0]})
     t = table(shared, printed=None, columns={"mean": "client mean"})
     # of personal models on everybody's images: not their own
     assert only(t).statuses == ("not measured",)
     record(shared, final={"clients": [50.0, 90.0]}, partition={"test_sizes": [3, 3]})
     assert only(t).mean == 70.0
+
+
+def test_accuracies_are_counted_on_as_in_fedprotos_code():
     final = {"clients": [50.0, 0.0], "clients/prototype": [100.0, 100.0]}
-    counted = measure("accuracy/counted on").read(
-        {"final": final, "partition": {"test_sizes": [2, 1]}}, None
-    )
+    content = {"final": final, "partition": {"test_sizes": [2, 1]}}
     # hits and images: 1 of 2, 3 of 4; then 3 of 5, 4 of 6
-    assert counted == pytest.approx((75 + 100 * 4 / 6) / 2)
-    counted = measure("accuracy_std/counted on").read(
-        {"final": final, "partition": {"test_sizes": [2, 1]}}, None
-    )
-    assert counted == pytest.approx((75 - 100 * 4 / 6) / 2)
+    mean = measure("accuracy/counted on").read(content, None)
+    assert mean == pytest.approx((75 + 100 * 4 / 6) / 2)
+    std = measure("accuracy_std/counted on").read(content, None)
+    assert std == pytest.approx((75 - 100 * 4 / 6) / 2)
+
+
+def test_every_measure_is_described():
     assert all(measure(name).description for name in measures.descriptions())
 
 
 def test_a_run_fills_a_row_of_domains():
-    jobs = [
-        job(method, seed, dataset="office10")
-        for method in ("FedAvg", "FedProx")
-        for seed in range(3)
-    ]
+    methods = ("FedAvg", "FedProx")
+    jobs = [job(method, seed, dataset="office10") for method in methods for seed in range(3)]
     for one in jobs:  # FedAvg as printed, FedProx two points higher in each domain
         shift = 0.1 * (one.settings.seed - 1) + 2.0 * (one.settings.method != "FedAvg")
         groups = {name: accuracy + shift for name, accuracy in zip(OFFICE, PRINTED, strict=True)}
         record(one, sum(groups.values()) / 4, final={"groups": groups})
-    measures = {name: f"accuracy in {name}" for name in OFFICE} | {
-        "Avg.": "accuracy",
-        "Delta": "lead",
-    }
-    t = table(*jobs, columns=measures, printed="FedPLCC Table III", baseline="FedAvg")
+    columns = {name: f"accuracy in {name}" for name in OFFICE}
+    columns |= {"Avg.": "accuracy", "Delta": "lead"}
+    t = table(*jobs, columns=columns, printed="FedPLCC Table III", baseline="FedAvg")
     found = report.cells_of(t)
-    assert [(c.row, c.column) for c in found] == [
-        (m, c) for m in ("FedAvg", "FedProx") for c in (*OFFICE, "Avg.", "Delta")
-    ]
+    assert [(c.row, c.column) for c in found] == [(m, c) for m in methods for c in columns]
     average, prox = found[:6], found[6:]
     assert [c.mean for c in average] == pytest.approx([*PRINTED, 67.85, 0])
     assert [c.printed for c in prox] == [54.46, 75.79, 86.21, 56.67, 68.282, 0.432]
-    lines = page(t).splitlines()
-    assert any(
-        x.startswith("| FedProx | printed | 54.5 | 75.8 | 86.2 | 56.7 | 68.3 | +0.4 |")
-        for x in lines
-    )
-    here = next(
-        x for x in lines if x.startswith("| FedProx | measured | 64.5 ± 0.2 | 85.2 ± 0.2 |")
-    )
-    assert "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here
+    text = page(t)
+    assert "\n| FedProx | printed | 54.5 | 75.8 | 86.2 | 56.7 | 68.3 | +0.4 |" in text
+    here = next(x for x in text.splitlines() if x.startswith("| FedProx | measured |"))
+    assert "| 64.5 ± 0.2 | 85.2 ± 0.2 |" in here and "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here
     assert here.count("](") == 3
     ax = report.curves(t, ledger=ledger.load())  # a run has one curve, by its mean
     assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
@@ -411,14 +349,10 @@ def test_a_table_for_readers_leads_to_its_records_and_to_the_lines_that_make_the
     links = re.findall(r"\[(\d)\]\(([^)]+)\)", told["seeds"])
     assert [seed for seed, _ in links] == ["0", "1", "2"]
     assert all((folder.parent / "tables" / link).resolve().exists() for _, link in links)
-    assert (
-        text.startswith('## <a id="moon-1"></a>moon-1\n')
-        and "sweeps/00_foundations.yaml --table moon-1" in text
-    )
-    assert (
-        "- FedAvg, CIFAR-10: `python -m fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0`\n"
-        in text
-    )
+    assert text.startswith('## <a id="moon-1"></a>moon-1\n')
+    assert "sweeps/00_foundations.yaml --table moon-1" in text
+    command = "python -m fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0"
+    assert f"- FedAvg, CIFAR-10: `{command}`\n" in text
     text = page(table(t.jobs[0], job("FedProx", dataset="digits"), printed=None, labels={}))
     assert "- Not run: FedProx, digits (tier hours-gpu)." in text
 
@@ -501,30 +435,20 @@ def test_curves():
         record(one, curve=curve, status="finished" if None not in curve else "diverged")
     ax = report.curves(table(*jobs), ledger=ledger.load())
     mean, level = ax.lines[0], next(line for line in ax.lines if line.get_linestyle() == "--")
-    assert (list(mean.get_xydata().flat), set(level.get_ydata())) == ([1, 15, 2, 30, 3, 30], {46.0})
-    assert {tuple(v) for v in ax.collections[0].get_paths()[0].vertices} >= {
-        (1, 10),
-        (1, 20),
-        (2, 20),
-        (2, 40),
-    }
-    assert {t.get_text() for t in ax.get_legend().get_texts()} == {
-        "FedAvg",
-        "SOLO (seed 0) (one round)",
-    }
+    assert mean.get_xydata().tolist() == [[1, 15], [2, 30], [3, 30]]
+    assert set(level.get_ydata()) == {46.0}
+    band = {tuple(v) for v in ax.collections[0].get_paths()[0].vertices}
+    assert band >= {(1, 10), (1, 20), (2, 20), (2, 40)}
+    names = {text.get_text() for text in ax.get_legend().get_texts()}
+    assert names == {"FedAvg", "SOLO (seed 0) (one round)"}
     # a method's colour, and a shade of it
     variants = [job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)]
     for one in variants:
         record(one, curve=[10.0, 20.0])
-    colours = [
-        x.get_color()
-        for x in report.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load()).lines
-    ]
-    own = [
-        plt.matplotlib.colors.to_rgb(figures.plots.colour(name)) for name in ("FedAvg", "FedProx")
-    ]
-    assert colours[:2] == own and len({*map(tuple, colours)}) == 3
-    assert (
-        report.curves(table(job("FedProx", 9)), ledger=ledger.load()).texts[0].get_text()
-        == "nothing recorded"
-    )
+    ax = report.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load())
+    colours = [line.get_color() for line in ax.lines]
+    own = [figures.plots.colour(name) for name in ("FedAvg", "FedProx")]
+    assert colours[:2] == list(map(plt.matplotlib.colors.to_rgb, own))
+    assert len({*map(tuple, colours)}) == 3
+    empty = report.curves(table(job("FedProx", 9)), ledger=ledger.load())
+    assert empty.texts[0].get_text() == "nothing recorded"

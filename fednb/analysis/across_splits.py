@@ -1,16 +1,14 @@
 """One question over several tables: by how much is a method ahead on average, seed by seed?"""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from fednb.analysis import statistics
-from fednb.analysis.cells import Cell
+from fednb.analysis.cells import Cell, CellsOf
 from fednb.analysis.comparisons import compare_at
 from fednb.analysis.statistics import Judged, Lead
-
-CellsOf = Callable[[str], Sequence[Cell]]  # by the name of a table
 
 
 class AverageLead(NamedTuple):
@@ -38,14 +36,14 @@ def average_leads(
     For a seed it is the mean of the leads in the tables, so that a t test over seeds asks one
     question per method. Methods without a diverged run are one family (Holm).
     """
-    cells = {table: cells_of(table) for table in tables}
+    cells = [cells_of(table) for table in tables]
+    rows = [_rows(of_table, column) for of_table in cells]
+    methods = [row for row in rows[0] if all(row in others for others in rows)]
     found = []
-    for method in _common_rows(list(cells.values()), column):
+    for method in methods:
         if method == baseline:
             continue
-        comparisons = [
-            compare_at(of_table, method, baseline, column) for of_table in cells.values()
-        ]
+        comparisons = [compare_at(of_table, method, baseline, column) for of_table in cells]
         by_seed = _mean_by_seed([comparison.by_seed for comparison in comparisons])
         diverged = any(comparison.lead.diverged for comparison in comparisons)
         lead = statistics.lead(list(by_seed.values()), diverged=diverged)
@@ -54,11 +52,8 @@ def average_leads(
     return [average._replace(lead=lead) for average, lead in zip(found, family, strict=True)]
 
 
-def _common_rows(cells: Sequence[Sequence[Cell]], column: str) -> list[str]:
-    """The rows that each table has, in the order of the first."""
-    rows = [{cell.row for cell in of_table if cell.column == column} for of_table in cells]
-    first = [cell.row for cell in cells[0] if cell.column == column]
-    return [row for row in first if all(row in of_table for of_table in rows)]
+def _rows(cells: Sequence[Cell], column: str) -> list[str]:
+    return [cell.row for cell in cells if cell.column == column]
 
 
 def _mean_by_seed(leads: Sequence[Mapping[int, float]]) -> dict[int, float]:

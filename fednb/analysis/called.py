@@ -39,25 +39,16 @@ def name(setting: str) -> str:
 
 def value(setting: str, of: Any) -> str:
     """A value in words, without the name of the setting."""
-    if setting == "partition":
-        return _KINDS_OF_SPLIT.get(str(of), str(of))
-    return str(of)
+    return _KINDS_OF_SPLIT.get(of, str(of)) if setting == "partition" else str(of)
 
 
 def with_value(setting: str, of: Any) -> str:
     """Such as ``λ₁ = 0.3``, ``learning rate 0.02``, ``without the balance rule``."""
+    called = name(setting)
     if isinstance(of, bool):
-        return switch(setting, of)
+        usual = called if of else f"without {called}"
+        return _SWITCHES.get((setting, of), usual)
     if setting == "partition":
         return value(setting, of)
-    called = name(setting)
     is_symbol = not called.isascii()
     return f"{called} = {of}" if is_symbol else f"{called} {of}"
-
-
-def switch(setting: str, on: bool) -> str:
-    """What a setting means that is on or off."""
-    known = _SWITCHES.get((setting, on))
-    if known is not None:
-        return known
-    return name(setting) if on else f"without {name(setting)}"

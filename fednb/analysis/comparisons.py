@@ -46,7 +46,6 @@ class Comparison:
         """
         names_ahead = {deviation.name for deviation in self.ahead.deviations}
         names_behind = {deviation.name for deviation in self.behind.deviations}
-        # no coefficient of one row's method alone
         shared = vars(self.ahead.job.settings).keys() | (names_ahead & names_behind)
         of_both = [
             deviation for deviation in self.ahead.deviations if deviation in self.behind.deviations
@@ -130,8 +129,7 @@ def leads_over_baseline(table: Table, cells: Sequence[Cell]) -> LeadsOverBaselin
     for cell in cells:
         if cell in references or not cell.measure.compared:
             continue
-        beside = [reference for reference in references if reference.column == cell.column]
-        pairs = [compare_cells(cell, reference) for reference in beside]
+        pairs = [compare_cells(cell, one) for one in references if one.column == cell.column]
         with_runs = [pair for pair in pairs if pair.lead.seeds]
         if with_runs:
             comparisons[cell.row, cell.column] = with_runs[0]

@@ -85,13 +85,8 @@ def _line(texts: Mapping[str, str]) -> ReportedLine:
 
 
 def _reported_table(lines: Mapping[tuple[str, str], ReportedLine]) -> ReportedTable:
-    columns = {}
-    cells = {}
-    for (row, column), line in lines.items():
-        if row:
-            cells[row, column] = line
-        elif column:
-            columns[column] = line
+    columns = {column: line for (row, column), line in lines.items() if column and not row}
+    cells = {place: line for place, line in lines.items() if place[0]}
     return ReportedTable(lines["", ""], columns, cells)
 
 
@@ -118,20 +113,13 @@ def shared_numbers(
     ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
     is not called the same.
     """
-    renamed = rows or {}
     theirs = printed(there)
-    shared = 0
-    both = 0
+    pairs = []
     for row, numbers in printed(here).items():
-        counterpart = theirs.get(renamed.get(row, row), {})
-        for column, its_column in columns.items():
-            number = numbers.get(column)
-            its_number = counterpart.get(its_column)
-            if number is None or its_number is None:
-                continue
-            both += 1
-            shared += number == its_number
-    return shared, both
+        counterpart = theirs.get((rows or {}).get(row, row), {})
+        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
+    both = [pair for pair in pairs if None not in pair]
+    return sum(number == its_number for number, its_number in both), len(both)
 
 
 class PrintedCell(NamedTuple):

@@ -9,8 +9,6 @@ from fednb.data.dataset import Dataset, RawDataset
 from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
 
-_BLOCK = 4096  # images that are counted at once, so that counting needs little memory
-
 
 class SplitSize(NamedTuple):
     """How many images of a split of a domain were found, and how many are published."""
@@ -27,17 +25,14 @@ def split_sizes(spec: DatasetSpec, raw: RawDataset) -> list[SplitSize]:
         return []
     sizes = []
     for group, (domain, published) in enumerate((spec.domains or {"": spec.sizes}).items()):
-        if published is None:
-            continue
-        train = int((raw.train_groups == group).sum())
-        test = int((raw.test_groups == group).sum())
-        sizes.append(SplitSize(domain, "training", train, published[0]))
-        sizes.append(SplitSize(domain, "test", test, published[1]))
+        if published is not None:
+            train = int((raw.train_groups == group).sum())
+            test = int((raw.test_groups == group).sum())
+            sizes.append(SplitSize(domain, "training", train, published[0]))
+            sizes.append(SplitSize(domain, "test", test, published[1]))
     for size in sizes:
         if size.found > size.published:
-            images = f"{size.split} images"
-            if size.domain:
-                images += f" in {size.domain}"
+            images = f"{size.split} images in {size.domain}".removesuffix(" in ")
             raise DataError(
                 f"{spec.title} has {size.published:,} {images}, but {size.found:,} were found; "
                 "remove the others."
@@ -86,20 +81,22 @@ def as_dataset(spec: DatasetSpec, raw: RawDataset, layout: str) -> Dataset:
     import torch  # slow, and not every command needs it
 
     has_domains = bool(spec.domains)
+    images = torch.from_numpy(raw.images)
+    mean, std = spec.mean, spec.std
+    if spec.is_own:
+        counts = [channel.flatten().bincount(minlength=256).numpy() for channel in images.unbind(1)]
+        mean, std = zip(*map(_mean_and_std, counts), strict=True)
     notes = [*notes_on(spec, raw), spec.stand_in]
     remarks = [spec.remark, *raw.remarks]
-    measured = (
-        [_mean_and_std(channel) for channel in raw.images.swapaxes(0, 1)] if spec.is_own else []
-    )
     return Dataset(
         spec.name,
-        images=torch.from_numpy(raw.images),
+        images=images,
         labels=torch.from_numpy(raw.labels),
         test_images=torch.from_numpy(raw.test_images),
         test_labels=torch.from_numpy(raw.test_labels),
         classes=tuple(raw.classes),
-        mean=spec.mean or tuple(mean for mean, _ in measured),
-        std=spec.std or tuple(std for _, std in measured),
+        mean=mean,
+        std=std,
         augmentation=spec.augmentation,
         fingerprint=raw.fingerprint,
         source=layout,
@@ -111,11 +108,8 @@ def as_dataset(spec: DatasetSpec, raw: RawDataset, layout: str) -> Dataset:
     )
 
 
-def _mean_and_std(channel: np.ndarray) -> tuple[float, float]:
+def _mean_and_std(counts: np.ndarray) -> tuple[float, float]:
     """Of bytes scaled to [0, 1], by how often each occurs; the latter not 0, since it divides."""
-    counts = np.zeros(256, np.int64)
-    for block in np.array_split(channel, 1 + len(channel) // _BLOCK):
-        counts += np.bincount(block.reshape(-1), minlength=256)
     shades = np.arange(256) / 255
     mean = float(np.average(shades, weights=counts))
     variance = float(np.average((shades - mean) ** 2, weights=counts))

@@ -77,13 +77,13 @@ class LabelledImages(NamedTuple):
 class RawDataset:
     """What was read of a set, not yet compared with what is published; the cache keeps it."""
 
-    images: np.ndarray
+    images: np.ndarray  # of each split what `LabelledImages` holds, in its order
     labels: np.ndarray
+    train_groups: np.ndarray
     test_images: np.ndarray
     test_labels: np.ndarray
-    classes: Sequence[str]
-    train_groups: np.ndarray
     test_groups: np.ndarray
+    classes: Sequence[str]
     notes: Sequence[str]  # what the files tell that is not as published
     remarks: Sequence[str]  # what has to be known about the images
     fingerprint: str
@@ -98,23 +98,10 @@ def raw_dataset(
 ) -> RawDataset:
     """Join both splits; the fingerprint is another one when an image is in another domain."""
     n = len(classes)
-    return RawDataset(
-        images=train.images,
-        labels=train.labels,
-        test_images=test.images,
-        test_labels=test.labels,
-        classes=classes,
-        train_groups=train.groups,
-        test_groups=test.groups,
-        notes=notes,
-        remarks=remarks,
-        fingerprint=fingerprint(
-            train.images,
-            train.labels + n * train.groups,
-            test.images,
-            test.labels + n * test.groups,
-        ),
-    )
+    labels = train.labels + n * train.groups
+    test_labels = test.labels + n * test.groups
+    digits = fingerprint(train.images, labels, test.images, test_labels)
+    return RawDataset(*train, *test, classes, notes, remarks, digits)
 
 
 def fingerprint(

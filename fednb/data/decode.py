@@ -6,7 +6,6 @@ import warnings
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -31,7 +30,9 @@ def read_images(
     ``lists`` are those by which the images were divided, if there are any. A `DataError` tells of a
     split without images, of an unknown class, and of a class that only one split has.
     """
-    test_split = _test_split(spec, images)
+    splits = {image.split for image in images}
+    candidates = (spec.test_split, "test", "val")  # a tree may have two of them
+    test_split = next((split for split in candidates if split in splits), "test")
     train = [image for image in images if image.split == "train"]
     test = [image for image in images if image.split == test_split]
     if not train:
@@ -41,14 +42,14 @@ def read_images(
     classes = _classes_of(spec, train, test)
 
     chosen = train + test
+    n = len(train)
     pixels, sizes = _decoded(spec, chosen)
     notes = _notes(spec, chosen, sizes, bool(lists))
-    remarks = _remarks(spec, pixels[: len(train)], pixels[len(train) :])
+    remarks = _remarks(spec, pixels[:n], pixels[n:])
     if spec.is_own and (pixels == pixels[:, :1]).all():
         pixels = pixels[:, :1].copy()
     labels = np.array([classes.index(image.label) for image in chosen], np.int64)
     domains = np.array([image.domain for image in chosen], np.int64)
-    n = len(train)
     return raw_dataset(
         LabelledImages(pixels[:n], labels[:n], domains[:n]),
         LabelledImages(pixels[n:], labels[n:], domains[n:]),
@@ -56,15 +57,6 @@ def read_images(
         notes,
         remarks,
     )
-
-
-def _test_split(spec: DatasetSpec, images: Sequence[ImageFile]) -> str:
-    """Which of `test` and `val` is the test set, where a tree may have both."""
-    splits = {image.split for image in images}
-    for split in (spec.test_split, "test", "val"):
-        if split in splits:
-            return split
-    return "test"
 
 
 def _all_classes_expected(spec: DatasetSpec) -> bool:
@@ -199,10 +191,9 @@ def labelled_images(
         raise Broken(f"{file} holds no images")
     if images.shape[1:] == (height, width, channels):
         images = images.transpose(0, 3, 1, 2)
-    allowed: list[tuple[int, ...]] = [(len(labels), channels, height, width)]
-    if channels == 1:
-        allowed.append((len(labels), height, width))
-    if images.shape not in allowed:
+    elif images.ndim == 3:
+        images = images[:, None]
+    if images.shape != (len(labels), channels, height, width):
         raise Broken(f"{file} does not hold one image of {height}x{width} pixels per label")
     last_label = spec.first_label + spec.num_classes - 1
     if not np.isin(labels, np.arange(spec.first_label, last_label + 1)).all():
@@ -210,7 +201,7 @@ def labelled_images(
     positions = labels.astype(np.int64) - spec.first_label
     if groups is None:
         groups = np.zeros_like(positions)
-    return LabelledImages(np.array(images.reshape(-1, *spec.shape), order="C"), positions, groups)
+    return LabelledImages(np.array(images, order="C"), positions, groups)
 
 
 def class_names(spec: DatasetSpec) -> Sequence[str]:
@@ -250,33 +241,27 @@ def read_with_torchvision(spec: DatasetSpec, folder: Path, files: Sequence[Path]
             raise Broken(f"{file} is not the published file (its MD5 is another)")
     reader = getattr(datasets, spec.name.upper())
     opened = [reader(folder, **options) for options in spec.torchvision]
-    train, test = (
-        labelled_images(spec, files[0], np.array(split.data), np.array(_targets(split)))
-        for split in opened
-    )
-    return raw_dataset(train, test, getattr(opened[0], "classes", class_names(spec)))
-
-
-def _targets(split: Any) -> Any:
-    """The labels of one of torchvision's data sets; SVHN calls them otherwise."""
-    return split.labels if hasattr(split, "labels") else split.targets
+    splits = []
+    for split in opened:
+        labels = split.labels if hasattr(split, "labels") else split.targets  # SVHN, the others
+        splits.append(labelled_images(spec, files[0], np.array(split.data), np.array(labels)))
+    return raw_dataset(splits[0], splits[1], getattr(opened[0], "classes", class_names(spec)))
 
 
 def read_npz(spec: DatasetSpec, file: Path) -> RawDataset:
     """A .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]."""
     limit = max(spec.sizes) * max(math.prod(spec.shape), 8) + 4096
-    with reading(file), zipfile.ZipFile(file) as archive:
-        arrays = {
-            name: _read_array(archive, name, limit)
-            for name in ("x_train", "y_train", "x_test", "y_test")
-        }
-        is_cut_out = "src_train.npy" in archive.namelist()
+    splits = []
     notes = []
-    if is_cut_out:
-        notes.append("digits cut out of photographs of the full-number set, not the official crops")
-    train = labelled_images(spec, file, arrays["x_train"], arrays["y_train"])
-    test = labelled_images(spec, file, arrays["x_test"], arrays["y_test"])
-    return raw_dataset(train, test, class_names(spec), notes)
+    with reading(file), zipfile.ZipFile(file) as archive:
+        for split in ("train", "test"):
+            images = _read_array(archive, f"x_{split}", limit)
+            labels = _read_array(archive, f"y_{split}", limit)
+            splits.append(labelled_images(spec, file, images, labels))
+        if "src_train.npy" in archive.namelist():
+            cut_out = "digits cut out of photographs of the full-number set"
+            notes.append(f"{cut_out}, not the official crops")
+    return raw_dataset(splits[0], splits[1], class_names(spec), notes)
 
 
 def _read_array(archive: zipfile.ZipFile, name: str, limit: int) -> np.ndarray:

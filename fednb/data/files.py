@@ -100,7 +100,6 @@ def unpacked(file: File, limit: int = LIMIT) -> bytes:
 
 
 def lines_of(file: File) -> list[str]:
-    """The lines of a text file."""
     with reading(file):
         return unpacked(file).decode(errors="replace").splitlines()
 

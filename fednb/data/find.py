@@ -138,7 +138,6 @@ def _listed_images(spec: DatasetSpec, folder: Path, lists: Sequence[Path]) -> li
 
 
 def _folders_of(spec: DatasetSpec, root: Path) -> list[Path]:
-    """The folders that are named after the set."""
     return [path for path in children(root) if path.is_dir() and path.name.lower() in spec.names]
 
 

@@ -72,26 +72,23 @@ def digits5_mini() -> RawDataset:
     spec = SPECS["digits5_mini"]
     side = spec.shape[1]
     grey, train_sources, test_sources = _sources()
-    train = _embedded_split(grey, train_sources, side, True, _PER_CLASS[0])
-    test = _embedded_split(grey, test_sources, side, False, _PER_CLASS[1])
+    train = _embedded_split([grey[source] for source in train_sources], side, train=True)
+    test = _embedded_split([grey[source] for source in test_sources], side, train=False)
     return raw_dataset(train, test, spec.classes)
 
 
-def _embedded_split(
-    grey: np.ndarray, sources: list[np.ndarray], side: int, train: bool, per_class: int
-) -> LabelledImages:
-    """One split of all domains; ``sources`` are positions in ``grey``, for three of them."""
-    labels = np.repeat(np.arange(10), per_class)
+def _embedded_split(handwritten: list[np.ndarray], side: int, train: bool) -> LabelledImages:
+    """One split of all domains; three of them of ``handwritten`` digits, [N, 8, 8], by class."""
+    labels = np.repeat(np.arange(10), len(handwritten[0]) // 10)
     purpose = f"embedded {'train' if train else 'test'}"
     slants = seeds.generator(0, purpose, client=1)
     patches = seeds.generator(0, purpose, client=2)
-    plain, thick, on_photographs = (grey[source] for source in sources)
+    plain, thick, on_photographs = handwritten
+    blended = to_bytes([_blended(digit, side, patches, train) for digit in on_photographs])
     domains = [
         _grey_to_rgb([_enlarged(digit, side) for digit in plain]),
         _grey_to_rgb([_slanted(digit, side, slants) for digit in thick]),
-        to_bytes([_blended(digit, side, patches, train) for digit in on_photographs]).transpose(
-            0, 3, 1, 2
-        ),
+        blended.transpose(0, 3, 1, 2),
         draw(labels, side, train, "colours"),
         draw(labels, side, train, "scenes"),
     ]

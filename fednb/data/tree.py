@@ -88,12 +88,10 @@ def _divided(
 
 def _read_lists(lists: Sequence[Path]) -> dict[str, str]:
     """The split of each DOMAIN/CLASS/FILE in the lists DOMAIN_train.txt and DOMAIN_test.txt."""
-    split_of = {}
+    split_of: dict[str, str] = {}
     for file in lists:
         split = file.stem.rpartition("_")[2]
-        for line in lines_of(file):
-            if line.strip():
-                split_of[line.split()[0]] = split
+        split_of |= {line.split()[0]: split for line in lines_of(file) if line.strip()}
     return split_of
 
 

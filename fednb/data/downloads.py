@@ -7,6 +7,7 @@ from fednb.data.files import reason
 from fednb.data.loading import Where, load, places_of, read, spec_of
 from fednb.data.spec import SPECS, DatasetSpec
 from fednb.errors import DataError
+from fednb.places import Places
 
 _OWN_FOLDERS = ("usps", "svhn")  # torchvision puts the files of these into the folder itself
 
@@ -21,15 +22,15 @@ def download(name: str, root: Where = None) -> None:
     for part in spec.parts:
         if not SPECS[part].by_hand:
             download(part, places)
-    by_command = not (spec.is_own or spec.domains or spec.by_hand)
-    if by_command and not _is_there(name, root=places):
+    by_command = not (spec.parts or spec.by_hand)
+    if by_command and not _is_there(name, places):
         _fetch(spec, places.data)
     print(load(name, places))
 
 
-def _is_there(name: str, root: Where) -> bool:
+def _is_there(name: str, places: Places) -> bool:
     try:
-        spec, _, raw = read(name, places_of(root))
+        spec, _, raw = read(name, places)
         return is_complete(spec, raw)
     except DataError:  # missing or damaged
         return False

@@ -6,9 +6,10 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +37,6 @@ def load(name: str, root: Where = None) -> Dataset:
     ``root`` is the folder of the data sets, or all places; without it the environment names them.
     A `DataError` says where a set was looked for, or what is wrong with its files.
     """
-    if name in REGISTERED:
-        return REGISTERED[name].dataset
     spec, layout, raw = read(name, places_of(root))
     if spec.is_own:
         _check_fingerprint(name, raw.fingerprint)
@@ -48,16 +47,14 @@ def spec_of(name: str, root: Where = None) -> DatasetSpec:
     """What is published about a set, or found in one's own folder; a `DataError` if unknown."""
     if own_folder.is_own_folder(name):
         places = places_of(root)
-        return _seen_folder(whole_name(name, places), places).spec
+        return _seen_folder(whole_name(name, places), places)[0]
     known = [*SPECS, *REGISTERED, f"{own_folder.OWN_FOLDER}PATH"]
     require_known("There is no data set", name, known, DataError)
-    return REGISTERED[name].spec if name in REGISTERED else SPECS[name]
+    return REGISTERED[name][0] if name in REGISTERED else SPECS[name]
 
 
 def where(name: str, root: Where = None) -> str:
     """In which layout a set lies in ``root`` (see `load`); "-" where any file is missing."""
-    if name in REGISTERED:
-        return "registered"
     try:
         _, source = _locate(name, places_of(root))
     except DataError:
@@ -86,7 +83,7 @@ def recorded_name(name: str, root: Where = None) -> str:
 
 
 @functools.lru_cache(maxsize=16)
-def _seen_folder(name: str, places: Places) -> own_folder.OwnFolder:
+def _seen_folder(name: str, places: Places) -> tuple[DatasetSpec, Source]:
     return own_folder.look_into(name, places.data)
 
 
@@ -94,8 +91,10 @@ def _seen_folder(name: str, places: Places) -> own_folder.OwnFolder:
 def _recorded_folder(name: str, places: Places) -> str:
     spec, source = _seen_folder(name, places)
     with _broken_files_named(spec, places.data):
-        cache = places.cache / _cache_name(spec, source, places.data)
-    fingerprint = _cached_fingerprint(cache) or _decoded(spec, source, places).fingerprint
+        known = _read_cache(_cache_file(spec, source, places), ["fingerprint"])
+    if known is None:
+        known = vars(_decoded(spec, source, places))
+    fingerprint = known["fingerprint"]
     _check_fingerprint(name, fingerprint)
     return f"{spec.name}#{fingerprint[:8]}"
 
@@ -128,6 +127,9 @@ def read(name: str, places: Places) -> tuple[DatasetSpec, str, RawDataset]:
 def _locate(name: str, places: Places) -> tuple[DatasetSpec, Source]:
     if own_folder.is_own_folder(name):
         return own_folder.look_into(name, places.data)
+    if name in REGISTERED:
+        spec, raw = REGISTERED[name]
+        return spec, Source("registered", [], lambda: raw)
     spec = spec_of(name)
     with _broken_files_named(spec, places.data):
         return spec, _source_of(spec, places)
@@ -138,11 +140,9 @@ def _source_of(spec: DatasetSpec, places: Places) -> Source:
     if spec.name in EMBEDDED:
         from fednb.data import synthetic  # slow to import
 
-        make = {"digits": synthetic.digits, "digits5_mini": synthetic.digits5_mini}[spec.name]
-        return Source("embedded", [], make)
+        return Source("embedded", [], getattr(synthetic, spec.name))
     if spec.parts:
-        parts = [(SPECS[part], _source_of(SPECS[part], places)) for part in spec.parts]
-        return _combined(spec, parts, places)
+        return _combined(spec, places)
     source = find_source(spec, places.data)
     if source is not None:
         return source
@@ -158,30 +158,23 @@ def _source_of(spec: DatasetSpec, places: Places) -> Source:
     )
 
 
-def _combined(
-    spec: DatasetSpec, parts: Sequence[tuple[DatasetSpec, Source]], places: Places
-) -> Source:
-    """A set of several domains that are sets of their own."""
+def _combined(spec: DatasetSpec, places: Places) -> Source:
+    """Sets of digits as the domains of another, all images 32x32 and RGB, as in RethinkFL."""
+    parts = [(SPECS[part], _source_of(SPECS[part], places)) for part in spec.parts]
     layouts = {source.layout for _, source in parts}
-    files: list[Path] = []
-    for _, source in parts:
-        files += source.files
+    files = list(chain.from_iterable(source.files for _, source in parts))
 
     def read_parts() -> RawDataset:
-        return _digits5(spec, [_decoded(part, source, places) for part, source in parts])
+        side = spec.shape[1]
+        raws = [_decoded(part, source, places) for part, source in parts]
+        train = _joined([(raw.images, raw.labels) for raw in raws], side)
+        test = _joined([(raw.test_images, raw.test_labels) for raw in raws], side)
+        notes = []
+        for domain, raw in zip(spec.domains, raws, strict=True):
+            notes += [f"{domain}: {note}" for note in raw.notes]
+        return raw_dataset(train, test, spec.classes, notes)
 
     return Source(layouts.pop() if len(layouts) == 1 else "several", files, read_parts)
-
-
-def _digits5(spec: DatasetSpec, parts: Sequence[RawDataset]) -> RawDataset:
-    """Five sets of digits as domains, all images 32x32 and RGB, as in RethinkFL."""
-    side = spec.shape[1]
-    train = _joined([(part.images, part.labels) for part in parts], side)
-    test = _joined([(part.test_images, part.test_labels) for part in parts], side)
-    notes = []
-    for domain, part in zip(spec.domains, parts, strict=True):
-        notes += [f"{domain}: {note}" for note in part.notes]
-    return raw_dataset(train, test, spec.classes, notes)
 
 
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]], side: int) -> LabelledImages:
@@ -220,46 +213,38 @@ def _decoded(spec: DatasetSpec, source: Source, places: Places) -> RawDataset:
     with _broken_files_named(spec, places.data):
         if not source.files:
             return source.read()
-        path = places.cache / _cache_name(spec, source, places.data)
-        cached = _read_cache(path)
+        path = _cache_file(spec, source, places)
+        cached = _read_cache(path, RawDataset.__dataclass_fields__)
         if cached is not None:
-            return cached
+            return RawDataset(**cached)
         raw = source.read()
     _write_cache(path, raw)
     return raw
 
 
-def _cache_name(spec: DatasetSpec, source: Source, root: Path) -> str:
-    """A name that changes with the path below ``root``, size or time of any source file."""
+def _cache_file(spec: DatasetSpec, source: Source, places: Places) -> Path:
+    """Its name changes with the path below the folder of the sets, size or time of any file."""
     state = f"{_CACHE_VERSION} {source.layout} {list(spec.shape)}"
     for file in source.files:
         with reading(file):
             stat = file.stat()
-        state += f" {str(file).removeprefix(str(root))} {stat.st_size} {stat.st_mtime_ns}"
+        state += f" {str(file).removeprefix(str(places.data))} {stat.st_size} {stat.st_mtime_ns}"
     key = hashlib.blake2b(state.encode(errors="surrogateescape"), digest_size=8).hexdigest()
     title = re.sub(r"[^a-z0-9]+", "_", spec.name.lower())[-40:]
-    return f"{title}-{key}.npz"
+    return places.cache / f"{title}-{key}.npz"
 
 
-def _read_cache(path: Path) -> RawDataset | None:
-    """What the cache holds; None if it is missing or damaged (zipfile checks the sums)."""
+def _read_cache(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+    """Fields of a `RawDataset`; None if one is missing or damaged (zipfile checks the sums)."""
+    fields: dict[str, Any] = {}
     try:
         with np.load(path, allow_pickle=False) as file:
-            fields: dict[str, Any] = {}
-            for name, value in file.items():  # what are no numbers are words
+            for name in names:
+                value = file[name]  # what are no numbers are words
                 fields[name] = value if value.dtype.kind in "iu" else value.tolist()
-            return RawDataset(**fields)
     except Exception:
         return None
-
-
-def _cached_fingerprint(path: Path) -> str | None:
-    """What `RawDataset.fingerprint` would be; None if there is no cache."""
-    try:
-        with np.load(path, allow_pickle=False) as file:
-            return str(file["fingerprint"])
-    except Exception:
-        return None
+    return fields
 
 
 def _write_cache(path: Path, raw: RawDataset) -> None:

@@ -23,13 +23,6 @@ _NAME = re.compile(
 _LAYOUTS = "CLASS/FILE, SPLIT/CLASS/FILE (with train, and test or val) or DOMAIN/CLASS/FILE"
 
 
-class OwnFolder(NamedTuple):
-    """What was found out about somebody's own images, and how they are read."""
-
-    spec: DatasetSpec
-    source: Source
-
-
 class Address(NamedTuple):
     """The parts of a name ``folder:PATH@SIZE#FINGERPRINT``."""
 
@@ -65,8 +58,8 @@ def resolve_folder(name: str, data: Path) -> Address:
     return Address(chosen, match["size"], match["hash"])
 
 
-def look_into(name: str, data: Path) -> OwnFolder:
-    """List the images of ``folder:PATH``; ``data`` is the folder of the data sets.
+def look_into(name: str, data: Path) -> tuple[DatasetSpec, Source]:
+    """What was found out about ``folder:PATH``, and how it is read; ``data`` holds the data sets.
 
     PATH is a folder or zip file of CLASS/FILE, SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE. A `DataError`
     says what is wrong with it.
@@ -74,22 +67,18 @@ def look_into(name: str, data: Path) -> OwnFolder:
     address = resolve_folder(name, data)
     _check_address(name, address, data)
     try:
-        return _look_below(name, address)
+        listed = images_below(address.path, suffixes=SUFFIXES + NOT_READ)
+        _check_suffixes(name, listed)
+        listed = _without_common_folder(listed)
+        _check_layout(name, listed)
+        spec = _spec_of(name, address, listed)
+        images = tree.images_of(spec, listed)
     except Broken as error:
         raise DataError(f"{name}: {error}.") from error
-
-
-def _look_below(name: str, address: Address) -> OwnFolder:
-    listed = images_below(address.path, suffixes=SUFFIXES + NOT_READ)
-    _check_suffixes(name, listed)
-    listed = _without_common_folder(listed)
-    _check_layout(name, listed)
-    spec = _spec_of(name, address, listed)
-    images = tree.images_of(spec, listed)
     _check_test_images(spec, images)
     spec = replace(spec, sizes=(sum(image.split == "train" for image in images), 0))
     files = [address.path] if address.path.is_file() else paths_of(images)
-    return OwnFolder(spec, Source("own images", files, partial(decode.read_images, spec, images)))
+    return spec, Source("own images", files, partial(decode.read_images, spec, images))
 
 
 def _check_address(name: str, address: Address, data: Path) -> None:
@@ -109,11 +98,9 @@ def _check_address(name: str, address: Address, data: Path) -> None:
 
 def _without_common_folder(listed: list[ListedFile]) -> list[ListedFile]:
     """Leave out one folder around everything, and one around that, and so on, above CLASS/FILE."""
-    while (
-        listed
-        and min(len(image.parts) for image in listed) > 2
-        and len({image.parts[0] for image in listed}) == 1
-    ):
+    while listed and min(len(image.parts) for image in listed) > 2:
+        if len({image.parts[0] for image in listed}) > 1:
+            break
         listed = [image._replace(parts=image.parts[1:]) for image in listed]
     return listed
 
@@ -167,7 +154,6 @@ def _spec_of(name: str, address: Address, listed: Sequence[ListedFile]) -> Datas
 
 
 def _check_test_images(spec: DatasetSpec, images: Sequence[ImageFile]) -> None:
-    """Each domain needs a test image."""
     tested = {image.domain for image in images if image.split == "test"}
     for domain, name in enumerate(spec.domains):
         if domain not in tested:

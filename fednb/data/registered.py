@@ -2,25 +2,17 @@
 
 import re
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from fednb.data.compare import as_dataset
-from fednb.data.dataset import Augmentation, Dataset, raw_dataset
-from fednb.data.decode import class_names, labelled_images
+from fednb.data.dataset import Augmentation, Dataset, RawDataset, raw_dataset
+from fednb.data.decode import labelled_images
 from fednb.data.spec import NAMES, DatasetSpec
 from fednb.errors import DataError
 
-
-class Registered(NamedTuple):
-    """What is known of a registered set, and the set itself."""
-
-    spec: DatasetSpec
-    dataset: Dataset
-
-
-REGISTERED: dict[str, Registered] = {}
+REGISTERED: dict[str, tuple[DatasetSpec, RawDataset]] = {}
 
 
 def register(
@@ -50,7 +42,7 @@ def register(
     x, y = np.asarray(images), np.asarray(labels)
     x_test, y_test = np.asarray(test_images), np.asarray(test_labels)
     classes = tuple(classes) or tuple(str(label) for label in range(1 + int(y.max(initial=0))))
-    channels = channels_of(x)
+    channels = _channels_of(x)
     if channels not in (1, 3) or len(classes) < 2:
         raise DataError(f"{name} must hold images with 1 or 3 channels, of two classes or more.")
     side = x.shape[2]
@@ -70,15 +62,15 @@ def register(
     given_as = f"{name}: what is given as"
     train = labelled_images(spec, f"{given_as} images", x, y, groups)
     test = labelled_images(spec, f"{given_as} test_images", x_test, y_test, groups_of_test)
-    dataset = as_dataset(spec, raw_dataset(train, test, class_names(spec)), "registered")
+    raw = raw_dataset(train, test, classes)
     known = REGISTERED.get(name)
-    if known is not None and known.dataset.fingerprint != dataset.fingerprint:
+    if known is not None and known[1].fingerprint != raw.fingerprint:
         raise DataError(f"{name} was registered with other images already: take another name.")
-    REGISTERED[name] = Registered(spec, dataset)
-    return dataset
+    REGISTERED[name] = (spec, raw)
+    return as_dataset(spec, raw, "registered")
 
 
-def channels_of(images: np.ndarray) -> int:
+def _channels_of(images: np.ndarray) -> int:
     """1 or 3; another number where images are neither [N, H, W], [N, H, W, C] nor [N, C, H, W]."""
     if images.ndim == 3:
         return 1

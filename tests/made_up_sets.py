@@ -49,9 +49,8 @@ def fake(num_train, num_test, shape, num_classes, seed=0):
     """Random images, labels in a mixed order, every class in both splits."""
     rng = np.random.default_rng(seed)
     images = rng.integers(0, 256, (num_train + num_test, *shape), np.uint8)
-    labels = np.concatenate(
-        [rng.permutation(np.arange(n) % num_classes) for n in (num_train, num_test)]
-    )
+    mixed = [rng.permutation(np.arange(n) % num_classes) for n in (num_train, num_test)]
+    labels = np.concatenate(mixed)
     return images[:num_train], labels[:num_train], images[num_train:], labels[num_train:]
 
 
@@ -118,41 +117,28 @@ def write_npz(path, arrays, first=0, **more):
     x, y, x_test, y_test = (a.squeeze(1) if a.ndim == 4 and a.shape[1] == 1 else a for a in arrays)
     x, x_test = (a.transpose(0, 2, 3, 1) if a.ndim == 4 else a for a in (x, x_test))
     path.parent.mkdir(parents=True, exist_ok=True)
-    np.savez_compressed(
-        path,
-        **{"x_train": x, "y_train": y + first, "x_test": x_test, "y_test": y_test + first} | more,
-    )
+    named = {"x_train": x, "y_train": y + first, "x_test": x_test, "y_test": y_test + first}
+    np.savez_compressed(path, **(named | more))
 
 
 def write_cifar10(folder, arrays):
     x, y, x_test, y_test = arrays
-    batches = {
-        f"data_batch_{i + 1}": (x[4 * i : 4 * i + 4], y[4 * i : 4 * i + 4]) for i in range(5)
-    }
-    batches |= {"test_batch": (x_test, y_test)}
-    batches = {
-        name: {"data": x.reshape(len(x), -1), "labels": y.tolist()}
-        for name, (x, y) in batches.items()
-    }
-    for name, batch in (batches | {"batches.meta": {"label_names": list(CIFAR10)}}).items():
-        write_tree(folder / "cifar-10-batches-py", [(name, pickle.dumps(batch, protocol=2))])
+    batches = {f"data_batch_{i + 1}": (x[4 * i :][:4], y[4 * i :][:4]) for i in range(5)}
+    folder = folder / "cifar-10-batches-py"
+    for name, (images, labels) in {**batches, "test_batch": (x_test, y_test)}.items():
+        batch = {"data": images.reshape(len(images), -1), "labels": labels.tolist()}
+        write_tree(folder, [(name, pickle.dumps(batch, protocol=2))])
+    write_tree(folder, [("batches.meta", pickle.dumps({"label_names": list(CIFAR10)}, protocol=2))])
 
 
 def write_idx(folder, arrays, pack=False, names=("train", "t10k")):
     for split, images, labels in zip(names, arrays[::2], arrays[1::2], strict=True):
-        for kind, values in (
-            ("images-idx3", images[:, 0]),
-            ("labels-idx1", labels.astype(np.uint8)),
-        ):
-            content = (
-                bytes([0, 0, 8, values.ndim])
-                + struct.pack(f">{values.ndim}I", *values.shape)
-                + values.tobytes()
-            )
-            name = f"{split}-{kind}-ubyte"
-            write_tree(
-                folder, [(f"{name}.gz", gzip.compress(content)) if pack else (name, content)]
-            )
+        kinds = {"images-idx3": images[:, 0], "labels-idx1": labels.astype(np.uint8)}
+        for kind, values in kinds.items():
+            name, shape = f"{split}-{kind}-ubyte", struct.pack(f">{values.ndim}I", *values.shape)
+            content = bytes([0, 0, 8, values.ndim]) + shape + values.tobytes()
+            file = (f"{name}.gz", gzip.compress(content)) if pack else (name, content)
+            write_tree(folder, [file])
 
 
 def write_emnist(folder, arrays, pack=True):
@@ -168,17 +154,11 @@ def write_tiny(folder, arrays):
         own = folder / "train" / SYNSETS[label]
         # a PNG inside, so that nothing is lost
         write_tree(own, [(f"images/{i}.JPEG", encode(image)), ("boxes.txt", b"")])
-    write_tree(
-        folder, [(f"val/images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)]
-    )
+    images = [(f"images/val_{i}.JPEG", encode(image)) for i, image in enumerate(x_test)]
     lines = [f"val_{i}.JPEG\t{SYNSETS[label]}\t0\t0\t1\t1\n" for i, label in enumerate(y_test)]
-    write_tree(
-        folder,
-        [
-            ("test/images/test_0.JPEG", encode(x[0])),
-            ("val/val_annotations.txt", "".join(lines).encode()),
-        ],
-    )
+    notes = ("val_annotations.txt", "".join(lines).encode())
+    write_tree(folder / "val", [*images, notes])
+    write_tree(folder, [("test/images/test_0.JPEG", encode(x[0]))])
 
 
 def write_tiny_tree(folder, arrays):
@@ -189,11 +169,9 @@ def write_tiny_tree(folder, arrays):
 
 def write_mnistm(folder, arrays):
     for split, images, labels in (("train", *arrays[:2]), ("test", *arrays[2:])):
+        files = [(f"{i:08}.png", encode(image)) for i, image in enumerate(images)]
         lines = [f"{i:08}.png {label}\n" for i, label in enumerate(labels)]
-        write_tree(
-            folder,
-            [(f"mnist_m_{split}/{i:08}.png", encode(image)) for i, image in enumerate(images)],
-        )
+        write_tree(folder / f"mnist_m_{split}", files)
         write_tree(folder, [(f"mnist_m_{split}_labels.txt", "".join(lines).encode())])
 
 
@@ -218,11 +196,8 @@ def write_nist(folder, classes="0Aa", train=5, tests=3):
     for character in classes:
         code = f"{ord(character):02x}"
         for inner, number in ((f"train_{code}", train), ("hsf_0", tests), ("hsf_4", 2)):
-            images[character, inner[:5]] = pixels = rng.integers(
-                0, 256, (number, 1, 128, 128), np.uint8
-            )
-            write_tree(
-                folder / code / inner,
-                [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)],
-            )
+            pixels = rng.integers(0, 256, (number, 1, 128, 128), np.uint8)
+            files = [(f"{inner}_{i:05}.png", encode(image)) for i, image in enumerate(pixels)]
+            write_tree(folder / code / inner, files)
+            images[character, inner[:5]] = pixels
     return images

@@ -35,9 +35,8 @@ def one_by_one(images, index, draws, augmentation):
 
 
 def batched(images, index, draws, augmentation):
-    return augment.gather(augment.store(images, augmentation), index, draws, augmentation).permute(
-        0, 3, 1, 2
-    )
+    stored = augment.store(images, augmentation)
+    return augment.gather(stored, index, draws, augmentation).permute(0, 3, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -53,14 +52,12 @@ def test_crop_and_flip_equal_torchvision_exactly(images, rng, augmentation):
 
 def test_rotation_equals_torchvision_up_to_ties_of_the_nearest_pixel(images, rng):
     index, draws = torch.arange(50), augment.draw(50, CIFAR100, rng)
-    different = batched(images, index, draws, CIFAR100) != one_by_one(
-        images, index, draws, CIFAR100
-    )
+    expected = one_by_one(images, index, draws, CIFAR100)
+    different = batched(images, index, draws, CIFAR100) != expected
     assert different.float().mean() < 0.002
     tall = torch.from_numpy(rng.integers(0, 256, (1, 1, 40, 20), np.uint8))  # not square
-    turned = batched(
-        tall, torch.tensor([0]), torch.tensor([[0.0, 0.0, 0.0, 30.0]]), Augmentation(rotation=30.0)
-    )
+    by_30_degrees = torch.tensor([[0.0, 0.0, 0.0, 30.0]])
+    turned = batched(tall, torch.tensor([0]), by_30_degrees, Augmentation(rotation=30.0))
     assert (turned[0] != TF.rotate(tall[0], 30.0)).float().mean() < 0.01
 
 
@@ -68,9 +65,8 @@ def test_normalisation_equals_torchvision(images):
     mean, std = (0.1, 0.5, 0.9), (0.2, 0.3, 0.4)
     x = augment.normalise(images.permute(0, 2, 3, 1), *augment.constants(mean, std))
     assert x.dtype == torch.float32
-    torch.testing.assert_close(
-        x, TF.normalize(images.float() / 255, mean, std), rtol=1e-5, atol=1e-6
-    )
+    expected = TF.normalize(images.float() / 255, mean, std)
+    torch.testing.assert_close(x, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_crops_flips_and_angles_are_drawn_equally_often_and_nothing_is_drawn_for_nothing(rng):

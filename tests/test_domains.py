@@ -3,6 +3,7 @@
 import dataclasses
 import io
 import zlib
+from itertools import chain
 
 import made_up_sets
 import matplotlib.pyplot as plt
@@ -53,14 +54,8 @@ def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
     means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
     # of other seeds up to 3 apart
     assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
-    fonts = np.concatenate(
-        [
-            np.round(polygon, 6)
-            for font in synthetic.outlines()
-            for digit in font
-            for polygon in digit
-        ]
-    )
+    digits = chain.from_iterable(synthetic.outlines())
+    fonts = np.concatenate([np.round(polygon, 6) for polygon in chain.from_iterable(digits)])
     if [zlib.crc32(part.tobytes()) for part in (*synthetic.photographs(), fonts)] == INGREDIENTS:
         assert mini.fingerprint == data.load("digits5_mini").fingerprint == "9e14cc65c806ff01"
     assert mini.images.shape == (2000, 3, 16, 16) and mini.images.dtype == torch.uint8
@@ -68,10 +63,8 @@ def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
     assert mini.group_names == ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
     made_of = "scikit-learn's digits and photographs and matplotlib's fonts"
     assert mini.note == f"a stand-in for Digit-5, made of {made_of}"
-    for labels, groups, number in (
-        (mini.labels, mini.train_groups, 40),
-        (mini.test_labels, mini.test_groups, 15),
-    ):
+    train, test = (mini.labels, mini.train_groups, 40), (mini.test_labels, mini.test_groups, 15)
+    for labels, groups, number in (train, test):
         assert groups.dtype == torch.int64
         assert (groups * 10 + labels).bincount().tolist() == [number] * 50
 
@@ -84,11 +77,12 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
     plain = np.rint(255 * synthetic._enlarged(grey[sources[1][0][7]], 16)).astype(np.uint8)
     assert (mini.test_images[7].numpy() == plain).all()
     used, enlarged = [], synthetic._enlarged
-    monkeypatch.setattr(
-        synthetic,
-        "_enlarged",
-        lambda digit, *more: used.append(digit.tobytes()) or enlarged(digit, *more),
-    )
+
+    def counted(digit, *more):
+        used.append(digit.tobytes())
+        return enlarged(digit, *more)
+
+    monkeypatch.setattr(synthetic, "_enlarged", counted)
     synthetic.digits5_mini()
     assert len(used) == len(set(used)) == 3 * (400 + 150)
 
@@ -119,10 +113,8 @@ def test_a_drawn_image_depends_on_its_own_number_alone(kind):
     assert np.array_equal(images[:3], synthetic.draw(np.array([0, 1, 2, 9]), 32, True, kind)[:3])
     assert len({image.tobytes() for image in synthetic.draw(np.zeros(6, int), 32, True, kind)}) == 6
     for others in ((labels, 32, False), (labels[::-1], 32, True)):
-        assert all(
-            not np.array_equal(a, b)
-            for a, b in zip(images, synthetic.draw(*others, kind), strict=True)
-        )
+        for one, other in zip(images, synthetic.draw(*others, kind), strict=True):
+            assert not np.array_equal(one, other)
 
 
 def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
@@ -134,10 +126,9 @@ def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     monkeypatch.setattr(synthetic, "draw", None)  # the second time it comes from the cache
     assert data.load("synthdigits").fingerprint == first.fingerprint
     drawn = {label: pixels(int(label), 1, 3, 48, 64)[0] for label in "0123456789"}
-    write_tree(
-        root / "syn",
-        [(f"{s}/{label}/a.png", encode(x)) for s in ("train", "val") for label, x in drawn.items()],
-    )
+    for split in ("train", "val"):
+        files = [(f"{label}/a.png", encode(image)) for label, image in drawn.items()]
+        write_tree(root / "syn" / split, files)
     found = data.load("synthdigits")
     assert found.images.shape == (10, 3, 32, 32) and found.source == "image tree"
     assert np.array_equal(found.images[7].permute(1, 2, 0), resized(drawn["7"].transpose(1, 2, 0)))
@@ -155,11 +146,8 @@ def digits5(root):
     }
     files = ("mnist.npz", "usps.npz", "svhn_small.npz", "mnistm.npz")
     for file, (x, y) in zip(files, arrays.values(), strict=True):
-        write_npz(
-            root / file,
-            (x[:20], y[:20], x[20:], y[20:]),
-            **{"src_train": y} if file == "svhn_small.npz" else {},
-        )
+        more = {"src_train": y} if file == "svhn_small.npz" else {}
+        write_npz(root / file, (x[:20], y[:20], x[20:], y[20:]), **more)
     return arrays
 
 
@@ -169,12 +157,8 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
     assert found.group_names == ("MNIST", "USPS", "SVHN", "Synth", "MNIST-M")
     assert found.source == "several"
     assert found.train_groups.bincount().tolist() == [20, 20, 20, 30, 20]
-    assert found.test_groups.bincount().tolist() == [10, 10, 10, 20, 10] and found.images.shape == (
-        110,
-        3,
-        32,
-        32,
-    )
+    assert found.test_groups.bincount().tolist() == [10, 10, 10, 20, 10]
+    assert found.images.shape == (110, 3, 32, 32)
     for domain, (x, y) in digits5.items():
         own = found.train_groups == found.group_names.index(domain)
         images = found.images[own].numpy()
@@ -188,10 +172,8 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
     assert found.augmentation == data.Augmentation(pad=4, flip=True)
     assert "SVHN 20 of 73,257 training and 10 of 26,032 test images" in found.note
     assert "Synth 30" not in found.note
-    assert (
-        "SVHN: digits cut out of photographs of the full-number set, not the official crops"
-        in found.note
-    )
+    cut_out = "SVHN: digits cut out of photographs of the full-number set, not the official crops"
+    assert cut_out in found.note
     assert "Synth: drawn in matplotlib's fonts, a stand-in for SynthDigits" in found.note
     assert "the digits of MNIST-M are those of MNIST" in found.remark
     assert "MNIST-M" not in found.note.partition(";")[2]
@@ -205,13 +187,15 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
 
 def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
     calls = []
+
+    def fetch(name):
+        return lambda folder, **options: calls.append((name, folder, *options.values()))
+
     for name in ("MNIST", "USPS", "SVHN"):
-        fetch = lambda folder, name=name, **options: calls.append((name, folder, *options.values()))  # noqa: E731
-        monkeypatch.setattr(torchvision.datasets, name, fetch)
+        monkeypatch.setattr(torchvision.datasets, name, fetch(name))
     (root / "mnistm.npz").unlink()
-    with pytest.raises(
-        data.DataError, match=r"MNIST-M was not found .* put the release of its authors"
-    ):
+    missing = r"MNIST-M was not found .* put the release of its authors"
+    with pytest.raises(data.DataError, match=missing):
         data.download("digits5")
     usps, svhn = ("USPS", str(root / "usps"), True), ("SVHN", str(root / "svhn"), True)
     assert calls == [
@@ -244,29 +228,22 @@ def test_office10_has_the_published_sizes():
 
 
 def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_spelled(root):
-    extra = [
-        (name, b"nothing")
-        for name in ("Webcam/mug/._000.png", "Webcam/mug/Thumbs.db", "__MACOSX/mug/0.png")
-    ]
+    names = ("Webcam/mug/._000.png", "Webcam/mug/Thumbs.db", "__MACOSX/mug/0.png")
+    extra = [(name, b"nothing") for name in names]
     write_tree(root / "Office_Caltech_10", [*tree("office10", 3), *extra])
     found = data.load("office10")
-    own = [
-        Image.open(io.BytesIO(content))
-        for name, content in tree("office10", 3)
-        if name.startswith("Webcam")
-    ]
-    own = [resized(np.asarray(image)).transpose(2, 0, 1) for image in own]
+    files = [file for name, file in tree("office10", 3) if name.startswith("Webcam")]
+    images = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
+    own = [resized(image).transpose(2, 0, 1) for image in images]
     test = [8, 9, 18, 19, 28, 29]
     assert np.array_equal(found.test_images[found.test_groups == 2], [own[i] for i in test])
-    assert np.array_equal(
-        found.images[found.train_groups == 2], [x for i, x in enumerate(own) if i not in test]
-    )
+    train = [x for i, x in enumerate(own) if i not in test]
+    assert np.array_equal(found.images[found.train_groups == 2], train)
     assert found.test_labels[found.test_groups == 2].tolist() == [i // 3 for i in test]
     plain = tree("office10", 3, spelled=lambda name: name.lower().replace("_", ""))
     write_zip(root / "b" / "office_caltech10.zip", plain, prefix="in/")
-    write_zip(
-        root / "c" / "office10" / "all.zip", [*tree("office10", 3, spelled=str.upper), *extra]
-    )
+    upper = tree("office10", 3, spelled=str.upper)
+    write_zip(root / "c" / "office10" / "all.zip", [*upper, *extra])
     others = [data.load("office10", root / folder) for folder in "bc"]
     assert [found.source, *(o.source for o in others)] == ["image tree", "zip files", "zip files"]
     assert {o.fingerprint for o in others} == {found.fingerprint}
@@ -279,32 +256,21 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
 
     files = dict(tree("pacs", 2, side=96))
     first = fingerprint(files.items())
-    assert (
-        "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet"
-        in data.load("pacs").note
-    )
-    swapped = {
-        name.replace("Photo", "x").replace("Sketch", "Photo").replace("x", "Sketch"): files[name]
-        for name in files
-    }
+    note = "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet"
+    assert note in data.load("pacs").note
+    other = {"Photo": "Sketch", "Sketch": "Photo"}
+    parts = {name: name.partition("/") for name in files}
+    swapped = {f"{other.get(d, d)}/{rest}": files[name] for name, (d, _, rest) in parts.items()}
     assert fingerprint(swapped.items()) != first  # the same images in other domains are another set
     fingerprint(tree("pacs", 2, side=227))
     assert "reduced" not in data.load("pacs").note
     good = files["Photo/dog/000.png"]
+    without_sketches = {name: files[name] for name in files if "Sketch" not in name}
     for changed, sentence in (
-        (
-            {name: files[name] for name in files if "Sketch" not in name},
-            "PACS lacks the domain Sketch: get the images of",
-        ),
+        (without_sketches, "PACS lacks the domain Sketch: get the images of"),
         (files | {"Photo/cat/1.png": good}, "PACS has no class cat; its classes are dog, elephant"),
-        (
-            files | {"Photo/dog/x.png": b""},
-            "pacs.zip/Photo/dog/x.png cannot be read (not an image); put a good copy",
-        ),
-        (
-            files | {"more/Photo/dog/000.png": good},
-            "pacs.zip/more/Photo/dog/000.png was already seen in another place",
-        ),
+        (files | {"Photo/dog/x.png": b""}, "pacs.zip/Photo/dog/x.png cannot be read (not an image"),
+        (files | {"more/Photo/dog/000.png": good}, "000.png was already seen in another place"),
     ):
         write_zip(root / "pacs.zip", changed.items())
         assert sentence in error("pacs")
@@ -313,24 +279,22 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
 @pytest.mark.parametrize("packed", [False, True])
 def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     files, folder = list(tree("domainnet", 4, spelled=str.lower, more=("axe",))), root / "domainnet"
-    of = {domain.lower(): [] for domain in SPECS["domainnet"].domains}
-    for name, content in files:
-        of[name.partition("/")[0]].append((name, content))
-    for domain in of:
-        write_zip(folder / f"{domain}.zip", of[domain]) if packed else write_tree(
-            folder, of[domain]
-        )
+    domains = [domain.lower() for domain in SPECS["domainnet"].domains]
+    for domain in domains:
+        of_domain = [file for file in files if file[0].startswith(domain)]
+        if packed:
+            write_zip(folder / f"{domain}.zip", of_domain)
+        else:
+            write_tree(folder, of_domain)
     plain = data.load("domainnet")
     assert plain.train_groups.bincount().tolist() == [32] * 6 and plain.num_classes == 10
     assert plain.note.startswith("without the official lists: every ninth and tenth image")
-    for domain in of:
-        for split in ("train", "test"):
-            lines = [
-                f"{name} 7\n"
-                for name, _ in of[domain]
-                if name.endswith("3.png") == (split == "test")
-            ]
-            (folder / f"{domain}_{split}.txt").write_text("".join(lines))
+    for domain in domains:
+        names = [name for name, _ in files if name.startswith(domain)]
+        train = [f"{name} 7\n" for name in names if not name.endswith("3.png")]
+        test = [f"{name} 7\n" for name in names if name.endswith("3.png")]
+        (folder / f"{domain}_train.txt").write_text("".join(train))
+        (folder / f"{domain}_test.txt").write_text("".join(test))
     found = data.load("domainnet")
     assert found.train_groups.bincount().tolist() == [30] * 6
     assert found.test_groups.bincount().tolist() == [10] * 6

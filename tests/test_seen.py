@@ -3,6 +3,7 @@
 import io
 from types import SimpleNamespace
 
+import made_up_sets
 import numpy as np
 import pytest
 from PIL import Image
@@ -12,6 +13,7 @@ from fednb.data import decode
 from fednb.data.seen import as_seen
 from fednb.errors import DataError
 
+root = made_up_sets.root
 RAMP = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)  # from black to nearly white
 
 
@@ -70,25 +72,27 @@ def test_a_turned_camera_is_turned_back():
     assert grey[:3].max() < 40 and grey[6:].min() > 200
 
 
-def write_folder(root, scan=RAMP):
+def write_scans(folder, scan=RAMP):
     for label in "ab":
+        (folder / label).mkdir(parents=True, exist_ok=True)
         for i in range(10):
-            place = root / "scans" / label / f"{i}.png"
-            place.parent.mkdir(parents=True, exist_ok=True)
-            Image.fromarray(np.roll(scan, i, axis=1)).save(place)
+            Image.fromarray(np.roll(scan, i, axis=1)).save(folder / label / f"{i}.png")
 
 
-def test_a_folder_of_sixteen_bit_scans_is_not_white(tmp_path, monkeypatch):
-    write_folder(tmp_path)
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture
+def scans(root):
+    """A folder of scans of sixteen bits."""
+    write_scans(root / "scans")
+    return root / "scans"
+
+
+def test_a_folder_of_sixteen_bit_scans_is_not_white(scans):
     found = data.load("folder:scans")
     assert len(found.images[0]) == 1  # grey
     assert len(found.images.unique()) > 50
 
 
-def test_images_that_do_not_fit_are_refused_before_they_are_decoded(tmp_path, monkeypatch):
-    write_folder(tmp_path)
-    monkeypatch.chdir(tmp_path)
+def test_images_that_do_not_fit_are_refused_before_they_are_decoded(scans, monkeypatch):
     free = SimpleNamespace(available=10**6)
     monkeypatch.setattr(decode.psutil, "virtual_memory", lambda: free)
     monkeypatch.setattr(decode, "unpacked", None)  # nothing is decoded
@@ -97,27 +101,20 @@ def test_images_that_do_not_fit_are_refused_before_they_are_decoded(tmp_path, mo
     assert "0.2 GB" in str(refused.value)
 
 
-def test_a_folder_that_would_be_read_in_part_is_refused(tmp_path, monkeypatch):
-    write_folder(tmp_path)
-    scan = tmp_path / "scans" / "a" / "scan.tif"
-    Image.fromarray(RAMP.astype(np.float32)).save(scan)
-    monkeypatch.chdir(tmp_path)
+def test_a_folder_that_would_be_read_in_part_is_refused(scans):
+    Image.fromarray(RAMP.astype(np.float32)).save(scans / "a" / "scan.tif")
     with pytest.raises(DataError, match=r"1 images in formats .* such as a/scan\.tif: make \.png"):
         data.load("folder:scans")
 
 
-def test_scans_that_are_nearly_black_are_told(tmp_path, monkeypatch):
-    write_folder(tmp_path, RAMP // 16)  # twelve bits
-    monkeypatch.chdir(tmp_path)
+def test_scans_that_are_nearly_black_are_told(scans):
+    write_scans(scans, RAMP // 16)  # twelve bits
     assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
 
 
 @pytest.mark.filterwarnings("error")  # Pillow's own words about large images
-def test_an_image_of_too_many_pixels_is_one_sentence(tmp_path, monkeypatch):
-    write_folder(tmp_path)
-    Image.new("1", (12000, 8000)).save(tmp_path / "scans" / "a" / "0.png")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(
-        DataError, match=r"a/0\.png cannot be read \(12000x8000 pixels are too many"
-    ):
+def test_an_image_of_too_many_pixels_is_one_sentence(scans):
+    Image.new("1", (12000, 8000)).save(scans / "a" / "0.png")
+    too_many = r"a/0\.png cannot be read \(12000x8000 pixels are too many"
+    with pytest.raises(DataError, match=too_many):
         data.load("folder:scans")

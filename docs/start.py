@@ -8,8 +8,8 @@ from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
 from fednb.analysis.claims import Claim, claims_file, claims_of
-from fednb.reporting import cards, explorer, figures
-from fednb.reporting.front import front
+from fednb.reporting import explorer, figures, words
+from fednb.reporting.front import cards, front
 
 MARKDOWN = MarkdownIt()
 FIGURE = ROOT / "results" / "figures" / "glance.svg"
@@ -39,7 +39,8 @@ def add_values(records: str, repository: str):
         if pagename == "explorer":
             context["records"] = records
         if pagename == "index":
-            context["cards"] = cards.cards()
+            context["cards"] = cards()
+            context["verdict"] = words.verdict
             context["inline"] = MARKDOWN.renderInline
             context["extras"] = [
                 Extra(f"notebooks/extras/{path.stem}", front(path).title)

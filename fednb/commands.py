@@ -17,6 +17,8 @@ from fednb.sweeps.plan import median_duration, recorded_and_missing, select
 from fednb.sweeps.processes import log_of, run_in_the_foreground
 from fednb.sweeps.table import Job, Table
 
+_SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
+
 
 def sweep(args: argparse.Namespace) -> int:
     """``fednb sweep``: 1 if a run failed."""
@@ -57,21 +59,21 @@ def sweep(args: argparse.Namespace) -> int:
 
 def _show_tables(tables: Sequence[Table], named: Sequence[Table]) -> None:
     """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
-    from fednb.reporting import own_sweep  # slow to import
+    from fednb.reporting import markdown, pages  # slow to import
 
-    if len(named) <= own_sweep.SHOWN_AT_ONCE:
-        for text in own_sweep.texts(named).values():
+    if len(named) <= _SHOWN_AT_ONCE:
+        for text in pages.tables_with_runs(named):
             print(f"\n{text}")
-    own = [table for table in tables if own_sweep.is_own(table)]
+    own = [table for table in tables if markdown.is_own(table)]
     for file in dict.fromkeys(table.file for table in own):
-        _write(own_sweep.pages_of([table for table in own if table.file == file]))
-    if not own and len(named) > own_sweep.SHOWN_AT_ONCE:
+        _write(pages.own_pages([table for table in own if table.file == file]))
+    if not own and len(named) > _SHOWN_AT_ONCE:
         print("fednb report writes their tables.")
 
 
-def _write(pages: Mapping[Path, str]) -> None:
+def _write(files: Mapping[Path, str]) -> None:
     """Write files, and say where they are."""
-    for path, content in pages.items():
+    for path, content in files.items():
         ledger.write_atomically(path, content)
         print(path)
 
@@ -160,11 +162,11 @@ def _report_own(args: argparse.Namespace) -> None:
         )
     tables = list(read_tables(args.path).values())
     _check_tables(tables)
-    from fednb.reporting import own_sweep  # slow to import
+    from fednb.reporting import pages  # slow to import
 
-    for text in own_sweep.texts(tables).values():
+    for text in pages.tables_with_runs(tables):
         print(f"{text}\n")
-    _write(own_sweep.pages_of(tables, args.out))
+    _write(pages.own_pages(tables, args.out))
 
 
 def new(args: argparse.Namespace) -> None:
@@ -192,7 +194,8 @@ def check(args: argparse.Namespace) -> int:
 
     cell = again.cell_to_check(args.table, args.row, args.column)
     runs = again.recorded_runs(cell, args.seeds)
-    took = tqdm.format_interval(int(again.seconds_of(runs)))
+    seconds = sum(record.get("wall_seconds", 0.0) for _, record in runs)
+    took = tqdm.format_interval(int(seconds))
     devices = ", ".join(dict.fromkeys(record.get("device", "unknown") for _, record in runs))
     print(f"{cell.table}: {cell.row}, {cell.column}: {words.measured(cell)}")
     print(f"{words.seeds(len(runs))} to make again; when recorded they took {took} on {devices}.")

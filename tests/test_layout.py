@@ -27,10 +27,10 @@ ORDER = """
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.called analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells
     analysis.comparisons analysis.claims analysis.across_splits analysis.trials analysis.effort
-    reporting reporting.words reporting.effort_words
+    reporting reporting.words
     reporting.figures reporting.markdown
     reporting.side_by_side reporting.side_pictures reporting.findings reporting.front
-    reporting.pages reporting.cards reporting.explorer reporting.own_sweep reporting.notebook
+    reporting.pages reporting.explorer reporting.notebook
     reporting.head_to_head reporting.again
     course course.assignment course.limits course.executor course.inside course.kernel course.sandbox
     course.students course.solutions course.installation course.handout course.submissions course.grading

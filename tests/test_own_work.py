@@ -20,7 +20,7 @@ from fednb.analysis.comparisons import corrected_family, leads_over_baseline
 from fednb.analysis.statistics import lead
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
-from fednb.reporting import again, effort_words, head_to_head, own_sweep, pages, words
+from fednb.reporting import again, head_to_head, markdown, pages, words
 from fednb.reporting.markdown import table_in_full
 from fednb.sweeps import execution, scaffold
 from fednb.sweeps.files import read_tables
@@ -191,9 +191,10 @@ def cells_with(**accuracies: list[float]) -> list[Cell]:
 def test_what_is_no_better_than_guessing_is_named() -> None:
     cells = cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
     assert [effort.learned_nothing(cell) for cell in cells] == [True, False]
-    assert "FedAvg" in effort_words.warning(cells) and "FedProx" not in effort_words.warning(cells)
-    assert effort_words.guessing(cells) == "10 %"
-    assert effort_words.training(cells).startswith("10 to 100 SGD steps")  # 10 epochs of 64
+    told = words.learned_nothing(cells)
+    assert "FedAvg" in told and "FedProx" not in told
+    assert words.guessing(cells) == "10 %"
+    assert words.training(cells).startswith("10 to 100 SGD steps")  # 10 epochs of 64
 
 
 def test_two_seeds_that_lie_far_apart_have_no_interval() -> None:
@@ -346,7 +347,7 @@ def test_a_bar_between_runs_shows_the_time_left(
 
 def test_a_table_of_the_projects_is_not_ones_own() -> None:
     tables = read_tables(ROOT / "notebooks" / "sweeps" / "00_foundations.yaml")
-    assert not any(own_sweep.is_own(table) for table in tables.values())
+    assert not any(markdown.is_own(table) for table in tables.values())
 
 
 # ---- help

@@ -5,7 +5,6 @@ import lazy_loader
 # What is asked for is imported then: figures and pages take seconds, and a dry run needs neither.
 _FUNCTIONS = {
     "notebook": [
-        "Cell",
         "ReportError",
         "cells_of",
         "claims",
@@ -13,11 +12,9 @@ _FUNCTIONS = {
         "compact",
         "finding",
         "lead",
-        "measured",
         "printed",
         "shared_numbers",
         "statistics",
-        "table_of",
     ],
     "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
     "pages": ["make_pages", "read_results"],

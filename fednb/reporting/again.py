@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from fednb.analysis.cells import Cell, cells_of, is_own_file, records_of, table_of
+from fednb.analysis import effort
+from fednb.analysis.cells import Cell, cells_of
 from fednb.errors import ReportError, RunError, check, require_known
 from fednb.experiments import ledger
 from fednb.experiments.record import Record, as_record
@@ -66,30 +67,20 @@ def cell_to_check(name: str, row: str | None = None, column: str | None = None) 
 
     A `ReportError` names the rows or columns that there are.
     """
-    table = table_of(name)
-    cells = cells_of(table, records_of(table)) if is_own_file(name) else cells_of(name)
-    cells = [cell for cell in cells if cell.runs]
+    cells = [cell for cell in cells_of(name) if cell.runs]
     check(cells, f"No run of {name} is recorded: there is nothing to check.", ReportError)
-    if row is not None:
-        rows = dict.fromkeys(cell.row for cell in cells)
-        require_known(f"{name} has no recorded row", row, rows, ReportError)
-        cells = [cell for cell in cells if cell.row == row]
-    if column is not None:
-        columns = dict.fromkeys(cell.column for cell in cells)
-        require_known(f"{name} has no recorded column there", column, columns, ReportError)
-        cells = [cell for cell in cells if cell.column == column]
-    return min(cells, key=lambda cell: seconds_of(recorded_runs(cell)))
+    for kind, wanted in {"row": row, "column": column}.items():
+        if wanted is not None:
+            known = dict.fromkeys(getattr(cell, kind) for cell in cells)
+            require_known(f"{name} has no recorded {kind}", wanted, known, ReportError)
+            cells = [cell for cell in cells if getattr(cell, kind) == wanted]
+    return min(cells, key=effort.seconds)
 
 
 def recorded_runs(cell: Cell, most: int | None = None) -> list[tuple[Job, Record]]:
     """The runs of a cell with their records, in the order of their seeds; at most so many."""
     runs = [(run.job, run.record) for run in cell.runs if run.record is not None]
     return [(job, as_record(dict(record))) for job, record in runs[:most]]
-
-
-def seconds_of(runs: Sequence[tuple[Job, Record]]) -> float:
-    """How long runs took, by their records."""
-    return sum(record.get("wall_seconds", 0.0) for _, record in runs)
 
 
 def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[MadeAgain]:
@@ -136,12 +127,12 @@ def outcome(made: Sequence[MadeAgain]) -> str:
 def _line(run: MadeAgain) -> str:
     """A run in a line: recorded, made, and in how many rounds they differ."""
     seed = run.job.settings.seed
-    texts = [_accuracy(run.recorded), _accuracy(run.made)]
-    rounds = len(run.made["metrics"].get("accuracy", ()))
+    recorded, made = _accuracy(run.recorded), _accuracy(run.made)
     apart = "all rounds equal"
     if run.rounds_apart:
+        rounds = len(run.made["metrics"]["accuracy"])
         apart = f"{run.rounds_apart} of {rounds} rounds differ"
-    return f"seed {seed}: recorded {texts[0]}, now {texts[1]}; {apart}"
+    return f"seed {seed}: recorded {recorded}, now {made}; {apart}"
 
 
 def _accuracy(record: Record) -> str:

@@ -1,10 +1,14 @@
-"""What a notebook says of itself on its first lines: title, paper, claim, how long it takes."""
+"""What notebooks say of themselves on their first lines, and a card for each paper."""
 
 import re
 from pathlib import Path
 from typing import NamedTuple
 
-from fednb import papers
+from fednb import ROOT, papers
+from fednb.analysis.cells import cells_of
+from fednb.analysis.claims import Claim, claims_file, claims_of
+from fednb.analysis.reported import reported_table
+from fednb.reporting.findings import Filler, headlines
 
 
 class Front(NamedTuple):
@@ -21,53 +25,53 @@ class Front(NamedTuple):
 def front(notebook: Path) -> Front:
     """Read from its Markdown cells, without executing it."""
     texts = papers.cells(notebook, "markdown")
-    number, title = _heading(texts[0])
+    heading, *rest = [line for line in texts[0].splitlines() if line.strip()]
+    citation = rest[0] if rest else ""  # the line below the title
+    number, _, title = heading.removeprefix("# ").rpartition(" · ")
+    claim = _found(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(texts))
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim)
     return Front(
         number=number,
-        title=title,
-        venue=venue(texts[0]),
-        link=_link(texts[0]),
-        claim=_claim("\n".join(texts)),
-        reading=_reading(texts[0]),
+        title=title.partition(":")[0],
+        venue=_venue(citation),
+        link=_found(r"\]\((https?://[^)]+)\)", citation),
+        claim=" ".join(sentences[:2]),
+        reading=_found(r"[Rr]ead: (\d+ min)ute", texts[0]),
     )
 
 
-def venue(first_cell: str) -> str:
-    """Such as ``CVPR 2021``, from the line below the title; a paper that names none is on arXiv."""
-    citation = _citation(first_cell)
-    conference = re.search(r"\b[A-Z]{3,8} 20\d\d\b", citation)
-    if conference:
-        return conference[0]
-    year = re.search(r"\b20\d\d\b", citation)
-    return f"arXiv {year[0]}" if year else ""
+def _found(pattern: str, text: str) -> str:
+    """What the pattern's group holds; empty where it is not found."""
+    match = re.search(pattern, text)
+    return match[1] if match else ""
 
 
-def _heading(first_cell: str) -> tuple[str, str]:
-    heading = first_cell.splitlines()[0].removeprefix("# ")
-    number, dot, title = heading.rpartition(" · ")
-    return number if dot else "", title.partition(":")[0]
+def _venue(citation: str) -> str:
+    """Such as ``CVPR 2021``; a paper that names none is on arXiv."""
+    year = _found(r"\b(20\d\d)\b", citation)
+    on_arxiv = f"arXiv {year}" if year else ""
+    return _found(r"\b([A-Z]{3,8} 20\d\d)\b", citation) or on_arxiv
 
 
-def _citation(first_cell: str) -> str:
-    """The line below the title."""
-    lines = [line for line in first_cell.splitlines() if line.strip()]
-    return lines[1] if len(lines) > 1 else ""
+class Card(NamedTuple):
+    """What the start page has of a paper."""
+
+    paper: str
+    title: str
+    notebook: str
+    front: Front  # of the notebook
+    claims: list[Claim]  # the main ones
+    fact: str  # in Markdown; empty if records do not bear it out
 
 
-def _link(first_cell: str) -> str:
-    link = re.search(r"\]\((https?://[^)]+)\)", _citation(first_cell))
-    return link[1] if link else ""
-
-
-def _claim(text: str) -> str:
-    """The first two sentences behind the word *Claim*."""
-    claim = re.search(r"\*\*Claim[^*]*\*\* (.+)", text)
-    if claim is None:
-        return ""
-    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim[1])
-    return " ".join(sentences[:2])
-
-
-def _reading(first_cell: str) -> str:
-    minutes = re.search(r"[Rr]ead: (\d+) minutes", first_cell)
-    return f"{minutes[1]} min" if minutes else ""
+def cards() -> list[Card]:
+    """The papers in the order of their notebooks."""
+    facts = headlines(Filler(cells_of, ROOT))
+    found = []
+    for paper, about in claims_file().papers.items():
+        title = reported_table(paper).about.text
+        said = front(papers.path(about.notebook))
+        main = [claim for claim in claims_of(paper) if claim.entry.main]
+        fact = facts.get(about.notebook, "")
+        found.append(Card(paper, title, about.notebook, said, main, fact))
+    return found

@@ -1,6 +1,6 @@
 """Tables in Markdown: printed and measured values, seeds, leads."""
 
-import functools
+import os
 import re
 import shlex
 from collections import Counter
@@ -19,7 +19,7 @@ from fednb.analysis.measures import measure
 from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import Kind
 from fednb.data.own_folder import OWN_FOLDER
-from fednb.reporting import effort_words, words
+from fednb.reporting import words
 from fednb.sweeps.table import Table
 
 QUICK = 120.0  # seconds
@@ -36,14 +36,11 @@ def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) ->
         for text in texts_of(cell):
             holds_for.setdefault(text, []).append(cell)
     size = Counter(cell.row for cell in cells)
-    texts_by_rows: dict[str, list[str]] = {}
-    for text, of_text in holds_for.items():
-        texts_by_rows.setdefault(_rows(of_text, size), []).append(text)
-    all_rows = "; ".join(size)
+    where = {text: _rows(of_text, size) for text, of_text in holds_for.items()}
     parts = []
-    for rows, texts in texts_by_rows.items():
-        suffix = "" if rows == all_rows else f" ({rows})"
-        parts.append(", ".join(texts) + suffix)
+    for rows in dict.fromkeys(where.values()):
+        texts = ", ".join(text for text, there in where.items() if there == rows)
+        parts.append(texts if rows == "; ".join(size) else f"{texts} ({rows})")
     return "; ".join(parts)
 
 
@@ -76,9 +73,9 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
         data_remark: by_rows(cells, lambda cell: joined(cell.notes)),
         "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
         "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
-        "Training": effort_words.training(cells),
-        "Guessing gives": effort_words.guessing(cells),
-        "Learned nothing": effort_words.warning(cells),
+        "Training": words.training(cells),
+        "Guessing gives": words.guessing(cells),
+        "Learned nothing": words.learned_nothing(cells),
         "Without ±": words.without_half_width(cells),
         "Checked in under two minutes by `fednb check`": by_rows(cells, _if_quick),
     }
@@ -101,17 +98,25 @@ def command(cell: Cell) -> str:
     """The line that makes the first run of a cell again, with the parameters of the sweep."""
     own = cell.job.settings
     parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
-    parameters.pop("seed", None)
-    given = {name: value for name, value in parameters.items() if value is not None}
-    assignments = [shlex.quote(f"{name}={value}") for name, value in given.items()]
+    parameters.pop("seed", None)  # it comes last
+    given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
     seed = cell.seeds[0] if cell.seeds else own.seed
-    return f"python -m fednb run {cell.job.notebook} {' '.join(assignments)} seed={seed}"
+    return f"python -m fednb run {cell.job.notebook} {shlex.join(given)} seed={seed}"
+
+
+def link_to(path: Path, folder: Path) -> str:
+    """A path as seen from a folder."""
+    return os.path.relpath(path, folder).replace(os.sep, "/")
+
+
+def is_own(table: Table) -> bool:
+    """Whether a table is none of the project's, or of the notebooks that stand for these."""
+    return table.file.absolute().parent != papers.folder().absolute() / "sweeps"
 
 
 def sweep_command(table: Table) -> str:
     """The line that makes the runs of a table."""
-    is_the_projects = table.file.absolute().parent == papers.folder().absolute() / "sweeps"
-    file = f"notebooks/sweeps/{table.file.name}" if is_the_projects else str(table.file)
+    file = str(table.file) if is_own(table) else f"notebooks/sweeps/{table.file.name}"
     return f"python -m fednb sweep {file} --table {table.name}"
 
 
@@ -176,13 +181,11 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
 
 def _seeds(cell: Cell, link: str) -> str:
     """The seeds of a cell's runs, each with a link to its record; of many from where to where."""
-    numbers = [run.job.settings.seed for run in cell.runs]
-    without_gap = (
-        numbers == list(range(numbers[0], numbers[0] + len(numbers))) if numbers else False
-    )
-    all_finished = all(run.state == "finished" for run in cell.runs)
-    if not link and without_gap and all_finished and len(numbers) > _MOST_SEEDS:
-        return f"{numbers[0]} to {numbers[-1]}"
+    finished = set(cell.statuses) <= {"finished"}
+    if finished and not link and len(cell.seeds) > _MOST_SEEDS:
+        first, last = cell.seeds[0], cell.seeds[-1]
+        if cell.seeds == tuple(range(first, last + 1)):
+            return f"{first} to {last}"
     seeds = []
     for run in cell.runs:
         text = f"{run.job.settings.seed}"
@@ -277,27 +280,23 @@ def _runs(claim: Claim, comparison: Comparison, page: Callable[[str], str]) -> s
     return f"[{setting}]({page(comparison.ahead.table)}), {seeds}"
 
 
-@functools.cache
-def templates() -> jinja2.Environment:
-    """What makes pages of values: `words` makes texts of these."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals |= {
-        "words": words,
-        "statistics": statistics,
-        "command": command,
-        "sweep_command": sweep_command,
-        "measure": measure,
-        "reported_table": reported_table,
-    }
-    return environment
+# what makes pages of values: `words` makes texts of these
+_TEMPLATES = jinja2.Environment(
+    loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
+    undefined=jinja2.StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+    keep_trailing_newline=True,
+)
+_TEMPLATES.globals |= {
+    "statistics": statistics,
+    "command": command,
+    "sweep_command": sweep_command,
+    "measure": measure,
+    "reported_table": reported_table,
+}
 
 
 def fill(template: str, **values: Any) -> str:
     """``templates/TEMPLATE.md.j2`` with these values."""
-    return templates().get_template(f"{template}.md.j2").render(values)
+    return _TEMPLATES.get_template(f"{template}.md.j2").render(values)

@@ -1,6 +1,5 @@
 """What notebooks ask for: cells, printed numbers, tables and claims as Markdown, leads in words."""
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from IPython.display import Markdown
 from fednb import ROOT
 from fednb.analysis import statistics as statistics  # notebooks ask here
 from fednb.analysis.cells import (
-    Cell,
     Ledger,
     TableOrName,
     cells_of,
@@ -27,12 +25,12 @@ from fednb.reporting.markdown import (
     claims_table,
     deviations,
     fill,
+    link_to,
     row_title,
     table_rows,
     to_markdown,
 )
-from fednb.reporting.own_sweep import page_of
-from fednb.reporting.words import measured
+from fednb.reporting.pages import page_of
 
 
 def lead(
@@ -64,22 +62,21 @@ def compact(name: str, rows: Sequence[str] | None = None) -> Markdown:
     known = dict.fromkeys(cell.row for cell in cells)
     for row in rows or ():
         require_known(f"{name} has no row", row, known, ReportError)
-    lines = []
     shown = [cell for cell in cells if cell.runs]
-    if shown:
-        lines = table_rows(table, shown)
+    lines = table_rows(table, shown) if shown else []
     if rows is not None:
         lines = [line for line in lines if line[row_title(table)] in rows]
         shown = [cell for cell in shown if cell.row in rows]
-    left_out = {"paper's ±"}
     seeds = {line["seeds"] for line in lines}
-    if len(seeds) == 1:  # then they stand below the table
-        left_out.add("seeds")
-    lines = [{name: text for name, text in line.items() if name not in left_out} for line in lines]
+    seeds_of_all = seeds.pop() if len(seeds) == 1 else ""
+    for line in lines:
+        del line["paper's ±"]
+        if seeds_of_all:  # they stand below the table
+            del line["seeds"]
     values = {
         "grid": to_markdown(lines) if shown else "",
         "reduced": deviations(shown) if table.printed else "",
-        "seeds": seeds.pop() if len(seeds) == 1 else "",
+        "seeds": seeds_of_all,
         "seeds_differ": len({cell.seeds for cell in shown}) > 1,
     }
     return Markdown(fill("compact", table=table, page=_page(name), **values))
@@ -98,7 +95,7 @@ def _page(name: str) -> str:
         page, folder = page_of(table), Path.cwd()
     else:
         page, folder = ROOT / "results" / "tables" / f"{table.notebook}.md", _folder()
-    return f"{os.path.relpath(page, folder).replace(os.sep, '/')}#{table.name}"
+    return f"{link_to(page, folder)}#{table.name}"
 
 
 def _folder() -> Path:

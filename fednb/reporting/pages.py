@@ -1,23 +1,34 @@
-"""All that records make: the report, pages of tables, figures, ``cells.csv``, the README."""
+"""All that records make: the report, pages of tables, figures, ``cells.csv``, the README.
 
-import os
+A sweep of one's own makes a page and a CSV file beside its records.
+"""
+
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from fednb import ROOT, papers
-from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.cells import Cell, cells_of, records_of
 from fednb.analysis.claims import Claim, Finding, claims_file, claims_of
 from fednb.analysis.measures import Record
-from fednb.errors import ReportError
+from fednb.errors import ReportError, check
 from fednb.experiments import ledger
 from fednb.reporting import figures, side_by_side, words
 from fednb.reporting.findings import Filler, headlines
 from fednb.reporting.front import front
-from fednb.reporting.markdown import claim_commands, claims_table, command, fill, table_in_full
+from fednb.reporting.markdown import (
+    claim_commands,
+    claims_table,
+    command,
+    fill,
+    is_own,
+    link_to,
+    table_in_full,
+)
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
 
@@ -42,11 +53,12 @@ def read_results(sweeps: Path, runs: Path) -> Results:
     tables = read_tables(sweeps)
     records = ledger.load(runs)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
-    results = Results(runs, tables, records, cells, {})
+    notebooks = {table.notebook for table in tables.values()}
+    claims = {}
     for paper, about in claims_file().papers.items():
-        if about.notebook in results.notebooks:
-            results.claims[paper] = claims_of(paper, cells)
-    return results
+        if about.notebook in notebooks:
+            claims[paper] = claims_of(paper, cells)
+    return Results(runs, tables, records, cells, claims)
 
 
 def make_pages(results: Results, out: Path) -> dict[Path, str]:
@@ -54,12 +66,11 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files = {}
     for name, figure in figures.claim_figures(results.claims).items():
         files[out / "figures" / f"{name}.svg"] = figure
-    link = os.path.relpath(results.runs, out / "tables").replace(os.sep, "/")
+    link = link_to(results.runs, out / "tables")
     for notebook in results.notebooks:
         tables = [table for table in results.tables.values() if table.notebook == notebook]
-        files[out / "tables" / f"{notebook}.md"] = _tables_page(tables, results.cells, link)
-    every_cell = [cell for of_table in results.cells.values() for cell in of_table]
-    files[out / "cells.csv"] = cells_csv(every_cell)
+        files[out / "tables" / f"{notebook}.md"] = _tables("page", tables, results.cells, link)
+    files[out / "cells.csv"] = _cells_csv(results.cells)
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
@@ -104,30 +115,28 @@ def _report(results: Results, out: Path) -> str:
 
 def place_of(notebook: str) -> str:
     """Where a notebook lies in the project, such as ``notebooks/extras/tuning.ipynb``."""
-    return os.path.relpath(papers.path(notebook), ROOT).replace(os.sep, "/")
+    return link_to(papers.path(notebook), ROOT)
 
 
-def _findings(notebooks: Sequence[str]) -> dict[str, list[Finding]]:
-    """Findings by notebook, of these notebooks."""
-    by_notebook: dict[str, list[Finding]] = {}
-    for finding in claims_file().findings.values():
-        if finding.notebook in notebooks:
-            by_notebook.setdefault(finding.notebook, []).append(finding)
-    return by_notebook
+def _findings(notebooks: Sequence[str]) -> list[Finding]:
+    return [one for one in claims_file().findings.values() if one.notebook in notebooks]
 
 
-def _tables_page(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str) -> str:
-    """A notebook's tables: those with runs in full, the others by name."""
+def _tables(
+    template: str, tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str
+) -> str:
+    """A page of tables: those with runs in full, with records at ``link``, the others by name."""
     parts = {}
     for table in tables:
         if any(cell.runs for cell in cells[table.name]):
             parts[table.name] = table_in_full(table, cells[table.name], link, page=True)
-    return fill("page", notebook=tables[0].notebook, tables=tables, parts=parts)
+    return fill(template, tables=tables, parts=parts)
 
 
-def cells_csv(cells: Sequence[Cell]) -> str:
+def _cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
     """All cells in full precision; several values in a field are parted by semicolons."""
-    frame = pd.DataFrame([_csv_line(cell) for cell in cells])
+    every_cell = chain.from_iterable(cells.values())
+    frame = pd.DataFrame([_csv_line(cell) for cell in every_cell])
     return frame.to_csv(index=False, lineterminator="\n")
 
 
@@ -164,9 +173,36 @@ def _readme(text: str, facts: Mapping[str, str]) -> str:
     marks = re.compile(
         r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
     )
-    if not marks.search(text):
-        raise ReportError(
-            "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
-        )
     notebooks = fill("readme", fronts=fronts, facts=facts)
-    return marks.sub(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
+    written, number = marks.subn(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
+    message = "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
+    check(number, message, ReportError)
+    return written
+
+
+def page_of(table: Table) -> Path:
+    """Where the page of the sweep of one's own that a table is in lies: beside its records."""
+    folder = table.jobs[0].path.parent.parent / "tables"
+    name = table.file.stem if is_own(table) else table.notebook
+    return folder / f"{name}.md"
+
+
+def own_pages(tables: Sequence[Table], out: Path | None = None) -> dict[Path, str]:
+    """The text of each file that one's own sweep makes: a page of its tables, its cells as CSV."""
+    page = page_of(tables[0])
+    if out is not None:
+        page = out / page.name
+    link = link_to(tables[0].jobs[0].path.parent, page.parent)
+    cells = {table.name: cells_of(table, records_of(table)) for table in tables}
+    text = _tables("own_page", tables, cells, link)
+    return {page: text, page.with_suffix(".csv"): _cells_csv(cells)}
+
+
+def tables_with_runs(tables: Sequence[Table]) -> list[str]:
+    """Each table that has records as Markdown."""
+    found = []
+    for table in tables:
+        cells = cells_of(table, records_of(table))
+        if any(cell.runs for cell in cells):
+            found.append(table_in_full(table, cells))
+    return found

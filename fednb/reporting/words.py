@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from fednb import data
-from fednb.analysis import called
+from fednb.analysis import called, effort
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim, ClaimSetting
 from fednb.analysis.deviations import AnyDeviation, Deviation
@@ -50,9 +50,9 @@ def verdict(claim: Claim) -> str:
 def why(claim: Claim) -> str:
     """What a verdict rests on besides the numbers in its row, and what to keep in mind."""
     if claim.verdict.kind == Kind.NOT_TESTED:
-        text = claim.no_evidence(claim.best) or f"not run on {own_data(claim)}"
+        text = claim.no_evidence(claim.best) or f"not run on {_own_data(claim)}"
     elif claim.verdict.kind == Kind.ONE_RUN:
-        text = borrowed_from(claim)
+        text = _borrowed_from(claim)
     else:
         text = _WHYS[claim.verdict.why].format(among=claim.lead.among)
     if text:
@@ -71,12 +71,12 @@ def main_claims(claims: Mapping[str, Sequence[Claim]]) -> str:
     return "\n".join(lines)
 
 
-def own_data(claim: Claim) -> str:
+def _own_data(claim: Claim) -> str:
     """What a claim's own data set is called."""
     return data.spec_of(claim.comparisons[0].ahead.job.settings.dataset).title
 
 
-def borrowed_from(claim: Claim) -> str:
+def _borrowed_from(claim: Claim) -> str:
     """The interval of a single run, and whose it is; or that there is none to borrow."""
     borrowed = claim.borrowed(claim.best)
     if borrowed is None:
@@ -125,7 +125,7 @@ def lead_over_seeds(of: Lead, measure: Measure) -> str:
 
 def seeds(number: int) -> str:
     """Such as ``3 seeds``."""
-    return f"{number} seed{'s' if number > 1 else ''}"
+    return "1 seed" if number == 1 else f"{number} seeds"
 
 
 def value(measure: Measure, number: float | None) -> str:
@@ -134,7 +134,8 @@ def value(measure: Measure, number: float | None) -> str:
         return ""
     if measure.median and number in (0.0, inf):
         return "never"
-    return f"{number:{'+' if measure.signed else ''}.{measure.decimals}f}"
+    sign = "+" if measure.signed else ""
+    return f"{number:{sign}.{measure.decimals}f}"
 
 
 def measured(cell: Cell) -> str:
@@ -146,24 +147,20 @@ def measured(cell: Cell) -> str:
         lowest = value(cell.measure, min(cell.values))
         highest = value(cell.measure, max(cell.values))
         return f"{text} ({lowest} to {highest})"
-    if cell.half_width is None or is_absurd(cell.half_width, len(cell.values)):
+    number = len(cell.values)
+    if cell.half_width is None or number == 1 or is_absurd(cell.half_width, number):
         return text
-    if len(cell.values) > 1:
-        return f"{text} ± {cell.half_width:.{cell.measure.decimals}f}"
-    return text
+    return f"{text} ± {cell.half_width:.{cell.measure.decimals}f}"
 
 
-def is_absurd(half_width: float, seeds: int) -> bool:
+def is_absurd(half_width: float | None, seeds: int) -> bool:
     """Whether an interval says nothing: of two seeds, wider to each side than half of the scale."""
-    return seeds < MIN_SEEDS and half_width > ABSURD
+    return seeds < MIN_SEEDS and half_width is not None and half_width > ABSURD
 
 
 def without_half_width(cells: Sequence[Cell]) -> str:
     """Why some ± are left out; empty if none is."""
-    rows = []
-    for cell in cells:
-        if cell.half_width is not None and is_absurd(cell.half_width, len(cell.values)):
-            rows.append(cell.row)
+    rows = [cell.row for cell in cells if is_absurd(cell.half_width, len(cell.values))]
     if not rows:
         return ""
     names = "; ".join(dict.fromkeys(rows))
@@ -241,6 +238,46 @@ def setting(of: ClaimSetting, *, brief: bool = False) -> str:
     parts = [of.dataset] if of.dataset else []
     if of.other_images:
         parts.append("other images")
-    for one, row in of.deviations:
-        parts.append(deviation(one, row, brief=brief))
+    parts += [deviation(one, row, brief=brief) for one, row in of.deviations]
     return ", ".join(parts[:2] if brief else parts)
+
+
+def training(cells: Sequence[Cell]) -> str:
+    """Such as ``28 to 310 SGD steps of a client in a round, 15 rounds``; empty without runs."""
+    steps = effort.span_of_steps(cells)
+    if steps is None:
+        return ""
+    rounds = effort.span_of_rounds(cells)
+    span = _span(steps)
+    unit = "SGD step" if span == "1" else "SGD steps"
+    return f"{span} {unit} of a client in a round, {_span(rounds)} rounds"
+
+
+def _span(of: effort.Span) -> str:
+    if of.least == of.most:
+        return f"{of.least:,}"
+    return f"{of.least:,} to {of.most:,}"
+
+
+def guessing(cells: Sequence[Cell]) -> str:
+    """Such as ``10 %``, or of several data sets ``2 % to 10 %``; empty where nobody knows."""
+    chances = [effort.guessing(cell.job.settings) for cell in cells]
+    known = sorted(chance for chance in chances if chance is not None)
+    texts = [f"{chance:.3g} %" for chance in known]
+    return " to ".join(dict.fromkeys([*texts[:1], *texts[-1:]]))
+
+
+def learned_nothing(cells: Sequence[Cell]) -> str:
+    """Which cells have learned nothing, and what to do; empty if there are none."""
+    nothing = [cell for cell in cells if effort.learned_nothing(cell)]
+    names = [f"{cell.row}, {cell.column} ({cell.mean:.1f} %)" for cell in nothing]
+    if not names:
+        return ""
+    shown = "; ".join(names[:4])
+    if len(names) > 4:
+        shown += f"; and {len(names) - 4} more"
+    return (
+        f"{shown}: hardly better than guessing, which gives {guessing(cells)}. Two such rows "
+        "cannot be compared; more rounds, more local epochs, smaller batches or another learning "
+        "rate may help"
+    )

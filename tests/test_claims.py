@@ -348,7 +348,7 @@ def test_findings_hold_for_the_committed_records():
     """What is told as a result is one; their tables and rows exist."""
     findings = claims.claims_file().findings
     filler = Filler(functools.partial(cells_of, ledger=committed()), ROOT)
-    untrue = [name for name, finding in findings.items() if filler.fact(finding) is None]
+    untrue = [name for name, finding in findings.items() if not filler.fact(finding)]
     assert not untrue
     assert reporting.finding(*findings).data.count("\n\n") == len(findings) - 1
     with pytest.raises(ReportError, match="There is no finding 'nothing'"):
@@ -386,7 +386,7 @@ def test_a_finding_without_runs_is_left_out():
     cells = cells_of(table(job("FedProx", 6), job("FedAvg", 6), name="none"))
     filler = Filler(lambda name: cells, ROOT)
     finding = Finding("f", "00_foundations", "{{ measured('none', 'FedProx') }}")
-    assert "Not run yet" in filler.sentence(finding) and filler.fact(finding) is None
+    assert "Not run yet" in filler.sentence(finding) and not filler.fact(finding)
 
 
 def test_the_line_that_makes_a_run_again_has_its_settings():

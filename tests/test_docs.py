@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 import types
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -77,23 +78,13 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
 def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
     written = []
 
-    class Writer:
+    @contextmanager
+    def writer(folder):
         """Stands in for tensorboard's, which is not installed with the package."""
-
-        def __init__(self, folder):
-            self.folder = folder
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def add_scalar(self, name, value, step):
-            written.append((self.folder.name, name, value, step))
+        yield types.SimpleNamespace(add_scalar=lambda *what: written.append((folder.name, *what)))
 
     monkeypatch.setitem(
-        sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=Writer)
+        sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=writer)
     )
     names = {"__name__": "using"}
     for code in blocks("notebooks/USING.md", "python"):

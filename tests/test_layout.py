@@ -17,11 +17,11 @@ ORDER = """
     pictures.fccl_plus
     workspace client method training training.loop evaluation federation prototypes finch
     training.layers training.stack training.stacked
-    papers.importer papers.outlines papers.parameter_cells papers
     experiments experiments.record experiments.environment experiments.method_names experiments.schema
     experiments.defaults experiments.settings
     experiments.ledger experiments.checkpoints experiments.build experiments.final_model
     experiments.recording experiments.runner
+    papers.importer papers.outlines papers.parameter_cells papers
     sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.table sweeps.jobs sweeps.scaffold
     sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from fednb import data, papers
+from fednb import data
 from fednb.errors import SettingsError, require_known
 from fednb.experiments import method_names
 from fednb.experiments.defaults import SPLITS, Deviation, deviations, paper_values
@@ -12,7 +12,7 @@ from fednb.experiments.schema import FIELDS, MODELS, RULES, Settings, table
 from fednb.hyperparameters import Rule
 
 __all__ = ["FIELDS", "MODELS", "SPLITS", "Deviation", "Settings", "SettingsError"]
-__all__ += ["deviations", "from_notebook", "resolve", "table"]
+__all__ += ["deviations", "resolve", "table"]
 
 
 def resolve(
@@ -50,15 +50,6 @@ def resolve(
     _check_together(dataset, checked, overrides)
     hyperparameters = _hyperparameters(method, methods[method], values)
     return Settings(method, hyperparameters, dataset, **checked)
-
-
-def from_notebook(notebook: str, namespace: Mapping[str, Any]) -> Settings:
-    """The settings of a run of a notebook, from its parameters as they are now: `papers.settings`.
-
-    A notebook's own ``METHODS`` go before those of its file, as a reader may have changed one.
-    """
-    methods = papers.methods(notebook) | namespace.get("METHODS", {})
-    return resolve(methods, **papers.parameters_in(notebook, namespace))
 
 
 def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[str, type]) -> None:

@@ -1,6 +1,5 @@
 """The model that a run ends with, kept beside its record for whoever asks for it."""
 
-import io
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +7,7 @@ import torch
 
 from fednb import models
 from fednb.errors import RunError
-from fednb.experiments import ledger
+from fednb.experiments import checkpoints
 from fednb.experiments.settings import Settings
 from fednb.federation import Federation
 from fednb.models import Net
@@ -19,8 +18,8 @@ def path_of(record: Path) -> Path:
     return record.with_suffix(".pt")
 
 
-def save(federation: Federation, settings: Settings, record: Path) -> Path:
-    """Write the weights that a federation has come to beside the record, in one piece; their path.
+def save(federation: Federation, settings: Settings, record: Path) -> None:
+    """Write the weights that a federation has come to beside the record.
 
     They are those that are evaluated: of the global model, or of each client's own. A `RunError`
     if they cannot be written.
@@ -42,12 +41,7 @@ def save(federation: Federation, settings: Settings, record: Path) -> Path:
             state = client.model.state()
         content["names"].append(client.architecture or settings.model)
         content["weights"].append({name: value.cpu() for name, value in state.items()})
-    buffer = io.BytesIO()
-    torch.save(content, buffer)
-    path = path_of(record)
-    with ledger.writing_to(path.parent):
-        ledger.write_atomically(path, buffer.getbuffer())
-    return path
+    checkpoints.save(content, path_of(record))
 
 
 def load(path: Path | str, client: int = 0) -> Net:

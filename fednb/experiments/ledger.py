@@ -93,17 +93,16 @@ def recorded(path: Path) -> Record | None:
     return record if state(record) in RESULTS else None
 
 
-def write_atomically(path: Path, *content: str | bytes | memoryview) -> None:
+def write_atomically(path: Path, content: str | bytes | memoryview) -> None:
     """Write by renaming a finished temporary file, so that nobody ever sees half a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, str):
+        # a folder's name may hold bytes that are no text: these are written escaped
+        content = content.encode(errors="backslashreplace")
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with part.open("wb") as file:
-            for piece in content:
-                if isinstance(piece, str):
-                    # a folder's name may hold bytes that are no text: these are written escaped
-                    piece = piece.encode(errors="backslashreplace")
-                file.write(piece)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.replace(part, path)

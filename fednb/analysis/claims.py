@@ -4,6 +4,7 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
@@ -16,6 +17,7 @@ from fednb.analysis.statistics import MIN_SEEDS, Judged, Lead
 from fednb.errors import ReportError, require_known
 from fednb.experiments.record import check_form
 
+SCHEMA = Path(__file__).with_name("claims.schema.yaml")
 CellsByTable = Mapping[str, Sequence[Cell]]
 
 
@@ -82,7 +84,7 @@ def claims_file() -> ClaimsFile:
     """What the papers claim and what was found; a `ReportError` if the file cannot be read."""
     try:
         content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
-        check_form(content, "claims")
+        check_form(content, SCHEMA)
     except (ValueError, yaml.YAMLError) as error:
         raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
     side_by_side = SideBySide(**content.pop("side by side"))

@@ -12,6 +12,7 @@ import yaml
 
 from fednb.errors import shorten
 
+SCHEMA = Path(__file__).with_name("record.schema.yaml")
 _ROUNDING = 0.01  # points of accuracy: how far two roundings of one number may lie apart
 
 
@@ -43,7 +44,7 @@ class Record(TypedDict):
     results_version: int  # of the numerics that made it
     method: NotRequired[str]
     settings: dict[str, Any]  # all of them, hyperparameters and seed among them
-    deviations: list[str]  # from the paper's settings: `Deviation.parse` reads one
+    deviations: list[str]  # from the paper's settings
     dataset: DataRecord
     versions: NotRequired[dict[str, str]]  # of Python and libraries
     commit: NotRequired[str | None]  # of the code
@@ -73,7 +74,7 @@ def digest_of(record: Mapping[str, Any]) -> str:
 
 def as_record(content: Any) -> Record:
     """The content of a file as a record; a ``ValueError`` says what is wrong with it."""
-    check_form(content, "record")
+    check_form(content, SCHEMA)
     record = cast(Record, content)
     if "digest" in record and record["digest"] != digest_of(record):
         raise ValueError("its results are not those that were recorded")
@@ -90,10 +91,8 @@ def _check_accuracy(record: Record) -> None:
         raise ValueError(f"its accuracy is {final}, and that of its last round {rounds[-1]}")
 
 
-def check_form(content: Any, schema: str | Path) -> None:
-    """Compare with a schema, a YAML file or the name of one here; else a ``ValueError``."""
-    if isinstance(schema, str):
-        schema = Path(__file__).with_name(f"{schema}.schema.yaml")
+def check_form(content: Any, schema: Path) -> None:
+    """Compare with a JSON schema in a YAML file; else a ``ValueError`` says what is wrong."""
     try:
         _validator(schema)(content)
     except fastjsonschema.JsonSchemaValueException as error:
@@ -115,6 +114,15 @@ _KINDS = {
     "boolean": "true or false",
     "null": "null",
 }
+_EXPECTED = {
+    "enum": "must be one of {}",
+    "type": "must be {}",
+    "minItems": "must not be empty",
+    "minProperties": "must not be empty",
+    "exclusiveMinimum": "must be more than {}",
+    "minimum": "must be {} or more",
+    "maximum": "must be {} or less",
+}
 
 
 def _what_is_wrong(error: fastjsonschema.JsonSchemaValueException) -> str:
@@ -128,19 +136,10 @@ def _what_is_wrong(error: fastjsonschema.JsonSchemaValueException) -> str:
         return f"has no {unknown[0]!r}; known are {', '.join(known)}"
     if error.rule == "type":
         kinds = [allowed] if isinstance(allowed, str) else allowed
-        expected = f"must be {' or '.join(_KINDS[kind] for kind in kinds)}"
+        allowed = " or ".join(_KINDS[kind] for kind in kinds)
     elif error.rule == "enum":
-        expected = f"must be one of {', '.join(map(str, allowed))}"
-    elif error.rule in ("minItems", "minProperties"):
-        expected = "must not be empty"
-    elif error.rule == "exclusiveMinimum":
-        expected = f"must be more than {allowed}"
-    elif error.rule == "minimum":
-        expected = f"must be {allowed} or more"
-    elif error.rule == "maximum":
-        expected = f"must be {allowed} or less"
-    else:
-        expected = "holds what it cannot hold"
+        allowed = ", ".join(map(str, allowed))
+    expected = _EXPECTED.get(error.rule or "", "holds what it cannot hold").format(allowed)
     if isinstance(error.value, list | dict):  # of which a file can make more than can be shown
         return expected
     return f"is {shorten(error.value)}; it {expected}"

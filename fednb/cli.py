@@ -1,7 +1,6 @@
 """The command line: ``python -m fednb COMMAND``; without one, all are named."""
 
 import argparse
-import ast
 import io
 import os
 import signal
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 
 from fednb import PACKAGE, __version__, cli_help, data, papers  # the slow ones come later
 from fednb import commands as run_commands
+from fednb.commands import assignment
 from fednb.errors import FednbError
 from fednb.experiments import settings
 from fednb.sweeps import whole
@@ -24,18 +24,6 @@ def _count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
-
-
-def assignment(text: str) -> tuple[str, Any]:
-    """Name and value of ``name=value``; what is no value of Python's is a text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
-    is_word = value.lower() in ("true", "false", "none")
-    try:
-        return name, ast.literal_eval(value.title() if is_word else value[:1000])
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return name, value
 
 
 def _parser(prog: str = "fednb") -> argparse.ArgumentParser:
@@ -117,7 +105,7 @@ def _add_run_list_report_new(commands: Any) -> None:
 
 def _add_compare_and_check(commands: Any) -> None:
     summary = "methods against the first one in one setting: the missing runs, a table, a figure"
-    add = _add_command(commands, "compare", _compare, summary)
+    add = _add_command(commands, "compare", run_commands.compare, summary)
     methods_help = "for instance MOON, or the path of a notebook; then name=value"
     add("methods", nargs="+", metavar="METHOD", help=methods_help)
     add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
@@ -192,10 +180,6 @@ def _notebooks(args: argparse.Namespace) -> int:
     if failed:
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
-
-
-def _compare(args: argparse.Namespace) -> None:
-    run_commands.compare(args, dict(assignment(word) for word in args.methods if "=" in word))
 
 
 def _settings(args: argparse.Namespace) -> None:
@@ -279,7 +263,8 @@ def main(arguments: list[str] | None = None) -> int:
     except BrokenPipeError:  # `... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except (FednbError, OSError) as error:  # their messages say all that a person needs
+    except (FednbError, OSError, argparse.ArgumentTypeError) as error:
+        # their messages say all that a person needs
         message = str(error) or type(error).__name__
         if isinstance(error, OSError) and error.filename:
             message = f"{error.filename}: {error.strerror}."
@@ -291,7 +276,7 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     is_module = Path(sys.argv[0]).absolute() == PACKAGE / "__main__.py"
     parser = _parser("python -m fednb" if is_module else "fednb")
     args, rest = parser.parse_known_args(arguments)
-    if rest and not (args.command is _compare and all("=" in word for word in rest)):
+    if rest and not (args.command is run_commands.compare and all("=" in word for word in rest)):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if rest:  # argparse takes no positional words after an option
         args.methods += rest

@@ -47,8 +47,7 @@ _VARIABLES = {
 
 def examples(command: str) -> str:
     """The examples of a command, as they stand below its arguments."""
-    lines = [f"  fednb {line}" for line in EXAMPLES.get(command, ())]
-    return "\n".join(["examples:", *lines]) if lines else ""
+    return "\n".join(["examples:", *(f"  fednb {line}" for line in EXAMPLES[command])])
 
 
 def variables() -> str:

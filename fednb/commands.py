@@ -1,9 +1,11 @@
 """The commands that make runs and tell of them, called by `fednb.cli`."""
 
 import argparse
+import ast
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tqdm import tqdm
 
@@ -176,14 +178,27 @@ def new(args: argparse.Namespace) -> None:
     print(f"{notebook.name}, {sweep_file.name}: {next_step}")
 
 
-def compare(args: argparse.Namespace, overrides: Mapping[str, object]) -> None:
-    """``fednb compare``, of the methods among the words, in a setting with these overrides."""
+def assignment(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``; what is no value of Python's is a text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
+    is_word = value.lower() in ("true", "false", "none")
+    try:
+        return name, ast.literal_eval(value.title() if is_word else value[:1000])
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return name, value
+
+
+def compare(args: argparse.Namespace) -> None:
+    """``fednb compare``, of the methods among the words, in the setting that the others make."""
+    overrides = dict(assignment(word) for word in args.methods if "=" in word)
     names = [word for word in args.methods if "=" not in word]
     contestants = contestants_of(names)  # first, as what comes next is slow to import
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
     from fednb.reporting import head_to_head
 
-    setting = {"dataset": args.dataset} | dict(overrides)
+    setting = {"dataset": args.dataset} | overrides
     text, paths = head_to_head.compare(contestants, setting, seeds=args.seeds, jobs=args.jobs)
     print(text, *paths, sep="\n")
 

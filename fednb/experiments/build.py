@@ -163,8 +163,10 @@ def federation(
     s = settings
     device = find_device(device)
     dataset = load_dataset(s.dataset, places)
+    train = None if device == "cpu" else StackedTrainer()  # on a GPU by replays of a recorded step
     try:
         split = divide(s, dataset)
+        architectures = models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
         return Federation(
             method=methods[s.method](**s.hyperparameters),
             dataset=dataset,
@@ -176,15 +178,11 @@ def federation(
             test_parts=split.test,
             test_index=test_index(s, dataset),
             held_out=split.held_out,
-            architectures=(
-                models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
-            ),
+            architectures=architectures,
             evaluate_every=s.effective("evaluate_every"),
             device=device,
             workers=workers or num_workers(device),
-            train=None
-            if device == "cpu"
-            else StackedTrainer(),  # on a GPU by replays of a recorded step
+            train=train,
         )
     except ValueError as error:
         raise SettingsError(str(error)) from error
@@ -221,7 +219,7 @@ def find_device(asked: str | None = None) -> str:
     return rule.fit("FEDNB_DEVICE", environment.device() or ("cuda" if gpus else "cpu"))
 
 
-def num_workers(device: str = "cpu") -> int:
+def num_workers(device: str) -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
     per_device = (os.cpu_count() or 1) if device == "cpu" else 1
     return environment.workers() or per_device

@@ -1,41 +1,41 @@
 """How runs are to be made: the variables ``FEDNB_*`` that name no place (see `fednb.places`)."""
 
 import os
-from collections.abc import Mapping
 from typing import get_args
 
 from fednb.hyperparameters import Count, Rule
 
-PROGRESS = ("bar", "log", "off")  # of rounds a bar, a line each, nothing
 
-
-def device(environment: Mapping[str, str] = os.environ) -> str | None:
+def device() -> str | None:
     """``FEDNB_DEVICE``, not checked: which there are, PyTorch tells. None: whatever there is."""
-    return environment.get("FEDNB_DEVICE") or None
+    return os.environ.get("FEDNB_DEVICE") or None
 
 
-def workers(environment: Mapping[str, str] = os.environ) -> int | None:
+def workers() -> int | None:
     """``FEDNB_WORKERS``, how many clients train side by side; None: one per core."""
-    text = environment.get("FEDNB_WORKERS")
+    text = os.environ.get("FEDNB_WORKERS")
     if not text:
         return None
     return Rule(*get_args(Count)).fit("FEDNB_WORKERS", int(text) if text.isdecimal() else text)
 
 
-def progress(environment: Mapping[str, str] = os.environ) -> str:
-    """``FEDNB_PROGRESS``: one of `PROGRESS`."""
-    rule = Rule(str, PROGRESS.__contains__, f"one of {', '.join(PROGRESS)}")
-    return rule.fit("FEDNB_PROGRESS", environment.get("FEDNB_PROGRESS") or "bar")
+def progress() -> str:
+    """``FEDNB_PROGRESS``: of rounds a bar, a line each ("log"), or nothing ("off")."""
+    return _one_of("FEDNB_PROGRESS", "bar", "log", "off")
 
 
-def save_model(environment: Mapping[str, str] = os.environ) -> bool:
+def save_model() -> bool:
     """``FEDNB_SAVE_MODEL``: whether runs leave their final models beside their records."""
-    text = environment.get("FEDNB_SAVE_MODEL") or "0"
-    rule = Rule(str, ("0", "1").__contains__, "0 or 1")
-    return rule.fit("FEDNB_SAVE_MODEL", text) == "1"
+    return _one_of("FEDNB_SAVE_MODEL", "0", "1") == "1"
 
 
-def seeds(environment: Mapping[str, str] = os.environ) -> tuple[int, ...]:
+def seeds() -> tuple[int, ...]:
     """``FEDNB_SEEDS``, which a sweep sets: the seeds whose runs this process makes together."""
-    texts = environment.get("FEDNB_SEEDS", "").split(",")
+    texts = os.environ.get("FEDNB_SEEDS", "").split(",")
     return tuple(int(text) for text in texts if text)
+
+
+def _one_of(variable: str, *allowed: str) -> str:
+    """The value of a variable, the first of those allowed if it is not set."""
+    rule = Rule(str, allowed.__contains__, f"one of {', '.join(allowed)}")
+    return rule.fit(variable, os.environ.get(variable) or allowed[0])

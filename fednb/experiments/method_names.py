@@ -6,7 +6,6 @@ import re
 from fednb.errors import SettingsError, check
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._+-]{0,59}")
-ALLOWED = "a letter, then letters, digits and . _ + -, at most 60 characters"
 
 # Files that Windows takes for devices, whatever follows the dot.
 _DEVICES = {"con", "prn", "aux", "nul"}
@@ -22,12 +21,10 @@ def is_reserved(name: str) -> bool:
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a method, with a `SettingsError`."""
-    check(_NAME.fullmatch(name), *_refusal(name, f"it must be {ALLOWED}"))
-    check(not is_reserved(name), *_refusal(name, "that word is taken: choose another"))
-
-
-def _refusal(name: str, reason: str) -> tuple[str, type[SettingsError]]:
-    return f"A method cannot be called {name[:80]!r}: {reason}.", SettingsError
+    refusal = f"A method cannot be called {name[:80]!r}"
+    allowed = "a letter, then letters, digits and . _ + -, at most 60 characters"
+    check(_NAME.fullmatch(name), f"{refusal}: it must be {allowed}.", SettingsError)
+    check(not is_reserved(name), f"{refusal}: that word is taken: choose another.", SettingsError)
 
 
 def alike(name: str) -> str:

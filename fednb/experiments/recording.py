@@ -1,6 +1,7 @@
 """Making the record of a run: its settings, data and code, and what the federation came to."""
 
 import functools
+import itertools
 import math
 import platform
 import subprocess
@@ -144,9 +145,7 @@ def _model_parameters(fed: Federation) -> int | list[int]:
 
 def _metrics(fed: Federation) -> dict[str, list[Any]]:
     """What was measured, by name: a value for each round, None where it was not."""
-    names: dict[str, None] = {}  # in the order in which they first occur
-    for entry in fed.history:
-        names |= dict.fromkeys(entry)
+    names = dict.fromkeys(itertools.chain.from_iterable(fed.history))  # as they first occur
     names.pop("finite", None)
     return {name: [_plain(entry.get(name)) for entry in fed.history] for name in names}
 

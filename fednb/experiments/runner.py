@@ -69,7 +69,7 @@ class _Options:
     """What a run is told besides its settings."""
 
     places: Places
-    progress: str  # one of `environment.PROGRESS`
+    progress: str  # as `environment.progress`
     workers: int | None  # clients side by side
     again: bool  # whether or not there is a record
     train: Trainer | None  # in place of the federation's own
@@ -150,19 +150,13 @@ def _trained(
     settings: Settings, methods: Methods, checkpoint: Path, options: _Options
 ) -> tuple[Federation, str]:
     """A federation after its last round, and the status in which the run ends."""
-
-    def new() -> Federation:
+    while True:  # a second time where the checkpoint cannot be used, and is put aside
         fed = build.federation(settings, methods, workers=options.workers, places=options.places)
         fed.train = options.train or fed.train
-        return fed
-
-    fed = new()
-    try:
-        return fed, _train(fed, settings, checkpoint, options.progress)
-    except checkpoints.UnusableError as error:
-        checkpoints.put_aside(checkpoint, error)
-    fed = new()
-    return fed, _train(fed, settings, checkpoint, options.progress)
+        try:
+            return fed, _train(fed, settings, checkpoint, options.progress)
+        except checkpoints.UnusableError as error:
+            checkpoints.put_aside(checkpoint, error)
 
 
 def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str) -> str:

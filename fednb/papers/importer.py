@@ -43,11 +43,11 @@ def notebooks(extras: bool = False) -> list[Path]:
 
     They are those of `folder`, and the project's that have no namesake there.
     """
-
-    def is_listed(file: Path) -> bool:
-        return file.stem[0].isdigit() or (extras and file.parent.name == "extras")
-
-    return list(filter(is_listed, _by_module().values()))
+    return [
+        file
+        for file in _by_module().values()
+        if file.stem[0].isdigit() or (extras and file.parent.name == "extras")
+    ]
 
 
 def _by_module() -> dict[str, Path]:
@@ -67,11 +67,11 @@ def path(name: str) -> Path:
     if name.endswith(".ipynb") and Path(name).is_file():
         return Path(name)
     stem = name.removesuffix(".ipynb")
-    matching = []
-    for module, file in _by_module().items():
-        number = file.stem.partition("_")[0]
-        if stem in (file.stem, module, number):
-            matching.append(file)
+    matching = [
+        file
+        for module, file in _by_module().items()
+        if stem in (file.stem, module, file.stem.partition("_")[0])
+    ]
     if len(matching) != 1:
         known = [file.stem for file in notebooks()]
         raise NotebookError(
@@ -95,21 +95,20 @@ def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
 
     Without a tag they are all of that kind. A `NotebookError` if the file cannot be read.
     """
-    sources = []
     try:
         content = json.loads(notebook.read_text(encoding="utf-8"))  # nbformat is slow to import
-        for cell in content["cells"]:
-            tags = cell["metadata"].get("tags", [])
-            source = "".join(cell["source"])
-            if cell["cell_type"] == kind and (tag is None or tag in tags):
-                sources.append(source)
+        of_kind = [cell for cell in content["cells"] if cell["cell_type"] == kind]
+        return [
+            "".join(cell["source"])
+            for cell in of_kind
+            if tag is None or tag in cell["metadata"].get("tags", [])
+        ]
     except OSError as error:
         raise NotebookError(f"{notebook} cannot be read: {error.strerror}.") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise NotebookError(
             f"{notebook} cannot be read as a notebook: restore it, or save it again in Jupyter."
         ) from error
-    return sources
 
 
 def exported(notebook: Path) -> str:

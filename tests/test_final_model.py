@@ -11,7 +11,6 @@ from fednb.errors import RunError
 from fednb.experiments import build, final_model, ledger, runner, settings
 from fednb.experiments.settings import Settings
 from fednb.federation import FedAvg
-from fednb.training.stacked import StackedTrainer
 
 
 @pytest.fixture(scope="module")
@@ -103,26 +102,6 @@ def test_the_learning_rate_falls_by_its_factor(methods: dict[str, type]) -> None
     for _ in range(3):
         fed.run_round()
     assert rates == [0.1] * 3 + [0.05] * 3 + [0.025] * 3
-
-
-def test_a_factor_of_1_is_the_run_without_one(methods: dict[str, type]) -> None:
-    folder = ledger.runs_folder()
-    plain = ledger.path(short(methods), folder)
-    assert ledger.path(short(methods, lr_decay=1), folder) == plain
-    assert ledger.path(short(methods, lr_decay=0.9), folder) != plain
-
-
-def test_all_clients_in_one_step_follow_the_same_rate(methods: dict[str, type]) -> None:
-    asked = short(methods, lr_decay=0.5, num_rounds=2, lr=0.05)
-    models = []
-    for train in (None, StackedTrainer(check=True)):
-        fed = build.federation(asked, methods, workers=1)
-        fed.train = train
-        for _ in range(2):
-            fed.run_round()
-        models.append(fed.server["model"])
-    for name, value in models[0].items():
-        assert torch.allclose(value, models[1][name], atol=1e-4), name
 
 
 @pytest.mark.parametrize("name", ["a/b", "", "NUL", "com1", "None", "x" * 61, "my method", "1st"])

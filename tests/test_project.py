@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from fednb import ROOT, data, papers
 from fednb.course import solutions
-from fednb.experiments import ledger, settings
+from fednb.experiments import settings
 from fednb.reporting import figures, pages, words
 from fednb.sweeps.jobs import Notebook
 
@@ -53,23 +53,12 @@ def test_every_data_set_has_settings():
 
 
 def test_committed_files_hold_no_machine_path():
-    files = subprocess.run(
-        ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
+    files = subprocess.check_output(["git", "ls-files"], cwd=ROOT, text=True).split()
     assert len(files) > 20
     path = re.compile(r"(?<![\w.:/])/(home|root|work|tmp|Users|content)/[\w.]")
+    kinds = {".py", ".md", ".ipynb", ".json", ".yaml", ".yml", ".toml", ".csv", ".svg"}
     for name in files:
-        if (ROOT / name).suffix in {
-            ".py",
-            ".md",
-            ".ipynb",
-            ".json",
-            ".yaml",
-            ".yml",
-            ".toml",
-            ".csv",
-            ".svg",
-        }:
+        if (ROOT / name).suffix in kinds:
             found = path.search((ROOT / name).read_text(encoding="utf-8"))
             assert not found, f"{name}: {found[0]}"
 
@@ -101,12 +90,8 @@ class TestNotebook:
         exercises = next(i for i, cell in enumerate(cells) if "**Exercise 1**" in cell.source)
         texts = [cell for cell in cells if cell.cell_type == "markdown"]
         words = sum(len(cell.source.split()) for cell in texts)
-        lines = [
-            line
-            for cell in cells[:exercises]
-            if cell.cell_type == "code"
-            for line in cell.source.splitlines()
-        ]
+        code = [cell.source for cell in cells[:exercises] if cell.cell_type == "code"]
+        lines = "\n".join(code).splitlines()
         assert len(cells) <= 45 and words <= 3200 and sum(map(bool, map(str.strip, lines))) <= 350
         assert any("$$" in cell.source for cell in cells[:10])
         title, *first = cells[:5]  # the first screen: the claim, the picture, and the result
@@ -118,12 +103,9 @@ class TestNotebook:
     def test_sections_come_in_order(self, cells):
         text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
         titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)
-        order = [
-            titles.index(t)
-            for t in ("Reproduction", "Exercises", "Summary", "References")
-            if t in titles
-        ]
-        assert order == sorted(order) and {"Exercises", "Summary", "References"} <= set(titles)
+        last = ["Reproduction", "Exercises", "Summary", "References"]
+        there = [title for title in titles if title in last]
+        assert there in (last, last[1:])
         numbers = [int(n) for n in re.findall(r"(?m)^## (\d+) ·", text)]
         assert numbers and numbers == sorted(set(numbers))
 
@@ -143,14 +125,19 @@ class TestNotebook:
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 
 
-def test_committed_pages_are_those_that_the_records_make(monkeypatch):
+@pytest.fixture(scope="module")
+def read():
+    """The committed records, read once."""
+    return pages.read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
+
+
+def test_committed_pages_are_those_that_the_records_make(monkeypatch, read):
     results = ROOT / "results"
     monkeypatch.setattr(
         figures,
         "claim_figures",
         lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], ""),
     )
-    read = pages.read_results(ROOT / "notebooks" / "sweeps", results / "runs")
     made = pages.make_pages(read, results)
     for path, text in made.items():
         stale = f"{path.name} is stale: run `python -m fednb report`"
@@ -166,18 +153,9 @@ def test_committed_pages_are_those_that_the_records_make(monkeypatch):
     )
 
 
-def test_every_record_is_named_by_its_key_and_was_made_by_clean_code():
-    for path in (ROOT / "results" / "runs").glob("*.json"):
-        record = ledger.read(path)
-        assert path.stem.endswith(record["key"])
-        assert record["commit"], path.name
-        assert not record["commit"].endswith("+changes"), path.name
-
-
-def test_no_row_or_deviation_is_told_in_the_words_of_code():
-    results = pages.read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
+def test_no_row_or_deviation_is_told_in_the_words_of_code(read):
     told = set()
-    for cells in results.cells.values():
+    for cells in read.cells.values():
         told |= {cell.row for cell in cells}
         told |= {words.deviation(one) for cell in cells for one in cell.deviations}
     assert len(told) > 300

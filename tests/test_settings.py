@@ -23,22 +23,10 @@ def refused(message, **given):
 
 
 def test_what_is_given_wins_and_none_means_the_papers_value():
-    expected = {
-        "method": "FedAvg",
-        "dataset": "cifar10",
-        "partition": "dirichlet",
-        "beta": 0.5,
-        "num_clients": 10,
-    }
-    expected |= {
-        "participation": 1.0,
-        "num_rounds": 3,
-        "local_epochs": 10,
-        "batch_size": 64,
-        "lr": 0.01,
-        "momentum": 0.9,
-    }
-    expected |= {"weight_decay": 1e-5, "model": "simple-cnn", "projection_head": True, "seed": 0}
+    expected = {"method": "FedAvg", "dataset": "cifar10", "partition": "dirichlet", "beta": 0.5}
+    expected |= {"num_clients": 10, "participation": 1.0, "num_rounds": 3, "local_epochs": 10}
+    expected |= {"batch_size": 64, "lr": 0.01, "momentum": 0.9, "weight_decay": 1e-5, "seed": 0}
+    expected |= {"model": "simple-cnn", "projection_head": True}
     values = resolve(dataset="cifar10", num_rounds=3, lr=None, mu=None).flat()
     assert {name: value for name, value in values.items() if value is not None} == expected
 
@@ -84,13 +72,8 @@ BAD = {
     float: [-1.0, "0.5", True, float("nan"), float("inf")],
     str: ["by luck", 1, True],
 }
-ENDS = {
-    "seed": [2**32],
-    "momentum": [1, 1.5],
-    "participation": [0, 1.01],
-    "validation": [0.0, 1],
-    "beta": [0, 1e-300],
-}
+ENDS = {"seed": [2**32], "momentum": [1, 1.5], "beta": [0, 1e-300]}
+ENDS |= {"participation": [0, 1.01], "validation": [0.0, 1]}
 ZERO = "lr num_clients num_rounds batch_size min_size ways evaluate_every local_steps"
 ENDS |= {name: [0] for name in ZERO.split()}
 
@@ -98,18 +81,15 @@ ENDS |= {name: [0] for name in ZERO.split()}
 @pytest.mark.parametrize("name", settings.FIELDS)
 def test_a_bad_value_is_refused_with_what_is_allowed(name):
     given = {}
-    for partition, of_partition in [
-        ("n-way-k-shot", {"partition": "n-way-k-shot"}),
-        ("domain", {"dataset": "digits5_mini"}),
-    ]:
-        if partition in settings.FIELDS[name].partitions:
-            given = of_partition
+    if "n-way-k-shot" in settings.FIELDS[name].partitions:
+        given = {"partition": "n-way-k-shot"}
+    if "domain" in settings.FIELDS[name].partitions:
+        given = {"dataset": "digits5_mini"}
     rule = hyperparameters.field_rules(settings.Settings)[name]
     for value in [*BAD[rule.kind], *ENDS.get(name, [])]:
         shown = re.escape(repr(value))
-        error = refused(
-            rf"^{name} is {shown}(\.0)?; it must be (a|one of|True)", **given | {name: value}
-        )
+        message = rf"^{name} is {shown}(\.0)?; it must be (a|one of|True)"
+        error = refused(message, **given, **{name: value})
         assert (error.setting, error.allowed) == (name, rule.allowed)
 
 
@@ -187,14 +167,8 @@ def test_a_departure_from_what_is_given_counts_in_place_of_one_from_the_paper():
 
 def test_what_says_the_same_as_none_makes_the_same_recipe():
     plain = resolve(dataset="mnist")
-    off = {
-        "keep_last": False,
-        "evaluate_every": 1,
-        "heterogeneous": False,
-        "pretrained": False,
-        "precision": "float32",
-    }
-    for name, value in off.items():
+    off = {"keep_last": False, "heterogeneous": False, "pretrained": False, "lr_decay": 1}
+    for name, value in (off | {"evaluate_every": 1, "precision": "float32"}).items():
         assert resolve(dataset="mnist", **{name: value}) == plain
 
 

@@ -14,19 +14,8 @@ from fednb import ROOT
 def wheel(tmp_path_factory):
     """A folder into which the wheel is unpacked, as pip would."""
     folder = tmp_path_factory.mktemp("wheel")
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "-q",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        folder,
-        ROOT,
-    ]
-    subprocess.run(command, check=True, capture_output=True)
+    build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "-w", folder, ROOT], check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     zipfile.ZipFile(built).extractall(folder / "site")
     return folder / "site"
@@ -39,9 +28,8 @@ def run(wheel, tmp_path):
     env = kept | {"PYTHONPATH": str(wheel), "FEDNB_PROGRESS": "off"}
 
     def run(*arguments, status=0):
-        done = subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=env, capture_output=True, text=True
-        )
+        command = [sys.executable, *arguments]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == status, done.stdout + done.stderr
         return done.stdout + done.stderr
 
@@ -49,16 +37,12 @@ def run(wheel, tmp_path):
 
 
 def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
-    said = run(
-        "-c",
-        "import fednb; from fednb.papers.fedplcc import FedPLCC; print(fednb.__file__, FedPLCC.__module__)",
-    )
+    code = "from fednb.papers.fedplcc import FedPLCC; print(fednb.__file__, FedPLCC.__module__)"
+    said = run("-c", f"import fednb; {code}")
     assert str(wheel) in said and "fednb.papers.fedplcc" in said
     assert (wheel / "fednb" / "py.typed").exists()
-    kept = (
-        wheel / "fednb" / "project" / "notebooks" / "solutions"
-    )  # a teacher's hand-outs need them
-    assert (kept / "01_moon.ipynb").exists()
+    solutions = wheel / "fednb" / "project" / "notebooks" / "solutions"
+    assert (solutions / "01_moon.ipynb").exists()  # a teacher's hand-outs need them
     assert "digits-moon" in run("-m", "fednb", "list")
     assert not list(tmp_path.iterdir())  # to ask leaves nothing behind
 

@@ -1,5 +1,6 @@
 """Pictures that several notebooks draw: who owns which images, and how they look in each domain."""
 
+from collections.abc import Iterable
 from typing import Any, cast
 
 import matplotlib.pyplot as plt
@@ -122,6 +123,15 @@ def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
     ax.spines[:].set_visible(False)
     ax.set_title(title)
     return ax
+
+
+def label(
+    ax: Axes, point: Iterable[Any], text: str, shift: tuple[float, float] = (5, 0), **look: Any
+) -> None:
+    """Write a text so many points (1/72 inch) from a point of the data, also outside of the axes."""
+    x, y = point
+    look |= {"textcoords": "offset points", "annotation_clip": False}
+    ax.annotate(text, (x, y), shift, **look)
 
 
 def label_ends(ax: Axes) -> Axes:

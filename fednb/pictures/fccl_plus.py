@@ -12,15 +12,15 @@ def correlations(after: Mapping[int, np.ndarray]) -> Figure:
 
     Below each stands the mean of what lies off the diagonal, which cannot be less than -1/(K - 1).
     """
-    size = len(next(iter(after.values())))
+    diagonal = np.eye(len(next(iter(after.values()))), dtype=bool)
     panels = {
-        "a fresh network" if not steps else f"after {steps} steps": m for steps, m in after.items()
+        f"after {steps} steps" if steps else "a fresh network": m for steps, m in after.items()
     }
-    panels["asked for (impossible)"] = 2 * np.eye(size) - 1
+    panels["asked for (impossible)"] = 2 * diagonal - 1.0
     figure, axes = plt.subplots(1, len(panels), figsize=(13, 3.6))
     for ax, (title, matrix) in zip(axes, panels.items(), strict=True):
         image = ax.imshow(matrix, vmin=-1, vmax=1, cmap="cividis")
-        beside = matrix[~np.eye(size, dtype=bool)].mean()
-        ax.set(title=title, xticks=[], yticks=[], xlabel=f"off the diagonal: {beside:+.2f}")
+        beside = f"off the diagonal: {matrix[~diagonal].mean():+.2f}"
+        ax.set(title=title, xticks=[], yticks=[], xlabel=beside)
     figure.colorbar(image, ax=axes, label="correlation of two classes")
     return figure

@@ -5,6 +5,7 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,8 +14,6 @@ from fednb import plots
 
 _IMAGES = (14, 74)  # degrees: one of client 0, one of client 3
 _NEAR = {"FedAvg": (5, -11), "FedProx": (-48, -5)}  # where a name stands beside its dot
-
-
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 _SAID = (  # below the panels of the first picture
     "blue's mean lies\namong the orange images",
@@ -38,11 +37,11 @@ def four_answers(clients: Sequence[Any], answers: Mapping[str, Mapping[str, Any]
     ``clients``: images [40, 2] of each, class 0 first. ``answers``: by method sets of prototypes.
     """
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
+    colours = ["C0"] * 20 + ["C1"] * 20
     panels = zip(axes, answers.items(), _SAID, strict=True)
     for ax, (title, prototypes), said in panels:
         _half_plane(ax)
         for z, marker in zip(clients, "os^D", strict=True):
-            colours = [f"C{k}" for k in (0, 1) for _ in range(20)]
             ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
         directions = np.asarray(prototypes["vectors"])
         directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
@@ -50,10 +49,10 @@ def four_answers(clients: Sequence[Any], answers: Mapping[str, Mapping[str, Any]
         ax.scatter(*directions.T, s=size, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
         ax.set_title(title, size=13)
         ax.annotate(said, (0.55, -0.08), ha="center", va="top", size=11, annotation_clip=False)
-    names = {"outliers": (0.14, 0.6, "C1"), "blue": (0.3, 0.5, "C0"), "orange": (0.32, 0.36, "C1")}
-    names |= {"blue ": (0.42, 0.12, "C0")}
-    for name, (x, y, colour) in names.items():
-        axes[0].annotate(name, (x, y), color=colour, ha="right", size=11)
+    axes[0].annotate("outliers", (0.14, 0.6), color="C1", ha="right", size=11)
+    axes[0].annotate("blue", (0.3, 0.5), color="C0", ha="right", size=11)
+    axes[0].annotate("orange", (0.32, 0.36), color="C1", ha="right", size=11)
+    axes[0].annotate("blue ", (0.42, 0.12), color="C0", ha="right", size=11)
     return figure
 
 
@@ -68,26 +67,26 @@ def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
         ax.set_title(title)
         ax.scatter(*directions.T, 90 + 450 * given / given.sum(), c="C0", **_STAR)
         for star, weight in zip(directions, given, strict=True):
-            place: dict[str, Any] = {"xytext": (9, 4), "textcoords": "offset points"}
-            ax.annotate(f"W = {weight:.2g}", tuple(star), color="C0", size=11, **place)
+            plots.label(ax, star, f"W = {weight:.2g}", (9, 4), color="C0", size=11)
         for degrees in _IMAGES:
-            angle = np.radians(degrees)
-            _draw_image(ax, np.array([np.cos(angle), np.sin(angle)]), directions, given)
+            _draw_image(ax, np.radians(degrees), directions, given)
     return figure
 
 
-def _draw_image(ax: Axes, spot: np.ndarray, directions: np.ndarray, weights: np.ndarray) -> None:
+def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndarray) -> None:
+    """An image, with lines to the prototypes; grey to those that are not kept."""
+    spot = np.array([np.cos(angle), np.sin(angle)])
     products = weights * (directions @ spot) ** 0.5
     largest = np.argsort(-products)[: int(np.ceil(0.5 * len(products)))]
     image = 0.55 * spot
     ax.plot(*image, "o", color="black", zorder=3)
+    look: dict[str, Any] = {"ha": "center", "va": "center", "size": 10}
+    look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for j, star in enumerate(directions):
         colour, style = ("black", "-") if j in largest else ("grey", ":")
         ax.plot(*zip(image, star, strict=True), color=colour, ls=style)
-        middle = 0.38 * image + 0.62 * star
-        centred: dict[str, Any] = {"ha": "center", "va": "center", "color": colour}
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        ax.annotate(f"{products[j]:.2f}", tuple(middle), size=10, bbox=box, **centred)
+        x, y = 0.38 * image + 0.62 * star
+        ax.text(x, y, f"{products[j]:.2f}", color=colour, **look)
 
 
 def powers() -> Figure:
@@ -119,8 +118,7 @@ def beside_print(pairs: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figu
     for ax, (dataset, of_methods) in zip(axes, pairs.items(), strict=True):
         for method, pair in of_methods.items():
             ax.scatter(*pair, color=plots.colour(method))
-            shift: dict[str, Any] = {"xytext": _NEAR.get(method, (4, 3)), "size": 9}
-            ax.annotate(method.split(" (")[0], pair, textcoords="offset points", **shift)
+            plots.label(ax, pair, method.split(" (")[0], _NEAR.get(method, (4, 3)), size=9)
         ax.set(title=dataset, ylabel="here, one small run each (%)")
         ax.set(xlabel="printed (%)" if dataset != "PACS" else "printed, DomainNet (%)")
         ax.margins(x=0.2)
@@ -131,22 +129,18 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     """Of a run's record: accuracy on each domain and their mean, and the terms of the loss."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
     rounds = metrics["round"]
-    domains: dict[str, list[float]] = {name: [] for name in metrics["groups"][0]}
-    for of_round in metrics["groups"]:
-        for name, accuracy in of_round.items():
-            domains[name].append(accuracy)
-    for name, accuracies in domains.items():
-        left.plot(rounds, accuracies, label=name)
-    left.plot(rounds, np.mean(list(domains.values()), 0), "k", lw=3, label="mean")
-    left.set(xlabel="communication round", ylabel="test accuracy (%)")
+    domains = pd.DataFrame(metrics["groups"])
+    left.plot(rounds, domains, label=list(domains))
+    left.plot(rounds, domains.mean(axis=1), "k", lw=3, label="mean")
+    left.set(ylabel="test accuracy (%)")
     for name, values in metrics.items():
         if name.startswith("loss/"):
-            right.plot(
-                rounds, values, "o-", ms=4, label=name.removeprefix("loss/").replace("_", " ")
-            )
+            label = name.removeprefix("loss/").replace("_", " ")
+            right.plot(rounds, values, "o-", ms=4, label=label)
     right.axhline(0, color="0.6", lw=1, zorder=0)
-    right.set(xlabel="communication round", ylabel="mean training loss, weighted")
+    right.set(ylabel="mean training loss, weighted")
     for ax in (left, right):
+        ax.set(xlabel="communication round")
         ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -162,9 +156,10 @@ def steps_of_finch(points: Any, levels: Sequence[Any], neighbours: Callable[[Any
         ax.scatter(*points.T, c=[f"C{c}" for c in found], s=30)
         for start, end in zip(nodes, nodes[neighbours(nodes)], strict=True):
             ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "grey"})
+        kind = "points"
         if nodes is not points:
+            kind = "means (+)"
             ax.plot(*nodes.T, "k+", ms=10)
-        kind = "points" if nodes is points else "means (+)"
         ax.set_title(f"{len(nodes)} {kind}, {int(found.max()) + 1} clusters")
         ax.set(aspect="equal", xticks=[], yticks=[])
         ax.spines[:].set_visible(False)

@@ -13,10 +13,8 @@ from torch import Tensor
 
 from fednb import plots
 
-_NUM_IMAGES = 20  # of each of the three classes that open
 
-
-def _turned(angles: Tensor, step: float = 0.1) -> tuple[Tensor, Tensor, float]:
+def _turned(angles: Tensor) -> tuple[Tensor, Tensor, float]:
     """One gradient step of images [3, n], given by their angles, towards their own prototypes.
 
     Returns the next angles, the prototypes [3, 2] that pulled, and the mean loss before the step.
@@ -28,14 +26,15 @@ def _turned(angles: Tensor, step: float = 0.1) -> tuple[Tensor, Tensor, float]:
     cosines = (z @ prototypes.T).flatten(0, 1)
     loss = F.cross_entropy(cosines, labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, angles)
-    return (angles - step * gradient).detach(), prototypes, loss.item() / angles.numel()
+    return (angles - 0.1 * gradient).detach(), prototypes, loss.item() / angles.numel()
 
 
-def bundle_opens(moments: tuple[int, ...] = (0, 25, 50, 200)) -> Figure:
+def bundle_opens() -> Figure:
     """Three classes on a circle, moved by FedProc's loss alone: the bundle opens to a star."""
     draws = torch.Generator().manual_seed(2)
-    angles = torch.pi / 2 + 0.15 * torch.randn(3, _NUM_IMAGES, generator=draws)
+    angles = torch.pi / 2 + 0.15 * torch.randn(3, 20, generator=draws)
     colours = plt.get_cmap("viridis")([0.05, 0.5, 0.85])
+    moments = (0, 25, 50, 200)
     figure, axes = plt.subplots(1, len(moments), figsize=(12, 3.2))
     for step in range(moments[-1] + 1):
         now = angles
@@ -54,42 +53,33 @@ def bundle_opens(moments: tuple[int, ...] = (0, 25, 50, 200)) -> Figure:
     return figure
 
 
-def pull_by_angle(temperatures: tuple[float, float] = (1.0, 0.1), num_classes: int = 10) -> Axes:
+def pull_by_angle() -> Axes:
     """How hard the contrast pulls an image, as a share of its hardest pull, over its angle.
 
-    The image lies between its own prototype and that of another class, all on a simplex.
+    The image lies between its own prototype and that of another class, all ten on a simplex.
     """
-    unit = torch.eye(num_classes, dtype=torch.float64) - 1 / num_classes
-    simplex = F.normalize(unit, dim=1)
+    simplex = F.normalize(torch.eye(10, dtype=torch.float64) - 0.1, dim=1)
     own, other = simplex[0], simplex[1]
     across = F.normalize(other - other @ own * own, dim=0)
     degrees = torch.linspace(0, 90, 181, dtype=torch.float64)
     radians = degrees.deg2rad()[:, None]
+    look: dict[str, Any] = {"color": plots.colour("FedProc")}
     _, ax = plt.subplots(figsize=(7, 3.4))
-    for temperature, line, level in zip(temperatures, ("-", "--"), (0.75, 0.45), strict=True):
+    for temperature, line, height, shift, side in (
+        (1.0, "-", 0.75, (-8, 6), "right"),
+        (0.1, "--", 0.45, (8, -8), "left"),
+    ):
         z = (radians.cos() * own + radians.sin() * across).requires_grad_()
         labels = torch.zeros(len(z), dtype=torch.long)
         cosines = F.normalize(z, dim=1) @ simplex.T
         loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
         force = torch.autograd.grad(loss, z)[0].norm(dim=1)
         share = force / force.max()
-        colour = plots.colour("FedProc")
-        ax.plot(degrees, share, line, lw=2.5, color=colour)
-        place = int((share - level).abs().argmin())
-        ax.annotate(
-            f"τ = {temperature:g}",
-            (degrees[place].item(), level),
-            (-8, 6) if line == "-" else (8, -8),
-            textcoords="offset points",
-            ha="right" if line == "-" else "left",
-            color=colour,
-        )
-    ax.set(
-        xlabel="angle between z and its prototype (degrees)",
-        ylabel="pull, as a share of the hardest",
-        xlim=(0, 90),
-        ylim=(0, 1.05),
-    )
+        ax.plot(degrees, share, line, lw=2.5, **look)
+        place = degrees[(share - height).abs().argmin()].item()
+        plots.label(ax, (place, height), f"τ = {temperature:g}", shift, ha=side, **look)
+    ax.set(xlabel="angle between z and its prototype (degrees)", xlim=(0, 90))
+    ax.set(ylabel="pull, as a share of the hardest", ylim=(0, 1.05))
     return ax
 
 
@@ -101,10 +91,10 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
     size = (3.6 * len(angles), 3.0)
     figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
     usual: dict[str, Any] = {"bins": np.arange(0, 181, 5), "density": True}
+    outline: dict[str, Any] = usual | {"color": "black", "histtype": "step", "lw": 1.2}
     for ax, (name, (same, different)) in zip(axes, angles.items(), strict=True):
         ax.hist(same.numpy(), color=plots.colour(name), alpha=0.8, label="same class", **usual)
-        outline: dict[str, Any] = {"color": "black", "histtype": "step", "lw": 1.2}
-        ax.hist(different.numpy(), label="different classes", **outline, **usual)
+        ax.hist(different.numpy(), label="different classes", **outline)
         title = "trained alone" if name == "SOLO" else name
         ax.set(title=title, xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
@@ -122,12 +112,9 @@ def opening(spread: Mapping[str, np.ndarray]) -> Axes:
         colour = plots.colour(name)
         look: dict[str, Any] = {"color": colour, "ls": "--" if colour in known else "-"}
         known.append(colour)
-        rounds = np.arange(values.shape[1])
-        for of_seed in values:
-            ax.plot(rounds, of_seed, lw=1.5, **look)
+        ax.plot(values.T, lw=1.5, **look)
         ax.plot([], [], lw=2, label=name, **look)
-    num_classes = 10
-    ax.axhline(num_classes / (num_classes - 1), color="0.6", lw=1)
+    ax.axhline(10 / 9, color="0.6", lw=1)  # of ten classes on a simplex
     ax.annotate("simplex", (0, 1.2), color="0.4", fontsize="small")
     ax.set(yscale="log", xlabel="rounds done", ylabel="1 − mean cosine of two class means")
     ax.set_ylim(top=2.2)
@@ -146,16 +133,15 @@ def features_and_output(
     size = (4.2 * len(accuracies), 3.4)
     figure, axes = plt.subplots(1, len(accuracies), figsize=size, sharey=True)
     for ax, (name, (features, output)) in zip(axes, accuracies.items(), strict=True):
-        colour = plots.colour(name)
+        look: dict[str, Any] = {"color": plots.colour(name)}
         ax.axhline(floor, color="black", lw=1, ls="--")
         for values, line, first in ((features, "-", 0), (output, ":", 1)):
             rounds = np.arange(first, first + values.shape[1])
-            ax.plot(rounds, values.mean(0), line, color=colour, lw=2)
-            ax.fill_between(rounds, values.min(0), values.max(0), color=colour, alpha=0.15, lw=0)
+            ax.plot(rounds, values.mean(0), line, lw=2, **look)
+            ax.fill_between(rounds, values.min(0), values.max(0), alpha=0.15, lw=0, **look)
         ax.set(title=name, xlabel="rounds done", ylim=(0, 100))
-    ax = axes[0]
-    ax.set_ylabel("test accuracy (%)")
-    ax.annotate("features alone", (0, floor + 9), fontsize="small")
-    ax.annotate("untrained features", (0, floor - 8), fontsize="small")
-    ax.annotate("output layer", (0.2, 20), fontsize="small")
+    axes[0].set_ylabel("test accuracy (%)")
+    axes[0].annotate("features alone", (0, floor + 9), fontsize="small")
+    axes[0].annotate("untrained features", (0, floor - 8), fontsize="small")
+    axes[0].annotate("output layer", (0.2, 20), fontsize="small")
     return figure

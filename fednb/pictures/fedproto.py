@@ -1,7 +1,6 @@
 """Pictures of notebook 04: two clients that break a lemma, centres, bounds, a printed spread."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -14,31 +13,24 @@ _CLIENTS = ("#8c6bb1", "#2a9d8f")
 _SUM = plots.colour("FedProto")
 
 
-def _labelled(ax: Axes, x: float, y: float, text: str, colour: str, **options: Any) -> None:
-    """A line's name beside its end."""
-    place = {"xytext": (5, 0), "textcoords": "offset points", "va": "center"} | options
-    ax.annotate(text, (x, y), color=colour, annotation_clip=False, **place)
-
-
 def broken_lemma() -> Figure:
     """Two clients with one number each: one steps outwards, and the other's loss rises too far."""
     fig, (line, plane) = plt.subplots(1, 2, figsize=(11, 3.7), width_ratios=(1.25, 1))
-    for y, second, centre in ((1.0, -10, 0), (0.0, -12, -1)):
+    moments = (1.0, "before", -10, 0), (0.0, "after client 2\nhas moved by 2", -12, -1)
+    for y, when, second, centre in moments:
+        line.annotate(when, (-15, y), ha="right", va="center")
         line.plot([-14, 13], [y, y], color="0.8", lw=1, zorder=0)
         line.plot(second, y, "o", ms=13, color=_CLIENTS[1])
         line.plot(10, y, "o", ms=13, color=_CLIENTS[0])
         line.plot(centre, y, "*", ms=20, color="black")
         for x in (second, centre, 10):
             line.annotate(f"{x}", (x, y - 0.2), ha="center", va="top", color="0.3")
-        squared = (10 - centre) ** 2
         line.plot([centre + 0.7, 9.3], [y + 0.13] * 2, "|-", color=_CLIENTS[0], ms=9)
-        text = f"squared distance {squared}"
+        text = f"squared distance {(10 - centre) ** 2}"
         line.annotate(text, (5, y + 0.19), ha="center", color=_CLIENTS[0])
     line.annotate("client 2", (-10, 0.52), ha="center", color=_CLIENTS[1], weight="bold")
     line.annotate("client 1", (10, 0.52), ha="center", color=_CLIENTS[0], weight="bold")
     line.annotate("prototype", (0, 0.52), ha="center", weight="bold")
-    line.annotate("before", (-15, 1), ha="right", va="center")
-    line.annotate("after client 2\nhas moved by 2", (-15, 0), ha="right", va="center")
     line.set(xlim=(-15, 13), ylim=(-0.5, 1.6))
     line.axis("off")
 
@@ -61,12 +53,10 @@ def centres(points: np.ndarray, images: np.ndarray, best: Mapping[str, np.ndarra
     ax.scatter(points[:, 0], points[:, 1], s=60 * images, color="0.85", edgecolor="0.4")
     for place, number in zip(points, images, strict=True):
         ax.annotate(f"{number}", tuple(place), ha="center", va="center", color="0.4", fontsize=9)
-    marks = zip(best.items(), "Xo^s", ("0.2", _CLIENTS[0], _CLIENTS[1], _SUM), strict=True)
+    marks = zip(best.items(), "Xo^s", ("0.2", *_CLIENTS, _SUM), strict=True)
     for (name, centre), mark, colour in marks:
         ax.plot(*centre, mark, ms=10, color=colour)
-        ax.annotate(
-            name, tuple(centre), (9, -3), textcoords="offset points", color=colour, weight="bold"
-        )
+        plots.label(ax, centre, name, (9, -3), color=colour, weight="bold")
     ax.set(xlabel="first feature", ylabel="second feature", aspect="equal")
     ax.set(xlim=(-0.8, 10), ylim=(-0.8, 5.8))
     return ax
@@ -86,25 +76,23 @@ def bounds(
     fig, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8))
     shown = 150
     rounds = np.arange(1, len(rises) + 1)
-    lines = {"client 1": (rises[:, 0], _CLIENTS[0]), "client 2": (rises[:, 1], _CLIENTS[1])}
-    lines["the sum"] = (rises.sum(1), _SUM)
-    for (name, (values, colour)), shift in zip(lines.items(), (12, -12, 0), strict=True):
+    for name, values, colour, shift in (
+        ("client 1", rises[:, 0], _CLIENTS[0], 12),
+        ("client 2", rises[:, 1], _CLIENTS[1], -12),
+        ("the sum", rises.sum(1), _SUM, 0),
+    ):
         left.plot(rounds[:shown], values[:shown], color=colour, lw=2)
-        _labelled(left, shown, values[shown], name, colour, xytext=(5, shift))
+        plots.label(left, (shown, values[shown]), name, (5, shift), color=colour, va="center")
     for (name, value), style in zip(allowed.items(), (":", "--"), strict=True):
         left.axhline(value, color="black", ls=style)
-        left.annotate(name, (4, value), (0, 3), textcoords="offset points")
+        plots.label(left, (4, value), name, (0, 3))
     left.set(xlabel="round", ylabel="rise of the loss at averaging", xlim=(0, shown))
-    colours = (_CLIENTS[0], _CLIENTS[0], _SUM, _SUM)
-    styles = ("-", "--", "-", "--")
-    shifts = (-9, 0, 3, 15)
-    looks = zip(gradients.items(), colours, styles, shifts, strict=True)
-    for (name, values), colour, style, shift in looks:
-        shown_values = np.where(values > 0, values, np.nan)
-        right.loglog(rounds, shown_values, color=colour, ls=style)
-        _labelled(right, rounds[-1], values[-1], name, colour, xytext=(5, shift))
+    looks = ((_CLIENTS[0], "-", -9), (_CLIENTS[0], "--", 0), (_SUM, "-", 3), (_SUM, "--", 15))
+    for (name, values), (colour, style, shift) in zip(gradients.items(), looks, strict=True):
+        right.loglog(rounds, np.where(values > 0, values, np.nan), color=colour, ls=style)
+        plots.label(right, (rounds[-1], values[-1]), name, (5, shift), color=colour, va="center")
     right.loglog(rounds, np.full(len(rounds), longest**2), color="black", ls=":")
-    _labelled(right, rounds[-1], longest**2, "G²", "black")
+    plots.label(right, (rounds[-1], longest**2), "G²", color="black", va="center")
     right.set(xlabel="rounds so far", ylabel="mean squared gradient")
     return fig
 
@@ -121,12 +109,10 @@ def spreads(
     _, ax = plt.subplots(figsize=(8.5, 3.6))
     places = np.arange(len(settings))
     ax.plot(places, printed, "o", ms=12, mfc="none", mec="black", mew=1.5, label="printed")
-    looks = (("X", plots.colour("FedProto")), ("o", "0.55"))
-    for (name, values), (mark, colour), shift in zip(ours.items(), looks, (0, 0.2), strict=True):
-        for place, of_setting in zip(places, values, strict=True):
-            look: dict[str, Any] = {"color": colour, "ms": 8, "alpha": 0.75, "ls": ""}
-            label = None if place else name
-            ax.plot([place + shift] * len(of_setting), of_setting, mark, label=label, **look)
+    looks = (("X", plots.colour("FedProto"), 0), ("o", "0.55", 0.2))
+    for (name, values), (mark, colour, shift) in zip(ours.items(), looks, strict=True):
+        beside = np.repeat(places + shift, [len(of_setting) for of_setting in values])
+        ax.plot(beside, np.concatenate(values), mark, color=colour, ms=8, alpha=0.75, label=name)
     ax.set_xticks(places, settings)
     ax.set(ylabel="± over clients (points)", ylim=(0, None))
     ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))

@@ -23,23 +23,19 @@ def draws() -> Figure:
     wanted = centre + np.array([0.9, 0.5])
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), width_ratios=(1, 1, 1, 1.2))
     colour = plots.colour("FedSSC")
-    for ax, (n, title) in zip(axes, _TITLES.items(), strict=False):
-        means = np.array([said[list(chosen)].mean(0) for chosen in combinations(range(10), n)])
-        ax.scatter(*means.T, s=_SIZES[n], color=colour, alpha=0.6, lw=0)
-        ax.annotate(
-            "",
-            tuple(wanted),
-            tuple(centre),
-            arrowprops={"arrowstyle": "-|>", "lw": 1.8, "color": "black"},
-        )
+    arrow = {"arrowstyle": "-|>", "lw": 1.8, "color": "black"}
+    for ax, (number, title) in zip(axes[:3], _TITLES.items(), strict=True):
+        of_draws = [said[list(drawn)].mean(0) for drawn in combinations(range(10), number)]
+        ax.scatter(*np.transpose(of_draws), s=_SIZES[number], color=colour, alpha=0.6, lw=0)
+        ax.annotate("", tuple(wanted), tuple(centre), arrowprops=arrow)
         ax.plot(*wanted, "k*", ms=14)
         ax.set(xlim=centre[0] + np.array([-2, 2]), ylim=centre[1] + np.array([-1.6, 1.6]))
         ax.set(aspect="equal", title=title)
         ax.axis("off")
-    drawn = np.arange(1, 11)
+    numbers = np.arange(1, 11)
     bias = float(((wanted - centre) ** 2).sum())
-    variance = said.var(0, ddof=1).sum() / drawn * (1 - drawn / 10)
-    axes[3].stackplot(drawn, np.full(10, bias), variance, colors=["0.3", colour])
+    variance = said.var(0, ddof=1).sum() / numbers * (1 - numbers / 10)
+    axes[3].stackplot(numbers, np.full(10, bias), variance, colors=["0.3", colour])
     axes[3].text(5, bias / 2, "bias, squared", color="white", ha="center", va="center")
     axes[3].annotate("variance", (3.4, bias + 0.65), color=colour)
     axes[3].set(xlabel="devices drawn", ylabel="mean squared error")
@@ -59,22 +55,22 @@ def a_run(
     ``holders``: how many devices can share each class. ``recorded``: accuracies, [seeds, rounds], by
     method. ``weights``: of each term in each round; a term that is not there has the weight one.
     """
-    figure, axes = plt.subplots(1, 3, figsize=(14, 3.6))
-    axes[0].bar(range(len(holders)), holders, color=plots.colour("FedSSC"))
-    axes[0].set(xlabel="class", ylabel="devices that can share it")
+    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 3.6))
+    left.bar(range(len(holders)), holders, color=plots.colour("FedSSC"))
+    left.set(xlabel="class", ylabel="devices that can share it")
     if len(holders) <= 10:
-        axes[0].set_xticks(range(len(holders)))
+        left.set_xticks(range(len(holders)))
     for name, of_seeds in recorded.items():
         look: dict[str, Any] = {"color": plots.colour(name)}
         at = range(1, of_seeds.shape[1] + 1)
         label = f"{name}, {len(of_seeds)} recorded seeds"
-        axes[1].plot(at, of_seeds.mean(0), "--", label=label, **look)
-        axes[1].fill_between(at, of_seeds.min(0), of_seeds.max(0), alpha=0.15, lw=0, **look)
+        middle.plot(at, of_seeds.mean(0), "--", label=label, **look)
+        middle.fill_between(at, of_seeds.min(0), of_seeds.max(0), alpha=0.15, lw=0, **look)
     look = {"color": plots.colour(method), "ms": 4, "label": "this run"}
-    axes[1].plot(history["round"], history["accuracy"], "o-", **look)
-    axes[1].set(xlabel="communication round", ylabel="test accuracy (%)")
-    axes[1].legend(fontsize="small", frameon=False)
-    _losses(axes[2], history, weights)
+    middle.plot(history["round"], history["accuracy"], "o-", **look)
+    middle.set(xlabel="communication round", ylabel="test accuracy (%)")
+    middle.legend(fontsize="small", frameon=False)
+    _losses(right, history, weights)
     return figure
 
 
@@ -83,18 +79,13 @@ def _losses(ax: Axes, history: pd.DataFrame, weights: Mapping[str, Sequence[floa
     terms = [column for column in map(str, history) if column.startswith("loss/")]
     for term, line in zip(terms, ("-", "--", ":"), strict=False):
         name = term.removeprefix("loss/").replace("_", " ")
-        weight = np.array(weights.get(name, np.ones(len(history))))
-        weighted = history[term].to_numpy(float)
-        loss = np.where(weighted > 0, weighted, np.nan) / np.where(weight > 0, weight, np.nan)
+        weighted = history[term].astype(float)
+        loss = weighted.where(weighted > 0) / weights.get(name, 1.0)
         ax.plot(history["round"], loss, line, color="black", label=name)
     if "class contrast" in weights:
         look: dict[str, Any] = {"color": plots.colour("FedSSC"), "lw": 1}
-        ax.plot(
-            history["round"],
-            weights["class contrast"],
-            label="weight of the class contrast",
-            **look,
-        )
+        label = "weight of the class contrast"
+        ax.plot(history["round"], weights["class contrast"], label=label, **look)
     ax.set(xlabel="communication round", ylabel="training loss, unweighted")
     ax.set_ylim(0, 1.35 * ax.get_ylim()[1])
     ax.legend(fontsize="small", frameon=False, ncols=2, loc="upper center")

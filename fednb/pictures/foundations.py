@@ -1,6 +1,6 @@
 """Pictures of notebook 00: two clients whose losses are bowls, and the messages of a round."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -17,7 +17,6 @@ minima = np.array([[-1.0, 1.0], [1.5, -0.5]])
 best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + F_2
 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
-_POINTS: dict[str, Any] = {"textcoords": "offset points", "ha": "center"}
 
 
 def local_steps(i: int, w: np.ndarray, K: int = 60, eta: float = 0.05) -> np.ndarray:
@@ -35,36 +34,38 @@ def bowls() -> tuple[np.ndarray, np.ndarray]:
     return grid, np.einsum("nxyi,nij,nxyj->nxy", away, A, away)
 
 
+def _draw_bowls(ax: Axes, texts: Sequence[str], heights: Sequence[int], **look: Any) -> None:
+    """Both losses, with a triangle at each minimum and a text so many points above it."""
+    grid, losses = bowls()
+    levels = [0.05, 0.2, 0.6, 1.4]
+    for i, colour in enumerate(_CLIENTS):
+        ax.contour(*grid.T, losses[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
+        ax.plot(*minima[i], "^", ms=11, color=colour)
+        plots.label(ax, minima[i], texts[i], (0, heights[i]), color=colour, ha="center", **look)
+    ax.set(xlabel="first weight", ylabel="second weight", aspect="equal", xticks=[], yticks=[])
+
+
 def at_rest() -> Axes:
     """FedAvg at its resting place: both clients walk off, and their mean is where they began."""
     path = [np.array([1.0, 1.2])]
     for _ in range(40):
         ends = [local_steps(i, path[-1])[-1] for i in range(2)]
         path.append(np.mean(ends, 0))
-    grid, losses = bowls()
     _, ax = plt.subplots(figsize=(9.5, 4.8))
-    for i, (colour, above) in enumerate(zip(_CLIENTS, (12, -22), strict=True)):
-        levels = [0.05, 0.2, 0.6, 1.4]
-        ax.contour(*grid.T, losses[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
+    texts = [f"client {i} wants to be here" for i in (1, 2)]
+    _draw_bowls(ax, texts, (12, -22), bbox=box)
+    for i, colour in enumerate(_CLIENTS):
         ax.plot(*local_steps(i, path[-1]).T, lw=3, color=colour)
-        ax.plot(*minima[i], "^", ms=11, color=colour)
-        words = f"client {i + 1} wants to be here"
-        box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
-        ax.annotate(words, tuple(minima[i]), (0, above), color=colour, bbox=box, **_POINTS)
     ax.plot(*np.transpose(ends), "o:", ms=8, color="0.4")
     ax.plot(*np.array(path).T, ".-", color=plots.colour("FedAvg"), lw=1)
     ax.plot(*path[-1], "o", ms=13, mfc="white", mec="black", mew=2)
     ax.plot(*best, "*", ms=18, color="black")
-    arrow = _POINTS | {"arrowprops": {"arrowstyle": "->", "color": "0.3"}}
-    ax.annotate("the global model,\nround by round", tuple(path[1]), (95, -6), **arrow)
-    ax.annotate(
-        "FedAvg has stopped here: the mean\nof both ends is the start",
-        tuple(path[-1]),
-        (-5, -90),
-        **arrow,
-    )
-    ax.annotate("the minimum\nof the sum", tuple(best), (-70, -45), **arrow)
-    ax.set(xlabel="first weight", ylabel="second weight", aspect="equal", xticks=[], yticks=[])
+    look: dict[str, Any] = {"arrowprops": {"arrowstyle": "->", "color": "0.3"}, "ha": "center"}
+    stopped = "FedAvg has stopped here: the mean\nof both ends is the start"
+    plots.label(ax, path[1], "the global model,\nround by round", (95, -6), **look)
+    plots.label(ax, path[-1], stopped, (-5, -90), **look)
+    plots.label(ax, best, "the minimum\nof the sum", (-70, -45), **look)
     return ax
 
 
@@ -72,14 +73,12 @@ def messages() -> Axes:
     """A round: the server sends its model, clients train and answer, the server averages."""
     _, ax = plt.subplots(figsize=(9, 3.1))
     _box(ax, 4.5, 2.3, "server: model $w$", "#f0f0f0")
+    arrow = {"arrowstyle": "->", "lw": 1.6, "color": "0.35"}
     for x, name in ((1.0, "client 1"), (4.5, "client 2"), (8.0, "client 3")):
         _box(ax, x, 0.4, f"{name}: trains\non its own images", "#e8f1f8")
-        for shift, start, end in ((-0.12, 2.05, 0.75), (0.12, 0.75, 2.05)):
-            top = 4.5 + 0.35 * (x - 4.5) / 3.5
-            ends = ((top, start), (x, end)) if start > end else ((x, start), (top, end))
-            (x0, y0), (x1, y1) = ends
-            arrow = {"arrowstyle": "->", "lw": 1.6, "color": "0.35"}
-            ax.annotate("", (x1 + shift, y1), (x0 + shift, y0), arrowprops=arrow)
+        top = 4.5 + 0.1 * (x - 4.5)
+        ax.annotate("", (x - 0.12, 0.75), (top - 0.12, 2.05), arrowprops=arrow)
+        ax.annotate("", (top + 0.12, 2.05), (x + 0.12, 0.75), arrowprops=arrow)
     ax.text(1.0, 1.75, "broadcast: the model $w$", ha="center", color="0.3")
     ax.text(8.1, 1.35, "upload: $w_i$ and the\nnumber of images", ha="center", color="0.3")
     ax.text(5.7, 2.3, "aggregate: $w = \\sum_i p_i w_i$", va="center", color="0.3")
@@ -100,12 +99,13 @@ def resting_places(
     """How far from the minimum methods stop: over local steps, and over the spring's stiffness."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4), sharey=True)
     steps = (1, 2, 5, 10, 20, 40, 80, 160, 500, 2000)
-    _distances(left, "FedAvg", steps, [fixed_point(K) for K in steps])
     few = steps[3:-2]
-    _distances(left, "SCAFFOLD", few, [simulate(K, scaffold=True)[-1] for K in few])
-    left.set(xlabel="local steps K in a round", ylabel="distance from the minimum")
     springs = (0.03, 0.1, 0.3, 1, 3, 10)
-    _distances(right, "FedProx", springs, [fixed_point(2000, mu) for mu in springs], (-8, 14))
+    scaffolds = (simulate(K, scaffold=True)[-1] for K in few)
+    _distances(left, "FedAvg", steps, map(fixed_point, steps))
+    _distances(left, "SCAFFOLD", few, scaffolds)
+    _distances(right, "FedProx", springs, (fixed_point(2000, mu) for mu in springs), (-8, 14))
+    left.set(xlabel="local steps K in a round", ylabel="distance from the minimum")
     right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
     right.annotate("FedAvg", (1.0, 1.08), color=plots.colour("FedAvg"), va="top")
     right.set(xlabel="stiffness μ of the spring, K = 2000")
@@ -116,21 +116,21 @@ def _distances(
     ax: Axes,
     name: str,
     values: Sequence[float],
-    places: Sequence[np.ndarray],
-    beside: tuple[float, float] = (-4, 8),
+    places: Iterable[np.ndarray],
+    shift: tuple[float, float] = (-4, 8),
 ) -> None:
     """Draw distances from the minimum, and write the method's name at the end of the line."""
     distances = [float(np.linalg.norm(place - best)) for place in places]
     ax.semilogx(values, distances, "o-", color=plots.colour(name))
-    end: dict[str, Any] = {"textcoords": "offset points", "color": plots.colour(name)}
-    ax.annotate(name, (values[-1], distances[-1]), beside, ha="right", **end)
+    end = (values[-1], distances[-1])
+    plots.label(ax, end, name, shift, ha="right", color=plots.colour(name))
 
 
 def with_momentum(simulate: Callable[..., np.ndarray]) -> Axes:
     """SCAFFOLD's distance from the minimum, round by round: what momentum does, and its factor."""
     _, ax = plt.subplots(figsize=(7.5, 3.6))
     look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
-    beside: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+    beside: dict[str, Any] = look | {"va": "center", "transform": ax.get_yaxis_transform()}
     for line, words, m, factor in (
         ("-", "no momentum", 0.0, 1.0),
         ("--", "momentum 0.9,\nwith the factor (8)", 0.9, 0.1),
@@ -139,30 +139,25 @@ def with_momentum(simulate: Callable[..., np.ndarray]) -> Axes:
         way = simulate(100, scaffold=True, m=m, factor=factor, rounds=30, eta=0.01)
         distance = np.linalg.norm(way - best, axis=1)
         ax.semilogy(distance, line, lw=2.5, **look)
-        ax.annotate(words, (1.01, distance[-1]), fontsize="small", **beside, **look)
+        ax.text(1.01, distance[-1], words, size="small", **beside)
     ax.set(xlabel="communication round", ylabel="distance to the minimum")
     return ax
 
 
-def three_at_rest(simulate: Callable[..., np.ndarray], steps: tuple[int, int] = (10, 40)) -> Figure:
-    """Where FedAvg, FedNova and FedDyn come to rest if the clients take so many steps a round."""
-    figure, ax = plt.subplots(figsize=(9, 4.8))
-    grid, losses = bowls()
-    for i, colour in enumerate(_CLIENTS):
-        levels = [0.05, 0.2, 0.6, 1.4]
-        ax.contour(*grid.T, losses[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
-        ax.plot(*minima[i], "^", ms=11, color=colour)
-        words = f"client {i + 1}: {steps[i]} steps a round"
-        ax.annotate(words, tuple(minima[i]), (0, 12), color=colour, **_POINTS)
+def three_at_rest(simulate: Callable[..., np.ndarray]) -> Axes:
+    """Where FedAvg, FedNova and FedDyn come to rest if the clients take 10 and 40 steps a round."""
+    steps = (10, 40)
+    _, ax = plt.subplots(figsize=(9, 4.8))
+    texts = [f"client {i + 1}: {steps[i]} steps a round" for i in (0, 1)]
+    _draw_bowls(ax, texts, (12, 12))
     for name in ("FedAvg", "FedNova", "FedDyn"):
         way = simulate(name, steps)
         look: dict[str, Any] = {"color": plots.colour(name)}
         ax.plot(*way.T, ".-", lw=1, **look)
         ax.plot(*way[-1], "o", ms=12, mfc="none", mew=2, label=f"{name} comes to rest", **look)
     ax.plot(*best, "*", ms=14, color="black", label="the minimum of the sum")
-    ax.set(xlabel="first weight", ylabel="second weight", aspect="equal", xticks=[], yticks=[])
     ax.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1, 1), frameon=False)
-    return figure
+    return ax
 
 
 def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
@@ -172,8 +167,7 @@ def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
     """
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 3.9))
     busy = (10, 14, 20, 28, 40, 56, 80, 113, 160)
-    beside = {"FedAvg": (55, 1.32), "FedNova": (88, 1.75), "FedDyn": (100, 0.03)}
-    for name, place in beside.items():
+    for name, place in {"FedAvg": (55, 1.32), "FedNova": (88, 1.75), "FedDyn": (100, 0.03)}.items():
         for m, style in ((0.0, "o-"), (0.9, "s--")):
             given = {"m": m, "eta": 0.05 * (1 - m), "rounds": 100}
             ends = [min(distances(name, (10, K), **given)[-1], 9.0) for K in busy]
@@ -183,7 +177,7 @@ def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
         left.plot([], [], style, ms=4, color="0.5", label=words)
     left.set(xscale="log", ylim=(-0.05, 2), xlabel="steps of client 2 (client 1: 10)")
     left.set_ylabel("distance from the minimum")
-    left.set_xticks((10, 20, 40, 80, 160), ("10", "20", "40", "80", "160"))
+    left.set_xticks(busy[::2], map(str, busy[::2]))
     left.minorticks_off()
     left.legend(fontsize="small", frameon=False)
     for alpha, style in ((0.03, ":"), (0.3, "-"), (10.0, "--")):

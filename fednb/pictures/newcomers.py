@@ -1,7 +1,6 @@
 """Pictures of the notebook on newcomers: prototypes in another network's space, gains of crowds."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -16,13 +15,13 @@ def two_spaces() -> Figure:
     rng = np.random.default_rng(0)
     middles = np.array([[4.0, 1.0], [1.0, 1.2], [2.2, 4.0]])
     z = middles[:, None] + 0.35 * rng.normal(size=(3, 25, 2))
-    titles = ("the network that sent them", "a newcomer's, just as good")
+    prototypes = z.mean(1)
     fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), sharex=True, sharey=True)
-    for ax, points, title in zip(axes, (z, z[:, :, ::-1]), titles, strict=True):
+    panels = {"the network that sent them": z, "a newcomer's, just as good": z[:, :, ::-1]}
+    for ax, (title, points) in zip(axes, panels.items(), strict=True):
         for k in range(3):
-            prototype = z[k].mean(0)
             ax.plot(*points[k].T, ".", color=f"C{k}")
-            ax.plot(*prototype, "*", color=f"C{k}", ms=20, mec="black")
+            ax.plot(*prototypes[k], "*", color=f"C{k}", ms=20, mec="black")
             x, y = points[k].mean(0)
             ax.annotate(f"class {k}", (x, y + 0.85), color=f"C{k}", ha="center")
         ax.set(title=title, xlabel="first feature", aspect="equal", ylim=(0, 5.6), xlim=(0, 5.6))
@@ -35,9 +34,8 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     _, ax = plt.subplots(figsize=(7, 2.8))
     places = range(len(close))
     ax.barh(places, list(close.values()), color=[plots.colour(name) for name in close], height=0.6)
-    for place, value in zip(places, close.values(), strict=True):
-        beside = (max(value, by_chance), place)
-        ax.annotate(f"{value:.0f}", beside, (4, 0), textcoords="offset points", va="center")
+    for place, value in enumerate(close.values()):
+        plots.label(ax, (max(value, by_chance), place), f"{value:.0f}", (4, 0), va="center")
     ax.axvline(by_chance, color="black", ls=":")
     ax.annotate("by chance", (by_chance + 1, -0.62), va="center")
     ax.set_yticks(places, list(close))
@@ -71,18 +69,14 @@ def readings(
     """
     figure, axes = plt.subplots(1, len(means), figsize=(11.5, 4), sharey=True)
     for ax, (start, lines) in zip(axes, means.items(), strict=True):
-        colours = {reading: f"C{i}" for i, reading in enumerate(dict.fromkeys(r for r, _ in lines))}
+        known = list(dict.fromkeys(reading for reading, _ in lines))
         for (reading, pull), values in lines.items():
-            solid = pull != "alone"
-            style = "-" if solid else ":"
-            ax.plot(epochs, values, f"o{style}", ms=4, color=colours[reading])
-            if solid and ax is axes[-1]:
-                end = (epochs[-1] + 0.15, float(values[-1]))
-                place: dict[str, Any] = {
-                    "annotation_clip": False,
-                    "va": "top" if reading == "classifier" else "bottom",
-                }
-                ax.annotate(reading, end, color=colours[reading], **place)
+            colour = f"C{known.index(reading)}"
+            ax.plot(epochs, values, "o:" if pull == "alone" else "o-", ms=4, color=colour)
+            if pull != "alone" and ax is axes[-1]:
+                va = "top" if reading == "classifier" else "bottom"
+                end = (epochs[-1] + 0.15, values[-1])
+                plots.label(ax, end, reading, (0, 0), color=colour, va=va)
         ax.set(title=f"start: {start}", xlabel="epochs of the newcomer")
     axes[0].plot([], [], "-", color="0.3", label="with the crowd's prototypes")
     axes[0].plot([], [], ":", color="0.3", label="alone")

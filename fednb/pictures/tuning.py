@@ -1,6 +1,6 @@
 """Pictures of the extra on tuning: the best of several candidates, and two ways to choose it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -11,38 +11,30 @@ from matplotlib.figure import Figure
 from fednb import plots
 
 _WORTH = 0.7  # the share of all images on which every candidate is right
+_MOST = 16  # candidates
 
 
-def best_of_k(
-    test_sets: Sequence[tuple[str, int]] = (("digits", 359), ("CIFAR-10", 10_000)),
-    most: int = 16,
-    repetitions: int = 20_000,
-) -> Axes:
+def best_of_k() -> Axes:
     """The accuracy that is reported for the best of k equally good candidates, over k.
 
-    ``test_sets``: names, with numbers of test images. Candidates err independently of one another.
+    Candidates err independently of one another, on the test images of two data sets.
     """
     draws = np.random.default_rng(0)
-    candidates = np.arange(1, most + 1)
+    candidates = np.arange(1, _MOST + 1)
     _, ax = plt.subplots(figsize=(8.5, 4))
-    for (name, images), colour in zip(test_sets, ("#2a9d8f", "#8c6bb1"), strict=True):
-        scores = 100 * draws.binomial(images, _WORTH, (repetitions, most)) / images
+    for name, images, colour in (("digits", 359, "#2a9d8f"), ("CIFAR-10", 10_000, "#8c6bb1")):
+        scores = 100 * draws.binomial(images, _WORTH, (20_000, _MOST)) / images
         best = np.maximum.accumulate(scores, axis=1)
         low, high = np.quantile(best, (0.1, 0.9), axis=0)
         ax.fill_between(candidates, low, high, color=colour, alpha=0.2, lw=0)
         ax.plot(candidates, best.mean(0), "o-", color=colour)
         words = f"{images:,} test images\n({name})"
-        ax.annotate(words, (most + 0.4, best[:, -1].mean()), color=colour, va="center")
+        ax.annotate(words, (_MOST + 0.4, best[:, -1].mean()), color=colour, va="center")
     ax.axhline(100 * _WORTH, color="0.4", ls="--")
-    ax.annotate(
-        "what each is worth", (most, 100 * _WORTH - 0.15), color="0.4", va="top", ha="right"
-    )
-    ax.set(
-        xlabel="number k of equally good candidates",
-        ylabel="accuracy that is reported (%)",
-        xlim=(0.5, most + 4),
-        xticks=[1, 2, 4, 8, most],
-    )
+    below = (_MOST, 100 * _WORTH - 0.15)
+    ax.annotate("what each is worth", below, color="0.4", va="top", ha="right")
+    ax.set(xlabel="number k of equally good candidates", ylabel="accuracy that is reported (%)")
+    ax.set(xlim=(0.5, _MOST + 4), xticks=[1, 2, 4, 8, _MOST])
     return ax
 
 

@@ -1,5 +1,6 @@
 """Figures of tables: accuracy per round, a paper's claims at a glance."""
 
+import itertools
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any, cast
@@ -14,13 +15,13 @@ from matplotlib.figure import Figure
 from fednb import plots
 from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of, table_of
 from fednb.analysis.claims import Claim, claims_of
-from fednb.analysis.comparisons import Comparison, cell_at, compare_rows
+from fednb.analysis.comparisons import Comparison, compare_at
 from fednb.analysis.statistics import Kind, Why
 from fednb.reporting import words
 
-_HOLLOW: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  # printed
-_FILLED: dict[str, Any] = {"ms": 8}  # measured
-_PALE: dict[str, Any] = {"ms": 5}  # measured, but too few runs, or on other data
+_PRINTED: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}
+_LARGE = 8  # measured
+_SMALL = 5  # measured, but too few runs, or on other data
 
 
 def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None) -> Axes:
@@ -40,8 +41,8 @@ def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None)
     for name, of_name in frame[once].groupby("name", sort=False):
         last = of_name["x"].iloc[0]
         rounds = "one round" if last == 1 else f"after {last} rounds"
-        look = {"linestyle": "--", "color": palette[str(name)]}
-        ax.axhline(of_name["value"].mean(), label=f"{name} ({rounds})", **look)
+        level = of_name["value"].mean()
+        ax.axhline(level, ls="--", color=palette[str(name)], label=f"{name} ({rounds})")
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     ax.locator_params(axis="x", integer=True)
     if ax.lines:
@@ -49,24 +50,22 @@ def curves(table: TableOrName, ax: Axes | None = None, *, ledger: Ledger = None)
     return ax
 
 
-def lead_curves(
-    table: TableOrName, over: str, ax: Axes | None = None, *, ledger: Ledger = None
-) -> Axes:
+def lead_curves(table: TableOrName, over: str, ax: Axes | None = None) -> Axes:
     """By how much each row is ahead of row ``over``, round by round and seed by seed."""
-    cells = _with_curves(cells_of(table, ledger))
+    cells = _with_curves(cells_of(table))
     points = _curve_points(cells)
     points["seed"] = points.groupby(["name", "x"]).cumcount()
     wide = points.pivot_table(index=["x", "seed"], columns="name", values="value")
     ax = ax or plt.figure(layout="constrained").subplots()
     ax.axhline(0, color=plots.colour(over), lw=1)
-    ax.annotate(over, (1.01, 0), xycoords=("axes fraction", "data"), va="center")
+    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
+    ax.text(1.01, 0, over, **beside)
     for name, colour in _palette(cells).items():
         if name == over or name not in wide:
             continue
         lead = (wide[name] - wide[over]).groupby("x").mean().rolling(5, min_periods=1).mean()
         ax.plot(lead.index, lead, color=colour)
-        end = (1.01, lead.iloc[-1])
-        ax.annotate(name, end, xycoords=("axes fraction", "data"), va="center", color=colour)
+        ax.text(1.01, lead.iloc[-1], name, color=colour, **beside)
     ax.set(xlabel="communication round", ylabel=f"lead over {over} (points)")
     return ax
 
@@ -78,57 +77,53 @@ def leads(
     *,
     column: str | None = None,
     rows: Mapping[str, str] | None = None,
-    ledger: Ledger = None,
 ) -> Axes:
     """The lead of each row over row ``over``, in points with 95 % intervals, from left to right.
 
     ``column``: which one, where the table has several. ``rows``: those that are shown, and what
     they are called; by default all but ``over``, by their own names. A printed lead is hollow.
     """
-    cells = [
-        cell for cell in cells_of(table, ledger) if cell.runs and column in (None, cell.column)
-    ]
+    cells = cells_of(table)
+    if rows is None:
+        shown = [cell.row for cell in cells if cell.runs and column in (None, cell.column)]
+        rows = {row: row for row in shown if row != over}
     ax = ax or plt.figure(layout="constrained").subplots()
     ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
-    names = rows or {cell.row: cell.row for cell in cells if cell.row != over}
-    for x, row in enumerate(names):
-        comparison = compare_rows(table, row, over, column, ledger)
+    for x, row in enumerate(rows):
+        comparison = compare_at(cells, row, over, column)
         lead = comparison.lead
         if comparison.printed is not None:
-            ax.plot(x - 0.15, comparison.printed, "o", **_HOLLOW)
+            ax.plot(x - 0.15, comparison.printed, "o", **_PRINTED)
         if lead.mean is not None:
-            colour = plots.colour(cell_at(cells, row).job.settings.method)
+            colour = plots.colour(comparison.ahead.job.settings.method)
             ax.errorbar(x, lead.mean, lead.half_width, fmt="o", capsize=3, color=colour)
-    ax.set_xticks(range(len(names)), list(names.values()))
+    ax.set_xticks(range(len(rows)), list(rows.values()))
     ax.set_ylabel(f"lead over {over} (points)")
     return ax
 
 
-def trend(
-    table: str, rows: Sequence[str], ax: Axes | None = None, *, ledger: Ledger = None
-) -> Axes:
+def trend(table: str, rows: Sequence[str], ax: Axes | None = None) -> Axes:
     """What ``rows`` of a table reach over its columns, a number each, with 95 % intervals.
 
     A setting at which a run diverged is left out. Rows are told apart by their methods' colours,
     and rows of one method by solid and dashed lines; the axis of the columns is logarithmic.
     """
-    cells = cells_of(table, ledger)
+    cells = cells_of(table)
     parameter = table_of(table).columns.parameter
+    numbers = {cell.column: float(cell.job.settings.flat()[parameter]) for cell in cells}
     ax = ax or plt.figure(layout="constrained").subplots()
     known: set[str] = set()
     for place, row in enumerate(rows):
-        of_row = [cell for cell in cells if cell.row == row and cell.mean is not None]
+        of_row = [cell for cell in cells if cell.row == row]
         finished = [cell for cell in of_row if set(cell.statuses) == {"finished"}]
-        numbers = [float(cell.job.settings.flat()[parameter]) for cell in finished]
-        columns = [number * 1.02**place for number in numbers]  # beside each other
-        means = [cast(float, cell.mean) for cell in finished]
+        columns = [numbers[cell.column] * 1.02**place for cell in finished]  # beside each other
+        means = np.array([cell.mean for cell in finished], float)
+        half_widths = np.array([cell.half for cell in finished], float)
         colour = plots.colour(row)
-        line = "s--" if colour in known else "o-"
-        known.add(colour)
-        half_widths = [cast(float, cell.half) for cell in finished]
         look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": row}
-        ax.errorbar(columns, means, half_widths, fmt=line, **look)
-    shown = sorted({float(cell.job.settings.flat()[parameter]) for cell in cells})
+        ax.errorbar(columns, means, half_widths, fmt="s--" if colour in known else "o-", **look)
+        known.add(colour)
+    shown = sorted(set(numbers.values()))
     ax.set(xscale="log", ylabel="test accuracy (%)")
     ax.set_xticks(shown, [f"{number:g}" for number in shown])
     ax.minorticks_off()
@@ -190,21 +185,14 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
     """
     ax = plt.figure(figsize=(8.6, 1.1 + 0.56 * len(claims)), layout="constrained").subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    ends = [0.0]  # of what is drawn, in points
     for y, (paper, claim) in enumerate(claims):
-        drawn = _drawn(claim)
-        for i, comparison in enumerate(drawn):
-            ends += _draw_lead(ax, y + 0.22 * i, claim, comparison, plots.colour(paper))
+        for i, comparison in enumerate(_drawn(claim)):
+            _draw_lead(ax, y + 0.22 * i, claim, comparison, plots.colour(paper))
         for printed in claim.printed:
-            ax.plot(printed, y, "o", zorder=3, **_HOLLOW)
-            ends.append(printed)
+            ax.plot(printed, y, "o", zorder=3, **_PRINTED)
         _label(ax, y, claim)
-    margin = 0.12 * (max(ends) - min(ends)) or 1.0
-    ax.set(
-        xlim=(min(ends) - margin, max(ends) + margin),
-        ylim=(len(claims) - 0.4, -0.6),
-        xlabel="lead in points of accuracy",
-    )
+    ax.margins(x=0.12)
+    ax.set(ylim=(len(claims) - 0.4, -0.6), xlabel="lead in points of accuracy")
     ax.set_yticks(range(len(claims)), [claim.entry.short for _, claim in claims])
     ax.tick_params(axis="y", length=0)
     ax.grid(axis="x", alpha=0.3)
@@ -214,41 +202,27 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
 
 def _drawn(claim: Claim) -> list[Comparison]:
     """What decides, then what is nearer to the paper's setting but has too few runs."""
-    own_data = [one for one in claim.evidence if one.lead.mean is not None]
-    if not own_data:
-        return [one for one in [claim.best] if one.lead.mean is not None]
-    if claim.best not in own_data:
-        return own_data
-    nearer = own_data[: own_data.index(claim.best)]
-    return [claim.best, *nearer]
+    best = claim.best
+    return [best, *itertools.takewhile(lambda one: one is not best, claim.evidence)]
 
 
-def _draw_lead(
-    ax: Axes, y: float, claim: Claim, comparison: Comparison, colour: str
-) -> list[float]:
-    """Draw a lead with its interval; returns what must be within the figure."""
+def _draw_lead(ax: Axes, y: float, claim: Claim, comparison: Comparison, colour: str) -> None:
+    """Draw a lead with its interval, if there is one."""
     lead = comparison.lead
     if lead.mean is None:
-        return []
+        return
     decides = lead.judged and bool(claim.evidence)
     borrowed = claim.borrowed(comparison)
     half_width = borrowed.half_width if borrowed else lead.half_width
-    colour = colour if decides else "0.55"
-    drawn = ax.errorbar(
-        lead.mean,
-        y,
-        xerr=None if np.isnan(half_width) else [[half_width]] * 2,
-        fmt="o",
-        color=colour,
-        capsize=3,
-        **(_FILLED if decides else _PALE),
-    )
+    look: dict[str, Any] = {"color": "0.55", "ms": _SMALL}
+    if decides:
+        look = {"color": colour, "ms": _LARGE}
+    if not np.isnan(half_width):
+        look["xerr"] = half_width
+    drawn = ax.errorbar(lead.mean, y, fmt="o", capsize=3, **look)
     if borrowed:
         for line in drawn[2]:
             line.set_linestyle(":")
-    if np.isnan(half_width):
-        return [lead.mean]
-    return [lead.mean - half_width, lead.mean + half_width]
 
 
 def _label(ax: Axes, y: float, claim: Claim) -> None:
@@ -277,17 +251,12 @@ def _runs(claim: Claim) -> str:
 
 def _legend(ax: Axes) -> None:
     measured = "measured, 95 % interval over seeds"
-    ax.plot([], [], "o", label="printed", **_HOLLOW)
-    ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, **_FILLED)
-    ax.plot([], [], "o:", color="0.55", label="decides nothing (dotted: borrowed)", **_PALE)
-    ax.legend(
-        loc="lower center",
-        bbox_to_anchor=(0.5, 1),
-        ncols=3,
-        frameon=False,
-        fontsize="small",
-        handletextpad=0.4,
-    )
+    other = "decides nothing (dotted: borrowed)"
+    ax.plot([], [], "o", label="printed", **_PRINTED)
+    ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, ms=_LARGE)
+    ax.plot([], [], "o:", color="0.55", label=other, ms=_SMALL)
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
+    ax.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
 
 
 def claim_figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:

@@ -96,10 +96,8 @@ def compare(
     rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
     name = f"{rows[:80]}-{key}"
     own = [job for job in table.jobs if job.notebook.endswith(".ipynb")]
-    results = (own or table.jobs)[-1].path.parent.parent
-    folder = results / "compare"
-    page = folder / f"{name}.md"
-    figure = folder / f"{name}.svg"
+    folder = (own or table.jobs)[-1].path.parent.parent / "compare"
+    page, figure = folder / f"{name}.md", folder / f"{name}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
     _draw(leads.baseline, family, figure)
     return text, [page, figure]
@@ -137,8 +135,8 @@ def _why_open(comparison: Comparison, number: int) -> str:
 def _draw(baseline: str, family: Family, path: Path) -> None:
     """Write a figure of leads, a line a method; hollow where they cannot be told from zero."""
     rows = [row for row, _ in family]
-    figure = plt.figure(figsize=(6.4, 1.2 + 0.4 * len(rows)), layout="constrained")
-    ax = figure.subplots()
+    size = (6.4, 1.2 + 0.4 * len(rows))
+    figure, ax = plt.subplots(figsize=size, layout="constrained")
     ax.axvline(0, color=plots.colour(baseline))
     for y, comparison in enumerate(family.values()):
         lead = comparison.lead

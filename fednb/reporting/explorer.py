@@ -14,7 +14,7 @@ from typing import Any
 from scipy import special
 
 from fednb import ROOT, data
-from fednb.analysis.cells import Cell, Run, cells_of
+from fednb.analysis.cells import Cell, Run, cells_of, committed
 from fednb.analysis.claims import Claim, claims_file, claims_of
 from fednb.analysis.comparisons import Comparison, leads_over_baseline
 from fednb.analysis.measures import Record
@@ -52,12 +52,11 @@ class Explorer:
     def place_of_settings(self, flat: Mapping[str, Any]) -> int:
         """Where these settings stand, which many cells share; what is None is left out."""
         given = {name: value for name, value in flat.items() if value is not None}
-        given.pop("seed", None)
-        key = json.dumps(given, default=str)
-        if key not in self._places:
-            self._places[key] = len(self.settings)
+        given.pop("seed")
+        place = self._places.setdefault(json.dumps(given), len(self.settings))
+        if place == len(self.settings):
             self.settings.append(given)
-        return self._places[key]
+        return place
 
     def add_curve(self, notebook: str, path: Path, record: Record, metric: str) -> None:
         """Keep the curve of a run, if its record has it."""
@@ -87,15 +86,11 @@ class Explorer:
         return scripts
 
 
-def write(out: Path, *, sweeps: Path | None = None, runs: Path | None = None) -> list[Path]:
-    """Write the scripts for all tables and records; the project's own unless told otherwise."""
-    tables = read_tables(sweeps or ROOT / "notebooks" / "sweeps")
-    explorer = gather(tables, ledger.load(runs or ROOT / "results" / "runs"))
-    paths = []
-    for name, script in explorer.scripts().items():
+def write(out: Path) -> None:
+    """Write the scripts for all tables and records of the project."""
+    tables = read_tables(ROOT / "notebooks" / "sweeps")
+    for name, script in gather(tables, committed()).scripts().items():
         ledger.write_atomically(out / name, script)
-        paths.append(out / name)
-    return paths
 
 
 def gather(tables: Mapping[str, Table], records: Mapping[Path, Record]) -> Explorer:
@@ -284,7 +279,6 @@ def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
         "oursText": "diverged" if mean is None else f"{mean:.1f}",
         "expected": len(runs),
         "runs": runs,
-        "claims": [],
         "deviations": first["deviations"],
         "notes": [first["dataset"]["note"]] if first["dataset"].get("note") else [],
         "settings": place,
@@ -299,18 +293,9 @@ def _rounded(value: Any) -> float | None:
     return None
 
 
-def _plain(value: Any) -> Any:
-    """The same with null for NaN and infinity, which JSON does not have."""
-    if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def _json(value: Any) -> str:
-    """In one line, and so that no text in it ends the script that it stands in."""
-    text = json.dumps(_plain(value), allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+    """In one line, null for what is no number, and no text in it ends the script around it."""
+    # JSON has neither NaN nor infinity, which Python writes and reads all the same
+    plain = json.loads(json.dumps(value), parse_constant=lambda constant: None)
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
     return text.replace("</", "<\\/")

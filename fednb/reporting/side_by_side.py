@@ -1,6 +1,6 @@
 """Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from itertools import combinations
 
 import numpy as np
@@ -8,7 +8,7 @@ import pandas as pd
 from IPython.display import Markdown
 
 from fednb import partition
-from fednb.analysis import statistics
+from fednb.analysis import called, statistics
 from fednb.analysis.across_splits import AverageLead, CellsOf, average_leads
 from fednb.analysis.cells import Cell, cells_of
 from fednb.analysis.claims import claims_file
@@ -41,8 +41,7 @@ _ON_CIFAR10 = {
     "FedProc Table 2": "CIFAR-10",
     "FedSSC Table I": "TOP-1 ACCURACY",
 }
-_TUNED = {"lr": "learning rate", "mu": "μ", "alpha": "α", "mu_glob": "μ_glob, μ_moon a fifth"}
-_TUNED |= {"lam": "λ", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
+_TUNED = {"mu_glob": "μ_glob, μ_moon a fifth", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
 _ELSEWHERE = {
     "CIFAR-10, 20 rounds of 5 epochs": "side-cifar10-beta-0.5-short",
     "CIFAR-10, 100 rounds of 1 epoch": "side-cifar10-rounds-short",
@@ -61,11 +60,8 @@ def splits() -> dict[str, str]:
 
 def told_splits() -> dict[str, str]:
     """The tables in which FedAvg's model is told whom it serves, by what they are called."""
-    told = {}
-    for title, name in splits().items():
-        if "digits" in name:
-            told[title] = name.replace("digits", "told")
-    return told
+    digits = {title: name for title, name in splits().items() if "digits" in name}
+    return {title: name.replace("digits", "told") for title, name in digits.items()}
 
 
 def question(of: CellsOf = cells_of) -> list[AverageLead]:
@@ -162,7 +158,7 @@ def tuning_table() -> Markdown:
         for title, of_split in found.items():
             if method in of_split:
                 tuning = of_split[method]
-                line["tuned"] = called(tuning.tuned)
+                line["tuned"] = name_of_tuned(tuning.tuned)
                 line[f"chosen: {title}"] = _chosen(tuning)
                 line[f"held out (%): {title}"] = _held_out(tuning)
                 line[f"trials: {title}"] = str(len(tuning.trials))
@@ -170,9 +166,9 @@ def tuning_table() -> Markdown:
     return Markdown(to_markdown(lines))
 
 
-def called(tuned: str) -> str:
-    """What a setting or hyperparameter is called in figures and tables."""
-    return _TUNED[tuned]
+def name_of_tuned(setting: str) -> str:
+    """What is tuned, as figures and tables call it: with what goes along."""
+    return _TUNED.get(setting, called.name(setting))
 
 
 def _chosen(tuning: Tuning) -> str:
@@ -188,29 +184,26 @@ def _held_out(tuning: Tuning) -> str:
     return f"{tuning.chosen.accuracy:.1f}"
 
 
-def for_itself() -> dict[str, dict[str, Mapping[int, float]]]:
-    """How right (%) a client is on images like its own: by told split, whom it asks, and seed."""
-    found = {}
+def for_itself() -> dict[str, dict[str, Sequence[float]]]:
+    """How right (%) a client is on images like its own, of each seed: by split and whom it asks."""
+    found: dict[str, dict[str, Sequence[float]]] = {}
     for title, table in told_splits().items():
-        cells = {
-            row: cell_at(cells_of(table), row, "client mean") for row in (BASELINE, TOLD, *OWN)
-        }
-        values: dict[str, Mapping[int, float]] = {GUESS: _most_frequent(cells[BASELINE])}
-        for row, cell in cells.items():
-            values[row] = {seed: value for (seed, _), value in cell.by_pair.items()}
-        found[title] = values
+        asked = (BASELINE, TOLD, *OWN)
+        cells = {row: cell_at(cells_of(table), row, "client mean") for row in asked}
+        found[title] = {GUESS: _most_frequent(cells[BASELINE])}
+        found[title] |= {row: cell.values for row, cell in cells.items()}
     return found
 
 
-def _most_frequent(cell: Cell) -> dict[int, float]:
-    """The share (%) of a client's most frequent class among its images, by the runs' seeds."""
-    shares = {}
+def _most_frequent(cell: Cell) -> list[float]:
+    """The share (%) of a client's most frequent class among its images, of each run."""
+    shares = []
     for run in cell.measured_runs:
         settings = run.job.settings
         dataset = build.load_dataset(settings.dataset)
         parts = build.divide(settings, dataset).train
         counts = partition.class_counts(parts, dataset.labels.numpy(), dataset.num_classes)
-        shares[settings.seed] = 100 * float((counts.max(1) / counts.sum(1)).mean())
+        shares.append(100 * float((counts.max(1) / counts.sum(1)).mean()))
     return shares
 
 
@@ -221,7 +214,7 @@ def told_table() -> Markdown:
     for row in (GUESS, BASELINE, TOLD, *OWN):
         line = {"client mean (%)": row}
         for title, values in of_splits.items():
-            line[title] = _mean(list(values[row].values()))
+            line[title] = _mean(values[row])
         lines.append(line)
     for method in OWN:
         line = {"client mean (%)": f"**{method} − {TOLD}**"}
@@ -243,24 +236,18 @@ def measures_table() -> Markdown:
     """Mean leads over FedAvg for several questions: the same models, asked otherwise; unjudged."""
     digits = [name for name in splits().values() if "digits" in name]
     told = list(told_splits().values())
-    asked = {
-        "all images, digits": average_leads(digits, cells_of),
-        "client mean, digits": average_leads(digits, cells_of, column="client mean")
-        + _only_told(average_leads(told, cells_of, column="client mean")),
-        "worst client, digits": average_leads(digits, cells_of, column="worst client")
-        + _only_told(average_leads(told, cells_of, column="worst client")),
-        "all images, domains": average_leads(["side-domains"], cells_of),
-        "worst domain": average_leads(["side-domains"], cells_of, column="worst domain"),
-    }
+    asked = {"all images, digits": average_leads(digits, cells_of)}
+    for column in ("client mean", "worst client"):
+        of_told = average_leads(told, cells_of, column=column)
+        own_prior = [one for one in of_told if one.method == TOLD]
+        asked[f"{column}, digits"] = average_leads(digits, cells_of, column=column) + own_prior
+    asked["all images, domains"] = average_leads(["side-domains"], cells_of)
+    asked["worst domain"] = average_leads(["side-domains"], cells_of, column="worst domain")
     lines = {name: {"lead over FedAvg": name} for name in [TOLD, *methods()[1:]]}
     for title, found in asked.items():
         for one in found:
             lines[one.method][title] = _lead(one.lead)
     return Markdown(to_markdown(list(lines.values())))
-
-
-def _only_told(found: Sequence[AverageLead]) -> list[AverageLead]:
-    return [one for one in found if one.method == TOLD]
 
 
 def price_table() -> pd.DataFrame:
@@ -273,11 +260,8 @@ def price_table() -> pd.DataFrame:
 
 
 def _column(table: str, column: str) -> dict[str, float]:
-    values = {}
-    for cell in cells_of(table):
-        if cell.column == column and cell.mean is not None:
-            values[cell.row] = round(cell.mean, 1)
-    return values
+    cells = [cell for cell in cells_of(table) if cell.column == column]
+    return {cell.row: round(cell.mean, 1) for cell in cells if cell.mean is not None}
 
 
 def elsewhere_table() -> Markdown:
@@ -289,10 +273,9 @@ def elsewhere_table() -> Markdown:
         for cell in cells:
             shown = "accuracy" if cell.row == BASELINE else "lead"
             if cell.column == shown and cell.mean is not None and cell.row in lines:
-                several = (
-                    len(cell.values) >= statistics.MIN_SEEDS
-                )  # two seeds have no ± to speak of
-                text = words.measured(cell) if several else words.value(cell.measure, cell.mean)
+                text = words.measured(cell)
+                if len(cell.values) < statistics.MIN_SEEDS:  # two have no ± to speak of
+                    text = words.value(cell.measure, cell.mean)
                 lines[cell.row][header] = text
     return Markdown(to_markdown(list(lines.values())))
 

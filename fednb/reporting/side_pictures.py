@@ -32,22 +32,18 @@ def told() -> Figure:
     """How right a client is on images like its own, asking whom: a panel for each split."""
     of_splits = tables.for_itself()
     figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
-    rows = [GUESS, BASELINE, TOLD, *OWN]
     for ax, (title, by_row) in zip(axes, of_splits.items(), strict=True):
-        means = {}
-        for y, row in enumerate(rows):
-            values = list(by_row[row].values())
+        means: dict[str, float] = {}
+        for y, (row, values) in enumerate(by_row.items()):
             if values:
-                mean, half_width = statistics.interval(values)
-                look = {"fmt": "D" if row == GUESS else "o", "capsize": 3}
-                colour = "0.75" if row == GUESS else plots.colour(row)
-                ax.errorbar(mean, y, xerr=half_width, color=colour, **look)
-                means[row] = mean
+                means[row], half_width = statistics.interval(values)
+                mark, colour = ("D", "0.75") if row == GUESS else ("o", plots.colour(row))
+                ax.errorbar(means[row], y, xerr=half_width, fmt=mark, color=colour, capsize=3)
         if BASELINE in means and TOLD in means:
             ends = {"xy": (means[TOLD], 1.85), "xytext": (means[BASELINE], 1.15)}
             ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35"})
         ax.set_title(title)
-        ax.set_yticks(range(len(rows)), rows)
+        ax.set_yticks(range(len(by_row)), list(by_row))
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("right on images like its own (%)", size="medium")
     axes[0].invert_yaxis()
@@ -57,19 +53,17 @@ def told() -> Figure:
 def question() -> Figure:
     """Mean leads over FedAvg, then the leads in each split; none is judged here."""
     found = tables.question()
-    splits = tables.splits()
-    ratios = [1.7, *([1] * len(splits))]
-    figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
-    for y, one in enumerate(found):
-        _dot(axes[0], y, one.method, one.lead)
-    axes[0].set_title("mean of the five splits", weight="bold")
-    for ax, (title, table) in zip(axes[1:], splits.items(), strict=True):
+    panels = {"mean of the five splits": [one.lead for one in found]}
+    for title, table in tables.splits().items():
         cells = cells_of(table)
-        for y, one in enumerate(found):
-            comparison = compare_at(cells, one.method, BASELINE, "accuracy")
-            _dot(ax, y, one.method, comparison.lead)
+        pairs = [compare_at(cells, one.method, BASELINE, "accuracy") for one in found]
+        panels[title] = [pair.lead for pair in pairs]
+    ratios = [1.7, 1, 1, 1, 1, 1]
+    figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
+    for ax, (title, leads) in zip(axes, panels.items(), strict=True):
+        for y, lead in enumerate(leads):
+            _dot(ax, y, plots.colour(found[y].method), lead)
         ax.set_title(title)
-    for ax in axes:
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
         ax.set_xscale("symlog", linthresh=10)
         ax.set_xticks(_TICKS, [f"{tick:+d}" if tick else "0" for tick in _TICKS])
@@ -77,19 +71,18 @@ def question() -> Figure:
         ax.set_xlim(-70, 30)
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("lead over FedAvg (points)", size="medium")
+    axes[0].set_title("mean of the five splits", weight="bold")
     axes[0].set_yticks(range(len(found)), [one.method for one in found], size="large")
     axes[0].invert_yaxis()
     return figure
 
 
-def _dot(ax: Axes, y: float, method: str, lead: Lead) -> None:
+def _dot(ax: Axes, y: float, colour: str, lead: Lead) -> None:
     """A lead with its interval, if there are runs; hollow where one diverged."""
-    if lead.mean is None:
-        return
-    width = None if np.isnan(lead.half_width) else lead.half_width
-    colour = plots.colour(method)
-    fill = "none" if lead.diverged else colour
-    ax.errorbar(lead.mean, y, xerr=width, fmt="o", mfc=fill, color=colour, capsize=3)
+    if lead.mean is not None:
+        fill = "none" if lead.diverged else colour
+        look: dict[str, Any] = {"fmt": "o", "mfc": fill, "color": colour, "capsize": 3}
+        ax.errorbar(lead.mean, y, xerr=lead.half_width, **look)
 
 
 def trials() -> Figure:
@@ -101,7 +94,6 @@ def trials() -> Figure:
         for (title, found), style in zip(of_splits.items(), ("-", ":"), strict=True):
             if name in found:
                 _trials_of(ax, found[name], style, title)
-                _without(ax, found[name], style)
         _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
         ax.set_title(name)
         ax.grid(alpha=0.3)
@@ -115,34 +107,34 @@ def trials() -> Figure:
 
 
 def _trials_of(ax: Axes, tuning: Tuning, style: str, title: str) -> None:
-    """Accuracies on held-out images, over what is tuned; the chosen one is filled."""
+    """Accuracies on held-out images, over what is tuned; the chosen one is filled.
+
+    A grey line is where the coefficient is 0, which is FedAvg.
+    """
     chosen = tuning.chosen
     if chosen is None or chosen.accuracy is None:
         return
-    finished = [trial for trial in tuning.trials if trial.accuracy is not None]
-    values = [trial.value for trial in finished]
-    below = [trial.accuracy - chosen.accuracy for trial in finished if trial.accuracy is not None]
-    colour = plots.colour(tuning.method)
-    ax.semilogx(values, below, f"o{style}", mfc="white", color=colour, label=title)
-    ax.semilogx(chosen.value, 0, "s" if tuning.at_edge else "o", ms=9, color=colour)
+    below = {}
+    for trial in tuning.trials:
+        if trial.accuracy is not None:
+            below[trial.value] = trial.accuracy - chosen.accuracy
+    look: dict[str, Any] = {"mfc": "white", "color": plots.colour(tuning.method), "label": title}
+    ax.semilogx(list(below), list(below.values()), f"o{style}", **look)
+    mark = "s" if tuning.at_edge else "o"
+    ax.semilogx(chosen.value, 0, mark, ms=9, color=plots.colour(tuning.method))
+    if tuning.gain is not None:
+        ax.axhline(-tuning.gain, ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
 
 
 def _value_ticks(ax: Axes, of_method: Sequence[Tuning]) -> None:
     """A tick for each value that was tried."""
     values: set[float] = set()
     for tuning in of_method:
-        ax.set_xlabel(tables.called(tuning.tuned))
+        ax.set_xlabel(tables.name_of_tuned(tuning.tuned))
         values.update(trial.value for trial in tuning.trials)
     ticks = sorted(values)
     ax.set_xticks(ticks, [f"{value:g}" for value in ticks], size="small")
     ax.minorticks_off()
-
-
-def _without(ax: Axes, tuning: Tuning, style: str) -> None:
-    """A grey line where the coefficient is 0, which is FedAvg."""
-    if tuning.without is not None and tuning.chosen is not None and tuning.chosen.accuracy:
-        below = tuning.without - tuning.chosen.accuracy
-        ax.axhline(below, ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
 
 
 def twins() -> Axes:
@@ -177,9 +169,8 @@ def bytes_sent() -> Figure:
         for cell in cells_of(splits[title]):
             if cell.column == "accuracy" and cell.runs and not cell.diverged:
                 _sent(ax, cell)
-        ax.set(
-            xscale="log", title=title, xlabel="megabytes sent so far, both ways", xlim=(None, 1000)
-        )
+        ax.set(title=title, xlabel="megabytes sent so far, both ways")
+        ax.set(xscale="log", xlim=(None, 1000))
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("test accuracy (%)")
     axes[0].annotate("all others:\na network each way", (5, 52), color="0.35", ha="right")
@@ -189,12 +180,13 @@ def bytes_sent() -> Figure:
 def _sent(ax: Axes, cell: Cell) -> None:
     """A curve in the method's colour, named at its end; grey for those that send a network each way."""
     sent, accuracy = _mean_curve(cell)
-    alone = cell.row in _ALONE
-    colour = plots.colour(cell.row) if alone else "0.6"
-    ax.plot(sent, accuracy, color=colour, lw=2.5 if alone else 1, zorder=3 if alone else 2)
-    if alone:
-        place: dict[str, Any] = {"xytext": _ALONE[cell.row], "textcoords": "offset points"}
-        ax.annotate(cell.row, (sent[-1], accuracy[-1]), color=colour, ha="right", **place)
+    if cell.row not in _ALONE:
+        ax.plot(sent, accuracy, color="0.6", lw=1)
+        return
+    colour = plots.colour(cell.row)
+    ax.plot(sent, accuracy, color=colour, lw=2.5, zorder=3)
+    end = (sent[-1], accuracy[-1])
+    plots.label(ax, end, cell.row, _ALONE[cell.row], color=colour, ha="right")
 
 
 def _mean_curve(cell: Cell) -> tuple[np.ndarray, np.ndarray]:

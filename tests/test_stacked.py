@@ -236,7 +236,7 @@ class Branching(FedAvg):
 
     def loss(self, model, x, y, given):
         terms = super().loss(model, x, y, given)
-        return terms if float(terms["cross_entropy"]) > -1 else {}
+        return terms if terms["cross_entropy"] > -1 else {}
 
 
 def test_a_step_that_cannot_be_stacked_is_made_by_the_plain_loop_and_the_reason_is_told_once(

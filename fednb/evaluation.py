@@ -1,7 +1,8 @@
 """Accuracy of global and personal models."""
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -10,11 +11,10 @@ from torch import Tensor
 
 from fednb.client import Client
 from fednb.data import Dataset
-from fednb.messages import Message, Server
+from fednb.messages import Server
 from fednb.method import FedAvg
 
 Hits = dict[str, Tensor]  # for each read-out, which of the images are classified right: boolean [n]
-Indices = np.ndarray | Tensor
 IMAGES_PER_CALL = 1000  # of a global model; not by workers: results must not depend on their number
 IMAGES_PER_BATCH = 250
 
@@ -32,60 +32,35 @@ class Evaluated(Protocol):
     test_index: np.ndarray | None
     held_out: Sequence[np.ndarray]
 
-    def hits(
-        self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
-    ) -> list[Hits]:
-        """`correct`, of these clients on these parts."""
+    def map(self, function: Callable, *items: Sequence) -> list:
+        """As Python's ``map``, on several threads."""
         ...
 
 
+@torch.no_grad()
 def correct(
     federation: Evaluated, client: Client, index: Tensor, *, training: bool = False
 ) -> Hits:
-    """Which test images ``index`` [n] a client classifies right, as if it had just received the
-    next broadcast.
+    """Which test images ``index`` [n] a client classifies right, as if it had the next broadcast.
 
     That broadcast is not counted. With ``training`` the index is one of training images, which are
     not augmented. There is an entry for each read-out of the method's ``predict``; of clients with
     test images of their own also ``local classes``, the first read-out with no other classes to
     choose from than those that the client has.
     """
-    received = federation.method.broadcast(federation.server, client.id)
-    only_own_classes = federation.test_parts is not None
-    return hits_of_client(
-        federation.method,
-        client,
-        received,
-        federation.rounds_done,
-        index,
-        training,
-        only_own_classes,
-    )
-
-
-@torch.no_grad()
-def hits_of_client(
-    method: FedAvg,
-    client: Client,
-    received: Message,
-    t: int,
-    index: Tensor,
-    training: bool,
-    only_own_classes: bool,
-) -> Hits:
-    """`correct`, of a client that has received a broadcast before round ``t``."""
-    workspace = client.workspace
+    method, workspace = federation.method, client.workspace
     labels = workspace.labels if training else workspace.test_labels
     inputs = workspace.inputs if training else workspace.test_inputs
     client = copy.copy(client)  # several threads may borrow the same client
     found: dict[str, list[Tensor]] = {}
     with workspace.lend_model(client):
+        received = method.broadcast(federation.server, client.id)
         client.load(received)
-        given = method.prepare(client, received, t)
+        given = method.prepare(client, received, federation.rounds_done)
         model = client.model.eval()
         for part in index.split(IMAGES_PER_BATCH):
             read_outs = method.predict(model, inputs(part), given)
-            if only_own_classes:
+            if federation.test_parts is not None:
                 first = next(iter(read_outs.values()))
                 read_outs["local classes"] = first.masked_fill(~client.classes, -torch.inf)
             for name, scores in read_outs.items():
@@ -137,38 +112,44 @@ def evaluate(federation: Evaluated) -> dict[str, Any]:
 
 
 def _as_index(chosen: np.ndarray | None, n: int, device: torch.device) -> Tensor:
-    return (
-        torch.arange(n, device=device) if chosen is None else torch.as_tensor(chosen, device=device)
-    )
+    if chosen is None:
+        return torch.arange(n, device=device)
+    return torch.as_tensor(chosen, device=device)
+
+
+def _hits(
+    federation: Evaluated,
+    clients: Sequence[Client],
+    parts: Sequence[np.ndarray | Tensor],
+    training: bool = False,
+) -> list[Hits]:
+    """`correct`, of these clients, each on its part."""
+    device = federation.test_labels.device
+    indices = [torch.as_tensor(part, device=device) for part in parts]
+    return federation.map(partial(correct, federation, training=training), clients, indices)
 
 
 def _test_hits(federation: Evaluated, index: Tensor) -> list[Hits]:
-    """The hits of each model: where models or test images differ every client's, else the global
-    one's.
-    """
+    """Of every client where models or test images differ, else of the global model alone."""
     clients = federation.clients
     if federation.test_parts is not None:
-        parts = [torch.as_tensor(part, device=index.device) for part in federation.test_parts]
-        return federation.hits(clients, parts)
+        return _hits(federation, clients, federation.test_parts)
     if federation.method.personal:
-        return federation.hits(clients, [index] * len(clients))
+        return _hits(federation, clients, [index] * len(clients))
     pieces = index.split(IMAGES_PER_CALL)
-    hits = federation.hits([clients[0]] * len(pieces), pieces)
+    hits = _hits(federation, [clients[0]] * len(pieces), pieces)
     return [{name: torch.cat([piece[name] for piece in hits]) for name in hits[0]}]
 
 
 def _validation(federation: Evaluated) -> float:
     """The mean accuracy on held-out training images, of the first read-out."""
-    parts = [
-        torch.as_tensor(part, device=federation.test_labels.device) for part in federation.held_out
-    ]
-    clients = federation.clients
+    clients, parts = federation.clients, list(federation.held_out)
     if len(parts) == 1 and federation.method.personal:
         # one set for all: every personal model is tried on it
         parts = parts * len(clients)
     if len(parts) == 1:  # a global model is tried once
         clients = clients[:1]
-    hits = federation.hits(clients, parts, training=True)
+    hits = _hits(federation, clients, parts, training=True)
     accuracies = [float(next(iter(of_model.values())).float().mean()) for of_model in hits]
     return 100 * float(np.mean(accuracies))
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -45,7 +44,6 @@ __all__ = [
 CHECKPOINT_FIELDS = ("rounds_done", "server", "history", "traffic")  # beside the clients' memories
 LocalUpdate = Callable[[Client, Message, int], Message]  # from what a client received to its upload
 Trainer = Callable[["Federation", Sequence[Client], Sequence[Message], int], list[Message]]
-Traffic = dict[str, dict[str, tuple[int, int]]]
 
 
 @dataclass
@@ -60,8 +58,7 @@ class Federation(Workspace):
         server    = method.aggregate(server, uploads, t)
         evaluate                                              each client as if it had the next broadcast
 
-    and what crosses is counted, both ways, in `exchange`. `carry` and `hits` are where a simulation
-    differs from a network.
+    and what crosses is counted, both ways, in `exchange`.
     """
 
     method: FedAvg  # what differs from FedAvg
@@ -97,55 +94,40 @@ class Federation(Workspace):
             self.clients.append(client)
         first = self.clients[0]
         with self.lend_model(first):
-            self.server: Server = self.method.start(first.model, len(self.clients))
-        self.server = self.server | {"seed": self.seed}
+            start = self.method.start(first.model, len(self.clients))
+        self.server: Server = start | {"seed": self.seed}
         self.rounds_done = 0
         self.history: list[dict[str, Any]] = []
-        # what crossed in the last round, "down" and "up": numbers and bytes of each entry of the
-        # messages
-        self.traffic: Traffic = {}
+        # of the last round, "down" and "up": numbers and bytes of each entry of the messages
+        self.traffic: dict[str, dict[str, tuple[int, int]]] = {}
 
     def exchange(
         self, server: Server, clients: Sequence[Client], t: int, work: LocalUpdate | None = None
     ) -> list[Message]:
-        """Send each client its broadcast, let it work, and return the uploads in the order of the
-        clients' numbers.
+        """Send each client its broadcast, let it work, and return the uploads, by clients' numbers.
 
         This is the only way across, and everything that crosses is counted in ``traffic``. ``work``
-        is what a client does with what it received; None: `local_update`.
+        is what a client does with what it received; None: it trains, by ``train`` or
+        `local_update`.
         """
-        by_size = sorted(clients, key=_largest_first)
-        received = [self.method.broadcast(server, client.id) for client in by_size]
+
+        def lent(client: Client, message: Message) -> Message:
+            with self.lend_model(client):
+                return (work or self.local_update)(client, message, t)
+
+        # the largest first, so that no worker is left alone with a late giant
+        clients = sorted(clients, key=lambda client: (-client.num_samples, client.id))
+        received = [self.method.broadcast(server, client.id) for client in clients]
         self._count("down", received)
-        uploads = self.carry(by_size, received, t, work)
+        if work is None and self.train is not None:
+            uploads = self.train(self, clients, received, t)
+        else:
+            uploads = self.map(lent, clients, received)
         self._count("up", uploads)
         # whom the server hears it knows without being told
-        signed = [
-            upload | {"client": client.id} for client, upload in zip(by_size, uploads, strict=True)
-        ]
+        pairs = zip(clients, uploads, strict=True)
+        signed = [upload | {"client": client.id} for client, upload in pairs]
         return sorted(signed, key=lambda upload: upload["client"])
-
-    def carry(
-        self,
-        clients: Sequence[Client],
-        received: Sequence[Message],
-        t: int,
-        work: LocalUpdate | None = None,
-    ) -> list[Message]:
-        """Carry each client its message, and its upload back; here by function calls."""
-        if work is None and self.train is not None:
-            return self.train(self, clients, received, t)
-        return self.map(partial(self._work, work or self.local_update, t), clients, received)
-
-    def hits(
-        self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
-    ) -> list[evaluation.Hits]:
-        """Which images of its part each client classifies right (`evaluation.correct`)."""
-        return self.map(partial(evaluation.correct, self, training=training), clients, parts)
-
-    def _work(self, work: LocalUpdate, t: int, client: Client, message: Message) -> Message:
-        with self.lend_model(client):
-            return work(client, message, t)
 
     def _count(self, direction: str, messages: Sequence[Message]) -> None:
         sums = self.traffic.setdefault(direction, {})
@@ -155,9 +137,7 @@ class Federation(Workspace):
                 sums[name] = before[0] + numbers, before[1] + nbytes
 
     def start_round(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Load what a client received, reset what a round counts, and return what its loss may
-        read.
-        """
+        """Load what a client received, reset its counts of a round; what its loss may read."""
         client.training = self.training.in_round(t)
         client.load(received)
         given = self.method.prepare(client, received, t)
@@ -227,9 +207,7 @@ class Federation(Workspace):
         return fields | {"memories": [client.memory for client in self.clients]}
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go back to a `checkpoint`; one that lacks something is a ``ValueError`` and changes
-        nothing.
-        """
+        """Go back to a `checkpoint`; if it lacks something, a ``ValueError`` that changes nothing."""
         fields = {name: checkpoint[name] for name in CHECKPOINT_FIELDS}
         missing = self.server.keys() - fields["server"].keys()
         if missing:
@@ -242,16 +220,17 @@ class Federation(Workspace):
 
 def check_shared_shapes(method: FedAvg, initial: dict[Hashable, State]) -> None:
     """All networks must agree in the shapes of what the method averages; else a `ValueError`."""
-    first, *others = initial.values()
+    first, *others = (
+        {name: value.shape for name, value in state.items() if method.shared(name)}
+        for state in initial.values()
+    )
     for other in others:
-        for name in sorted(first.keys() | other.keys()):
-            if not method.shared(name):
-                continue
-            if name not in first or name not in other or first[name].shape != other[name].shape:
-                raise ValueError(
-                    f"{type(method).__name__} averages {name}, which has not the same shape in all "
-                    "networks: give all clients equal ones, or take a method that shares no weights."
-                )
+        if first != other:
+            name, _ = min(first.items() ^ other.items())
+            raise ValueError(
+                f"{type(method).__name__} averages {name}, which has not the same shape in all "
+                "networks: give all clients equal ones, or take a method that shares no weights."
+            )
 
 
 def mean_losses(clients: Sequence[Client]) -> dict[str, float]:
@@ -267,11 +246,5 @@ def mean_losses(clients: Sequence[Client]) -> dict[str, float]:
 def is_finite(losses: dict[str, float], server: Server) -> bool:
     """Is no loss, and nothing that the server holds, NaN or Inf?"""
     tensors = [value for value in tree_leaves(server) if isinstance(value, Tensor)]
-    return all(map(math.isfinite, losses.values())) and all(
-        bool(value.isfinite().all()) for value in tensors
-    )
-
-
-def _largest_first(client: Client) -> tuple[int, int]:
-    """So that no worker is left alone with a late giant."""
-    return -client.num_samples, client.id
+    finite = [math.isfinite(loss) for loss in losses.values()]
+    return all(finite) and all(tensor.isfinite().all() for tensor in tensors)

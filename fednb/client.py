@@ -36,7 +36,8 @@ class Client:
     # what it keeps for itself from round to round
     memory: dict[str, Any] = field(default_factory=dict)
     borrowed: Net | None = None  # a network while it works: see `Workspace.lend_model`
-    masks: torch.Generator | None = None  # what the dropout of its model draws from
+    # what the dropout of its model draws from
+    masks: torch.Generator = field(default_factory=torch.Generator)
     steps: int = 0  # SGD steps of this round so far
     # sums of each loss term over these steps
     losses: dict[str, Tensor] = field(default_factory=dict)
@@ -60,9 +61,7 @@ class Client:
         return self.borrowed
 
     def load(self, received: Message) -> None:
-        """Load weights, in eval mode and trainable: the initial, over them own, over them received
-        ones.
-        """
+        """Load initial weights, over them own, over them received ones; in eval mode, trainable."""
         initial = self.workspace.initial[self.architecture]
         kept = self.memory.get("model", {})
         self.model.load_state_dict({**initial, **kept, **received.get("model", {})})
@@ -75,9 +74,7 @@ class Client:
         seed_dropout(self.model, draw)
 
     def random_weights(self) -> State:
-        """Weights of an untrained network of its own: the common ones, each tensor in another
-        order.
-        """
+        """Weights of an untrained network of its own: the initial ones, each tensor shuffled."""
         # torch's initialisers draw from its global generator, which clients that work side by side
         # cannot share
         rng = seeds.generator(self.workspace.seed, "random weights", 0, self.id)
@@ -106,15 +103,13 @@ class Client:
 
 
 def held_bytes(client: Client, given: dict[str, Any]) -> int:
-    """Bytes of the tensors that a client holds beside the network that it trains: its memory and
-    what it is given.
+    """Bytes of the tensors that a client holds beside its network: its memory and what it is given.
 
     A tensor that is in both counts once. What the memory has as ``model`` is the network itself
     between rounds.
     """
-    leaves = tree_leaves([{**client.memory, "model": None}, given])
     sizes: dict[int, int] = {}  # by address: of two views of the same numbers the larger one counts
-    for leaf in leaves:
+    for leaf in tree_leaves([client.memory | {"model": None}, given]):
         if isinstance(leaf, Tensor):
             sizes[leaf.data_ptr()] = max(leaf.nbytes, sizes.get(leaf.data_ptr(), 0))
     return sum(sizes.values())

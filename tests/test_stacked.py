@@ -33,10 +33,8 @@ class Decayed(FedAvg):
         return torch.optim.SGD(parameters, float(given["lr"]), momentum=0.9, fused=True)
 
     def loss(self, model, x, y, given):
-        return {
-            name: value * given["lr"].to(x.device) * 50
-            for name, value in super().loss(model, x, y, given).items()
-        }
+        terms = super().loss(model, x, y, given)
+        return {name: value * given["lr"].to(x.device) * 50 for name, value in terms.items()}
 
 
 METHODS = papers.methods() | papers.methods("feddyn_fednova") | {"Decayed": Decayed}
@@ -72,11 +70,9 @@ def ends_of(federation, rounds=3):
     """What a federation ends with, but accuracies and seconds: all of its state, what crossed, and losses."""
     for _ in range(rounds):
         federation.run_round()
-    told = [
-        {k: v for k, v in entry.items() if k.startswith(("loss", "up", "down", "held"))}
-        for entry in federation.history
-    ]
-    return federation.checkpoint() | {"history": told}
+    kept = ("loss", "up", "down", "held")
+    history = [{k: v for k, v in e.items() if k.startswith(kept)} for e in federation.history]
+    return federation.checkpoint() | {"history": history}
 
 
 def assert_same(first, second, times=1):
@@ -85,16 +81,11 @@ def assert_same(first, second, times=1):
 
 
 @pytest.fixture
-def set_default_dtype():
-    """Let tensors and networks have another type until the test ends."""
-    yield torch.set_default_dtype
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
-def double(set_default_dtype):
+def double():
     """Let tensors and networks be float64: what is left of the order of sums is then far below what a mistake makes."""
-    set_default_dtype(torch.float64)
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture
@@ -104,20 +95,13 @@ def pair(federate, make_dataset):
     def make(name, device="cpu", network="mnist-cnn", **given):
         method, options = VARIANTS.get(name, (name, OPTIONS.get(name, {})))
         augmentation = Augmentation(pad=2, flip=True, rotation=10)
-        shared = {
-            "dataset": make_dataset(
-                images=66, shape=(3, 28, 28), num_classes=4, augmentation=augmentation
-            ),
-            "build_model": partial(
-                models.build, network, 4, channels=3, side=28, projection_head=False
-            ),
-            "sizes": (30, 19, 14, 3),
-        }
+        images = {"images": 66, "shape": (3, 28, 28), "num_classes": 4}
+        dataset = make_dataset(**images, augmentation=augmentation)
+        build_model = partial(models.build, network, 4, side=28, projection_head=False)
+        shared = {"dataset": dataset, "build_model": build_model, "sizes": (30, 19, 14, 3)}
         shared |= {"num_rounds": 3, "batch_size": 4, "lr": 0.02, "device": device} | given
-        found = [
-            federate(METHODS[method](**options), train=train, **shared)
-            for train in (None, stacked.StackedTrainer(check=True))
-        ]
+        trainers = (None, stacked.StackedTrainer(check=True))
+        found = [federate(METHODS[method](**options), train=one, **shared) for one in trainers]
         for fed in found:
             fed.constants = [c.to(torch.get_default_dtype()) for c in fed.constants]
         return found
@@ -130,35 +114,17 @@ LAUNCHES = yaml.safe_load((Path(__file__).parent / "launches.yaml").read_text(en
 
 def launches(name):
     """How many kernels an operation launches for a batch, whatever its size; what is not listed launches one."""
-    text = str(LAUNCHES.get(name, {"launches": 1})["launches"])
-    number = re.match(r"\d+", text)
+    number = re.match(r"\d+", str(LAUNCHES.get(name, {}).get("launches")))
     return int(number[0]) if number else 1
 
 
 class Watch(TorchDispatchMode):
     """Counts launches, and refuses what makes a GPU's host wait, brings its numbers over, or launches once per image."""
 
-    WAITING = (
-        "_local_scalar_dense",
-        "nonzero",
-        "is_nonzero",
-        "masked_select",
-        "unique",
-        "_unique2",
-    )
-    WAITING += ("equal", "lift_fresh")
-    VIEWS = ("view", "_unsafe_view", "expand", "permute", "transpose", "t", "squeeze", "unsqueeze")
-    VIEWS += (
-        "as_strided",
-        "detach",
-        "alias",
-        "split",
-        "split_with_sizes",
-        "select",
-        "slice",
-        "unfold",
-        "unbind",
-    )
+    WAITING = "_local_scalar_dense nonzero is_nonzero masked_select unique _unique2 equal".split()
+    WAITING += ["lift_fresh"]
+    VIEWS = "view _unsafe_view expand permute transpose t squeeze unsqueeze as_strided".split()
+    VIEWS += "detach alias split split_with_sizes select slice unfold unbind".split()
 
     def __init__(self):
         super().__init__()
@@ -309,9 +275,8 @@ def test_so_they_do_whatever_the_batches_and_clients_are(double, pair, name, giv
 
 
 def test_batch_norm_keeps_the_means_of_each_client(double, federate):
-    plain, together = (
-        federate(FedAvg(), train=train) for train in (None, stacked.StackedTrainer(check=True))
-    )
+    plain = federate(FedAvg())
+    together = federate(FedAvg(), train=stacked.StackedTrainer(check=True))
     assert any("running_mean" in name for name in plain.server["model"])
     for fed in (plain, together):
         fed.constants = [c.double() for c in fed.constants]
@@ -346,9 +311,8 @@ def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
 
 
 def test_seeds_that_are_made_together_are_recorded_as_alone(tmp_path, monkeypatch):
-    own = settings.resolve(
-        METHODS, method="FedProx", dataset="digits", num_rounds=2, local_epochs=1, num_clients=3
-    )
+    short = {"num_rounds": 2, "local_epochs": 1, "num_clients": 3}
+    own = settings.resolve(METHODS, method="FedProx", dataset="digits", **short)
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "alone"))
     alone = [runner.run(replace(own, seed=seed), METHODS) for seed in (0, 1)]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "together"))
@@ -390,11 +354,11 @@ def test_shapes_are_recorded_once_and_not_without_end(double, pair, monkeypatch)
 def test_only_plain_sgd_is_stacked():
     weight = [torch.nn.Parameter(torch.zeros(2))]
     sgd = torch.optim.SGD(weight, 0.1, momentum=0.9)
-    assert stacked.is_plain_sgd(sgd)
-    assert not stacked.is_plain_sgd(torch.optim.SGD(weight, 0.1, momentum=0.9, dampening=0.5))
-    assert not stacked.is_plain_sgd(torch.optim.Adam(weight))
+    assert stack.is_plain_sgd(sgd)
+    assert not stack.is_plain_sgd(torch.optim.SGD(weight, 0.1, momentum=0.9, dampening=0.5))
+    assert not stack.is_plain_sgd(torch.optim.Adam(weight))
     sgd.register_step_post_hook(lambda *_: None)
-    assert not stacked.is_plain_sgd(sgd)
+    assert not stack.is_plain_sgd(sgd)
 
 
 if torch.cuda.is_available():  # where there is none, no test is skipped either
@@ -404,9 +368,11 @@ if torch.cuda.is_available():  # where there is none, no test is skipped either
         double, pair, monkeypatch, name
     ):
         recorded = ends_of(pair(name, "cuda")[1])
-        monkeypatch.setattr(
-            stack.StackedClients, "_record", lambda clients, shape: partial(clients._step, shape)
-        )
+
+        def step(clients, shape):
+            return partial(clients._step, shape)
+
+        monkeypatch.setattr(stack.StackedClients, "_record", step)
         assert_same(ends_of(pair(name, "cuda")[1]), recorded)
 
     @pytest.mark.parametrize("given", OTHERWISE.values(), ids=OTHERWISE)

@@ -1,5 +1,4 @@
-"""Layers as products of matrices, of which `torch.vmap` over clients makes one batched product
-each.
+"""Layers as products of matrices, which `torch.vmap` over clients makes batched products.
 
 Under vmap a convolution would become a grouped one with a group for each client, which cuDNN trains
 slowly, and `torch.nn.functional.unfold` launches a kernel for each image of the batch (``im2col``,
@@ -18,10 +17,9 @@ Pair = tuple[int, int]
 
 
 def patches(x: Tensor, kernel: Pair, stride: Pair, padding: Pair, dilation: Pair) -> Tensor:
-    """The patches of images x [B, C, H, W] that a convolution multiplies: [C · rows · columns, B ·
-    H' · W'] and a copy.
+    """The patches of images x [B, C, H, W] that a convolution multiplies, copied.
 
-    H' and W' are the height and width of what the convolution returns.
+    [C · rows · columns, B · H' · W'], where H' and W' are the height and width of its result.
     """
     if any(padding):
         x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))

@@ -13,8 +13,7 @@ from fednb.workspace import Batch
 def sgd_steps(
     method: FedAvg, client: Client, given: dict[str, Any], batches: Iterable[Batch]
 ) -> None:
-    """One SGD step of the client's model for each batch, by a new optimiser; the model holds the
-    result.
+    """Train the client's model: one SGD step for each batch, by a new optimiser.
 
     The client counts the steps, and sums each loss term over them.
     """
@@ -39,6 +38,4 @@ def total_loss(terms: dict[str, Tensor]) -> Tensor:
 def add_losses(client: Client, terms: dict[str, Tensor]) -> None:
     """Add the terms of steps to the client's sums, which stay on the device."""
     for name, value in terms.items():
-        value = value.detach()
-        before = client.losses.get(name)
-        client.losses[name] = value if before is None else before + value
+        client.losses[name] = client.losses.get(name, 0) + value.detach()

@@ -5,7 +5,7 @@ What a step reads lies where it stays, so that CUDA can record the step as a gra
 
 import gc
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from itertools import zip_longest
@@ -17,13 +17,13 @@ from torch.func import functional_call
 from torch.optim.sgd import sgd
 from torch.utils._pytree import tree_map, tree_map_only
 
-from fednb.client import Client
+from fednb.client import Client, Phase
 from fednb.federation import Federation
-from fednb.messages import State
+from fednb.messages import Message, State
 from fednb.method import FedAvg
 from fednb.models import Net, seed_dropout
 from fednb.training.layers import MatrixLayers
-from fednb.training.loop import add_losses, total_loss
+from fednb.training.loop import add_losses, sgd_steps, total_loss
 from fednb.workspace import Batch
 
 WARM_UP = 3  # steps before a recording: libraries choose their kernels and allocate what they need
@@ -32,6 +32,10 @@ WARM_UP = 3  # steps before a recording: libraries choose their kernels and allo
 # another client's batch far above.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
 TOLERANCE_BF16 = 0.2  # where layers compute in 8 bits
+
+# Clients of one kind can share a stack: method, architecture, what is trained, SGD's options,
+# shapes of what is given.
+Kind = tuple[str, Hashable, tuple[str, ...], str, str]
 
 
 class WrongStep(RuntimeError):
@@ -46,12 +50,58 @@ class StepShape(NamedTuple):
     are_first: bool  # the clients are the first rows, in order: then a step reads views, not copies
 
 
-class Rows(NamedTuple):
-    """One client of a stack, in a phase."""
+class ClientRound:
+    """What a client does in a round, as `Federation.local_update`, up to the steps of a phase."""
 
-    client: Client
-    given: dict[str, Any]
-    batches: list[Batch]
+    def __init__(self, federation: Federation, client: Client, received: Message, t: int) -> None:
+        self.federation = federation
+        self.client = client
+        self.given = federation.start_round(client, received, t)
+        self.rng = federation.batch_generator(client, t)
+        self.plan = federation.method.plan(client, t)
+        self.batches: list[Batch] = []
+        self.trained: dict[str, torch.Size] = {}  # the parameters of the phase
+        self.sgd_options: dict[str, Any] = {}  # of `torch.optim.sgd.sgd`
+        self.kind: Kind | None = None  # None: there is nothing to stack
+
+    def draw_batches(self, phase: Phase) -> None:
+        """Set the model for a phase, draw its batches, and find the kind of its steps."""
+        client = self.client
+        client.set_trainable(phase)
+        self.batches = list(self.federation.steps(client.indices, phase.epochs, self.rng))
+        self.kind = None
+        if not self.batches:
+            return
+        parameters = {
+            name: value for name, value in client.model.named_parameters() if value.requires_grad
+        }
+        method = self.federation.method
+        optimizer = method.optimizer(client, list(parameters.values()), self.given)
+        self.trained = {name: value.shape for name, value in parameters.items()}
+        if not is_plain_sgd(optimizer):
+            self.train_alone()
+            return
+        options = optimizer.param_groups[0]
+        left_out = ("params", "differentiable")
+        self.sgd_options = {name: options[name] for name in options if name not in left_out}
+        # what must stay the same for a step to be replayed: all but the numbers in tensors
+        given = tree_map(_shape_or_value, self.given)
+        self.kind = (
+            type(method).__name__,
+            client.architecture,
+            tuple(self.trained),
+            repr(self.sgd_options),
+            repr(given),
+        )
+
+    def train_alone(self) -> None:
+        """Make the steps of the phase in the plain loop."""
+        sgd_steps(self.federation.method, self.client, self.given, self.batches)
+
+    @property
+    def num_weights(self) -> int:
+        """How many numbers are trained."""
+        return sum(shape.numel() for shape in self.trained.values())
 
 
 class LossModule(nn.Module):
@@ -67,44 +117,33 @@ class LossModule(nn.Module):
 
 
 class StackedClients:
-    """Clients of equal networks and settings, which train together: row i of every tensor is the
-    i-th one's.
+    """Clients of one kind, which train together: row i of every tensor is the i-th one's.
 
     Parameters
     ----------
-    federation: whose images and loss they share; federations that differ only in the seed may share a stack.
-    rows: the clients, with what they were given and their batches; later calls of `train` bring others of the same kind.
-    trained: names and shapes of the parameters that are trained.
-    sgd_options: of `torch.optim.sgd.sgd`, the same for all.
+    rows: the clients in a phase, of federations that differ in nothing but the seed; later calls of
+        `train` bring others of the same kind.
     capacity: how many images a client sees at most in a phase, all epochs together.
     """
 
-    def __init__(
-        self,
-        federation: Federation,
-        rows: Sequence[Rows],
-        trained: dict[str, torch.Size],
-        sgd_options: dict[str, Any],
-        capacity: int,
-    ) -> None:
+    def __init__(self, rows: Sequence[ClientRound], capacity: int) -> None:
         n, first = len(rows), rows[0]
-        self.federation = federation
-        self.shapes = trained
-        self.sgd_options = sgd_options
+        self.federation = first.federation  # whose images and loss all share
+        self.shapes = first.trained
+        self.sgd_options = first.sgd_options
         self.axes = stacked_axes([row.given for row in rows])
-        self.device = federation.images.device
+        self.device = self.federation.images.device
         self.loss = self._loss_module(first)
         state = first.client.model.state_dict()
-        dtype = state[next(iter(trained))].dtype
+        dtype = state[next(iter(self.shapes))].dtype
         zeros = partial(torch.zeros, device=self.device)
-        num_weights = sum(math.prod(shape) for shape in trained.values())
-        self.weights = zeros(n, num_weights, dtype=dtype)
-        self.momentum = zeros(n, num_weights, dtype=dtype)
+        self.weights = zeros(n, first.num_weights, dtype=dtype)
+        self.momentum = zeros(n, first.num_weights, dtype=dtype)
         # what is not trained: frozen layers and buffers
         self.rest = {
             name: zeros(n, *value.shape, dtype=value.dtype)
             for name, value in state.items()
-            if name not in trained
+            if name not in self.shapes
         }
         stacked = self._stack_given(rows)
         self.given = tree_map_only(
@@ -122,10 +161,9 @@ class StackedClients:
         self._pool: Any = None
         self._replays: dict[StepShape, Callable[[], None]] = {}
 
-    def _loss_module(self, first: Rows) -> LossModule:
+    def _loss_module(self, first: ClientRound) -> LossModule:
         """The loss with a network of its own, whose weights play no part."""
         model = self.federation.network(first.client.architecture)
-        model.train(first.client.model.training)
         for module, like in zip(model.modules(), first.client.model.modules(), strict=True):
             module.training = like.training
         for name, parameter in model.named_parameters():
@@ -133,7 +171,7 @@ class StackedClients:
         return LossModule(self.federation.method, model)
 
     @torch.no_grad()
-    def _try_loss(self, first: Rows) -> tuple[dict[str, Tensor], int]:
+    def _try_loss(self, first: ClientRound) -> tuple[dict[str, Tensor], int]:
         """Which terms the loss has, and how many numbers dropout draws for each image."""
         num_drawn = 0
 
@@ -148,18 +186,17 @@ class StackedClients:
         terms = self.loss(fed.inputs(index), fed.labels[index], first.given)
         return terms, num_drawn // len(index)
 
-    def _stack_given(self, rows: Sequence[Rows]) -> Any:
+    def _stack_given(self, rows: Sequence[ClientRound]) -> Any:
         def stack(axis: int | None, *values: Any) -> Any:
             return values[0] if axis is None else torch.stack(values)
 
         return tree_map(stack, self.axes, *(row.given for row in rows))
 
-    def train(self, rows: Sequence[Rows], check: bool = False) -> None:
-        """Make all steps of a phase; the clients' networks and their sums of losses hold the
-        result.
+    def train(self, rows: Sequence[ClientRound], check: bool = False) -> None:
+        """Make all steps of a phase; the clients hold the result, as after `sgd_steps`.
 
-        With ``check`` the first step of each new shape is compared with the plain loop's:
-        `WrongStep`.
+        With ``check`` the first step of each new shape is compared with the plain loop's; where it
+        differs, that is a `WrongStep`.
         """
         # those with a batch left are then the first, as a rule
         rows = sorted(rows, key=lambda row: -len(row.batches))
@@ -182,12 +219,11 @@ class StackedClients:
         for i, row in enumerate(rows):
             rest = {name: values[i] for name, values in self.rest.items()}
             row.client.model.load_state_dict(rest | self._named(self.weights[i]))
+            row.client.steps += len(row.batches)
             add_losses(row.client, {name: sums[i].clone() for name, sums in self.losses.items()})
 
-    def _fill(self, rows: Sequence[Rows]) -> None:
-        """Copy what the phase begins with into what a step reads; after recordings, which make
-        steps.
-        """
+    def _fill(self, rows: Sequence[ClientRound]) -> None:
+        """Copy what a phase begins with into what a step reads; recordings, made before, change it."""
 
         def copy_into(kept: Any, value: Any) -> None:
             if isinstance(kept, Tensor):
@@ -243,7 +279,7 @@ class StackedClients:
 
     def _named(self, weights: Tensor) -> State:
         """One client's row of weights [P] as parameters by name."""
-        pieces = weights.split([math.prod(shape) for shape in self.shapes.values()])
+        pieces = weights.split([shape.numel() for shape in self.shapes.values()])
         named = zip(pieces, self.shapes.items(), strict=True)
         return {name: piece.view(shape) for piece, (name, shape) in named}
 
@@ -281,7 +317,7 @@ class StackedClients:
         self._pool = graph.pool()
         return graph.replay
 
-    def _check(self, shape: StepShape, who: list[int], rows: Sequence[Rows]) -> None:
+    def _check(self, shape: StepShape, who: list[int], rows: Sequence[ClientRound]) -> None:
         """Make a step, and compare it with the plain loop's from the same state."""
         before = self.weights.clone()
         plain = {i: self._plain_step(i, shape.batch_size, rows[i]) for i in who}
@@ -299,11 +335,11 @@ class StackedClients:
                 )
 
     def _tolerance(self) -> float:
-        if getattr(self.loss.model, "precision", None) is not None:
+        if self.loss.model.precision is not None:
             return TOLERANCE_BF16
-        return TOLERANCE.get(self.weights.dtype, TOLERANCE[torch.float32])
+        return TOLERANCE[self.weights.dtype]
 
-    def _plain_step(self, i: int, size: int, row: Rows) -> Tensor:
+    def _plain_step(self, i: int, size: int, row: ClientRound) -> Tensor:
         """Client i's weights [P] after its next step, made alone with the layers as they are."""
         fed = self.federation
         begin = int(self.position[i])
@@ -322,8 +358,7 @@ class StackedClients:
 
 
 def stacked_axes(given: Sequence[Any]) -> Any:
-    """A tree like what each client was given: 0 for tensors to be stacked, None for what all of
-    them share.
+    """A tree like what each client was given: 0 for tensors to be stacked, None for what is shared.
 
     They share a tensor if all have the very same one, and what is no tensor, which is equal in
     clients of one kind.
@@ -346,3 +381,15 @@ def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]
                 who = [i for i, own_size in enumerate(next_sizes) if own_size == size]
                 steps.append((who, size))
     return steps
+
+
+def is_plain_sgd(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether all steps are alike: SGD without hooks or dampening, which spares the first step."""
+    has_hooks = optimizer._optimizer_step_pre_hooks or optimizer._optimizer_step_post_hooks
+    if type(optimizer) is not torch.optim.SGD or has_hooks or len(optimizer.param_groups) > 1:
+        return False
+    return not optimizer.param_groups[0]["dampening"]
+
+
+def _shape_or_value(value: Any) -> Any:
+    return (tuple(value.shape), value.dtype) if isinstance(value, Tensor) else value

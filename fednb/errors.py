@@ -1,5 +1,4 @@
-"""What a person can mend. Every message is one sentence that says what is wrong and what to do
-about it.
+"""What a person can mend. Every message is a sentence: what is wrong and what to do about it.
 
 A command prints such a message without a traceback. Where an error is about a named setting, it
 also carries the parts that its message was made of, so that a program (or a test) need not read the
@@ -14,8 +13,7 @@ MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
 
 class FednbError(Exception):
-    """The base of all errors that are about what a person has asked for, and not about a mistake in
-    the package.
+    """The base of all errors about what a person has asked for, not about mistakes in the package.
 
     Attributes
     ----------

@@ -34,8 +34,7 @@ class Clusters(NamedTuple):
 
 
 def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
-    """The nearest other point of each of n >= 2 points [n, D]: k¹ in equation 1 of FINCH, int64
-    [n].
+    """The nearest other of n >= 2 points [n, D] to each: k¹ in equation 1 of FINCH, int64 [n].
 
     The cosine distance is 1 - cos; a vector of zeros is at distance 1 from all, other zeros
     included. Of several nearest points, up to rounding, it is the one with the lowest index. Takes
@@ -65,8 +64,7 @@ def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
 
 
 def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
-    """All partitions that FINCH finds in points [n, D], from the finest to the coarsest: labels,
-    int64 [levels, n].
+    """All partitions of points [n, D], from the finest to the coarsest: labels, int64 [levels, n].
 
     With k¹ from `first_neighbours`, points i and j are adjacent if j = k¹(i), or k¹(j) = i, or
     k¹(i) = k¹(j) (FINCH, equation 1). The connected components are the first partition. The next
@@ -95,8 +93,7 @@ def finch_star(
     *,
     weighted_mean: bool = False,
 ) -> Clusters:
-    """FINCH*: the clusters of the coarsest partition, each with the summed weight of its points
-    (FedPLCC, equations 9, 10).
+    """FINCH* (FedPLCC, equations 9, 10): the coarsest partition, and the summed weights in it.
 
     ``weights`` [n] says how many images each of the points [n, D] stands for, by default 1
     (equation 9); it does not decide who is in which cluster. A centre is the plain mean, as in the
@@ -110,28 +107,22 @@ def finch_star(
         raise ValueError(
             f"weights must be {len(labels)} finite numbers above zero, one for each point."
         )
-    kind, exact = (
-        (weights.dtype, torch.double) if weights.is_floating_point() else (torch.long, torch.long)
-    )
-    members = {
-        "vectors": points.detach().double(),
-        "labels": labels,
-        "counts": weights.detach().to(exact),
-    }
+    exact = torch.double if weights.is_floating_point() else torch.long
+    counts = weights.detach().to(exact)
+    members = {"vectors": points.detach().double(), "labels": labels, "counts": counts}
     means = mean_by_class(members, weighted_mean)
-    return Clusters(means["vectors"].to(points.dtype), means["counts"].to(kind), labels)
+    sums = means["counts"]
+    if weights.is_floating_point():
+        sums = sums.to(weights.dtype)
+    return Clusters(means["vectors"].to(points.dtype), sums, labels)
 
 
 def _checked(points: Tensor, metric: str) -> Tensor:
     """The points in double precision, without a gradient; a `ValueError` if they are no points."""
     if metric not in get_args(Metric):
         raise ValueError(f"Unknown metric {metric!r}; known: {', '.join(get_args(Metric))}.")
-    if (
-        points.ndim != 2
-        or not points.shape[1]
-        or not points.is_floating_point()
-        or not points.isfinite().all()
-    ):
+    are_vectors = points.ndim == 2 and points.shape[1] > 0 and points.is_floating_point()
+    if not are_vectors or not points.isfinite().all():
         raise ValueError(
             f"points is {points.dtype} {list(points.shape)}; it must be floating point [n, D] with "
             "D >= 1, all finite."
@@ -147,6 +138,5 @@ def _components(neighbour: Tensor) -> Tensor:
     """
     n = len(neighbour)
     edges = coo_array((np.ones(n), (np.arange(n), neighbour.cpu().numpy())), (n, n))
-    return (
-        torch.from_numpy(connected_components(edges, directed=False)[1]).long().to(neighbour.device)
-    )
+    _, labels = connected_components(edges, directed=False)
+    return torch.from_numpy(labels).long().to(neighbour.device)

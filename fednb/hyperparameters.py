@@ -1,7 +1,7 @@
-"""Types of hyperparameters and settings, which say what values are allowed. Known without PyTorch,
-slow to import.
+"""Types of hyperparameters and settings, which say what values are allowed.
 
-A method declares ``mu: NonNegative = 1.0``; `check` then refuses ``mu=-1`` with a sentence.
+A method declares ``mu: NonNegative = 1.0``; `check_fields` then refuses ``mu=-1`` with a sentence.
+Known without PyTorch, which is slow to import.
 """
 
 import math
@@ -29,9 +29,7 @@ class Rule(NamedTuple):
     allowed: str  # the same in words, for a message: "a number from 0"
 
     def fit(self, name: str, value: Any) -> Any:
-        """The value of ``name``, as a float where one is meant; a `SettingsError` if it is not
-        allowed.
-        """
+        """The value of ``name``, as a float where one is meant; else a `SettingsError`."""
         if self._is_of_kind(value):
             with suppress(OverflowError):  # a whole number that is too large for a float
                 fitted = float(value) if self.kind is float else value
@@ -51,9 +49,7 @@ class Rule(NamedTuple):
 
 
 def rule_of(hint: Any) -> Rule | None:
-    """The rule of a type as above, a ``Literal``, or bool, int, float or str; of ``X | None`` that
-    of X.
-    """
+    """The rule of a type as above, a ``Literal``, or a plain type; of ``X | None`` that of X."""
     if type(None) in get_args(hint) and get_origin(hint) is not Literal:
         hint = get_args(hint)[0]
     if get_origin(hint) is Annotated:

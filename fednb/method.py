@@ -51,9 +51,7 @@ class FedAvg:
         return {"model": server["model"]}
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        """Once a round: all that `loss` and `predict` may read. The model is loaded; memory is only
-        read.
-        """
+        """What `loss` and `predict` may read in a round. The model is loaded; writes nothing."""
         return {}
 
     def plan(self, client: Client, t: int) -> list[Phase]:
@@ -70,9 +68,7 @@ class FedAvg:
         )
 
     def loss(self, model: Net, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        """Named scalar terms on a batch x [B, C, H, W], y [B]: their sum is minimised, each is
-        logged.
-        """
+        """Scalar terms on a batch x [B, C, H, W], y [B]; each is logged, their sum minimised."""
         return {"cross_entropy": F.cross_entropy(model(x).logits, y)}
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
@@ -84,10 +80,10 @@ class FedAvg:
         return {"model": sent, "num_samples": torch.tensor(client.num_samples)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        """The server's next state. All of the server's random draws happen here, keyed by
-        ``server["seed"]``.
+        """The server's next state.
 
-        Each upload also holds the number of the client that it comes from, as ``"client"``.
+        All random draws of the server happen here, keyed by ``server["seed"]``. Each upload also
+        holds the number of the client that it comes from, as ``"client"``.
         """
         weights = [int(u["num_samples"]) for u in uploads]
         return {**server, "model": average([u["model"] for u in uploads], weights)}

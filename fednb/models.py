@@ -23,8 +23,7 @@ Draw = Callable[[Sequence[int]], Tensor]  # uniform numbers in [0, 1) of a shape
 
 
 class Dropout(nn.Module):
-    """Zero each value (or each channel of [B, C, H, W]) with probability p in train mode, scale the
-    rest by 1 / (1 - p).
+    """In train mode zero each value (or channel) with probability p, scale the rest by 1 / (1 - p).
 
     It draws from what `seed_dropout` gives it: torch's own dropout shares a generator with clients
     that train side by side.
@@ -43,10 +42,8 @@ class Dropout(nn.Module):
                 "Dropout has nothing to draw from: call seed_dropout(model, draw) before training."
             )
         # uniform numbers instead of bernoulli_, which draws other numbers on machines without MKL
-        keep = (
-            self.draw((*x.shape[:2], *[1] * (x.ndim - 2)) if self.channelwise else x.shape)
-            >= self.p
-        )
+        channels = (*x.shape[:2], *[1] * (x.ndim - 2))
+        keep = self.draw(channels if self.channelwise else x.shape) >= self.p
         return x * keep / (1 - self.p)
 
 
@@ -110,19 +107,14 @@ class Net(nn.Module):
 
     @torch.no_grad()
     def frozen(self, states: Sequence[Mapping[str, Tensor]], x: Tensor) -> Tensor:
-        """Representations [m, B, D] of images x [B, C, H, W] by m networks of this shape with
-        weights of their own.
+        """Representations [m, B, D] of images x [B, C, H, W] by m networks of this shape.
 
-        They are in eval mode and get no gradient; this network's mode, weights and BatchNorm
-        buffers play no part.
+        Their states are given. They are in eval mode and get no gradient; this network's own mode,
+        weights and BatchNorm buffers play no part.
         """
         (shape,) = self._shape
-        return torch.stack(
-            [
-                torch.func.functional_call(shape, dict(state), (x,)).representation
-                for state in states
-            ]
-        )
+        outputs = [torch.func.functional_call(shape, dict(state), (x,)) for state in states]
+        return torch.stack([output.representation for output in outputs])
 
 
 Widths = Sequence[tuple[int, int]]  # of layers, each with the side of its kernel
@@ -147,8 +139,7 @@ def _cnn(
     padding: int = 0,
     dropout: float = 0.0,
 ) -> tuple[nn.Module, int]:
-    """Convolutions (width, kernel), each with max-pooling and ReLU, then linear layers of these
-    widths with ReLU.
+    """Convolutions (width, kernel) with max-pooling and ReLU, then linear layers (width) with ReLU.
 
     The last convolution has channel dropout. Linear layers are called fc1, fc2, ..., so that a
     method can tell them by name.
@@ -179,8 +170,7 @@ def _resnet(
     bottleneck: bool = False,
     strides: Sequence[int] = (),
 ) -> tuple[nn.Module, int]:
-    """torchvision's ResNet for any side: ``blocks`` in each of four stages of ``width``, 2, 4 and 8
-    times as many channels.
+    """torchvision's ResNet for any side: ``blocks`` in stages of 1, 2, 4 and 8 times ``width``.
 
     With ``strides`` of its 7x7 convolution and max-pooling its stem is that for ImageNet, else a
     3x3 convolution alone.
@@ -193,11 +183,8 @@ def _resnet(
     if width != 64:  # torchvision's basic blocks know no other width
         net.inplanes, net.bn1 = width, nn.BatchNorm2d(width)
         for i, number in enumerate(blocks):
-            setattr(
-                net,
-                f"layer{i + 1}",
-                net._make_layer(block, width * 2**i, number, stride=1 if i == 0 else 2),
-            )
+            layer = net._make_layer(block, width * 2**i, number, stride=1 if i == 0 else 2)
+            setattr(net, f"layer{i + 1}", layer)
         for module in net.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
@@ -231,14 +218,12 @@ MODELS = {
     "resnet-50": Model(partial(_resnet, [3, 4, 6, 3], bottleneck=True), (2048, 256), ANY),
     # FedProto, and its variants for heterogeneous clients: all of a family have representations of
     # one width
-    **{
-        f"mnist-cnn{name}": _fedproto_cnn(5, width, 28)
-        for name, width in (("", 20), ("-18", 18), ("-22", 22))
-    },
-    **{
-        f"femnist-cnn{name}": _fedproto_cnn(3, width, 128)
-        for name, width in (("", 20), ("-18", 18), ("-22", 22))
-    },
+    "mnist-cnn": _fedproto_cnn(5, 20, 28),
+    "mnist-cnn-18": _fedproto_cnn(5, 18, 28),
+    "mnist-cnn-22": _fedproto_cnn(5, 22, 28),
+    "femnist-cnn": _fedproto_cnn(3, 20, 128),
+    "femnist-cnn-18": _fedproto_cnn(3, 18, 128),
+    "femnist-cnn-22": _fedproto_cnn(3, 22, 128),
     "resnet-18-7x7": Model(partial(_resnet, [2, 2, 2, 2], strides=(2, 2)), None, ANY_7X7),
     "resnet-18-7x7-stride-1-4": Model(
         partial(_resnet, [2, 2, 2, 2], strides=(1, 4)), None, ANY_7X7
@@ -254,9 +239,7 @@ OF_TWENTY_CLIENTS = {
 
 
 def heterogeneous(name: str, num_clients: int) -> list[str]:
-    """The network of each client in FedProto's heterogeneous setting, in its twenty clients'
-    proportions.
-    """
+    """Each client's network in the proportions of FedProto's twenty heterogeneous clients."""
     require_known("There are no variants for heterogeneous clients of", name, OF_TWENTY_CLIENTS)
     twenty = [variant for variant, number in OF_TWENTY_CLIENTS[name].items() for _ in range(number)]
     return [twenty[(2 * i + 1) * 10 // num_clients] for i in range(num_clients)]
@@ -274,8 +257,7 @@ def build(
     precision: str = "float32",
     seed: int = 0,
 ) -> Net:
-    """Build a network of ``MODELS`` for images [channels, side, side]; its initial weights depend
-    on ``seed`` alone.
+    """Build a network of ``MODELS`` for images [channels, side, side], with a seed's weights.
 
     Without ``projection_head`` the output layer is directly on the encoder (MOON, Table 7), as in
     FedProto's networks. ``projection_dim`` is the width D of the head's output, by default the
@@ -295,13 +277,10 @@ def build(
         head: nn.Module = nn.Identity()
         if projection_head and model.head:
             hidden, out = model.head[0], projection_dim or model.head[1]
-            head, width = (
-                nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out)),
-                out,
-            )
-        net = Net(
-            encoder, head, nn.Linear(width, num_classes), model.dropout, PRECISIONS[precision]
-        )
+            head = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out))
+            width = out
+        classifier = nn.Linear(width, num_classes)
+        net = Net(encoder, head, classifier, model.dropout, PRECISIONS[precision])
     if pretrained:
         net.encoder.load_state_dict(_imagenet_weights(name), strict=False)
     return net
@@ -324,8 +303,5 @@ def _imagenet_weights(name: str) -> dict[str, Tensor]:
             f"once, or put {source.url} into {torch.hub.get_dir()}/checkpoints, or start without, "
             "by pretrained=False."
         ) from error
-    return {
-        key: value
-        for key, value in weights.items()
-        if not key.startswith(("conv1.", "bn1.", "fc."))
-    }
+    own = ("conv1.", "bn1.", "fc.")
+    return {key: value for key, value in weights.items() if not key.startswith(own)}

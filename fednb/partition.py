@@ -49,10 +49,8 @@ def dirichlet(
                 shares = shares * [len(part) < equal_share for part in parts]
             if not shares.sum() > 0:  # tiny beta: every share of the clients with room underflowed
                 return []
-            parts = [
-                np.append(*pair)
-                for pair in zip(parts, _cut(of_class, shares / shares.sum()), strict=True)
-            ]
+            pieces = _cut(of_class, shares / shares.sum())
+            parts = [np.append(*pair) for pair in zip(parts, pieces, strict=True)]
         return parts
 
     parts = _repeat(draw, num_clients, beta, min_size)
@@ -64,8 +62,7 @@ def dirichlet(
 def quantity(
     labels: np.ndarray, num_clients: int, beta: float, rng: RandomState, *, min_size: int = 10
 ) -> Parts:
-    """Quantity shift: clients that differ in how many images they have, not in which (Li et al.
-    2022).
+    """Quantity shift: clients differ in how many images they have, not in which (Li et al. 2022).
 
     Shares of all images q ~ Dir(beta, ..., beta) are drawn until each is worth ``min_size`` images;
     one random permutation is cut into parts of these sizes, so the classes of each part are drawn
@@ -132,9 +129,7 @@ def n_way_k_shot(
     class has too few images.
     """
     num_classes = int(max(labels.max(), test_labels.max())) + 1
-    message = (
-        f"n is {n}, but there are only {num_classes} classes: take n of at most {num_classes}."
-    )
+    message = f"n is {n}, there are only {num_classes} classes: take n of at most {num_classes}."
     check(n <= num_classes, message)
     if draw == "uniform":
         most_ways = min(num_classes, n + stdev + 1) - 1
@@ -174,9 +169,10 @@ def _blocks(
     for c in sorted({c for way in ways for c in way}):
         of_class = np.flatnonzero(labels == c)
         holders = [i for i, way in enumerate(ways) if c in way]
-        numbers: Sequence[int] = holders  # the code's blocks, counted among all clients
+        # the code counts blocks among all clients; where they are too few, among the holders
+        numbers = holders
         if numbers[-1] * size + shots[holders[-1]] > len(of_class):
-            numbers = range(len(holders))
+            numbers = list(range(len(holders)))
         needed = numbers[-1] * size + shots[holders[-1]]
         fix = "k and train_shots_max" if what == "training" else "test_shots"
         message = (
@@ -208,10 +204,7 @@ def by_domain(
     parts = []
     for domain in range(int(domains.max()) + 1):
         images = rng.permutation(np.flatnonzero(domains == domain))
-        check(
-            len(images) > 0,
-            f"Domain {domain} has no training images, so that its client would have none.",
-        )
+        check(len(images), f"Domain {domain} has no training images: its client would have none.")
         if balanced:
             # how many of its class come before an image
             turn = pd.Series(images).groupby(labels[images]).cumcount()
@@ -227,6 +220,5 @@ def class_counts(parts: Sequence[np.ndarray], labels: np.ndarray, num_classes: i
 
 def digest(parts: Sequence[np.ndarray]) -> str:
     """Sixteen hex digits that change when any client's list of images changes."""
-    return hashlib.sha256(
-        b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)
-    ).hexdigest()[:16]
+    content = b"".join(np.asarray(part, dtype="<i8").tobytes() + b"|" for part in parts)
+    return hashlib.sha256(content).hexdigest()[:16]

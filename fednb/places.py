@@ -1,5 +1,4 @@
-"""Where things lie: notebooks, run records, data sets, their cache. The environment is asked here
-and nowhere else.
+"""Where things lie: notebooks, run records, data sets, their cache.
 
 The functions that need a place take a `Places`; a command, or a call from a notebook, makes one
 from the environment as it begins. What a child process is to use is written into its environment by
@@ -25,8 +24,7 @@ class Places:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> "Places":
-        """The folders that ``FEDNB_NOTEBOOKS``, ``FEDNB_RUNS``, ``FEDNB_DATA`` and ``FEDNB_CACHE``
-        name.
+        """The folders of ``FEDNB_NOTEBOOKS``, ``FEDNB_RUNS``, ``FEDNB_DATA`` and ``FEDNB_CACHE``.
 
         Records of one's own notebooks lie beside these, unless ``FEDNB_RUNS`` is set: a record does
         not say whose code made it.
@@ -46,12 +44,7 @@ class Places:
 
     def environment(self) -> dict[str, str]:
         """The variables that let a child process find the same places."""
-        return {
-            "FEDNB_NOTEBOOKS": str(self.notebooks),
-            "FEDNB_RUNS": str(self.runs),
-            "FEDNB_DATA": str(self.data),
-            "FEDNB_CACHE": str(self.cache),
-        }
+        return {f"FEDNB_{name.upper()}": str(folder) for name, folder in vars(self).items()}
 
 
 def absolute(path: Path | str) -> Path:

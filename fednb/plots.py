@@ -24,42 +24,38 @@ COLOURS = {
     "Local": "0.7",
     "SCAFFOLD": "#56b4e9",
     "FedProx": "#ca9161",
-}
-COLOURS |= {
     "MOON": "#0173b2",
     "FedProc": "#de8f05",
     "FedSSC": "#029e73",
     "FedProto": "#d55e00",
     "FedPLCC": "#cc78bc",
-}
-COLOURS |= {
     "FPL": "#7f5539",
     "FedPLVM": "#b5a400",
     "FCCL+": "#3d5a80",
     "FedPrior": "#000000",
     "FeSEM": "#8f2d56",
+    "FedDyn": "#c2185b",
+    "FedNova": "#7cb342",
+    "FedAvgM": "#6b4c9a",
+    "FedPer": "#5b8e7d",
+    "FedRep": "#a6a15e",
+    "MOON+FedAvgM": "#4c9ed9",
+    "FedProto+FedAvg": "#f4a582",
 }
-COLOURS |= {"FedDyn": "#c2185b", "FedNova": "#7cb342"}
-COLOURS |= {"FedAvgM": "#6b4c9a", "FedPer": "#5b8e7d", "FedRep": "#a6a15e"}
-COLOURS |= {"MOON+FedAvgM": "#4c9ed9", "FedProto+FedAvg": "#f4a582"}
 
 
 def colour(name: str) -> str:
     """A method's colour; of ``SCAFFOLD, factor 0.1`` that of the method with which it begins."""
-    return COLOURS[
-        max((method for method in COLOURS if name.startswith(method)), key=len, default="FedPrior")
-    ]
+    methods = [method for method in COLOURS if name.startswith(method)]
+    return COLOURS[max(methods, key=len, default="FedPrior")]
 
 
 def style() -> None:
     """Readable defaults and a palette that does not depend on colour vision."""
-    sns.set_theme(
-        "notebook",
-        "ticks",
-        palette="colorblind",
-        rc={"axes.spines.top": False, "axes.spines.right": False},
-    )
+    sns.set_theme("notebook", "ticks", palette="colorblind")
     plt.rcParams |= {
+        "axes.spines.top": False,
+        "axes.spines.right": False,
         "figure.dpi": 90,
         "figure.constrained_layout.use": True,
         "svg.hashsalt": "fednb",
@@ -104,11 +100,8 @@ def split(
 
 def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
     """The first training image of every domain (rows) and class (columns), if there is one."""
-    side, num_domains, num_classes = (
-        dataset.images.shape[-1],
-        len(dataset.group_names),
-        dataset.num_classes,
-    )
+    side = dataset.images.shape[-1]
+    num_domains, num_classes = len(dataset.group_names), dataset.num_classes
     step = side + 1  # a line of one pixel between images
     sheet = np.full((num_domains * step - 1, num_classes * step - 1, 3), 255, np.uint8)
     for row, column in np.ndindex(num_domains, num_classes):
@@ -143,9 +136,8 @@ def label_ends(ax: Axes) -> Axes:
             ends.setdefault(to_hex(line.get_color()), heights[-1])
     handles, names = ax.get_legend_handles_labels()
     colours = [to_hex(cast(Line2D, handle).get_color()) for handle in handles]
-    labels = sorted(
-        (ends[colour], name, colour) for name, colour in zip(names, colours, strict=True)
-    )
+    pairs = zip(names, colours, strict=True)
+    labels = sorted((ends[colour], name, colour) for name, colour in pairs)
     bottom, top = ax.get_ylim()
     places = _apart(np.array([end for end, *_ in labels]), 0.06 * (top - bottom))
     for place, (_, name, colour) in zip(places, labels, strict=True):

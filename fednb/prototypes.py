@@ -71,8 +71,7 @@ def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
 
 @dataclass
 class WithPrototypes(FedAvg):
-    """FedAvg whose clients also send what they know of each class, and receive what the server
-    makes of it.
+    """FedAvg whose clients also send what they know of each class, and get what becomes of it.
 
     A method overrides `summary`, `merge` or `sent`, and its loss uses ``given["prototypes"]``: the
     received set, padded to `room` rows so that every step has the same shapes.
@@ -80,10 +79,8 @@ class WithPrototypes(FedAvg):
 
     def start(self, model: Net, num_clients: int) -> Server:
         weight = model.classifier.weight.detach()
-        none = {
-            "vectors": weight.new_zeros(0, weight.shape[1]),
-            "labels": weight.new_zeros(0, dtype=torch.long),
-        }
+        labels = weight.new_zeros(0, dtype=torch.long)
+        none = {"vectors": weight.new_zeros(0, weight.shape[1]), "labels": labels}
         return super().start(model, num_clients) | {"prototypes": none}
 
     def broadcast(self, server: Server, client_id: int) -> Message:
@@ -101,9 +98,8 @@ class WithPrototypes(FedAvg):
         return super().upload(client, given) | {"prototypes": self.summary(client)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        return super().aggregate(server, uploads, t) | {
-            "prototypes": self.merge(server, uploads, t)
-        }
+        merged = self.merge(server, uploads, t)
+        return super().aggregate(server, uploads, t) | {"prototypes": merged}
 
     def summary(self, client: Client) -> Prototypes:
         """What a client tells of its classes: by default the mean representation of each."""
@@ -111,12 +107,9 @@ class WithPrototypes(FedAvg):
         return {"vectors": means["vectors"], "labels": means["labels"]}
 
     def merge(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
-        """The server's next prototypes: by default the mean over the clients with a class, or the
-        old one.
-        """
-        return updated(
-            server["prototypes"], mean_by_class(join([u["prototypes"] for u in uploads]))
-        )
+        """The next prototypes: by default means over the clients with a class, or the old one."""
+        means = mean_by_class(join([u["prototypes"] for u in uploads]))
+        return updated(server["prototypes"], means)
 
     def sent(self, server: Server, client_id: int) -> Prototypes:
         """What a client receives: by default all of the server's prototypes."""

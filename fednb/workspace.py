@@ -19,9 +19,8 @@ from fednb.data import Dataset, augment
 from fednb.messages import State
 from fednb.models import Net
 
-Batch = tuple[
-    Tensor, Tensor
-]  # indices of images, int64 [B], and the draws for their augmentation, [B, 4]
+# indices of images, int64 [B], and the draws for their augmentation, [B, 4]
+Batch = tuple[Tensor, Tensor]
 # where images are only looked at, so that memory does not grow with their number
 IMAGES_AT_ONCE = 500
 
@@ -74,12 +73,10 @@ class Workspace:
         self.test_labels = dataset.test_labels.to(device)
         self.constants = augment.constants(dataset.mean, dataset.std, device)
         self.workers = self.workers or os.cpu_count() or 1
-        architectures = dict.fromkeys(self.architectures or [None])
-        self._free = {key: [self.network(key)] for key in architectures}  # that nobody has borrowed
+        networks = {key: self.network(key) for key in dict.fromkeys(self.architectures or [None])}
+        self._free = {key: [net] for key, net in networks.items()}  # that nobody has borrowed
         # the weights that clients of an architecture have in common before the first round
-        self.initial: dict[Hashable, State] = {
-            key: networks[0].state() for key, networks in self._free.items()
-        }
+        self.initial: dict[Hashable, State] = {key: net.state() for key, net in networks.items()}
 
     def network(self, architecture: Hashable = None) -> Net:
         """A new network of an architecture, on the device."""
@@ -114,14 +111,12 @@ class Workspace:
             torch.set_num_threads(threads)
 
     def inputs(self, index: Tensor, draws: Tensor | None = None) -> Tensor:
-        """Training images ``index`` [B] as a network sees them, [B, C, H, W]: augmented,
-        normalised.
-        """
+        """Training images ``index`` [B], augmented and normalised: float32 [B, C, H, W]."""
         images = augment.gather(self.images, index, draws, self.dataset.augmentation)
         return augment.normalise(images, *self.constants)
 
     def test_inputs(self, index: Tensor) -> Tensor:
-        """Test images ``index`` [B] as a network sees them, [B, C, H, W]."""
+        """Test images ``index`` [B], normalised: float32 [B, C, H, W]."""
         return augment.normalise(self.test_images[index], *self.constants)
 
     def plain_batches(self, indices: Tensor) -> Iterator[Tensor]:

@@ -101,15 +101,9 @@ def prepare(case, name, device, *, workers=None, train=None, seed=0):
         half[part] for part in (slice(images), slice(images, None)) for half in (pixels, labels)
     )
     data.register(dataset, *halves, augmentation=augmentation)
+    given = {"model": model, "batch_size": batch_size, "num_rounds": 1, "local_epochs": 1}
     # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
-    given = {
-        "model": model,
-        "batch_size": batch_size,
-        "num_rounds": 1,
-        "local_epochs": 1,
-        "lr": 0.001,
-        "seed": seed,
-    }
+    given |= {"lr": 0.001, "seed": seed}
     given["projection_head"] = models.MODELS[model].head is not None
     chosen = settings.resolve(METHODS, method=name, dataset=dataset, **given)
     federation = build.federation(chosen, METHODS, device=device, workers=workers)
@@ -122,22 +116,17 @@ def prepare(case, name, device, *, workers=None, train=None, seed=0):
 def measure(name, case, device, alternations, workers):
     """A line of the table: time a method in a case."""
     federation = prepare(case, name, device, workers=workers)
-    batch_size, make, dataset = (
-        federation.training.batch_size,
-        federation.build_model,
-        federation.dataset,
-    )
+    batch_size, make = federation.training.batch_size, federation.build_model
+    dataset = federation.dataset
     x, y = ((dataset.images.float() / 255 - 0.5) / 0.25).to(device), dataset.labels.to(device)
     loss, model = plain_losses(make().to(device).eval()).get(name), make().to(device)
     loops, rounds = [], []
     for _ in range(alternations + 2):
         rounds.append(federated(federation))
         loops += [bare_loop(loss, model, x, y, batch_size, rounds[-1][1])] if loss else []
-    # the first two warm up
-    middle, steps = (median(seconds for seconds, _ in rounds[2:]), rounds[-1][1])
-    told = (
-        f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}{batch_size / middle:12,.0f}"
-    )
+    middle, steps = median(seconds for seconds, _ in rounds[2:]), rounds[-1][1]  # two warm up
+    told = f"{name:<16}{case:<24}{1e3 * middle:9.2f}{middle * steps:9.2f}"
+    told += f"{batch_size / middle:12,.0f}"
     if loss:
         ratio = middle / median(loops[2:])
         told += f"{1e3 * median(loops[2:]):9.2f}{ratio:8.2f}" + f"  above {AIM}" * (ratio > AIM)
@@ -150,10 +139,8 @@ def measure_together(name, case, device, alternations):
     for seeds, alone in ((1, True), (1, False), (3, False)):
         train, stacked.LARGE = stacked.SeedsTogether(seeds), 0 if alone else limit
         federations = [prepare(case, name, device, train=train, seed=seed) for seed in range(seeds)]
-        times = [
-            federated(*federations)[0] for _ in range(alternations + 2)
-        ]  # the first two warm up
-        told += f"{1e3 * median(times[2:]):12.2f}"
+        times = [federated(*federations)[0] for _ in range(alternations + 2)]
+        told += f"{1e3 * median(times[2:]):12.2f}"  # the first two warm up
     stacked.LARGE = limit
     return told
 
@@ -166,9 +153,8 @@ if __name__ == "__main__":
     parser.add_argument("--alternations", type=int, default=5)
     parser.add_argument("--together", action="store_true")
     given = parser.parse_args()
-    print(
-        f"{build.device_name(given.device)}; torch {torch.__version__}, {torch.get_num_threads()} threads"
-    )
+    machine = build.device_name(given.device)
+    print(f"{machine}; torch {torch.__version__}, {torch.get_num_threads()} threads")
     print(f"A round is {CLIENTS} clients with an epoch each; medians of {given.alternations}.\n")
     columns = f"{'ms/step':>9}{'s/round':>9}{'images/s':>12}{'bare ms':>9}{'ratio':>8}"
     if given.together:
@@ -176,19 +162,13 @@ if __name__ == "__main__":
     print(f"{'method':<16}{'network':<24}{columns}")
     for name in given.method or METHODS:
         cnn, small, mnist = CASES
-        cases = (
-            [mnist]
-            if METHODS[name].personal
-            else [cnn, small]
-            if name in ("FedAvg", "MOON")
-            else [cnn]
-        )
+        cases = [cnn, small] if name in ("FedAvg", "MOON") else [cnn]
+        if METHODS[name].personal:
+            cases = [mnist]
         # where a stacked step of larger networks is nothing but slow
         if given.together and given.device == "cpu":
             cases = [mnist if METHODS[name].personal else small]
         for case in cases:
-            told = (name, case, given.device, given.alternations)
-            print(
-                measure_together(*told) if given.together else measure(*told, given.workers),
-                flush=True,
-            )
+            told = name, case, given.device, given.alternations
+            line = measure_together(*told) if given.together else measure(*told, given.workers)
+            print(line, flush=True)

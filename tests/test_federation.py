@@ -104,12 +104,8 @@ def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(
 ):
     fed = federate(sizes=(20, 9, 3, 4), keep_last=keep_last)
     rng = np.random.default_rng(0)
-    assert [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients] == [
-        [4] * 5,
-        second,
-        [3],
-        [4],
-    ]
+    sizes = [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients]
+    assert sizes == [[4] * 5, second, [3], [4]]
     model = rounds(fed)
     assert [c.steps for c in fed.clients] == [10, steps, 2, 2]
     assert identical(model, rounds(federate(sizes=(20, 9, 3, 4)))) == (not keep_last)
@@ -132,12 +128,10 @@ def test_rounds_and_clients_have_different_orders(federate, make_dataset):
             seen.append(x.sum().item())
             return super().loss(model, x, y, given)
 
-    data = make_dataset(images=8)
-    same = dataclasses.replace(
-        data, images=data.images.repeat(2, 1, 1, 1), labels=data.labels.repeat(2)
-    )
-    seen = []
+    seen, data = [], make_dataset(images=8)
     # two clients with the same images
+    twice = {"images": data.images.repeat(2, 1, 1, 1), "labels": data.labels.repeat(2)}
+    same = dataclasses.replace(data, **twice)
     fed = federate(Noting(), sizes=(8, 8), dataset=same, batch_size=1)
     for _ in range(2):
         fed.run_round()
@@ -153,18 +147,19 @@ def test_neither_workers_nor_the_order_of_clients_matter(
     def run(workers):
         fed = federate(SCAFFOLD(), workers=workers, participation=participation)
         rounds(fed, 3)
-        return fed.checkpoint() | {
-            "history": [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]
-        }
+        history = [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]
+        return fed.checkpoint() | {"history": history}
 
     first, before = run(1), torch.get_num_threads()
     assert first["server"]["seed"] == 0  # for the server's draws
     assert identical(first, run(2)) and identical(first, run(3))
     assert torch.get_num_threads() == before
     plain = Federation.map
-    monkeypatch.setattr(
-        Federation, "map", lambda fed, f, *items: plain(fed, f, *(one[::-1] for one in items))[::-1]
-    )
+
+    def backwards(fed, function, *items):
+        return plain(fed, function, *(one[::-1] for one in items))[::-1]
+
+    monkeypatch.setattr(Federation, "map", backwards)
     assert identical(first, run(1))
 
 
@@ -174,9 +169,8 @@ def test_uploads_come_in_the_order_of_the_clients_and_say_whose_they_are_at_no_c
     assert [(u["client"], int(u["num_samples"])) for u in uploads] == [(0, 4), (1, 9), (2, 7)]
     assert set(fed.traffic["up"]) == {"model", "num_samples"}
     one = torch.ones(1)
-    assert fed.exchange(fed.server, fed.clients[:1], 1, lambda *_: {"x": one}) == [
-        {"x": one, "client": 0}
-    ]
+    (upload,) = fed.exchange(fed.server, fed.clients[:1], 1, lambda *_: {"x": one})
+    assert upload == {"x": one, "client": 0}
 
 
 def test_the_global_generators_are_neither_read_nor_moved(
@@ -187,10 +181,10 @@ def test_the_global_generators_are_neither_read_nor_moved(
 
     def run(noise, seed=0):
         random.seed(noise), np.random.seed(noise), torch.manual_seed(noise)
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
         model = rounds(federate(participation=0.5, dataset=data, build_model=network, seed=seed), 2)
-        drawn = random.random(), np.random.rand(), torch.rand(1).item()
-        random.seed(noise), np.random.seed(noise), torch.manual_seed(noise)
-        assert drawn == (random.random(), np.random.rand(), torch.rand(1).item())
+        after = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        assert repr(before) == repr(after)
         return model
 
     assert identical(run(1), run(2))
@@ -302,22 +296,17 @@ def test_a_message_is_tensors_and_dicts_of_tensors():
 def test_clients_with_different_networks_run_together_from_the_same_weights(
     federate, batch_norm_net, identical
 ):
+    def look(client, received, t):
+        client.load(received)
+        return {"model": client.model.state()}
+
+    def build(width):
+        return batch_norm_net(width=width)
+
     widths = [3, 6, 3, 6]
-    fed = federate(
-        SOLO(),
-        architectures=widths,
-        build_model=lambda width: batch_norm_net(width=width),
-        workers=2,
-    )
-    begun = fed.exchange(
-        fed.server,
-        fed.clients,
-        0,
-        lambda c, received, t: c.load(received) or {"model": c.model.state()},
-    )
-    assert identical(
-        [upload["model"] for upload in begun], [fed.initial[width] for width in widths]
-    )
+    fed = federate(SOLO(), architectures=widths, build_model=build, workers=2)
+    begun = [upload["model"] for upload in fed.exchange(fed.server, fed.clients, 0, look)]
+    assert identical(begun, [fed.initial[width] for width in widths])
     entries = [fed.run_round() for _ in range(2)]
     assert [c.memory["model"]["encoder.0.weight"].shape[0] for c in fed.clients] == widths
     assert len(entries[-1]["clients"]) == entries[-1]["up_numbers"] == 4
@@ -359,10 +348,8 @@ def test_accuracy_of_global_and_of_personal_models_on_shared_and_on_own_test_ima
     fed = federate(method, workers=3, **which)
     entry = fed.run_round()
     index = {"some": [SOME] * 4, "own": own, "all": [np.arange(40)] * 4}[tests]
-    by_hand = [
-        percent(hits(s, batch_norm_net(), fed)[part])
-        for s, part in zip(models_of(fed), index, strict=True)
-    ]
+    pairs = zip(models_of(fed), index, strict=True)
+    by_hand = [percent(hits(state, batch_norm_net(), fed)[part]) for state, part in pairs]
     assert entry["accuracy"] == pytest.approx(np.mean(by_hand))
     if tests == "own" or method.personal:
         assert len(set(by_hand)) > 1
@@ -377,16 +364,13 @@ def test_accuracy_of_global_and_of_personal_models_on_shared_and_on_own_test_ima
 def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(
     ragged, batch_norm_net, method
 ):
-    classes_of, parts = (
-        ([0, 1], [2, 0], [2], [0, 1, 2]),
-        [np.arange(10 * i, 10 * i + 10) for i in range(4)],
-    )
+    classes_of = ([0, 1], [2, 0], [2], [0, 1, 2])
+    parts = [np.arange(10 * i, 10 * i + 10) for i in range(4)]
     shared, fed = (ragged(method, classes_of, lr=1e-4, test_parts=own) for own in (None, parts))
     assert not any("local classes" in name for name in shared.run_round())
-    entry, who = fed.run_round(), zip(models_of(fed), classes_of, parts, strict=True)
-    by_hand = [
-        percent(hits(state, batch_norm_net(), fed, classes)[part]) for state, classes, part in who
-    ]
+    entry = fed.run_round()
+    net, own = batch_norm_net(), zip(models_of(fed), classes_of, parts, strict=True)
+    by_hand = [percent(hits(state, net, fed, classes)[part]) for state, classes, part in own]
     assert entry["clients/local classes"] == pytest.approx(by_hand)
     assert entry["accuracy/local classes"] == pytest.approx(np.mean(by_hand))
     assert entry["accuracy_std/local classes"] == pytest.approx(np.std(by_hand), abs=1e-4)
@@ -406,9 +390,8 @@ def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_
     entry = fed.run_round()
     right = torch.stack([hits(state, batch_norm_net(), fed).float() for state in models_of(fed)])
     big, small = (100 * right[:, index[groups[index] == g]].mean(1) for g in (0, 1))
-    assert entry["groups"] == pytest.approx(
-        {"big": big.mean().item(), "small": small.mean().item()}
-    )
+    means = {"big": big.mean().item(), "small": small.mean().item()}
+    assert entry["groups"] == pytest.approx(means)
     assert entry["accuracy"] == pytest.approx(sum(entry["groups"].values()) / 2)
     if method.personal:
         assert entry["clients"] == pytest.approx(((big + small) / 2).tolist())
@@ -422,9 +405,8 @@ def test_accuracy_on_a_clients_own_mix_of_classes(ragged, batch_norm_net, method
     labels, expected = fed.dataset.test_labels, []
     for client, state in zip(fed.clients, models_of(fed), strict=True):
         right, own = hits(state, batch_norm_net(), fed), client.labels.tolist()
-        expected.append(
-            sum(own.count(k) / len(own) * percent(right[labels == k]) for k in range(3))
-        )
+        shares = [own.count(k) / len(own) for k in range(3)]
+        expected.append(sum(shares[k] * percent(right[labels == k]) for k in range(3)))
     assert len({round(value, 3) for value in expected}) > 2
     assert entry["clients/own mix"] == pytest.approx(expected)
     assert entry["accuracy/own mix"] == pytest.approx(np.mean(expected))
@@ -444,21 +426,15 @@ def test_a_class_without_test_images_is_left_out_of_the_mix(ragged, batch_norm_n
 def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twice(
     federate, identical, method
 ):
-    always, seldom, twice = (
-        federate(method, num_rounds=5, evaluate_every=every) for every in (1, 2, 1)
-    )
+    often = (1, 2, 1)
+    always, seldom, twice = (federate(method, num_rounds=5, evaluate_every=n) for n in often)
     for _ in range(6):
         always.run_round(), seldom.run_round(), twice.run_round()
         assert identical(evaluate(twice), evaluate(twice))
     # 5 is the last one planned
     assert [entry["round"] for entry in seldom.history if "accuracy" in entry] == [2, 4, 5, 6]
-    for other in (seldom, twice):
-        assert identical(
-            *(
-                {n: v for n, v in fed.checkpoint().items() if n != "history"}
-                for fed in (always, other)
-            )
-        )
+    ends = [fed.checkpoint() | {"history": None} for fed in (always, seldom, twice)]
+    assert identical(ends[0], ends[1]) and identical(ends[0], ends[2])
     for full, entry in zip(always.history, seldom.history, strict=True):
         assert all(full[name] == value for name, value in entry.items() if "seconds" not in name)
         assert ("accuracy" in entry) == (full.keys() == entry.keys())
@@ -483,11 +459,8 @@ class Hoarder(FedAvg):
 
     def upload(self, client, given):
         message = super().upload(client, given)
-        client.memory |= {
-            "kept": message["model"],
-            "again": message["model"],
-            "list": [torch.zeros(3)],
-        }
+        model = message["model"]
+        client.memory |= {"kept": model, "again": model, "list": [torch.zeros(3)]}
         return message
 
 

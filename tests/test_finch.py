@@ -24,10 +24,8 @@ def literal_neighbours(sums, sizes, metric):
             if metric == "cosine":
                 top, bottom = -inner[i][j] * abs(inner[i][j]), inner[j][j] or 1
             else:  # squared
-                top, bottom = (
-                    inner[i][i] * n * n + inner[j][j] * m * m - 2 * inner[i][j] * m * n,
-                    m * m * n * n,
-                )
+                top = inner[i][i] * n * n + inner[j][j] * m * m - 2 * inner[i][j] * m * n
+                bottom = m * m * n * n
             if j != i and (nearest is None or top * nearest[1] < nearest[0] * bottom):
                 nearest = top, bottom, j
         found.append(nearest[2])
@@ -38,12 +36,8 @@ def literal_components(neighbour, third=True):
     """Components of the adjacency of equation 1, with or without its third clause, numbered by first occurrence."""
 
     def adjacent(i, j):
-        return (
-            i == j
-            or neighbour[i] == j
-            or neighbour[j] == i
-            or (third and neighbour[i] == neighbour[j])
-        )
+        linked = i == j or neighbour[i] == j or neighbour[j] == i
+        return linked or (third and neighbour[i] == neighbour[j])
 
     places = range(len(neighbour))
     near = [[j for j in places if adjacent(i, j)] for i in places]
@@ -61,9 +55,8 @@ def literal_partitions(numbers, metric):
     while (before := max(levels[-1]) + 1) > 1:
         labels = np.array(levels[-1])
         sums = np.stack([numbers[labels == c].sum(0) for c in range(before)])
-        of_clusters = literal_components(
-            literal_neighbours(sums, np.bincount(labels).tolist(), metric)
-        )
+        sizes = np.bincount(labels).tolist()
+        of_clusters = literal_components(literal_neighbours(sums, sizes, metric))
         after = max(of_clusters) + 1
         if after in (1, before):
             break
@@ -106,9 +99,7 @@ def random_points(seed, dtype=torch.float32):
 
 def as_sets(labels):
     """The partition as a set of sets of places."""
-    return {
-        frozenset(torch.nonzero(labels == label).flatten().tolist()) for label in labels.unique()
-    }
+    return {frozenset(torch.nonzero(labels == c).flatten().tolist()) for c in labels.unique()}
 
 
 def test_the_third_clause_adds_no_connectivity():
@@ -170,10 +161,9 @@ def test_neither_order_nor_copies_nor_scale_matter(metric):
             assert as_sets(before[order]) == as_sets(after), seed
         for labels in partitions(torch.cat([points, points]), metric):
             assert torch.equal(labels[: len(points)], labels[len(points) :])
+        exact = points.double()
         for scale in (1e-250, 1e30, 1e250):  # squares neither overflow nor vanish
-            assert torch.equal(
-                partitions(points.double() * scale, metric), partitions(points.double(), metric)
-            )
+            assert torch.equal(partitions(exact * scale, metric), partitions(exact, metric))
         sizes = [torch.bincount(labels) for labels in levels]
         assert all(size.min() >= 2 for size in sizes)
         assert all(2 * len(coarse) <= len(fine) for fine, coarse in itertools.pairwise(sizes))
@@ -182,31 +172,26 @@ def test_neither_order_nor_copies_nor_scale_matter(metric):
 def test_rounding_does_not_break_ties():
     # the diagonal is as far from one axis as from the other; the lengths make the products round differently
     for length in np.random.default_rng(0).uniform(0.1, 10, 100):
-        points = torch.tensor(
-            [[3.0, 0, 0], [0, 0.7, 0], [length, length, 0], [length / 3, length / 3, length / 3]]
-        )
+        along = [[length, length, 0], [length / 3] * 3]
+        points = torch.tensor([[3.0, 0, 0], [0, 0.7, 0], *along])
         assert first_neighbours(points.double()).tolist() == [2, 2, 3, 2]
         assert first_neighbours(points[:3].double()).tolist() == [2, 2, 0]
     line = torch.tensor([[0.1], [0.2], [0.3]], dtype=torch.float64)  # 0.1 + 0.2 is not 0.3
-    assert [first_neighbours(x, "euclidean").tolist() for x in (line, line.flip(0))] == [
-        [1, 0, 1],
-        [1, 0, 1],
-    ]
+    for points in (line, line.flip(0)):
+        assert first_neighbours(points, "euclidean").tolist() == [1, 0, 1]
 
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_neither_type_nor_blocks_nor_a_far_place_matter(metric, monkeypatch):
-    near = torch.tensor([0, 1e-6, 3e-6, 4e-6], dtype=torch.float64)[:, None] + torch.tensor(
-        [1000.0, -1000.0]
-    )
+    near = torch.tensor([0, 1e-6, 3e-6, 4e-6], dtype=torch.float64)[:, None]
+    near = near + torch.tensor([1000.0, -1000.0])
     assert partitions(near, "euclidean").tolist() == [[0, 0, 1, 1]]
     for seed in range(30):
         points = random_points(seed)
         expected = partitions(points, metric)
         assert torch.equal(expected, partitions(points.double(), metric))
-        assert torch.equal(
-            partitions(points.half(), metric), partitions(points.half().double(), metric)
-        )
+        half = points.half()
+        assert torch.equal(partitions(half, metric), partitions(half.double(), metric))
         for block in (1, 100, 1000):
             with monkeypatch.context() as patch:
                 patch.setattr(finch, "BLOCK", block)
@@ -222,9 +207,8 @@ def test_few_points_and_equal_points(metric):
         for n in (4, 5):
             assert len(partitions(points[:n], metric)) == 1
             assert partitions(points[:n], metric).max() <= 1
-    for point, n in itertools.product(
-        (torch.zeros(1, 3), torch.tensor([[0.1, -0.2, 0.7]])), (2, 3, 4, 10, 100)
-    ):
+    alike = torch.zeros(1, 3), torch.tensor([[0.1, -0.2, 0.7]])
+    for point, n in itertools.product(alike, (2, 3, 4, 10, 100)):
         assert partitions(point.expand(n, 3), metric).tolist() == [[0] * n]
         assert first_neighbours(point.expand(n, 3), metric).tolist() == [1] + [0] * (n - 1)
 
@@ -232,13 +216,8 @@ def test_few_points_and_equal_points(metric):
 def test_a_vector_of_zeros_is_at_distance_one_from_all():
     east, north, west, zero = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]
     # to the lowest other index, zeros included; north is as far from zero as from east and west; west prefers them to east
-    assert first_neighbours(torch.tensor([east, zero, north, west, zero])).tolist() == [
-        1,
-        0,
-        0,
-        1,
-        0,
-    ]
+    five = torch.tensor([east, zero, north, west, zero])
+    assert first_neighbours(five).tolist() == [1, 0, 0, 1, 0]
     assert first_neighbours(torch.tensor([zero, zero, east, east])).tolist() == [1, 0, 3, 2]
     # so it goes with the first of the others, and their order matters
     pairs = torch.tensor([[5.0, 1], [5, 2], zero, [1, 5], [2, 5]])
@@ -246,9 +225,8 @@ def test_a_vector_of_zeros_is_at_distance_one_from_all():
     # now with [1, 5], [2, 5]
     assert as_sets(partitions(pairs.flip(0))[0]) == {frozenset({0, 1, 2}), frozenset({3, 4})}
     # to the Euclidean distance it is a point like others
-    assert first_neighbours(
-        torch.tensor([[9.0, 9], zero, [1, 1], [8, 8]]), "euclidean"
-    ).tolist() == [3, 2, 1, 0]
+    four = torch.tensor([[9.0, 9], zero, [1, 1], [8, 8]])
+    assert first_neighbours(four, "euclidean").tolist() == [3, 2, 1, 0]
 
 
 @pytest.mark.parametrize("metric", METRICS)
@@ -259,10 +237,8 @@ def test_weights_are_conserved_and_centres_are_plain_means(metric):
         labels = partitions(points, metric)[-1]
         members = [labels == c for c in range(labels.max() + 1)]
         means = torch.stack([points[own].double().mean(0) for own in members]).float()
-        whole, real = (
-            torch.from_numpy(rng.integers(1, 1000, n)),
-            torch.from_numpy(1 - rng.random(n)),
-        )
+        whole = torch.from_numpy(rng.integers(1, 1000, n))
+        real = torch.from_numpy(1 - rng.random(n))
         for weights in (None, whole, whole.int(), real, real.float(), torch.full((n,), 2**53 + 1)):
             found = finch_star(points, weights, metric)
             given = torch.ones(n, dtype=torch.long) if weights is None else weights
@@ -270,9 +246,8 @@ def test_weights_are_conserved_and_centres_are_plain_means(metric):
             given = given if given.is_floating_point() else given.long()
             assert torch.equal(found.labels, labels)
             torch.testing.assert_close(found.centres, means)
-            torch.testing.assert_close(
-                found.weights, torch.stack([given[own].sum() for own in members])
-            )
+            sums = torch.stack([given[own].sum() for own in members])
+            torch.testing.assert_close(found.weights, sums)
     for weighted_mean in (False, True):
         none = finch_star(torch.zeros(0, 4), None, metric, weighted_mean=weighted_mean)
         assert none.centres.shape == (0, 4) and none.weights.shape == none.labels.shape == (0,)
@@ -290,20 +265,12 @@ def test_weighted_mean_is_an_option_that_moves_the_centres_only():
 @pytest.mark.parametrize(
     ("points", "metric", "message"),
     [
-        (
-            torch.tensor([[0.0, torch.nan], [1, 1]]),
-            "cosine",
-            r"^points is .* \[2, 2\]; it must be .*, all finite\.$",
-        ),
+        (torch.tensor([[0.0, torch.nan], [1, 1]]), "cosine", r"\[2, 2\]; .*, all finite"),
         (torch.tensor([[0.0, torch.inf], [1, 1]]), "euclidean", "all finite"),
-        (
-            torch.ones(4),
-            "cosine",
-            r"^points is torch.float32 \[4\]; it must be floating point \[n, D\] with D >= 1",
-        ),
+        (torch.ones(4), "cosine", r"float32 \[4\]; it must be floating point \[n, D\] with D >= 1"),
         (torch.ones(3, 0), "cosine", r"\[3, 0\]"),
         (torch.ones(3, 2, dtype=torch.int64), "euclidean", "int64"),
-        (torch.ones(3, 2), "cosinus", r"^Unknown metric 'cosinus'; known: cosine, euclidean\.$"),
+        (torch.ones(3, 2), "cosinus", "Unknown metric .cosinus.; known: cosine, euclidean"),
     ],
 )
 @pytest.mark.parametrize(
@@ -319,11 +286,7 @@ def test_bad_points_are_refused(function, points, metric, message):
     "weights", [torch.ones(3), torch.ones(4, 1), *torch.tensor([[1, -1, 1, 1], [1, 0, 1, 1]])]
 )
 def test_bad_weights_are_refused_and_a_neighbour_needs_two_points(weights):
-    with pytest.raises(
-        ValueError, match=r"^weights must be 4 finite numbers above zero, one for each point\.$"
-    ):
+    with pytest.raises(ValueError, match="weights must be 4 finite numbers above zero"):
         finch_star(torch.eye(4), weights)
-    with pytest.raises(
-        ValueError, match=r"^There are 1 points; a nearest other point needs at least two\.$"
-    ):
+    with pytest.raises(ValueError, match="There are 1 points; a nearest other"):
         first_neighbours(torch.ones(1, 2))

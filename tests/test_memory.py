@@ -20,23 +20,21 @@ ROUNDS, SAMPLED = 4, 20
 def case(method, num_clients, pipe):
     """A few rounds; in megabytes the peak, what the clients keep between rounds, and one network."""
     rng = np.random.default_rng(0)
-    images, labels = (
-        torch.from_numpy(rng.integers(0, 256, (10_200, 3, 32, 32), np.uint8)),
-        torch.arange(10_200) % 10,
+    images = torch.from_numpy(rng.integers(0, 256, (10_200, 3, 32, 32), np.uint8))
+    labels = torch.arange(10_200) % 10
+    dataset = Dataset(
+        name="made up",
+        images=images[200:],
+        labels=labels[200:],
+        test_images=images[:200],
+        test_labels=labels[:200],
+        classes=tuple("0123456789"),
+        mean=(0.5,) * 3,
+        std=(0.25,) * 3,
+        augmentation=Augmentation(),
+        fingerprint="",
+        source="made up",
     )
-    split = {
-        "images": images[200:],
-        "labels": labels[200:],
-        "test_images": images[:200],
-        "test_labels": labels[:200],
-    }
-    told = {
-        "classes": tuple("0123456789"),
-        "augmentation": Augmentation(),
-        "fingerprint": "",
-        "source": "made up",
-    }
-    dataset = Dataset("made up", mean=(0.5,) * 3, std=(0.25,) * 3, **split, **told)
     parts = [np.arange(10 * i, 10 * i + 10) for i in range(num_clients)]
     training = Training(ROUNDS, local_epochs=1, batch_size=10, lr=0.01, momentum=0.9)
     build, share = partial(models.build, "simple-cnn", 10), SAMPLED / num_clients
@@ -46,15 +44,10 @@ def case(method, num_clients, pipe):
     for _ in range(ROUNDS):
         federation.run_round()
     assert all(sum(c.steps for c in federation.sample(t)) == SAMPLED for t in range(ROUNDS))
-    tensors = [
-        v
-        for v in tree_leaves([c.memory for c in federation.clients])
-        if isinstance(v, torch.Tensor)
-    ]
+    tensors = filter(torch.is_tensor, tree_leaves([c.memory for c in federation.clients]))
     kept = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
+    unit = 1 if sys.platform == "darwin" else 1024
+    peak = unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     network = 4 * len(flat(federation.build_model()))
     pipe.send([value / 2**20 for value in (peak, sum(kept.values()), network)])
 

@@ -42,9 +42,8 @@ COUNTED = [  # name, channels, side, classes, head, numbers, width of z
 def test_networks_have_the_sizes_counted_by_hand(
     name, channels, side, num_classes, head, numbers, width
 ):
-    model = models.build(
-        name, num_classes, channels=channels, side=side, projection_head=head
-    ).eval()
+    model = models.build(name, num_classes, channels=channels, side=side, projection_head=head)
+    model.eval()
     assert len(flat(model)) == numbers
     x = torch.rand(2, channels, side, side)
     z, logits = model(x)
@@ -54,24 +53,18 @@ def test_networks_have_the_sizes_counted_by_hand(
     assert torch.equal(model.frozen([model.state_dict()], x)[0], z)
 
 
-def fedproto_net(name, seed=0):
+def fedproto_net(name):
     channels, side, num_classes = next(row[1:4] for row in COUNTED if row[0] == name)
-    model = models.build(
-        name, num_classes, channels=channels, side=side, projection_head=False, seed=seed
-    )
+    shape = {"channels": channels, "side": side}
+    model = models.build(name, num_classes, projection_head=False, **shape)
     return model, uniform(3)((4, channels, side, side))
 
 
 def test_the_width_of_a_head_can_be_chosen_and_what_freezes_networks_is_no_part_of_them():
-    assert models.build("simple-cnn", 10, projection_dim=64).classifier.in_features == 64
-    assert (
-        models.build("mnist-cnn", 10, channels=1, side=28, projection_dim=64).classifier.in_features
-        == 50
-    )  # it has none
-    assert (
-        sum(isinstance(module, models.Net) for module in models.build("simple-cnn", 10).modules())
-        == 1
-    )
+    headed = models.build("simple-cnn", 10, projection_dim=64)
+    headless = models.build("mnist-cnn", 10, channels=1, side=28, projection_dim=64)
+    assert (headed.classifier.in_features, headless.classifier.in_features) == (64, 50)
+    assert [type(module) for module in headed.modules()].count(models.Net) == 1
 
 
 def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_neither_read_nor_moved():
@@ -80,9 +73,8 @@ def test_the_seed_decides_the_initial_weights_and_the_global_generator_is_neithe
     first = models.build("digits-cnn", 10, channels=1, side=8).state_dict()
     assert torch.equal(torch.get_rng_state(), before)
     torch.rand(3)
-    again, other = (
-        models.build("digits-cnn", 10, channels=1, side=8, seed=s).state_dict() for s in (0, 1)
-    )
+    again = models.build("digits-cnn", 10, channels=1, side=8, seed=0).state_dict()
+    other = models.build("digits-cnn", 10, channels=1, side=8, seed=1).state_dict()
     assert all(torch.equal(first[n], again[n]) for n in first)
     assert not any(torch.equal(first[n], other[n]) for n in first)
 
@@ -94,59 +86,42 @@ def test_threads_that_build_networks_at_the_same_time_do_not_draw_from_one_anoth
     seeds = list(range(8)) * 10
     alone = {seed: weights(seed) for seed in set(seeds)}
     with ThreadPoolExecutor(8) as pool:
-        assert all(
-            torch.equal(w, alone[seed])
-            for seed, w in zip(seeds, pool.map(weights, seeds), strict=True)
-        )
+        together = list(pool.map(weights, seeds))
+    assert all(torch.equal(w, alone[seed]) for seed, w in zip(seeds, together, strict=True))
 
 
 @pytest.mark.parametrize(
-    ("words", "make"),
+    ("name", "given", "words"),
     [
-        (
-            "digits-cnn.*32x32 pixels; it takes sides of 8 to 16",
-            lambda: models.build("digits-cnn", 10, side=32),
-        ),
-        ("resnet-10.*4x4 pixels; it takes sides of", lambda: models.build("resnet-10", 10, side=4)),
-        (
-            "no ImageNet weights for model 'simple-cnn': leave",
-            lambda: models.build("simple-cnn", 10, pretrained=True),
-        ),
-        (
-            "no variants .* of 'simple-cnn': known are mnist-cnn",
-            lambda: models.heterogeneous("simple-cnn", 20),
-        ),
+        ("digits-cnn", {"side": 32}, "digits-cnn.*32x32 pixels; it takes sides of 8 to 16"),
+        ("resnet-10", {"side": 4}, "resnet-10.*4x4 pixels; it takes sides of"),
+        ("simple-cnn", {"pretrained": True}, "no ImageNet weights for model .simple-cnn.: leave"),
     ],
 )
-def test_what_a_network_cannot_do_is_refused(words, make):
+def test_what_a_network_cannot_do_is_refused(name, given, words):
     with pytest.raises(ValueError, match=words):
-        make()
+        models.build(name, 10, **given)
 
 
 def test_the_stem_of_a_resnet_is_that_of_the_variant():
-    for name, strides, side in (
-        ("7x7", (2, 2), 8),
-        ("7x7-stride-1-4", (1, 4), 8),
-        ("", (1, None), 32),
-    ):
-        encoder = models.build(f"resnet-18-{name}".rstrip("-"), 10, projection_head=False).encoder
+    stems = {"-7x7": ((2, 2), 8), "-7x7-stride-1-4": ((1, 4), 8), "": ((1, None), 32)}
+    for name, (strides, side) in stems.items():
+        encoder = models.build(f"resnet-18{name}", 10, projection_head=False).encoder
         assert (encoder.conv1.stride[0], getattr(encoder.maxpool, "stride", None)) == strides
         assert encoder.maxpool(encoder.conv1(torch.rand(1, 3, 32, 32))).shape == (1, 64, side, side)
 
 
 def test_heterogeneous_clients_have_the_networks_of_fedprotos_code():
-    assert (
-        models.heterogeneous("mnist-cnn", 20)
-        == ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6
-    )
-    assert models.heterogeneous("femnist-cnn", 20)[6:8] == ["femnist-cnn-18", "femnist-cnn"]
-    assert (
-        models.heterogeneous("resnet-18-7x7", 20)
-        == ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10
-    )
-    for num_clients, numbers in ((3, (1, 1, 1)), (10, (3, 4, 3)), (40, (14, 14, 12))):
+    three = ["mnist-cnn-18"] * 7 + ["mnist-cnn"] * 7 + ["mnist-cnn-22"] * 6
+    two = ["resnet-18-7x7-stride-1-4"] * 10 + ["resnet-18-7x7"] * 10
+    assert models.heterogeneous("mnist-cnn", 20) == three
+    assert models.heterogeneous("femnist-cnn", 20) == [f"fe{name}" for name in three]
+    assert models.heterogeneous("resnet-18-7x7", 20) == two
+    for num_clients, numbers in ((3, [1, 1, 1]), (10, [3, 4, 3]), (40, [14, 14, 12])):
         given = models.heterogeneous("mnist-cnn", num_clients)
-        assert tuple(map(given.count, ("mnist-cnn-18", "mnist-cnn", "mnist-cnn-22"))) == numbers
+        assert [given.count(name) for name in dict.fromkeys(three)] == numbers
+    with pytest.raises(ValueError, match=r"no variants .* of .simple-cnn.: known are mnist-cnn"):
+        models.heterogeneous("simple-cnn", 20)
 
 
 # --- dropout
@@ -205,9 +180,11 @@ def test_networks_compile_in_one_piece_and_run_stacked(name, train):
     expected = model.train(train)(x).logits
     assert torch.equal(torch.compile(model, fullgraph=True, backend="eager")(x).logits, expected)
     stacked = {name: torch.stack([value, value]) for name, value in model.state_dict().items()}
-    together = torch.vmap(lambda state: torch.func.functional_call(model, state, (x,)).logits)(
-        stacked
-    )
+
+    def logits(state):
+        return torch.func.functional_call(model, state, (x,)).logits
+
+    together = torch.vmap(logits)(stacked)
     torch.testing.assert_close(together[1], expected, rtol=1e-4, atol=1e-4)
 
 
@@ -219,10 +196,8 @@ def test_imagenet_weights_are_put_everywhere_but_into_first_and_last_layer(monke
     with torch.random.fork_rng():
         imagenet = {n: v + 1 for n, v in resnet.resnet18().state_dict().items()}
     monkeypatch.setattr(resnet.ResNet18_Weights, "get_state_dict", lambda self, **_: imagenet)
-    trained, random = (
-        models.build(name, 10, projection_head=False, pretrained=flag).state_dict()
-        for flag in (True, False)
-    )
+    build = partial(models.build, name, 10, projection_head=False)
+    trained, random = (build(pretrained=flag).state_dict() for flag in (True, False))
     for entry, value in trained.items():
         layer = entry.removeprefix("encoder.")
         own = layer.split(".")[0] in {"conv1", "bn1", "classifier"}
@@ -236,10 +211,8 @@ def test_imagenet_weights_that_cannot_be_reached_are_one_sentence_that_says_what
         raise URLError("no route")
 
     monkeypatch.setattr(resnet.ResNet18_Weights, "get_state_dict", fail)
-    with pytest.raises(
-        ValueError,
-        match=r"cannot be loaded \(.*no route.*\): .*resnet18-\w+\.pth .* pretrained=False\.$",
-    ):
+    words = r"cannot be loaded \(.*no route.*\): .*resnet18-\w+\.pth .* pretrained=False"
+    with pytest.raises(ValueError, match=words):
         models.build("resnet-18-7x7", 10, projection_head=False, pretrained=True)
 
 

@@ -1,6 +1,5 @@
 """Class prototypes: their arithmetic against literal loops, and what becomes of them on the way across."""
 
-from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -29,10 +28,8 @@ MODEL = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)
 
 def made_up(labels, counts=None, dimension=3, seed=0, dtype=torch.float64):
     """A set of prototypes with random vectors."""
-    vectors = torch.from_numpy(
-        np.random.default_rng(seed).normal(size=(len(labels), dimension))
-    ).to(dtype)
-    made = {"vectors": vectors, "labels": torch.tensor(labels, dtype=torch.long)}
+    vectors = torch.from_numpy(np.random.default_rng(seed).normal(size=(len(labels), dimension)))
+    made = {"vectors": vectors.to(dtype), "labels": torch.tensor(labels, dtype=torch.long)}
     return made if counts is None else made | {"counts": torch.tensor(counts)}
 
 
@@ -43,16 +40,12 @@ def by_class(prototypes):
     return dict(zip(labels, prototypes["vectors"].double().numpy(), strict=True))
 
 
-def literal_means(z, y, weights=None):
-    """The (weighted) mean vector of each class, number by number."""
-    sums, totals = {}, Counter()
-    for own, label, weight in zip(z.tolist(), y.tolist(), weights or [1] * len(y), strict=True):
-        totals[label] += weight
-        sums[label] = [
-            s + weight * value
-            for s, value in zip(sums.get(label, [0] * len(own)), own, strict=True)
-        ]
-    return {label: [value / totals[label] for value in values] for label, values in sums.items()}
+def literal_means(z, y):
+    """The mean vector of each class."""
+    members = {}
+    for vector, label in zip(z.tolist(), y.tolist(), strict=True):
+        members.setdefault(label, []).append(vector)
+    return {label: np.mean(vectors, 0) for label, vectors in members.items()}
 
 
 def assert_same(found, expected, **tolerance):
@@ -74,9 +67,8 @@ def test_class_means_are_those_of_literal_loops_in_any_order():
         assert means["counts"].tolist() == [6, 1, 4]
         assert_same(means, literal_means(z, y))
         assert torch.equal(means["vectors"][1], z[2])
-    assert {
-        name: len(values) for name, values in class_means(z[:0], y[:0]).items()
-    } == dict.fromkeys(means, 0)
+    none = class_means(z[:0], y[:0])
+    assert none.keys() == means.keys() and not any(map(len, none.values()))
 
 
 @pytest.mark.parametrize("weighted", [False, True])
@@ -88,9 +80,8 @@ def test_the_mean_over_clients_is_that_of_literal_loops(weighted):
     means = mean_by_class(everything, weighted)
     assert means["counts"].tolist() == [4, 4, 3]
     pooled = literal_means(torch.cat(z), torch.cat(parts))
-    assert_same(
-        means, pooled if weighted else literal_means(everything["vectors"], everything["labels"])
-    )
+    of_means = literal_means(everything["vectors"], everything["labels"])
+    assert_same(means, pooled if weighted else of_means)
     assert np.allclose(means["vectors"][0], pooled[0]) == weighted
 
 
@@ -147,9 +138,8 @@ def test_the_first_prototypes_are_those_of_the_initial_model(ragged, monkeypatch
     fed = ragged(AsPublished(weighted_prototypes=weighted))
     assert len(fed.server["prototypes"]["labels"]) == 0
     fed.run_round()
-    expected = mean_by_class(
-        join([by_hand(fed, fed.initial[None], client) for client in fed.clients]), weighted
-    )
+    sets = [by_hand(fed, fed.initial[None], client) for client in fed.clients]
+    expected = mean_by_class(join(sets), weighted)
     assert received[0].keys() == {0, 1, 2, 3}
     for message in received[0].values():
         assert_same(message, expected, rtol=1e-5, atol=1e-6)
@@ -167,10 +157,8 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
         end = client.memory.get("model", {}) | upload.get("model", {})  # kept or sent
         assert upload["prototypes"]["labels"].tolist() == CLASSES_OF[client.id]
         assert_same(upload["prototypes"], by_hand(fed, end, client, unit), rtol=1e-4, atol=1e-6)
-        for other in (
-            by_hand(fed, end, client, unit, training=True),
-            by_hand(fed, begin, client, unit),
-        ):
+        in_training = by_hand(fed, end, client, unit, training=True)
+        for other in (in_training, by_hand(fed, begin, client, unit)):
             assert not np.allclose(upload["prototypes"]["vectors"][0], other["vectors"][0])
 
 
@@ -185,10 +173,9 @@ def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, meth
         counts = client.labels.bincount()[sent["labels"]]
         assert torch.equal(sent.setdefault("counts", counts), counts)
     merged = fed.method.aggregate(fed.server, uploads, 1)["prototypes"]
-    assert_same(merged, mean_by_class(join(sets), weighted), rtol=1e-5)
-    assert not np.allclose(
-        merged["vectors"][0], mean_by_class(join(sets), not weighted)["vectors"][0], rtol=1e-3
-    )
+    expected, other = (mean_by_class(join(sets), way) for way in (weighted, not weighted))
+    assert_same(merged, expected, rtol=1e-5)
+    assert not np.allclose(merged["vectors"][0], other["vectors"][0], rtol=1e-3)
 
 
 def test_prototypes_do_not_move_what_a_client_sends_of_its_model(ragged, identical, rounds):
@@ -231,12 +218,8 @@ def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototy
         fed.run_round()
         after = fed.server["prototypes"]
         for label in known:
-            same = identical(
-                *(
-                    select(prototypes, prototypes["labels"] == label)
-                    for prototypes in (before, after)
-                )
-            )
+            of_label = [select(one, one["labels"] == label) for one in (before, after)]
+            same = identical(*of_label)
             assert same == (label not in held)
             kept, changed = kept + same, changed + (not same)
         before, known = after, known | held

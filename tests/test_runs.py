@@ -254,6 +254,20 @@ def test_what_is_no_record_is_an_error_that_names_it(change, said):
     assert path.read_text() == content
 
 
+def test_a_record_is_read_only_when_it_is_asked_for():
+    s = quick("FedAvg", num_rounds=1)
+    record = runner.run(s, METHODS)
+    bad = path_of(s).with_name("bad.json")
+    bad.write_text("{}")
+    records = ledger.LazyLedger(bad.parent)
+    assert list(records) == [path_of(s), bad] and records[path_of(s)] == record
+    assert bad in records and bad.with_name("none.json") not in records
+    with pytest.raises(KeyError):
+        records[bad.with_name("none.json")]
+    with pytest.raises(RunError, match=r"bad\.json in .* lacks key"):
+        records[bad]
+
+
 def test_a_result_that_was_changed_by_hand_is_named():
     s = quick("FedAvg", num_rounds=1)
     record = runner.run(s, METHODS)

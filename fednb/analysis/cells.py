@@ -12,7 +12,7 @@ from fednb.analysis.deviations import AnyDeviation, Choice, compare_with_paper
 from fednb.analysis.measures import Measure, measure
 from fednb.analysis.reported import PrintedCell, printed_cell
 from fednb.errors import ReportError, require_known
-from fednb.experiments.ledger import load, read, runs_folder, state
+from fednb.experiments.ledger import LazyLedger, load, read, runs_folder, state
 from fednb.experiments.record import Record
 from fednb.sweeps import files
 from fednb.sweeps.table import Job, Table
@@ -365,4 +365,4 @@ def records_of(table: Table) -> dict[Path, Record]:
 @functools.cache  # a notebook asks for each number
 def committed() -> Mapping[Path, Record]:
     """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
-    return load(ROOT / "results" / "runs")
+    return LazyLedger(ROOT / "results" / "runs")

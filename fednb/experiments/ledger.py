@@ -130,3 +130,27 @@ def _lines(values: Mapping[str, Any], indent: int) -> list[str]:
 def load(folder: Path | None = None) -> dict[Path, Record]:
     """The ledger: the records of a folder, or of `runs_folder`, by their paths."""
     return {path: read(path) for path in sorted((folder or runs_folder()).glob("*.json"))}
+
+
+class LazyLedger(Mapping[Path, Record]):
+    """The records of a folder, each read when it is first asked for: a notebook asks for few."""
+
+    def __init__(self, folder: Path) -> None:
+        self._paths = dict.fromkeys(sorted(folder.glob("*.json")))
+        self._records: dict[Path, Record] = {}
+
+    def __getitem__(self, path: Path) -> Record:
+        if path not in self._paths:
+            raise KeyError(path)
+        if path not in self._records:
+            self._records[path] = read(path)
+        return self._records[path]
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._paths  # without reading it
+
+    def __iter__(self) -> Iterator[Path]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)

@@ -11,7 +11,7 @@ from fednb.analysis import effort
 from fednb.analysis.cells import Cell, cells_of
 from fednb.errors import ReportError, RunError, check, require_known
 from fednb.experiments import ledger
-from fednb.experiments.record import Record, as_record
+from fednb.experiments.record import Record
 from fednb.sweeps import execution
 from fednb.sweeps.processes import log_of
 from fednb.sweeps.table import Job
@@ -38,12 +38,8 @@ class MadeAgain(NamedTuple):
     @property
     def rounds_apart(self) -> int:
         """In how many rounds the accuracies differ at all."""
-        pairs = zip(
-            self.recorded["metrics"].get("accuracy", ()),
-            self.made["metrics"].get("accuracy", ()),
-            strict=False,
-        )
-        return sum(before != now for before, now in pairs)
+        before, now = (one["metrics"].get("accuracy", []) for one in (self.recorded, self.made))
+        return sum(a != b for a, b in zip(before, now, strict=False))
 
     @property
     def is_exact(self) -> bool:
@@ -79,8 +75,7 @@ def cell_to_check(name: str, row: str | None = None, column: str | None = None) 
 
 def recorded_runs(cell: Cell, most: int | None = None) -> list[tuple[Job, Record]]:
     """The runs of a cell with their records, in the order of their seeds; at most so many."""
-    runs = [(run.job, run.record) for run in cell.runs if run.record is not None]
-    return [(job, as_record(dict(record))) for job, record in runs[:most]]
+    return [(run.job, run.record) for run in cell.runs[:most]]
 
 
 def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[MadeAgain]:

@@ -14,9 +14,9 @@ import pandas as pd
 from fednb import ROOT, papers
 from fednb.analysis.cells import Cell, cells_of, records_of
 from fednb.analysis.claims import Claim, Finding, claims_file, claims_of
-from fednb.analysis.measures import Record
 from fednb.errors import ReportError, check
 from fednb.experiments import ledger
+from fednb.experiments.record import Record
 from fednb.reporting import figures, side_by_side, words
 from fednb.reporting.findings import Filler, headlines
 from fednb.reporting.front import front

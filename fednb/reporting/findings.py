@@ -41,8 +41,7 @@ class Answers:
 
     def lead(self, *rows: str) -> str:
         """Such as ``+1.0 ± 0.4 points over 3 seeds``."""
-        comparison = self._compare(*rows)
-        return words.lead_over_seeds(comparison.lead, comparison.ahead.measure)
+        return words.lead_over_seeds(self._compare(*rows))
 
     def points(self, *rows: str) -> str:
         """The lead without the number of seeds: ``+1.0 ± 0.4 points``."""
@@ -88,13 +87,9 @@ class Answers:
         mean = self._cell(*row).mean
         return float("nan") if mean is None else mean
 
-    def lowest(self, *row: str) -> float:
-        """The lowest value of the row."""
-        return min(self._cell(*row).values)
-
-    def highest(self, *row: str) -> float:
-        """The highest value of the row."""
-        return max(self._cell(*row).values)
+    def values(self, *row: str) -> tuple[float, ...]:
+        """What is measured with each seed, such as for ``values(...) | min``."""
+        return self._cell(*row).values
 
     def average(self, method: str) -> str:
         """Its mean lead over the five splits of notebook 06, as `points`."""

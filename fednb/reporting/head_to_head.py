@@ -108,7 +108,7 @@ def _who_is_ahead(baseline: str, family: Family) -> str:
     sides: dict[str, list[str]] = {}
     for (row, _), comparison in family.items():
         lead = comparison.lead
-        told = f"{row} ({words.lead_over_seeds(lead, comparison.ahead.measure)}"
+        told = f"{row} ({words.lead_over_seeds(comparison)}"
         reason = _why_open(comparison, len(family))
         if reason:
             side = f"Cannot tell from {baseline}"

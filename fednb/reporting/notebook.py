@@ -37,8 +37,7 @@ def lead(
     table: TableOrName, a: str, b: str, column: str | None = None, *, ledger: Ledger = None
 ) -> str:
     """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
-    comparison = compare_rows(table, a, b, column, ledger)
-    return words.lead_over_seeds(comparison.lead, comparison.ahead.measure)
+    return words.lead_over_seeds(compare_rows(table, a, b, column, ledger))
 
 
 def finding(*names: str) -> Markdown:

@@ -7,6 +7,7 @@ from fednb import data
 from fednb.analysis import called, effort
 from fednb.analysis.cells import Cell
 from fednb.analysis.claims import Claim, ClaimSetting
+from fednb.analysis.comparisons import Comparison
 from fednb.analysis.deviations import AnyDeviation, Deviation
 from fednb.analysis.measures import Measure
 from fednb.analysis.reported import reported_table
@@ -108,16 +109,17 @@ def lead(of: Lead, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
-def lead_over_seeds(of: Lead, measure: Measure) -> str:
+def lead_over_seeds(comparison: Comparison) -> str:
     """Such as ``+1.0 ± 0.4 points over 3 seeds`` or ``+1.0 points, one run``.
 
     Above 0 the first-named is ahead, whatever the measure: who needs 2 rounds less leads by 2.
     """
+    of = comparison.lead
     if of.seeds == 0:
         return "not run"
     if of.mean is None:
         return "not reached by every run"
-    text = lead(of, measure.lead_unit)
+    text = lead(of, comparison.ahead.measure.lead_unit)
     if of.seeds < MIN_SEEDS:
         return f"{text}, {_FEW_RUNS[of.seeds]}"
     return f"{text} over {seeds(of.seeds)}"

@@ -327,9 +327,8 @@ def test_divide_by_domain(mini):
         assert np.array_equal(np.union1d(part, held), whole) and (len(part), len(held)) == (80, 20)
     plain = build.divide(resolve(per_domain=100, balanced_draw=False), mini)[0]
     assert len(np.unique(partition.class_counts(plain, mini.labels.numpy(), 10))) > 1
-    assert partition.digest(parts) != partition.digest(
-        build.divide(resolve(per_domain=100, seed=1), mini)[0]
-    )
+    other = build.divide(resolve(per_domain=100, seed=1), mini)[0]
+    assert partition.digest(parts) != partition.digest(other)
 
 
 def test_as_many_test_images_of_each_domain_as_asked_for(mini):
@@ -338,9 +337,8 @@ def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     assert np.bincount(mini.test_groups[index]).tolist() == [40] * 5
     own = (mini.test_groups == 3).nonzero().flatten().numpy()
     assert not np.array_equal(index[mini.test_groups[index] == 3], own[:40])  # drawn, not the first
-    assert np.array_equal(
-        index, build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini)
-    )
+    of_solo = build.test_index(resolve("SOLO", test_per_domain=40, seed=7, num_rounds=1), mini)
+    assert np.array_equal(index, of_solo)
     assert set(index) < set(build.test_index(resolve(test_per_domain=41), mini))
     assert build.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
     assert build.test_index(resolve(), mini) is None
@@ -355,13 +353,10 @@ def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method
     noise = torch.where(other.view(-1, 1, 1, 1), 255 - mini.test_images, mini.test_images)
     record = runner.run(s, METHODS, workers=1)
     assert record["partition"]["test_images"] == 200
-    monkeypatch.setattr(
-        build, "load_dataset", lambda name, *_: dataclasses.replace(mini, test_images=noise)
-    )
-    assert (
-        runner.run(s, METHODS, workers=2, again=True)["metrics"]["groups"]
-        == record["metrics"]["groups"]
-    )
+    noisy = dataclasses.replace(mini, test_images=noise)
+    monkeypatch.setattr(build, "load_dataset", lambda *_: noisy)
+    again = runner.run(s, METHODS, workers=2, again=True)
+    assert again["metrics"]["groups"] == record["metrics"]["groups"]
 
 
 def test_picture_of_all_domains(mini):

@@ -19,7 +19,7 @@ from fednb.data.spec import DatasetSpec
 from fednb.errors import DataError
 
 _DARK = 64  # what is nowhere brighter holds, say, twelve bits in the scale of sixteen
-COPIES = 3  # of all images that are in memory at once: decoded, divided, and written to the cache
+_COPIES = 3  # of all images that are in memory at once: decoded, divided, and written to the cache
 
 
 def read_images(
@@ -106,7 +106,7 @@ def _decoded(
 def _require_memory(spec: DatasetSpec, number: int) -> None:
     """Raise a `DataError` before images are decoded that cannot all be held."""
     _, height, width = spec.shape
-    needed = COPIES * number * math.prod(spec.shape)
+    needed = _COPIES * number * math.prod(spec.shape)
     free = psutil.virtual_memory().available
     if needed > free:
         name = spec.name.partition("@")[0]

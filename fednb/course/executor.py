@@ -9,12 +9,11 @@ import os
 import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
-from queue import Empty
 from typing import Any, NamedTuple
 from unittest import mock
 
-from jupyter_client.manager import AsyncKernelManager
 from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
 from nbclient.exceptions import CellControlSignal, DeadKernelError
@@ -63,17 +62,18 @@ def execute(
     there is no time for gets an error, too. ``config`` is that of the kernel.
     """
     limits = limits or Limits()
-    begin = time.monotonic()
+    end = time.monotonic() + limits.total
     left_out: dict[int, list[NotebookNode]] = {}  # outputs of cells that are not tried again
     with mock.patch.dict(os.environ, ENVIRONMENT):  # which the kernel inherits
-        for remaining in reversed(range(NEW_KERNELS)):
-            executor = _Executor(
-                nb, begin, limits, left_out, config=config, resources={"metadata": {"path": folder}}
-            )
+        for _ in range(NEW_KERNELS):
+            executor = _Executor(nb, folder, limits.cell, end, left_out, config)
             if run_sync(executor.execute_until_it_ends)():
                 break
-            if not remaining:
-                executor.give_up("the notebook ended its kernel too often")
+        else:
+            error = _error("NotExecuted", "the notebook ended its kernel too often")
+            for cell in nb.cells[max(left_out) + 1 :]:
+                if _is_executed(cell):
+                    cell.outputs = [error]
     _discount(nb)
 
 
@@ -83,14 +83,16 @@ class _Executor(NotebookClient):
     def __init__(
         self,
         nb: NotebookNode,
-        begin: float,
-        limits: Limits,
+        folder: str,
+        cell_seconds: float,
+        end: float,
         left_out: dict[int, list[NotebookNode]],
-        **options: Any,
+        config: Config | None,
     ) -> None:
         super().__init__(
             nb,
-            kernel_manager_class=AsyncKernelManager,
+            config=config,
+            resources={"metadata": {"path": folder}},
             kernel_name="python3",
             allow_errors=True,
             startup_timeout=START,
@@ -102,15 +104,10 @@ class _Executor(NotebookClient):
             store_widget_state=False,
             # how the kernel is connected is nobody's business
             extra_arguments=["--Application.log_level=50"],
-            error_on_timeout={
-                "ename": "CellTimeoutError",
-                "evalue": "it took too long",
-                "traceback": ["It took too long."],
-            },
-            **options,
+            error_on_timeout={"ename": "CellTimeoutError", "evalue": "it took too long"},
         )
-        self.end = begin + limits.total
-        self.cell_seconds = limits.cell
+        self.end = end
+        self.cell_seconds = cell_seconds
         self.left_out = left_out
         self.reply: Mapping[str, Any] = {}  # the kernel's, to the last cell
         self.num_characters = 0
@@ -125,7 +122,7 @@ class _Executor(NotebookClient):
 
     async def _execute(self, cell: NotebookNode, index: int) -> bool:
         """Execute a cell; False if the kernel is lost."""
-        if not is_executed(cell):
+        if not _is_executed(cell):
             return True
         if index in self.left_out:
             cell.outputs = deepcopy(self.left_out[index])
@@ -210,26 +207,13 @@ class _Executor(NotebookClient):
     async def _answers(self) -> bool:
         """Whether the kernel is still there after a cell took too long and was interrupted."""
         assert self.kc is not None
-        message = self.kc.execute("", silent=True)
-        end = time.monotonic() + ANSWERS_WITHIN
-        while time.monotonic() < end:
-            try:
-                reply = await self.kc.shell_channel.get_msg(timeout=end - time.monotonic())
-            except (TimeoutError, Empty):
-                return False
-            if reply["parent_header"].get("msg_id") == message:
-                return True
+        self.timeout = ANSWERS_WITHIN
+        with suppress(DeadKernelError):
+            return await self.async_wait_for_reply(self.kc.execute("", silent=True)) is not None
         return False
 
-    def give_up(self, reason: str) -> None:
-        """Give all cells an error that were not executed in the last kernel."""
-        first = max(self.left_out)
-        for cell in self.nb.cells[first + 1 :]:
-            if is_executed(cell):
-                cell.outputs = [_error("NotExecuted", reason)]
 
-
-def is_executed(cell: NotebookNode) -> bool:
+def _is_executed(cell: NotebookNode) -> bool:
     """Whether a cell has code that is to be executed."""
     if cell.cell_type != "code" or not cell.source.strip():
         return False

@@ -3,15 +3,15 @@
 import base64
 import hashlib
 import importlib.metadata
+import re
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from fednb import CHECKOUT, PACKAGE, ROOT
 
 TAG = "py3-none-any"
 OF_PROJECT = ("data/reported.csv", "notebooks/*.ipynb", "notebooks/*/*.ipynb", "notebooks/*/*.yaml")
-SOLUTIONS = "project/notebooks/solutions"
+LEFT_OUT = re.compile(r"notebooks/solutions/|__pycache__|\.ipynb_checkpoints")
 KIND = f"Wheel-Version: 1.0\nGenerator: fednb\nRoot-Is-Purelib: true\nTag: {TAG}\n"
 
 
@@ -22,7 +22,7 @@ def students_wheel(folder: Path) -> Path:
     about = f"{name}.dist-info"
     path = folder / f"{name}-{TAG}.whl"
     folder.mkdir(parents=True, exist_ok=True)
-    contents = {place: file.read_bytes() for file, place in _files()}
+    contents = {place: file.read_bytes() for place, file in _files().items()}
     # an editable installation leaves PKG-INFO in the checkout, where it may be found first
     metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
     entry_points = installed.read_text("entry_points.txt") or ""
@@ -38,19 +38,18 @@ def students_wheel(folder: Path) -> Path:
     return path
 
 
-def _files() -> Iterator[tuple[Path, str]]:
-    """Files that are installed, and where in the wheel they lie."""
-    for file in sorted(PACKAGE.rglob("*")):
-        place = file.relative_to(PACKAGE).as_posix()
-        if file.is_file() and "__pycache__" not in file.parts and not place.startswith(SOLUTIONS):
-            yield file, f"fednb/{place}"
-    if not CHECKOUT:  # what is the project's lies in the package already
-        return
-    for pattern in OF_PROJECT:
-        for file in sorted(ROOT.glob(pattern)):
-            place = f"project/{file.relative_to(ROOT).as_posix()}"
-            if not place.startswith(SOLUTIONS) and ".ipynb_checkpoints" not in place:
-                yield file, f"fednb/{place}"
+def _files() -> dict[str, Path]:
+    """The files that are installed, by where in the wheel they lie."""
+    files = {f"fednb/{file.relative_to(PACKAGE).as_posix()}": file for file in PACKAGE.rglob("*")}
+    if CHECKOUT:  # else what is the project's lies in the package already
+        for pattern in OF_PROJECT:
+            for file in ROOT.glob(pattern):
+                files[f"fednb/project/{file.relative_to(ROOT).as_posix()}"] = file
+    return {
+        place: file
+        for place, file in sorted(files.items())
+        if file.is_file() and not LEFT_OUT.search(place)
+    }
 
 
 def _digest(content: bytes) -> str:

@@ -120,6 +120,11 @@ def marks_of(cell: NotebookNode) -> dict[str, Any]:
     return marks if all(name in marks for name in MARKS) else {}
 
 
+def is_built_on(cell: NotebookNode) -> bool:
+    """Whether a cell has a tag that makes grading execute it."""
+    return bool(BUILT_ON & set(cell.metadata.get("tags", [])))
+
+
 def is_check(cell: NotebookNode) -> bool:
     """Whether a cell is code that gets points."""
     return cell.cell_type == "code" and bool(marks_of(cell).get("grade"))

@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +19,7 @@ import nbformat
 import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
+from tqdm import tqdm
 
 from fednb import papers
 from fednb.course import kernel, sandbox
@@ -62,10 +64,8 @@ class Handout(NamedTuple):
         """The hand-out in the course folder."""
         path = notebook_path("release", assignment)
         source = read_notebook(notebook_path("source", assignment))
-        checks = {}
-        for cell in source.cells:
-            if marks_of(cell).get("locked"):
-                checks[grade_id(cell)] = cell.source
+        locked = [cell for cell in source.cells if marks_of(cell).get("locked")]
+        checks = {grade_id(cell): cell.source for cell in locked}
         return cls(str(path.parent), read_notebook(path), checks)
 
     def with_checks(self, merged: NotebookNode) -> NotebookNode:
@@ -128,27 +128,23 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1) -> tuple[Path, pd.DataFr
     table = pd.DataFrame(rows)
     path = folder / f"{assignment}.csv"
     _write(table.drop(columns=["name", "id"]), path)
-    _write(_points(table), folder / f"{assignment}-points.csv")
+    columns = {"name": "name", "id": "id", "score": "points", "remarks": "remark"}
+    points = table[list(columns)].rename(columns=columns)
+    _write(points, folder / f"{assignment}-points.csv")
     return path, table
 
 
 def _row(assignment: str, student: str, note: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
     """Scores, points and remarks of a student; False if the gradebook has other points."""
-    remarks = {"remarks": note["remarks"]}
-    try:
-        entry = gradebook_entry(assignment, student)
-    except Exception:  # nbgrader has never heard of the student
-        return {"score": None} | remarks, not note["points"]
-    scores = entry.scores | entry.points
+    scores: dict[str, Any] = {"score": None}
+    points: dict[str, Any] = {}
+    with suppress(Exception):  # nbgrader has never heard of the student
+        scores, points = gradebook_entry(assignment, student)
+    row = scores | points
     if not note["points"]:
-        return dict.fromkeys(scores) | remarks, True
-    return scores | remarks, note["points"] == entry.points
-
-
-def _points(table: pd.DataFrame) -> pd.DataFrame:
-    """What a learning-management system takes: a row with name, number, points and a remark."""
-    columns = {"name": "name", "id": "id", "score": "points", "remarks": "remark"}
-    return table[list(columns)].rename(columns=columns)
+        row = dict.fromkeys(row)
+    is_as_noted = not note["points"] or note["points"] == points
+    return row | {"remarks": note["remarks"]}, is_as_noted
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
@@ -184,24 +180,17 @@ def _grade_new(
         notes[student] = _note(assignment, student, outcome, digests[student])
         write_atomically(notes_file, json.dumps(notes))
         left = (time.monotonic() - begin) / number * (len(new) - number)
-        count = f"{number}/{len(new)} ({_minutes(left)} left) {student}"
+        count = f"{number}/{len(new)} ({tqdm.format_interval(int(left))} left) {student}"
         print(count, *outcome.remarks, sep="; ", flush=True)
     return notes
 
 
-def _minutes(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
-
-
 def _note(assignment: str, student: str, outcome: Outcome, digest: str) -> dict[str, Any]:
-    note: dict[str, Any] = {
-        "digest": None,
-        "points": None,
-        "remarks": "; ".join(outcome.remarks),
-    }
-    if outcome.is_graded:
-        note |= {"digest": digest, "points": gradebook_entry(assignment, student).points}
-    return note
+    remarks = "; ".join(outcome.remarks)
+    if not outcome.is_graded:
+        return {"digest": None, "points": None, "remarks": remarks}
+    _, points = gradebook_entry(assignment, student)
+    return {"digest": digest, "points": points, "remarks": remarks}
 
 
 def _content(submission: Submission) -> bytes:
@@ -322,9 +311,9 @@ def _reason(what: str, error: Exception) -> str:
     if isinstance(error, CourseError):
         return remark(str(error))
     text = str(error).partition("\n")[0][:200]
-    if isinstance(error, RuntimeError):
-        return remark(f"{what} ({text})")
-    return remark(f"{what} ({type(error).__name__}: {text})")
+    if not isinstance(error, RuntimeError):
+        text = f"{type(error).__name__}: {text}"
+    return remark(f"{what} ({text})")
 
 
 # --- recording

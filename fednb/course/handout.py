@@ -14,13 +14,13 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
 from fednb.course import solutions
-from fednb.course.assignment import BUILT_ON, TEMPLATES, grade_id, read_notebook
+from fednb.course.assignment import TEMPLATES, grade_id, is_built_on, read_notebook
 from fednb.course.installation import students_wheel
 from fednb.course.kernel import STUDENTS, nbgrader_step, notebook_path
 from fednb.errors import CourseError
 from fednb.sweeps import run_cells
 
-EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \((\w+), [\w ]+, ([\d +]+) points?[^)]*\)\.")
+EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
@@ -44,7 +44,6 @@ class Exercise:
 
     heading: NotebookNode
     number: int
-    level: str  # such as "easy"
     points: list[int]  # of each check and answer
     parts: list[Part] = field(default_factory=list)
 
@@ -82,10 +81,9 @@ def exercises(nb: NotebookNode) -> list[Exercise]:
     for cell in nb.cells:
         heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
         if heading:
-            number, level, points = heading.groups()
-            all_exercises.append(
-                Exercise(cell, int(number), level, [int(text) for text in points.split("+")])
-            )
+            number, points = heading.groups()
+            points_of_each = [int(text) for text in points.split("+")]
+            all_exercises.append(Exercise(cell, int(number), points_of_each))
             is_inside = True
         elif cell.cell_type == "markdown" and cell.source.startswith("## "):
             is_inside = False
@@ -130,15 +128,12 @@ def solved_assignment(name: str) -> NotebookNode:
             _mark_other(cell)
     names = [grade_id(cell) for cell in nb.cells if grade_id(cell)]
     nb.metadata["fednb"] = {"assignment": path.stem, "cells": names}
-    note = (
-        (TEMPLATES / "note.md")
-        .read_text(encoding="utf-8")
-        .format(
-            assignment=path.stem,
-            file=path.name,
-            number=len(all_exercises),
-            points=sum(sum(exercise.points) for exercise in all_exercises),
-        )
+    template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
+    note = template.format(
+        assignment=path.stem,
+        file=path.name,
+        number=len(all_exercises),
+        points=sum(sum(exercise.points) for exercise in all_exercises),
     )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
@@ -165,10 +160,10 @@ def _mark_exercise(exercise: Exercise) -> None:
 
 def _mark_other(cell: NotebookNode) -> None:
     """Mark a code cell that exercises build on; any other is not executed for grading."""
-    tags = cell.metadata.get("tags", [])
-    if BUILT_ON & set(tags):
+    if is_built_on(cell):
         mark(cell, cell.id)
     else:
+        tags = cell.metadata.get("tags", [])
         cell.metadata["tags"] = [*tags, "skip-execution"]  # nbclient heeds it
 
 
@@ -218,18 +213,14 @@ def release(name: str) -> Path:
 
 def imported_notebooks(notebook: Path) -> set[Path]:
     """The other notebooks from which the cells import that grading executes, and so on."""
-    imported: set[Path] = set()
-    waiting = [notebook]
-    while waiting:
-        for path in _imported_by(waiting.pop()) - imported:
-            imported.add(path)
-            waiting.append(path)
-    return imported - {notebook}
+    found: set[Path] = set()
+    new = {notebook}
+    while new:
+        found |= new
+        new = set[Path]().union(*map(_imported_by, new)) - found
+    return found - {notebook}
 
 
 def _imported_by(notebook: Path) -> set[Path]:
-    imported = set()
-    for cell in read_notebook(notebook).cells:
-        if BUILT_ON & set(cell.metadata.get("tags", [])):
-            imported |= {papers.path(name) for name in IMPORT.findall(cell.source)}
-    return imported
+    cells = [cell.source for cell in read_notebook(notebook).cells if is_built_on(cell)]
+    return {papers.path(name) for name in IMPORT.findall("\n".join(cells))}

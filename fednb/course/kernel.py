@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 from traitlets.config import PyFileConfigLoader
@@ -92,15 +92,12 @@ def nbgrader_step(step: str, *arguments: str, executed: Mapping[str, Any] | None
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
 
 
-class GradebookEntry(NamedTuple):
-    """What the gradebook has of a submission."""
+def gradebook_entry(assignment: str, student: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the gradebook has of a submission that was graded.
 
-    scores: dict[str, float | bool]  # with what a person has given, and whether one has to
-    points: dict[str, float | None]  # the machine's, by grade id of a check
-
-
-def gradebook_entry(assignment: str, student: str) -> GradebookEntry:
-    """What the gradebook has of a submission that was graded."""
+    First its scores, with what a person has given, and whether one has to; then the points that
+    the machine has given, by grade id of a check.
+    """
     with api().gradebook as gradebook:
         submission = gradebook.find_submission(assignment, student)
         grades = sorted(submission.notebooks[0].grades, key=lambda grade: grade.name)
@@ -109,4 +106,4 @@ def gradebook_entry(assignment: str, student: str) -> GradebookEntry:
             "max_score": submission.max_score,
             "to_grade_by_hand": submission.needs_manual_grade,
         }
-        return GradebookEntry(scores, {grade.name: grade.auto_score for grade in grades})
+        return scores, {grade.name: grade.auto_score for grade in grades}

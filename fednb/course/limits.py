@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import re
 import struct
 import subprocess
 import sys
@@ -102,11 +103,10 @@ class ControlGroup:
 
     def is_out_of_memory(self) -> bool:
         """Whether the system has ended processes of the group, as they took too much memory."""
-        if self._folder is None:
-            return False
-        with suppress(OSError):
-            events = (self._folder / "memory.events").read_text().split()
-            return int(events[events.index("oom_kill") + 1]) > 0
+        if self._folder is not None:
+            with suppress(OSError):
+                events = (self._folder / "memory.events").read_text().split()
+                return int(events[events.index("oom_kill") + 1]) > 0
         return False
 
 
@@ -130,11 +130,10 @@ def control_group() -> Iterator[ControlGroup]:
 def _new_control_group() -> Path | None:
     """A new group in which a process can be put, or None."""
     try:
-        lines = Path("/proc/self/cgroup").read_text().splitlines()
+        text = Path("/proc/self/cgroup").read_text()
     except OSError:  # another system
         return None
-    names = [line.removeprefix("0::/") for line in lines if line.startswith("0::/")]
-    for name in names:
+    for name in re.findall(r"(?m)^0::/(.*)$", text):
         own = CGROUPS / name
         for parent in (own, own.parent):
             group = parent / f"fednb-{uuid.uuid4().hex[:12]}"
@@ -157,8 +156,7 @@ def _is_limited(group: Path) -> bool:
             # "r+": where there are no groups of version 2, the folder is one like any other
             with (group / name).open("r+") as file:
                 file.write(str(most))
-        command = ["sh", "-c", JOIN, str(group), "true"]
-        subprocess.run(command, check=True, capture_output=True)
+        subprocess.run([*ControlGroup(group).joined, "true"], check=True, capture_output=True)
     except (OSError, subprocess.CalledProcessError):
         _remove(group)
         return False

@@ -42,8 +42,6 @@ if not SUPERUSER:
     NAMESPACES += ["--user", "--map-root-user"]
 # Who grades as root, whose own processes know no limit, becomes nobody, and another one each time.
 UIDS = itertools.count(os.getpid())
-
-
 GRACE = 60  # seconds to start, and to end what does not answer
 ALL_ENDED = threading.Event()  # set when whoever grades wants to end: nothing is waited for
 
@@ -141,8 +139,7 @@ def execute(
         answer = json.loads(answer_file.read() or '{"error": "it ended before its time"}')
     if "error" in answer:
         raise RuntimeError(answer["error"])
-    outputs: list[list[Any] | None] = answer["outputs"]
-    return outputs
+    return answer["outputs"]
 
 
 def environment(room: str, handed_out: str, seed: int) -> dict[str, str]:

@@ -26,9 +26,8 @@ _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
 _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?")
-_LINK = re.compile(
-    r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)"
-)  # to a file of the project
+# to a file of the project
+_LINK = re.compile(r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
 TITLE = """\
@@ -170,7 +169,7 @@ def split(name: str) -> Path:
     """
     notebook = papers.path(name)
     place = where(notebook)
-    if not place.is_relative_to(notebook.parent) and ROOT not in notebook.resolve().parents:
+    if ROOT not in notebook.resolve().parents:
         place = notebook.parent / "solutions" / notebook.name
     before = read_notebook(place) if place.exists() else None
     nb, solutions = in_two(solved(notebook, strict=False), notebook, place, before)
@@ -191,12 +190,9 @@ def in_two(
     cells = own.pop("", [])
     is_inside = False
     for cell in nb.cells:
+        piece = cell.source if is_inside else ""
         if cell.cell_type == "markdown":
             piece, is_inside = _of_exercises(cell.source, is_inside)
-        elif not is_inside:
-            continue
-        else:
-            piece = cell.source
         if piece:
             partner = NotebookNode({**cell, "source": piece})
             cells.append(_moved(partner, notebook.parent, place.parent))
@@ -231,12 +227,13 @@ def _first_cells(nb: NotebookNode, notebook: Path, place: Path) -> list[Notebook
 
 def _of_exercises(text: str, is_inside: bool) -> tuple[str, bool]:
     """The part of a text that is of exercises, and whether the next cell is."""
-    begin = _EXERCISE.search(text)
-    if not is_inside and not begin:
-        return "", False
-    text = text if is_inside or not begin else text[begin.start() :]
-    end = _SECTION.search(text)
-    return (text[: end.start()] if end else text).strip(), end is None
+    if not is_inside:
+        begin = _EXERCISE.search(text)
+        if not begin:
+            return "", False
+        text = text[begin.start() :]
+    pieces = _SECTION.split(text, maxsplit=1)
+    return pieces[0].strip(), len(pieces) == 1
 
 
 def _empty(cell: NotebookNode) -> None:

@@ -12,9 +12,9 @@ from nbformat import NotebookNode
 from fednb import papers
 from fednb.course.assignment import (
     ANSWER,
-    BUILT_ON,
     errors_by_cell,
     grade_id,
+    is_built_on,
     marks_of,
     read_notebook,
 )
@@ -34,21 +34,18 @@ def draws(purpose: str) -> np.random.Generator:
 def prepare(name: str | Path) -> None:
     """Execute what the exercises of a hand-out, or a notebook, build on, in the calling kernel."""
     shell = IPython.get_ipython()
-    num_executed = 0
-    for cell in read_notebook(papers.path(str(name))).cells:
-        if cell.cell_type == "code" and _is_built_on(cell):
-            with capture_output():
-                shell.run_cell(cell.source).raise_error()
-            num_executed += 1
-    print(f"{num_executed} cells executed: the exercises can begin.")
+    built_on = [cell for cell in read_notebook(papers.path(str(name))).cells if _is_needed(cell)]
+    for cell in built_on:
+        with capture_output():
+            shell.run_cell(cell.source).raise_error()
+    print(f"{len(built_on)} cells executed: the exercises can begin.")
 
 
-def _is_built_on(cell: NotebookNode) -> bool:
-    """Whether a cell is executed for grading, but neither asked for nor a check."""
+def _is_needed(cell: NotebookNode) -> bool:
+    """Whether a cell is code that grading executes, but neither asked for nor a check."""
     marks = marks_of(cell)
-    if marks.get("solution") or marks.get("grade"):
-        return False
-    return bool(BUILT_ON & set(cell.metadata.get("tags", [])))
+    is_of_exercise = marks.get("solution") or marks.get("grade")
+    return cell.cell_type == "code" and is_built_on(cell) and not is_of_exercise
 
 
 def check(path: Path) -> dict[str, str]:

@@ -198,11 +198,8 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
 
     # under a time limit: `timeout -s INT` sends it to the process and to its group
     log_of(second).unlink()
-    options = {
-        "stderr": subprocess.PIPE,
-        "text": True,
-        "preexec_fn": lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    }
+    options = {"stderr": subprocess.PIPE, "text": True}
+    options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, cwd=ROOT, **options) as process:
         wait_for(lambda: rounds(log_of(second)))
         left = below(process.pid)
@@ -240,7 +237,7 @@ def test_runs_of_a_group_are_made_in_one_process(
         return Popen(*args, **options)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    result = processes.run_group(group, group[0].places)
+    result = processes.run_group(group, group[0].places, Slots(1), lambda: False)
     assert [record["settings"]["seed"] for record in result.records] == [3, 4]
     assert len(started) == 1
     assert [rounds(log) for log in logs()] == [["1/1", "1/1"]]
@@ -248,6 +245,8 @@ def test_runs_of_a_group_are_made_in_one_process(
 
 def test_a_slot_is_lent_to_one_at_a_time() -> None:
     slots = Slots(2)
+    with pytest.raises(ZeroDivisionError), slots.lend():
+        raise ZeroDivisionError  # after which it is given back
     with slots.lend() as first:
         with slots.lend() as second:
             assert {first, second} == {0, 1}
@@ -255,14 +254,6 @@ def test_a_slot_is_lent_to_one_at_a_time() -> None:
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.1)
         assert waiting.result(timeout=10) == second
-
-
-def test_a_slot_is_given_back_after_an_error() -> None:
-    slots = Slots(1)
-    with pytest.raises(ZeroDivisionError), slots.lend():
-        raise ZeroDivisionError
-    with slots.lend() as slot:
-        assert slot == 0
 
 
 def test_runs_at_once_have_slots_of_their_own(
@@ -311,7 +302,7 @@ def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (job,) = read_jobs(tmp_path, runs=[{}])
     monkeypatch.setattr(processes.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
-    error = processes.run_group([job], job.places).error
+    error = processes.run_group([job], job.places, Slots(1), lambda: False).error
     assert re.fullmatch(r"the disk of .*logs is full\.", error)
 
 
@@ -325,21 +316,10 @@ class Dask:
 
     def start(self, *arguments: str) -> None:
         number = str(len(self.processes))
-        given = {
-            "PYTHONPATH": str(ROOT),
-            "FEDNB_RUNS": str(self.runs),
-            "FEDNB_NOTEBOOKS": str(self.notebooks),
-        }
-        given["CUDA_VISIBLE_DEVICES"] = f"70{number}"
-        command = [
-            sys.executable,
-            "-m",
-            "dask",
-            *arguments,
-            "--host",
-            "127.0.0.1",
-            "--no-dashboard",
-        ]
+        given = {"FEDNB_RUNS": str(self.runs), "FEDNB_NOTEBOOKS": str(self.notebooks)}
+        given |= {"PYTHONPATH": str(ROOT), "CUDA_VISIBLE_DEVICES": f"70{number}"}
+        command = [sys.executable, "-m", "dask", *arguments]
+        command += ["--host", "127.0.0.1", "--no-dashboard"]
         with (self.folder / f"{number}.log").open("wb") as log:
             process = subprocess.Popen(
                 command, cwd=self.folder, env=os.environ | given, stdout=log, stderr=log
@@ -348,52 +328,36 @@ class Dask:
 
     def scheduler(self) -> None:
         file = self.folder / "scheduler.json"
-        self.start(
-            "scheduler",
-            "--port",
-            "0",
-            "--scheduler-file",
-            str(file),
-            "--idle-timeout",
-            "10 minutes",
-        )
+        options = ("--port", "0", "--idle-timeout", "10 minutes")
+        self.start("scheduler", *options, "--scheduler-file", str(file))
         wait_for(file.exists)
         self.address = json.loads(file.read_text())["address"]
 
     def worker(self) -> None:
         """Start one with two threads, but a single GPU; without a nanny, which would start it again if killed."""
-        options = (
-            "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60 --local-directory".split()
-        )
-        self.start(
-            "worker", self.address, *options, str(self.folder / f"dask-{len(self.processes)}")
-        )
+        options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60".split()
+        folder = self.folder / f"dask-{len(self.processes)}"
+        self.start("worker", self.address, *options, "--local-directory", str(folder))
 
     def workers(self, count: int) -> list[subprocess.Popen]:
         """Workers that are connected; those that lack are started."""
-        while (
-            len(alive := [process for process in self.processes if process.poll() is None])
-            < count + 1
-        ):
+        while len(self._alive()) < count + 1:
             self.worker()
-        wait_for(
-            lambda: (
-                (self.folder / "0.log").read_text().count("Register worker")
-                >= len(self.processes) - 1
-            )
-        )
-        return alive[1:]
+        log = self.folder / "0.log"
+        wait_for(lambda: log.read_text().count("Register worker") >= len(self.processes) - 1)
+        return self._alive()[1:]
+
+    def _alive(self) -> list[subprocess.Popen]:
+        return [process for process in self.processes if process.poll() is None]
 
     def left(self) -> list[psutil.Process]:
         """The processes of runs and their kernels, whoever started them."""
         found = []
         for process in psutil.process_iter():
             with suppress(psutil.Error):
-                ours = (
-                    process.environ().get("FEDNB_TEST_MARKS") == str(self.folder)
-                    and "dask" not in process.cmdline()
-                )
-                found += living([process]) if ours else []
+                ours = process.environ().get("FEDNB_TEST_MARKS") == str(self.folder)
+                if ours and "dask" not in process.cmdline():
+                    found += living([process])
         return found
 
     def marks(self) -> list[str]:
@@ -422,15 +386,8 @@ def dask(dask_processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
 
 
 def runs_of(folder: Path, *runs: dict[str, object]) -> str:
-    return str(
-        write(
-            folder,
-            {
-                "one": TABLE
-                | {"columns": "seed", "runs": [{"method": "Slow"} | run for run in runs]}
-            },
-        )
-    )
+    slow = [{"method": "Slow"} | run for run in runs]
+    return str(write(folder, {"one": TABLE | {"columns": "seed", "runs": slow}}))
 
 
 def test_a_sweep_waits_for_the_first_worker(
@@ -530,6 +487,13 @@ def test_a_record_comes_back_without_a_shared_folder(
     before = dask.marks()
     assert main(["sweep", file, "--scheduler", dask.address]) == 0
     assert path.exists() and dask.marks() == before  # what a worker has recorded is not made again
+
+
+def test_code_that_has_changed_is_imported_anew() -> None:
+    worker = SimpleNamespace(address="inproc://test", state=SimpleNamespace(nthreads=2))
+    slots = cluster._slots_of(worker, "old")
+    assert cluster._slots_of(worker, "old") is slots
+    assert cluster._slots_of(worker, "new") is not slots
 
 
 def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ ORDER = """
     experiments.ledger experiments.checkpoints experiments.build experiments.final_model
     experiments.recording experiments.runner
     papers.importer papers.outlines papers.parameter_cells papers
-    sweeps sweeps.run_cells sweeps.papermill sweeps.server sweeps.table sweeps.jobs sweeps.scaffold
+    sweeps sweeps.run_cells sweeps.server sweeps.table sweeps.jobs sweeps.scaffold
     sweeps.plan sweeps.processes sweeps.cluster
     sweeps.files sweeps.whole sweeps.execution
     analysis analysis.called analysis.statistics analysis.measures analysis.reported analysis.deviations analysis.cells

@@ -1,16 +1,17 @@
 """Runs as forks of one process: nothing goes from one to the next, and a process that is killed costs one run at most."""
 
-import json
 import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import nbformat
 import psutil
 import pytest
 import torch
+from nbformat.v4 import new_code_cell, new_notebook
 from tiny import wait_for
 
 from fednb.sweeps import processes
@@ -30,16 +31,9 @@ NOTEBOOK = {
 
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> str:
-    cells = []
-    for tag, source in NOTEBOOK.items():
-        metadata = {"tags": [tag]}
-        cells.append(
-            {"cell_type": "code", "metadata": metadata, "source": source, "outputs": []}
-            | {"execution_count": None, "id": tag}
-        )
+    cells = [new_code_cell(source, metadata={"tags": [tag]}) for tag, source in NOTEBOOK.items()]
     file = tmp_path_factory.mktemp("notebook") / "own.ipynb"
-    content = {"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5}
-    file.write_text(json.dumps(content))
+    nbformat.write(new_notebook(cells=cells), file)
     return str(file)
 
 
@@ -50,9 +44,21 @@ def server() -> Iterator[Server]:
     server.close()
 
 
-def make(server: Server, notebook: str, log: Path, stop=lambda: False, **more: object) -> int:
-    environment = os.environ | {"FEDNB_X": str(more.pop("x", "none")), "MPLBACKEND": "agg"}
-    return server.run(environment, notebook, json.dumps(more), log, stop)
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+def make(
+    server: Server,
+    notebook: str,
+    log: Path,
+    stop: Callable[[], bool] = lambda: False,
+    x: str = "none",
+    **parameters: int,
+) -> int:
+    environment = os.environ | {"FEDNB_X": x, "MPLBACKEND": "agg"}
+    return server.run(environment, notebook, parameters, log, stop)
 
 
 def test_runs_know_nothing_of_one_another(server: Server, notebook: str, tmp_path: Path) -> None:
@@ -64,35 +70,32 @@ def test_runs_know_nothing_of_one_another(server: Server, notebook: str, tmp_pat
 
 
 def test_an_error_is_the_last_line_and_the_server_goes_on(
-    server: Server, notebook: str, tmp_path: Path
+    server: Server, notebook: str, log: Path
 ) -> None:
-    log = tmp_path / "log"
     assert make(server, notebook, log, number=13) == 1
     assert log.read_text().splitlines()[-1] == "cell [3]: ValueError: thirteen"
     assert "Traceback" in log.read_text()
     assert make(server, notebook, log, number=2) == 0
 
 
-def waiting(log: Path) -> int:
-    """The process of a run that waits."""
-    wait_for(lambda: log.exists() and "waits" in log.read_text())
-    return int(log.read_text().split("waits ")[1].split()[0])
+def waiting(log: Path) -> int | None:
+    """The process of a run that waits, as soon as it does."""
+    _, waits, number = (log.read_text() if log.exists() else "").partition("waits ")
+    return int(number) if waits else None
 
 
 @pytest.mark.parametrize("victim", ["run", "server"])
 def test_what_is_killed_fails_one_run_and_no_other(
-    server: Server, notebook: str, tmp_path: Path, victim: str
+    server: Server, notebook: str, log: Path, victim: str
 ) -> None:
-    log = tmp_path / "log"
     killed: list[int] = []
 
     def kill() -> bool:
-        if not killed and log.exists() and "waits" in log.read_text():
-            process = psutil.Process(waiting(log))
-            parent = process.parent()
-            assert parent is not None
-            killed.append(process.pid)
-            (process if victim == "run" else parent).send_signal(signal.SIGKILL)
+        pid = waiting(log)
+        if pid and not killed:
+            killed.append(pid)
+            process = psutil.Process(pid)
+            (process if victim == "run" else process.parent()).send_signal(signal.SIGKILL)
         return False
 
     assert make(server, notebook, log, kill, number=99) == -signal.SIGKILL
@@ -100,48 +103,41 @@ def test_what_is_killed_fails_one_run_and_no_other(
     assert make(server, notebook, log, number=2) == 0
 
 
-def test_what_is_stopped_ends_soon(server: Server, notebook: str, tmp_path: Path) -> None:
-    log = tmp_path / "log"
+def test_what_is_stopped_ends_soon(server: Server, notebook: str, log: Path) -> None:
     begin = time.monotonic()
-    assert make(server, notebook, log, lambda: log.exists() and waiting(log) > 0, number=99) < 0
+    assert make(server, notebook, log, lambda: waiting(log) is not None, number=99) < 0
     wait_for(lambda: not psutil.pid_exists(waiting(log)), 20)
     assert time.monotonic() - begin < 100
 
 
-def test_a_server_that_cannot_start_says_why(notebook: str, tmp_path: Path) -> None:
-    server = Server()
-    log = tmp_path / "log"
+def test_a_server_that_cannot_start_says_why(notebook: str, tmp_path: Path, log: Path) -> None:
     broken = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
     (tmp_path / "fednb").mkdir()
     (tmp_path / "fednb" / "__init__.py").write_text("raise OSError('no disk')")
-    assert server.run(broken, notebook, "{}", log, lambda: False) == 1
+    assert Server().run(broken, notebook, {}, log, lambda: False) == 1
     assert "no disk" in log.read_text()
 
 
-def test_other_code_is_imported_and_an_idle_server_ends(notebook: str, tmp_path: Path) -> None:
+def test_an_idle_server_ends_and_starts_again(notebook: str, log: Path) -> None:
     server = Server(idle_seconds=2.0)
-    log = tmp_path / "log"
     numbers = []
-    for code in ("a", "a", "b"):
-        environment = dict(os.environ)
-        assert server.run(environment, notebook, "{}", log, lambda: False, code) == 0
+    for _ in range(2):
+        assert make(server, notebook, log) == 0
         assert server._process is not None
         numbers.append(server._process.pid)
-    assert numbers[0] == numbers[1] != numbers[2]
-    wait_for(lambda: not psutil.pid_exists(numbers[2]), 30)
-    assert server.run(dict(os.environ), notebook, "{}", log, lambda: False, "b") == 0
+    assert numbers[0] == numbers[1]
+    wait_for(lambda: not psutil.pid_exists(numbers[0]), 30)
+    assert make(server, notebook, log) == 0
     server.close()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts CPU time by Linux's ways")
-def test_a_run_costs_little_beside_its_training(
-    server: Server, notebook: str, tmp_path: Path
-) -> None:
+def test_a_run_costs_little_beside_its_training(server: Server, notebook: str, log: Path) -> None:
     """The limit is 3 CPU seconds; a process that imports everything takes more than that."""
-    make(server, notebook, tmp_path / "log")  # which may start the server
+    make(server, notebook, log)  # which may start the server
     assert server._process is not None
     before = psutil.Process(server._process.pid).cpu_times()
-    make(server, notebook, tmp_path / "log")
+    make(server, notebook, log)
     after = psutil.Process(server._process.pid).cpu_times()
     used = sum(after[:4]) - sum(before[:4])  # its own and that of its children, user and system
     assert used < 1.5

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 IDLE_SECONDS = 10.0  # so long a worker keeps a process ready for another run
 
-_slots: dict[str, Slots] = {}  # by the address of each worker in this process
+# by the address of each worker in this process, and the code that its servers have imported
+_slots: dict[tuple[str, str], Slots] = {}
 
 
 @contextmanager
@@ -40,8 +41,7 @@ def cluster(address: str) -> Iterator[Submit]:
         digests = functools.cache(code_and_data)
 
         def submit(group: Group) -> Future[GroupResult]:
-            expected = digests(group[0].settings.dataset)
-            return pool.submit(run_group_on_worker, group, expected)
+            return pool.submit(run_group_on_worker, group, digests(group[0].settings.dataset))
 
         yield submit
 
@@ -103,7 +103,6 @@ def code_and_data(dataset: str) -> dict[str, str]:
 
 def run_group_on_worker(group: Group, expected: Mapping[str, str]) -> GroupResult:
     """`run_group` on this worker and in its places, if code and data are the sweep's own."""
-    from dask.system import CPU_COUNT
     from distributed import Reschedule, get_worker
 
     worker = get_worker()
@@ -115,30 +114,22 @@ def run_group_on_worker(group: Group, expected: Mapping[str, str]) -> GroupResul
             f"{' and '.join(different)} than the sweep: make them the same there, and restart the "
             "worker."
         )
-    task_key = worker.get_current_task()
-
-    def stop() -> bool:
-        return _is_unwanted(worker, task_key)
-
-    result = run_group(
-        group,
-        places_of(group[0].notebook),
-        slots=_slots_of(worker),
-        cores=CPU_COUNT,
-        stop=stop,
-        code=digests["code"],
-    )
+    stop = functools.partial(_is_unwanted, worker, worker.get_current_task())
+    slots = _slots_of(worker, digests["code"])
+    result = run_group(group, places_of(group[0].notebook), slots, stop)
     if stop() and not all(result.records):
         raise Reschedule  # not the run's fault: another worker takes it, if it is wanted
     return result
 
 
-def _slots_of(worker: Any) -> Slots:
-    """The slots of a worker in this process, one per thread."""
-    if worker.address not in _slots:
-        count = worker.state.nthreads
-        _slots[worker.address] = Slots(count, servers=can_fork(), idle_seconds=IDLE_SECONDS)
-    return _slots[worker.address]
+def _slots_of(worker: Any, code: str) -> Slots:
+    """The slots of a worker in this process, one per thread; new ones for changed code."""
+    from dask.system import CPU_COUNT
+
+    fresh = Slots(
+        worker.state.nthreads, cores=CPU_COUNT, servers=can_fork(), idle_seconds=IDLE_SECONDS
+    )
+    return _slots.setdefault((worker.address, code), fresh)
 
 
 def _is_unwanted(worker: Any, task_key: Any) -> bool:

@@ -13,13 +13,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, NamedTuple
 
 from fednb import PACKAGE
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
 from fednb.places import Places
-from fednb.sweeps.server import CAN_FORK, POLL_SECONDS, Server
+from fednb.sweeps.server import CAN_FORK, POLL_SECONDS, Server, Stop, start
 from fednb.sweeps.table import Job
 
 ATTEMPTS = 2  # at a run that fails
@@ -27,8 +27,6 @@ MIN_FREE_BYTES = 1 << 20  # a disk with less is called full
 NO_WINDOWS = {"MPLBACKEND": "agg"}  # figures of a run's cells, which nobody sees
 
 Group = Sequence[Job]  # runs that one process makes; they differ in their seeds only
-
-Stop = Callable[[], bool]
 
 
 class GroupResult(NamedTuple):
@@ -45,13 +43,20 @@ Submit = Callable[[Group], Future[GroupResult]]
 class Slots:
     """Numbers from 0, each lent to one process at a time: which share of the machine it gets.
 
-    With ``servers`` each slot has one, so that its runs need not import everything again.
+    They share the GPUs, or ``cores``: by default the machine's. With ``servers`` each slot has one,
+    so that its runs need not import everything again.
     """
 
     def __init__(
-        self, count: int, *, servers: bool = False, idle_seconds: float | None = None
+        self,
+        count: int,
+        *,
+        cores: int | None = None,
+        servers: bool = False,
+        idle_seconds: float | None = None,
     ) -> None:
         self.count = count
+        self.cores = cores
         self.servers = [Server(idle_seconds) for _ in range(count)] if servers else []
         self._free: queue.SimpleQueue[int] = queue.SimpleQueue()
         for number in range(count):
@@ -66,19 +71,10 @@ class Slots:
         finally:
             self._free.put(number)
 
-    def server(self, number: int) -> Server | None:
-        """The server of a slot, if slots have any."""
-        return self.servers[number] if self.servers else None
-
     def close(self) -> None:
         """End the servers."""
         for server in self.servers:
             server.close()
-
-
-def never() -> bool:
-    """For a process that nobody wants to stop."""
-    return False
 
 
 def process_environment(
@@ -116,30 +112,11 @@ def _visible_gpus(env: Mapping[str, str]) -> list[str]:
     return named or [str(number) for number in range(count)]
 
 
-@contextmanager
-def _started(
-    env: Mapping[str, str], *arguments: str, **streams: Any
-) -> Iterator[subprocess.Popen[str]]:
-    """A process of `fednb.sweeps.papermill` with these arguments; it ends with the context."""
-    command = [sys.executable, "-P", "-m", "fednb.sweeps.papermill", *arguments]
-    # -P: not the package of the folder where one works. Ctrl-C in a terminal is for us: hence a
-    # session of its own.
-    with subprocess.Popen(
-        command,
-        env=env,
-        stdin=subprocess.PIPE,  # whose end tells it that nobody waits for it any more
-        start_new_session=True,
-        text=True,
-        **streams,
-    ) as process:
-        yield process
-
-
-def run_process(
-    env: Mapping[str, str], *arguments: str, output: IO[bytes], stop: Stop = never
-) -> int:
-    """Its exit status; ended when ``stop`` says yes, and what it prints goes to ``output``."""
-    with _started(env, *arguments, stdout=output, stderr=subprocess.STDOUT) as process:
+def run_process(env: Mapping[str, str], *arguments: str, output: IO[bytes], stop: Stop) -> int:
+    """The exit status of `fednb.sweeps.run_cells` with these arguments, ended when ``stop`` says
+    yes; what it prints goes to ``output``.
+    """
+    with start(env, "run_cells", *arguments, stdout=output, stderr=subprocess.STDOUT) as process:
         while process.poll() is None and not stop():
             time.sleep(POLL_SECONDS)
     return process.returncode
@@ -150,51 +127,40 @@ def log_of(record: Path) -> Path:
     return record.absolute().parent.parent / "logs" / f"{record.stem}.log"
 
 
-def run_group(
-    group: Group,
-    places: Places,
-    *,
-    slots: Slots | None = None,
-    cores: int | None = None,
-    stop: Stop = never,
-    code: str = "",
-) -> GroupResult:
+def run_group(group: Group, places: Places, slots: Slots, stop: Stop) -> GroupResult:
     """Make the runs of a group that are not recorded in these places, in one process.
 
-    A run that fails is tried twice. The process is ended when ``stop`` says yes. ``code`` is a
-    digest of the code, where it may change while the slots are there.
+    A run that fails is tried twice. The process is ended when ``stop`` says yes.
     """
-    slots = slots or Slots(1)
     paths = [places.runs / job.path.name for job in group]
     log = log_of(paths[0])
     log.parent.mkdir(parents=True, exist_ok=True)
     error = "it was stopped."
     text = ""
     with slots.lend() as slot:
-        env = process_environment(places, slot, slots.count, cores) | NO_WINDOWS
+        env = process_environment(places, slot, slots.count, slots.cores) | NO_WINDOWS
+        server = slots.servers[slot] if slots.servers else None
         for attempt in range(ATTEMPTS):
             missing = [job for job in group if not ledger.recorded(places.runs / job.path.name)]
             if not missing or stop():
                 break
             if not attempt:
                 log.write_bytes(b"")
-            status = _run(missing, env | _seeds(missing), log, slots.server(slot), stop, code)
+            status = _run(missing, env | _seeds(missing), log, server, stop)
             text = log.read_text("utf-8", "replace")
-            error = reason(status, text) or f"status {status}, and no {paths[0].name}."
+            error = reason(status, text) if status else "it has left no record."
             if shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
                 error = f"the disk of {log.parent} is full."
     return GroupResult(error, [ledger.recorded(path) for path in paths], text)
 
 
-def _run(
-    group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop, code: str
-) -> int:
+def _run(group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop) -> int:
     """The exit status of a process that makes these runs, and appends what it prints to the log."""
-    notebook, parameters = group[0].notebook, json.dumps(group[0].parameters)
+    notebook, parameters = group[0].notebook, group[0].parameters
     if server is not None:
-        return server.run(env, notebook, parameters, log, stop, code)
+        return server.run(env, notebook, parameters, log, stop)
     with log.open("ab") as output:
-        return run_process(env, notebook, parameters, output=output, stop=stop)
+        return run_process(env, notebook, json.dumps(parameters), output=output, stop=stop)
 
 
 def _seeds(group: Group) -> dict[str, str]:
@@ -205,9 +171,9 @@ def _seeds(group: Group) -> dict[str, str]:
 
 
 def reason(status: int, output: str) -> str:
-    """What went wrong, as the process says; "" if it says nothing, or was ended by a signal."""
+    """What went wrong, as the process says; its status, if it says nothing or a signal ended it."""
     lines = output.strip().splitlines()
-    return lines[-1] if status > 0 and lines else ""
+    return lines[-1] if status > 0 and lines else f"status {status}"
 
 
 def can_fork() -> bool:
@@ -223,7 +189,7 @@ def local_pool(jobs: int) -> Iterator[Submit]:
     pool = ThreadPoolExecutor(jobs)
 
     def submit(group: Group) -> Future[GroupResult]:
-        return pool.submit(run_group, group, group[0].places, slots=slots, stop=ended.is_set)
+        return pool.submit(run_group, group, group[0].places, slots, ended.is_set)
 
     try:
         yield submit
@@ -239,10 +205,10 @@ def run_in_the_foreground(job: Job, *, save_model: bool = False) -> str | None:
     if save_model:
         env["FEDNB_SAVE_MODEL"] = "1"
     arguments = (job.notebook, json.dumps(job.parameters))
-    with _started(env, *arguments, stderr=subprocess.PIPE) as process:
+    with start(env, "run_cells", *arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None
         messages = process.stderr.read()
     if process.returncode == 0:
         print(messages, end="", file=sys.stderr)
         return None
-    return reason(process.returncode, messages) or f"status {process.returncode}."
+    return reason(process.returncode, messages)

@@ -1,11 +1,20 @@
-"""A run in this very process: the cells of its notebook that it needs, in an IPython shell.
+"""The cells of a notebook, executed: those that a run needs in this very process, or all.
 
-A kernel would do the same, but starting one costs more CPU time than many a short run.
+A kernel would make a run just as well, but starting one costs more CPU time than many a short run.
+
+As a program (`fednb.sweeps.processes` starts it, and writes its environment): ``python -m
+fednb.sweeps.run_cells NOTEBOOK PARAMETERS [COPY]``, with the parameters as JSON. With the path of a
+COPY papermill executes all cells, and writes the executed notebook there. Standard input is open as
+long as somebody waits for the result. The exit status is 1 after an error, which is then the last
+line of standard error.
 """
 
+import json
 import os
 import sys
+import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fednb import papers
@@ -17,7 +26,7 @@ TAGS = {"setup", "parameters", "export", "run"}  # of the cells that a run needs
 
 
 class CellError(Exception):
-    """An error in a cell, in one line; the shell has printed its traceback."""
+    """An error in a cell, in one line; its traceback has been printed."""
 
 
 def reduced(notebook: str) -> "NotebookNode":
@@ -25,18 +34,14 @@ def reduced(notebook: str) -> "NotebookNode":
     import nbformat  # slow to import
 
     content = nbformat.read(papers.path(notebook), as_version=4)
-    cells = []
+    content.cells = [
+        cell
+        for cell in content.cells
+        if cell.cell_type == "code" and TAGS.intersection(cell.metadata.get("tags", []))
+    ]
     for cell in content.cells:
-        tags = cell.metadata.get("tags", [])
-        if cell.cell_type != "code" or not TAGS & set(tags):
-            continue
         cell.outputs = []
         cell.execution_count = None
-        # In a course's hand-out this tag leaves out what its checks do not need, and the run is
-        # among it.
-        cell.metadata["tags"] = [tag for tag in tags if tag != "skip-execution"]
-        cells.append(cell)
-    content.cells = cells
     return content
 
 
@@ -52,9 +57,6 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     sys.path.insert(0, str(file.parent.absolute()))
     os.chdir(file.parent)
     shell = _new_shell()
-    shell.ast_node_interactivity = (
-        "none"  # the values of last lines are for readers of the notebook
-    )
     for source in sources:
         result = shell.run_cell(source, store_history=True)
         error = result.error_before_exec or result.error_in_exec
@@ -75,21 +77,41 @@ def _sources(notebook: str, parameters: Mapping[str, Any]) -> list[str]:
 
 
 def _new_shell() -> Any:
-    """A shell of IPython's that writes no history and no colours."""
+    """A shell of IPython's without history, colours, and what last lines show to readers."""
     from IPython.core.interactiveshell import InteractiveShell  # slow to import
     from traitlets.config import Config
 
     config = Config()
     config.HistoryManager.enabled = False
     config.InteractiveShell.colors = "nocolor"
+    config.InteractiveShell.ast_node_interactivity = "none"
     return InteractiveShell.instance(config=config)
+
+
+def execute_whole(notebook: Path, parameters: Mapping[str, Any], copy: Path) -> None:
+    """Execute all cells of a notebook into a copy, which is written even if one of them fails."""
+    import papermill  # slow to import
+
+    try:
+        papermill.execute_notebook(
+            str(notebook),
+            str(copy),
+            dict(parameters),
+            kernel_name="python3",
+            language="python",
+            cwd=str(notebook.parent),
+            progress_bar=False,
+            extra_arguments=["--Application.log_level=50"],  # without the kernel's own remarks
+        )
+    except papermill.PapermillExecutionError as error:
+        print(error)  # with its traceback
+        message = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}"
+        raise CellError(message) from error
 
 
 def in_one_line(error: BaseException) -> str:
     """An error in one line; that of the cell, if it is one's."""
     text = str(error) if isinstance(error, CellError) else f"{type(error).__name__}: {error}"
-    if hasattr(error, "ename"):  # papermill's, of a whole notebook
-        text = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}"  # type: ignore[attr-defined]
     return " ".join(text.split())
 
 
@@ -97,3 +119,20 @@ def end_with(descriptor: int) -> None:
     """End this process when the other end of a pipe is closed: nobody waits for it any more."""
     os.read(descriptor, 1)
     os._exit(1)
+
+
+def main(notebook: str, parameters: str, copy: str = "") -> None:
+    """The program, see above."""
+    threading.Thread(target=end_with, args=(0,), daemon=True).start()
+    try:
+        if copy:
+            execute_whole(Path(notebook), json.loads(parameters), Path(copy))
+        else:
+            execute_run(notebook, json.loads(parameters))
+    except Exception as error:
+        sys.stdout.flush()  # the traceback, before the last line
+        sys.exit(in_one_line(error))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

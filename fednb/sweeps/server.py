@@ -15,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -39,6 +38,24 @@ _PRELOADED = (
     "fednb.prototypes",
 )
 
+Stop = Callable[[], bool]  # whether a process shall end, as nobody waits for it any more
+
+
+def start(
+    env: Mapping[str, str], program: str, *arguments: str, **streams: Any
+) -> subprocess.Popen[str]:
+    """A process of one of this room's programs, which ends when its standard input is closed."""
+    # -P: not the package of the folder where one works.
+    command = [sys.executable, "-P", "-m", f"fednb.sweeps.{program}", *arguments]
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C in a terminal is for us
+        text=True,
+        **streams,
+    )
+
 
 class Server:
     """The server of one slot, started when it is first needed; a run at a time.
@@ -51,92 +68,59 @@ class Server:
         self._idle_seconds = idle_seconds
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # held by a run, and by what ends the process
-        self._code = ""
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile()  # what it prints itself: only when it fails
 
     def run(
         self,
-        environment: Mapping[str, str],
+        env: Mapping[str, str],
         notebook: str,
-        parameters: str,
+        parameters: Mapping[str, Any],
         log: Path,
-        stop: Callable[[], bool],
-        code: str = "",
+        stop: Stop,
     ) -> int:
-        """The exit status of a run, negative after a signal; ``stop`` ends run and server.
-
-        With another ``code`` (a digest) than for the last run everything is imported anew.
-        """
+        """The exit status of a run, negative after a signal; ``stop`` ends run and server."""
         request = {
-            "environment": dict(environment),
+            "environment": dict(env),
             "notebook": notebook,
-            "parameters": json.loads(parameters),
+            "parameters": parameters,
             "log": str(log),
         }
         with self._lock:
-            if code != self._code:
-                self._end()
-                self._code = code
+            if self._timer is not None:
+                self._timer.cancel()
+            if self._process is None:
+                self._process = start(env, "server", stdout=subprocess.PIPE, stderr=self._errors)
             try:
-                return self._ask(self._started(environment), json.dumps(request), log, stop)
+                return self._ask(self._process, json.dumps(request), log, stop)
             finally:
-                self._end_when_idle()
+                if self._idle_seconds is not None:
+                    self._timer = threading.Timer(self._idle_seconds, self.close)
+                    self._timer.daemon = True
+                    self._timer.start()
 
-    def _ask(
-        self, process: subprocess.Popen[str], request: str, log: Path, stop: Callable[[], bool]
-    ) -> int:
+    def _ask(self, process: subprocess.Popen[str], request: str, log: Path, stop: Stop) -> int:
         assert process.stdin is not None and process.stdout is not None
         try:
             print(request, file=process.stdin, flush=True)
         except BrokenPipeError:  # it has just died
-            return self._died(log)
+            return self._died(process, log)
         while not select.select([process.stdout], [], [], POLL_SECONDS)[0]:
             if stop():
                 self._end()
                 return process.returncode
         answer = process.stdout.readline()
-        return int(answer) if answer else self._died(log)
+        return int(answer) if answer else self._died(process, log)
 
-    def _started(self, environment: Mapping[str, str]) -> subprocess.Popen[str]:
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "fednb.sweeps.server"],
-                env=dict(environment),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=self._errors,
-                start_new_session=True,  # Ctrl-C in a terminal is for us
-                text=True,
-            )
-        return self._process
-
-    def _died(self, log: Path) -> int:
+    def _died(self, process: subprocess.Popen[str], log: Path) -> int:
         """Its exit status, when it should have answered; what it said goes into the log."""
-        assert self._process is not None
-        status = self._process.wait()
+        status = process.wait()
         self._errors.seek(0)
         with log.open("ab") as file:
             file.write(self._errors.read())
         self._errors.truncate(0)
         self._end()
         return status or 1
-
-    def _end_when_idle(self) -> None:
-        """Let the process end after a while, unless another run comes before."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._idle_seconds is not None:
-            self._timer = threading.Timer(self._idle_seconds, self._end_if_idle)
-            self._timer.daemon = True
-            self._timer.start()
-
-    def _end_if_idle(self) -> None:
-        if self._lock.acquire(blocking=False):
-            try:
-                self._end()
-            finally:
-                self._lock.release()
 
     def close(self) -> None:
         """End the process, after the run that it makes."""
@@ -156,34 +140,20 @@ def main() -> None:
     for module in _PRELOADED:
         importlib.import_module(module)
     assert threading.active_count() == 1, "a process with threads must not fork"
-    alive, held = os.pipe()  # of which a fork sees the end when this process is gone
     answers = os.dup(1)
     os.dup2(2, 1)  # so that nothing else is taken for an answer
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            os.close(held)
             os.close(answers)
-            _run_in_fork(json.loads(line), alive)
-        os.write(answers, f"{_status_of(pid)}\n".encode())
+            _run_in_fork(json.loads(line))
+        _, status = os.waitpid(pid, 0)
+        os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
-def _status_of(pid: int) -> int:
-    """Wait for a fork; if standard input is closed before, this process ends, and the fork."""
-    while True:
-        ended, status = os.waitpid(pid, os.WNOHANG)
-        if ended:
-            return os.waitstatus_to_exitcode(status)
-        # one run at a time: there is nothing to read but the end
-        readable, _, _ = select.select([0], [], [], 0)
-        if readable:
-            os._exit(1)
-        time.sleep(POLL_SECONDS)
-
-
-def _run_in_fork(request: Mapping[str, Any], alive: int) -> NoReturn:
-    """Make a run, and end."""
-    threading.Thread(target=end_with, args=(alive,), daemon=True).start()
+def _run_in_fork(request: Mapping[str, Any]) -> NoReturn:
+    """Make a run, and end; before that if the server's standard input is closed."""
+    threading.Thread(target=end_with, args=(os.dup(0),), daemon=True).start()
     log = os.open(request["log"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     os.dup2(log, 1)

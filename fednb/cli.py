@@ -164,19 +164,16 @@ def _add_completion(commands: Any) -> None:
 def _notebooks(args: argparse.Namespace) -> int:
     notebooks = papers.notebooks(extras=True)
     parameters = {} if args.seed is None else {"seed": args.seed}
-    number = 0
-
-    def show(executed: whole.Executed) -> None:
-        nonlocal number
-        number += 1
-        result = f"FAILED in {executed.error}" if executed.error else "done"
-        line = f"[{number}/{len(notebooks)}] {executed.notebook.stem:<18}"
-        print(f"{line} {executed.seconds:4.0f} s  {result}", flush=True)
-
+    failed = []
     print(f"Executing {len(notebooks)} notebooks", flush=True)
-    ended = whole.execute_notebooks(notebooks, args.out, parameters, show)
+    ended = whole.execute_notebooks(notebooks, args.out, parameters)
+    for number, (notebook, seconds, error) in enumerate(ended, start=1):
+        result = f"FAILED in {error}" if error else "done"
+        line = f"[{number}/{len(notebooks)}] {notebook.stem:<18}"
+        print(f"{line} {seconds:4.0f} s  {result}", flush=True)
+        if error:
+            failed.append(notebook.stem)
     print(f"The executed notebooks are in {args.out.absolute() / 'notebooks'}")
-    failed = [executed.notebook.stem for executed in ended if executed.error]
     if failed:
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))

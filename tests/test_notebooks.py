@@ -68,7 +68,7 @@ def test_notebooks_are_executed_side_by_side_on_a_thread_each(
     three, tmp_path, processes, monkeypatch
 ):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}, lambda _: None)
+    list(whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}))
     for env in processes.values():
         assert (env["OMP_NUM_THREADS"], env["FEDNB_WORKERS"]) == ("1", "1")
     assert len(processes) == 3
@@ -79,7 +79,7 @@ def test_two_are_executed_at_once_where_there_are_two_cores(three, tmp_path, mon
     both = threading.Barrier(2, timeout=60)
     monkeypatch.setattr(whole, "run_process", lambda *_, **options: both.wait() and 0)
     pair = papers.notebooks(extras=True)[:2]
-    ended = whole.execute_notebooks(pair, tmp_path, {}, lambda _: None)
+    ended = whole.execute_notebooks(pair, tmp_path, {})
     assert {executed.error for executed in ended} == {None}
 
 
@@ -87,11 +87,11 @@ def test_the_largest_file_comes_first(three, tmp_path, processes, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with (three / "91_bad.ipynb").open("a") as file:
         file.write(" " * 10_000)
-    whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}, lambda _: None)
+    list(whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}))
     assert next(iter(processes)) == "91_bad"
 
 
 def test_a_process_that_is_killed_fails(three, tmp_path, monkeypatch):
     monkeypatch.setattr(whole, "run_process", lambda *_, **options: -9)
-    ended = whole.execute_notebooks(papers.notebooks(True)[:1], tmp_path, {}, lambda _: None)
+    ended = whole.execute_notebooks(papers.notebooks(True)[:1], tmp_path, {})
     assert [executed.error for executed in ended] == ["status -9"]

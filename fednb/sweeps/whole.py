@@ -5,7 +5,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import replace
 from pathlib import Path
@@ -24,17 +24,13 @@ class Executed(NamedTuple):
 
 
 def execute_notebooks(
-    notebooks: Sequence[Path],
-    out: Path,
-    parameters: Mapping[str, Any],
-    on_end: Callable[[Executed], object],
-) -> list[Executed]:
-    """Execute notebooks into ``out/notebooks``, with their records in ``out/runs``; in the order in
-    which they end.
+    notebooks: Sequence[Path], out: Path, parameters: Mapping[str, Any]
+) -> Iterator[Executed]:
+    """Execute notebooks into ``out/notebooks``, and yield each at its end; records go
+    into ``out/runs``.
 
-    One is executed per core, on one thread, and the largest files first, as these take longest.
-    ``on_end`` is called for each as it ends, in the caller's thread. One that fails does not keep
-    the others from being executed.
+    One is executed per core, on one thread, and the largest files first, as these take longest. One
+    that fails does not keep the others from being executed.
     """
     copies = out.absolute() / "notebooks"
     copies.mkdir(parents=True, exist_ok=True)
@@ -51,17 +47,14 @@ def execute_notebooks(
             status = run_process(env, *arguments, output=output, stop=stopped.is_set)
             output.seek(0)
             text = output.read().decode("utf-8", "replace")
-        error = None if status == 0 else reason(status, text) or f"status {status}"
+        error = None if status == 0 else reason(status, text)
         return Executed(notebook, time.monotonic() - begin, error)
 
     longest_first = sorted(notebooks, key=lambda notebook: notebook.stat().st_size, reverse=True)
-    ended = []
     pool = ThreadPoolExecutor(slots.count)
     try:
         for future in as_completed([pool.submit(execute, each) for each in longest_first]):
-            ended.append(future.result())
-            on_end(ended[-1])
+            yield future.result()
     finally:  # by Ctrl-C too
         stopped.set()
         pool.shutdown(cancel_futures=True)
-    return ended

@@ -104,8 +104,8 @@ def run(args: argparse.Namespace) -> int:
     job = Notebook(args.notebook).job(dict(args.parameters))
     print(job.settings, flush=True)
     model = job.path.with_suffix(".pt")
-    lacks_model = args.save_model and job.status == "finished" and not model.exists()
-    if job.status in ledger.RESULTS and not lacks_model:
+    lacks_model = args.save_model and job.recorded.status == "finished" and not model.exists()
+    if job.recorded.status in ledger.RESULTS and not lacks_model:
         print("This run is recorded already.")
     else:
         execution.check_prerequisites([job])

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import made_up
 import pytest
 import yaml
 from tiny import METHODS, TABLE, write, write_notebook
@@ -20,7 +21,7 @@ from fednb.sweeps import execution, processes
 from fednb.sweeps.files import Loader, read_tables
 from fednb.sweeps.jobs import Notebook, contestants_of
 from fednb.sweeps.plan import median_duration, recorded_and_missing, select
-from fednb.sweeps.processes import GroupResult
+from fednb.sweeps.processes import GroupResult, Slots
 from fednb.sweeps.table import DEFAULT_PRIORITY, Job, Table
 
 
@@ -67,18 +68,15 @@ def test_a_notebook_without_more_has_the_parameters_of_its_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    file = write_notebook(
-        tmp_path / "91_own.ipynb", parameters="method = 'FedAvg'\ndataset = 'digits'\nlr = None"
-    )
+    cell = "method = 'FedAvg'\ndataset = 'digits'\nlr = None"
+    file = write_notebook(tmp_path / "91_own.ipynb", parameters=cell)
     assert read(tmp_path, "own", runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
-    with pytest.raises(
-        SweepError, match="no parameter 'num_rounds': known are method, dataset, lr"
-    ):
+    message = "no parameter 'num_rounds': known are method, dataset, lr"
+    with pytest.raises(SweepError, match=message):
         read(tmp_path, "own", runs=[{"num_rounds": 3}])
     write_notebook(file, parameters="dataset = 'digits'")
-    with pytest.raises(
-        SweepError, match="cannot be swept: it must have parameters method and dataset"
-    ):
+    message = "cannot be swept: it must have parameters method and dataset"
+    with pytest.raises(SweepError, match=message):
         read(tmp_path, "own", runs=[{}])
 
 
@@ -89,21 +87,16 @@ def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: P
         tables[name]["priority"] = priority
     write(tmp_path, {name: tables[name] for name in ("usual", "last")}, name="a.yaml")
     write(tmp_path, {name: tables[name] for name in ("second", "first")}, "tiny", name="b.yaml")
-    recorded, todo = recorded_and_missing(
-        [job for table in read_tables(tmp_path).values() for job in table.jobs]
-    )
+    jobs = [job for table in read_tables(tmp_path).values() for job in table.jobs]
+    recorded, todo = recorded_and_missing(jobs)
     assert not recorded
     # 2 and 4 have the best of their tables' priorities
     assert [job.settings.seed for job in todo] == [2, 4, 3, 1, 7, 6]
-    assert [(job.priority, job.table) for job in todo[:3]] == [
-        (1, "first"),
-        (1, "first"),
-        (2, "second"),
-    ]
+    of_first = [(job.priority, job.table) for job in todo[:3]]
+    assert of_first == [(1, "first"), (1, "first"), (2, "second")]
     write(tmp_path, {"usual": tables["last"]}, name="b.yaml")
-    with pytest.raises(
-        SweepError, match=r"b\.yaml, table 'usual': there is a table of that name already"
-    ):
+    message = r"b\.yaml, table 'usual': there is a table of that name already"
+    with pytest.raises(SweepError, match=message):
         read_tables(tmp_path)
 
 
@@ -191,36 +184,20 @@ def test_names_that_several_settings_make(tmp_path: Path) -> None:
     named = {"FedAvg, fast": {"method": "FedAvg", "lr": 0.5}, "fast": {"lr": 0.5}}
     rows = {"parameter": "method", "labels": {"FedAvg": "average"}, "named": named}
     grid = {"method": ["FedAvg", "Slow"], "lr": [0.5, 0.1]}
-    table = read(
-        tmp_path,
-        rows=rows,
-        columns="num_rounds",
-        grid=grid,
-        baseline="average",
-        best_of="pause",
-        target=60,
-    )
-    assert [table.rows.name(job) for job in table.jobs] == [
-        "FedAvg, fast",
-        "fast",
-        "average",
-        "Slow",
-    ]
+    more = {"baseline": "average", "best_of": "pause", "target": 60}
+    table = read(tmp_path, rows=rows, columns="num_rounds", grid=grid, **more)
+    names = [table.rows.name(job) for job in table.jobs]
+    assert names == ["FedAvg, fast", "fast", "average", "Slow"]
     # a setting that is no parameter of the notebook's
     assert {table.columns.name(job) for job in table.jobs} == {"1"}
     assert (table.baseline, table.best_of, table.target) == ("average", "pause", 60.0)
 
 
 def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
-    domains = {
-        "columns": "domains",
-        "parameters": {"dataset": "digits5_mini", "num_clients": 5},
-        "runs": [{}],
-    }
-    expected = {
-        name: f"accuracy in {name}" for name in ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
-    }
-    expected |= {"Avg.": "accuracy"}
+    parameters = {"dataset": "digits5_mini", "num_clients": 5}
+    domains = {"columns": "domains", "parameters": parameters, "runs": [{}]}
+    names = ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
+    expected = {name: f"accuracy in {name}" for name in names} | {"Avg.": "accuracy"}
     assert list(read(tmp_path, **domains).columns.measures.items()) == list(expected.items())
     table = read(tmp_path, **domains, baseline="FedAvg")
     assert list(table.columns.measures.items()) == [*expected.items(), ("Delta", "lead")]
@@ -230,10 +207,8 @@ def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
 def test_choosing_runs(tmp_path: Path) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu", "cifar10": "minutes-gpu"}
     grid = {"dataset": ["mnist", "digits"], "method": ["FedAvg", "Slow"], "seed": [0, 1]}
-    file = write(
-        tmp_path,
-        {"both": TABLE | {"tier": tiers, "grid": grid}, "one": TABLE | {"runs": [{"seed": 5}]}},
-    )
+    tables = {"both": TABLE | {"tier": tiers, "grid": grid}}
+    file = write(tmp_path, tables | {"one": TABLE | {"runs": [{"seed": 5}]}})
     jobs = [job for table in read_tables(file).values() for job in table.jobs]
     for only, counts in [
         ([], {"both": 8, "one": 1}),
@@ -249,29 +224,13 @@ def test_choosing_runs(tmp_path: Path) -> None:
 
 def test_what_records_tell(tmp_path: Path) -> None:
     states = ["finished", "finished", "finished", "diverged", "failed", "stale"]  # and none
-    for job, state, seconds in zip(
-        read(tmp_path, grid={"seed": list(range(6))}).jobs,
-        states,
-        (50, 100, 600, 1, 1, 1),
-        strict=True,
-    ):
+    jobs = read(tmp_path, grid={"seed": list(range(6))}).jobs
+    for job, state, seconds in zip(jobs, states, (50, 100, 600, 1, 1, 1), strict=True):
         version = ledger.RESULTS_VERSION - (state == "stale")
-        head = {
-            "status": state.replace("stale", "finished"),
-            "results_version": version,
-            "settings": job.settings.flat(),
-        }
-        head |= {
-            "key": ledger.key(job.settings.flat()),
-            "dataset": {},
-            "deviations": [],
-            "wall_seconds": seconds,
-        }
-        ledger.write(
-            job.path, head | {"device": "a GPU", "final": {"accuracy": 50.0}, "metrics": {}}
-        )
+        status = state.replace("stale", "finished")
+        made_up.record(job, status=status, version=version, wall_seconds=seconds, device="a GPU")
     table = read(tmp_path, grid={"seed": list(range(7))})
-    assert [job.status for job in table.jobs] == [*states, None]
+    assert [job.recorded.status for job in table.jobs] == [*states, None]
     assert [job.settings.seed for job in recorded_and_missing(table.jobs)[1]] == [4, 5, 6]
     assert median_duration(table.jobs) == "01:40 on a GPU"
 
@@ -316,7 +275,7 @@ def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(
     ).jobs
     asked: list[list[int]] = []
 
-    def make(group: list[Job], _: Places, **options: object) -> GroupResult:
+    def make(group: list[Job], *_: object) -> GroupResult:
         asked.append([job.settings.seed for job in group])
         return GroupResult(error="not made")
 
@@ -325,6 +284,22 @@ def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(
         monkeypatch.setattr(build, "find_device", lambda device=device: device)
         assert [error for _, error in execution.run(jobs)] == ["not made"] * 5
     assert asked == [[3], [4], [3], [4], [0], [3, 4], [3, 4], [0]]
+
+
+def test_there_are_no_more_slots_than_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = []
+
+    def make(group: list[Job], places: Places, slots: Slots, stop: object) -> GroupResult:
+        counts.append(slots.count)
+        return GroupResult(error="not made")
+
+    monkeypatch.setattr(processes, "run_group", make)
+    execution.run(read(tmp_path, grid={"seed": [0, 1, 2]}).jobs, jobs=60_000)
+    assert counts == [3, 3, 3]
+
+
+def fields_of(method: type) -> list[tuple[str, object]]:
+    return [(field.name, field.default) for field in dataclasses.fields(method)]
 
 
 def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
@@ -336,35 +311,18 @@ def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
         outline, classes = papers.outline(notebook.stem), papers.methods(notebook.stem)
         assert list(outline) == list(classes)
         for name, cls in classes.items():
-            fields = [
-                [(f.name, f.default) for f in dataclasses.fields(c)] for c in (outline[name], cls)
-            ]
-            assert fields[0] == fields[1]
+            assert fields_of(outline[name]) == fields_of(cls)
     jobs = [job for table in tables.values() for job in table.jobs]
     for job in jobs[::7]:  # with the classes' own checks
-        values = (
-            papers.parameters(job.notebook)
-            | papers.parameters(job.notebook)["more"]
-            | job.parameters
-        )
-        assert (
-            settings.resolve(papers.methods(job.notebook), **values | {"more": None})
-            == job.settings
-        )
+        parameters = papers.parameters(job.notebook)
+        values = parameters | parameters["more"] | job.parameters | {"more": None}
+        assert settings.resolve(papers.methods(job.notebook), **values) == job.settings
     chosen = select(jobs, [("tier", "minutes-gpu"), ("tier", "minutes-cpu")])
     order = dict.fromkeys(
         job.table for job in recorded_and_missing(chosen)[1] if job.priority < DEFAULT_PRIORITY
     )
-    known = [
-        "moon-1",
-        "fedproc-2",
-        "fedproc-4",
-        "fedssc-1",
-        "fedproto-2",
-        "moon-5",
-        "moon-12",
-        "moon-figure-7",
-    ]
+    known = ["moon-1", "fedproc-2", "fedproc-4", "fedssc-1", "fedproto-2"]
+    known += ["moon-5", "moon-12", "moon-figure-7"]
     assert [name for name in order if name in known] == known  # the papers' main tables come first
     assert settings.MODELS == {
         name: model.head is not None for name, model in models.MODELS.items()
@@ -411,11 +369,13 @@ def test_notebooks_in_two_folders_keep_their_records_apart(
 
 
 def test_the_process_of_a_run_works_in_the_places_of_its_notebook(two_folders: list[Path]) -> None:
+    before = dict(os.environ)
     for file in two_folders:
         job = Notebook(str(file)).job({"method": file.parent.name.title()})
         env = processes.process_environment(job.places)
         assert env["FEDNB_NOTEBOOKS"] == str(file.parent)
         assert env["FEDNB_RUNS"] == str(file.parent / "results" / "runs")
+    assert dict(os.environ) == before  # what was looked up changes nothing elsewhere
 
 
 def test_a_folder_of_records_that_is_set_counts_for_all_notebooks(
@@ -423,13 +383,6 @@ def test_a_folder_of_records_that_is_set_counts_for_all_notebooks(
 ) -> None:
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "all"))
     assert [Notebook(str(file)).places.runs for file in two_folders] == [tmp_path / "all"] * 2
-
-
-def test_to_look_a_notebook_up_changes_nothing_elsewhere(two_folders: list[Path]) -> None:
-    before = dict(os.environ)
-    for file in two_folders:
-        Notebook(str(file)).job({"method": file.parent.name.title()})
-    assert dict(os.environ) == before
 
 
 def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(

@@ -61,7 +61,8 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
             tables[name] = _table(file, name, notebook, entry)
     except (SweepError, NotebookError, yaml.YAMLError, ValueError, RecursionError) as error:
         text = " ".join(str(error).split())
-        raise SweepError(f"{where}: {text}{'' if text.endswith(('.', '?')) else '.'}") from error
+        end = "" if text.endswith((".", "?")) else "."
+        raise SweepError(f"{where}: {text}{end}") from error
 
 
 def _notebook_of(file: Path, name: str) -> Notebook:
@@ -77,7 +78,7 @@ def _table(file: Path, name: str, notebook: Notebook, entry: Mapping[str, Any]) 
         notebook=notebook.name,
         title=entry["title"],
         printed=entry.get("printed"),
-        rows=_axis(entry["rows"], jobs),
+        rows=_axis(entry["rows"]),
         columns=_columns(entry, jobs),
         measure=entry.get("measure", "accuracy"),
         jobs=jobs,
@@ -93,7 +94,7 @@ def _table(file: Path, name: str, notebook: Notebook, entry: Mapping[str, Any]) 
 def _columns(entry: Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
     """The columns of a table; "domains" is short for its data set's, their mean, the lead."""
     if entry["columns"] != "domains":
-        return _axis(entry["columns"], jobs)
+        return _axis(entry["columns"])
     dataset = jobs[0].settings.dataset
     domains = data.spec_of(dataset).domains
     check(domains, f"columns cannot be domains: {dataset} has none.", SweepError)
@@ -104,7 +105,7 @@ def _columns(entry: Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
     return Axis(measures=measures)
 
 
-def _axis(entry: str | Mapping[str, Any], jobs: Sequence[Job]) -> Axis:
+def _axis(entry: str | Mapping[str, Any]) -> Axis:
     """Rows or columns: the name of a parameter, or the fields of an `Axis`."""
     if isinstance(entry, str):
         return Axis(entry)

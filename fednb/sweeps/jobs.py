@@ -151,18 +151,15 @@ def _check_apart(contestants: Iterable[Contestant]) -> None:
 
 def _called(one: Contestant, among: Iterable[Contestant]) -> str:
     """The method's name; where others are called so with its notebook, or its folder too."""
-    namesakes = [other.notebook for other in among if other.method == one.method]
-    if len(namesakes) == 1:
+    namesakes = [other for other in among if other.method == one.method and other != one]
+    if not namesakes:
         return one.method
-    path = Path(one.notebook)
+    others = [Path(other.notebook).with_suffix("").parts for other in namesakes]
+    parts = Path(one.notebook).with_suffix("").parts
     length = 1  # of the shortest end of the path that no other has
-    while length < len(path.parts):
-        end = path.parts[-length:]
-        if sum(Path(notebook).parts[-length:] == end for notebook in namesakes) == 1:
-            break
+    while any(other[-length:] == parts[-length:] for other in others):
         length += 1
-    where = "/".join(path.with_suffix("").parts[-length:])
-    return f"{one.method} ({where})"
+    return f"{one.method} ({'/'.join(parts[-length:])})"
 
 
 def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tuple[Job, ...]:
@@ -178,10 +175,8 @@ def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tu
         job = notebook.job(common | values, name)
         dataset = job.settings.dataset
         tier = _for_dataset(entry["tier"], dataset, None)
-        check(
-            tier,
-            f"tier says nothing about the data set {dataset!r}, which a run of the table has.",
-        )
+        message = f"tier says nothing about the data set {dataset!r}, which a run of the table has."
+        check(tier, message)
         priority = _for_dataset(priorities, dataset, DEFAULT_PRIORITY)
         jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
     datasets = dict.fromkeys(job.settings.dataset for job in jobs)

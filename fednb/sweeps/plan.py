@@ -47,8 +47,8 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
     unique: dict[Path, Job] = {}
     for job in sorted(jobs, key=lambda job: job.priority):
         unique.setdefault(job.path, job)
-    recorded = [job for job in unique.values() if job.status in ledger.RESULTS]
-    missing = [job for job in unique.values() if job.status not in ledger.RESULTS]
+    recorded = [job for job in unique.values() if job.recorded.status in ledger.RESULTS]
+    missing = [job for job in unique.values() if job.recorded.status not in ledger.RESULTS]
     return recorded, missing
 
 

@@ -52,8 +52,8 @@ def _check_free(file_name: str, class_name: str) -> None:
         method_names.check_name(class_name)
     except SettingsError as error:
         raise NotebookError(str(error)) from error
-    known = {method_names.alike(name): name for name in project_methods()}
-    known |= {method_names.alike(name): name for name in _names_in_template()}
+    names = [*project_methods(), *_names_in_template()]
+    known = {method_names.alike(name): name for name in names}
     for path in papers.notebooks(extras=True):
         module = re.sub(r"^\d+_", "", path.stem)
         known.setdefault(method_names.alike(module), path.name)

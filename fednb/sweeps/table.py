@@ -43,11 +43,6 @@ class Job:
             return Recorded()
         return _recorded(self.path, file.st_mtime_ns, file.st_ino)
 
-    @property
-    def status(self) -> str | None:
-        """``finished``, ``diverged``, ``failed``, ``stale``, or None if there is no record."""
-        return self.recorded.status
-
 
 @functools.cache
 def _recorded(path: Path, changed: int, number: int) -> Recorded:

@@ -3,7 +3,6 @@
 import importlib
 import inspect
 import re
-import subprocess
 import sys
 import traceback
 
@@ -162,13 +161,6 @@ def test_export_cells_that_give_no_methods_are_one_sentence(notebooks, ask, sour
     notebooks("07_study", (["export"], source))
     with pytest.raises(NotebookError, match=re.escape(told)):
         ask("study")
-
-
-def test_the_methods_are_known_without_importing_torch():
-    ask = "print(*papers.outline('06'), 'torch' in sys.modules)"
-    command = [sys.executable, "-c", f"import sys; from fednb import papers; {ask}"]
-    told = subprocess.check_output(command, text=True)
-    assert told.split() == [*papers.methods("06"), "False"]
 
 
 def test_methods_that_cannot_be_read_are_executed(notebooks):

@@ -85,6 +85,7 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
             continue
         expected = paper[name]
         if expected is None and name in FIELDS:
-            expected = FIELDS[name].without_it
+            info = FIELDS[name]
+            expected = info.none_means if info.default is None else info.default
         result.append(Deviation(name, value, expected))
     return result

@@ -122,7 +122,6 @@ def write(path: Path, record: Record) -> None:
 
 
 def _lines(values: Mapping[str, Any], indent: int) -> list[str]:
-    """A line of JSON for each value."""
     start = " " * indent
     return [f"{start}{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items()]
 

@@ -37,7 +37,6 @@ def of_failure(settings: Settings, dataset: Dataset, error: Exception) -> Record
 
 
 def _sealed(record: dict[str, Any]) -> Record:
-    """A record with the digest of its results."""
     return cast(Record, record | {"digest": digest_of(record)})
 
 

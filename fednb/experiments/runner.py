@@ -132,13 +132,11 @@ def _run(settings: Settings, methods: Methods, options: _Options) -> Record:
 
 
 def _lacks_model(record: Record, path: Path, options: _Options) -> bool:
-    """Whether the final model of a recorded run is asked for and is not there."""
     wanted = options.save_model and record["status"] == "finished"
     return wanted and not final_model.path_of(path).exists()
 
 
 def _require_same_data(record: Record, dataset: Dataset, path: Path) -> None:
-    """Refuse to take a run on other data for this one."""
     if record["dataset"].get("fingerprint") != dataset.fingerprint:
         raise RunError(
             f"{path.name} is recorded on other data than are here: set FEDNB_RUNS to another "
@@ -166,7 +164,14 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str)
     if fed.device != "cpu":
         torch.cuda.reset_peak_memory_stats(fed.device)
     saved = time.monotonic()
-    with _progress_bar(settings, fed, shown=progress == "bar") as bar:
+    with tqdm(
+        initial=restored_at,
+        total=settings.num_rounds,
+        desc=f"{settings.method} on {settings.dataset}",
+        unit="round",
+        leave=False,
+        disable=progress != "bar",
+    ) as bar:
         while fed.rounds_done < settings.num_rounds:
             try:
                 entry = fed.run_round()
@@ -188,18 +193,6 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str)
     return "finished"
 
 
-def _progress_bar(settings: Settings, fed: Federation, *, shown: bool) -> tqdm:
-    """A bar of the rounds, at the round where the federation is."""
-    return tqdm(
-        initial=fed.rounds_done,
-        total=settings.num_rounds,
-        desc=f"{settings.method} on {settings.dataset}",
-        unit="round",
-        leave=False,
-        disable=not shown,
-    )
-
-
 def _outcome(entry: dict[str, Any]) -> str:
     """What a round came to, in words: its accuracy in percent if it was evaluated."""
     if "accuracy" in entry:
@@ -208,7 +201,6 @@ def _outcome(entry: dict[str, Any]) -> str:
 
 
 def _log_round(entry: dict[str, Any], outcome: str, rounds_done: int, num_rounds: int) -> None:
-    """Print a line about a round."""
     seconds = entry["seconds"] + entry["evaluation_seconds"]
     minutes_left = (num_rounds - rounds_done) * seconds / 60
     line = (

@@ -59,11 +59,6 @@ class SettingInfo:
         """Does a run with this kind of partition read the setting?"""
         return not self.partitions or partition in self.partitions
 
-    @property
-    def without_it(self) -> Any:
-        """What None stands for: a value where there is one that says the same, else words."""
-        return self.none_means if self.default is None else self.default
-
 
 def _setting(
     description: str, partitions: tuple[str, ...] = (), none_means: str = "", default: Any = None

@@ -53,7 +53,6 @@ def resolve(
 
 
 def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[str, type]) -> None:
-    """Refuse names that are neither settings nor hyperparameters of the method."""
     hyperparameters = _field_names(methods[method])
     unknown = [name for name in overrides if name not in FIELDS and name not in hyperparameters]
     for name in unknown:
@@ -74,7 +73,6 @@ def _field_names(method: type) -> list[str]:
 
 
 def _require_applicable(name: str, value: Any, partition: str) -> None:
-    """Refuse a setting that belongs to another kind of partition."""
     info = FIELDS[name]
     if not info.applies_to(partition):
         owners = " or ".join(map(repr, info.partitions))
@@ -105,7 +103,6 @@ def _participation_of(sampled: int, num_clients: int) -> float:
 
 
 def _check_together(dataset: str, values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
-    """Refuse settings that cannot be had together."""
     if values["partition"] == "domain":
         _check_one_client_per_domain(dataset, values["num_clients"])
     _check_projection_head(values, overrides)

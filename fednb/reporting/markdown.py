@@ -246,16 +246,6 @@ def _unit(claim: Claim) -> str:
     return claim.best.ahead.measure.lead_unit
 
 
-def claim_commands(claims: Sequence[Claim]) -> dict[str, list[str]]:
-    """By claim the lines that make both of its sides again; without those that are not tested."""
-    lines = {}
-    for claim in claims:
-        if claim.verdict.kind != Kind.NOT_TESTED:
-            sides = (claim.best.ahead, claim.best.behind)
-            lines[claim.entry.claim] = [check_command(cell) for cell in sides]
-    return lines
-
-
 def _claim_line(claim: Claim, page: Callable[[str], str]) -> dict[str, str]:
     decides = claim.verdict.kind != Kind.NOT_TESTED
     beside = claim.beside if decides else claim.with_runs
@@ -290,6 +280,8 @@ _TEMPLATES = jinja2.Environment(
 )
 _TEMPLATES.globals |= {
     "statistics": statistics,
+    "check_command": check_command,
+    "claims_table": claims_table,
     "command": command,
     "sweep_command": sweep_command,
     "measure": measure,

@@ -20,15 +20,7 @@ from fednb.experiments.record import Record
 from fednb.reporting import figures, side_by_side, words
 from fednb.reporting.findings import Filler, headlines
 from fednb.reporting.front import front
-from fednb.reporting.markdown import (
-    claim_commands,
-    claims_table,
-    command,
-    fill,
-    is_own,
-    link_to,
-    table_in_full,
-)
+from fednb.reporting.markdown import command, fill, is_own, link_to, table_in_full
 from fednb.sweeps.files import read_tables
 from fednb.sweeps.table import Table
 
@@ -99,15 +91,13 @@ def _report(results: Results, out: Path) -> str:
         "REPORT",
         tables=tables,
         # runs of one's own, in the same folder, are not the project's
-        records={path: one for path, one in results.records.items() if path.name in named},
+        records=[one for path, one in results.records.items() if path.name in named],
         claims_of=results.claims,
         described=claims_file().papers,
         side=side,
         side_table=side_table,
         place_of=place_of,
         page=page,
-        claims_table=claims_table,
-        claim_commands=claim_commands,
         findings=_findings(results.notebooks),
         sentence=filler.sentence,
     )

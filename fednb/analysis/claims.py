@@ -11,14 +11,13 @@ import yaml
 
 from fednb import ROOT, data
 from fednb.analysis import statistics
-from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.cells import CellsOf, cells_of
 from fednb.analysis.comparisons import Comparison, RowDeviation, compare_at, corrected_family
 from fednb.analysis.statistics import MIN_SEEDS, Judged, Lead
 from fednb.errors import ReportError, require_known
 from fednb.experiments.record import check_form
 
 SCHEMA = Path(__file__).with_name("claims.schema.yaml")
-CellsByTable = Mapping[str, Sequence[Cell]]
 
 
 class Place(NamedTuple):
@@ -228,18 +227,18 @@ class Claim:
         return ClaimSetting(other_images=other_images, deviations=deviations)
 
 
-def claims_of(paper: str, cells: CellsByTable | None = None) -> list[Claim]:
+def claims_of(paper: str, of: CellsOf = cells_of) -> list[Claim]:
     """The claims of a paper, judged as one family: what decides one of them is in it.
 
-    ``cells`` are those of each table, by its name; without them the committed records are read.
+    Unless told otherwise, the committed records decide.
     """
     papers = claims_file().papers
     require_known("There are no claims of", paper, papers, ReportError)
     claims = []
     for i, entry in enumerate(papers[paper].entries):
         try:
-            comparisons = [_compare_at(place, cells) for place in entry.places]
-            others = [_compare_at(place, cells) for place in entry.printed_too]
+            comparisons = [_compare_at(place, of) for place in entry.places]
+            others = [_compare_at(place, of) for place in entry.printed_too]
         except ReportError as error:
             where = f"data/claims.yaml, {paper}, claim {i + 1}"
             raise ReportError(f"{where}: {error}") from error
@@ -250,13 +249,12 @@ def claims_of(paper: str, cells: CellsByTable | None = None) -> list[Claim]:
     return claims
 
 
-def _compare_at(place: Place, cells: CellsByTable | None) -> Comparison:
-    if cells is None:
-        of_table: Sequence[Cell] = cells_of(place.table)
-    else:
-        require_known("there is no table", place.table, cells, ReportError)
-        of_table = cells[place.table]
-    return compare_at(of_table, place.ahead, place.behind, place.column)
+def _compare_at(place: Place, of: CellsOf) -> Comparison:
+    try:
+        cells = of(place.table)
+    except KeyError as error:  # of a dictionary
+        raise ReportError(f"there is no table {error}.") from error
+    return compare_at(cells, place.ahead, place.behind, place.column)
 
 
 def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:

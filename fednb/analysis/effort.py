@@ -3,12 +3,11 @@
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 from fednb import data
 from fednb.analysis.cells import Cell
-from fednb.analysis.measures import Record
 from fednb.errors import FednbError
+from fednb.experiments.record import Record
 from fednb.experiments.settings import Settings
 
 # What a test accuracy must exceed, to be told from guessing: so much of the way to 100 %, and so
@@ -17,13 +16,6 @@ _SHARE_OF_THE_WAY = 0.05
 _STANDARD_ERRORS = 2.0
 
 _ACCURACIES = ("accuracy", "best", "mean_of_last_5", "validation", "client mean")  # measures
-
-
-class Span(NamedTuple):
-    """From the least to the most."""
-
-    least: int
-    most: int
 
 
 def steps_per_round(settings: Settings, record: Record) -> list[int]:
@@ -42,25 +34,18 @@ def _steps(settings: Settings, num_images: int) -> int:
     return min(steps, settings.local_steps or steps)
 
 
-def span_of_steps(cells: Sequence[Cell]) -> Span | None:
-    """SGD steps of a client in a round, over all runs of some cells."""
+def steps_of(cells: Sequence[Cell]) -> list[int]:
+    """SGD steps of a client in a round, for all clients in all runs of some cells."""
     counts = []
     for cell in cells:
         for run in cell.runs:
-            if run.record is not None:
-                counts += steps_per_round(run.job.settings, run.record)
-    return Span(min(counts), max(counts)) if counts else None
-
-
-def span_of_rounds(cells: Sequence[Cell]) -> Span:
-    """Communication rounds of the runs of some cells."""
-    rounds = [cell.job.settings.num_rounds for cell in cells]
-    return Span(min(rounds), max(rounds))
+            counts += steps_per_round(run.job.settings, run.record)
+    return counts
 
 
 def seconds(cell: Cell) -> float:
     """How long the recorded runs of a cell took, one after the other."""
-    return sum(run.record.get("wall_seconds", 0.0) for run in cell.runs if run.record is not None)
+    return sum(run.record.get("wall_seconds", 0.0) for run in cell.runs)
 
 
 def guessing(settings: Settings) -> float | None:
@@ -77,10 +62,7 @@ def learned_nothing(cell: Cell) -> bool:
     if chance is None or cell.mean is None or cell.measure.name not in _ACCURACIES:
         return False
     share = chance / 100
-    num_images = 1
-    for run in cell.runs:
-        if run.record is not None:
-            num_images = max(num_images, run.record["dataset"].get("test_images", 1))
+    num_images = max(run.record["dataset"].get("test_images", 1) for run in cell.runs)
     error = 100 * math.sqrt(share * (1 - share) / num_images)
     margin = max(_SHARE_OF_THE_WAY * (100 - chance), _STANDARD_ERRORS * error)
     return cell.mean < chance + margin

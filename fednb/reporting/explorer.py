@@ -17,11 +17,11 @@ from fednb import ROOT, data
 from fednb.analysis.cells import Cell, Run, cells_of, committed
 from fednb.analysis.claims import Claim, claims_file, claims_of
 from fednb.analysis.comparisons import Comparison, leads_over_baseline
-from fednb.analysis.measures import Record
 from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import LEVEL, Kind
 from fednb.errors import DataError
 from fednb.experiments import ledger
+from fednb.experiments.record import Record
 from fednb.reporting import words
 from fednb.reporting.markdown import check_command, command, sweep_command
 from fednb.reporting.pages import place_of
@@ -148,7 +148,7 @@ def _claims_by_cell(
     for paper, about in claims_file().papers.items():
         if about.notebook not in notebooks:
             continue
-        for claim in claims_of(paper, cells):
+        for claim in claims_of(paper, cells.__getitem__):
             claims.setdefault(_name(claim.best.ahead), []).append(claim)
     return claims
 

@@ -5,7 +5,7 @@ Between the braces of a sentence, and in its ``holds``, may stand what `Answers`
 """
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,7 +13,7 @@ import jinja2
 
 from fednb import ROOT
 from fednb.analysis.across_splits import average_leads
-from fednb.analysis.cells import Cell
+from fednb.analysis.cells import Cell, CellsOf
 from fednb.analysis.claims import Claim, Finding, claims_file, claims_of
 from fednb.analysis.comparisons import Comparison, cell_at, compare_cells
 from fednb.analysis.statistics import Kind, Lead
@@ -27,6 +27,9 @@ class _NotRun(Exception):
     """A number that a sentence asks for is of runs that are not recorded."""
 
 
+Claims = Mapping[str, Sequence[Claim]]  # by paper
+
+
 class Answers:
     """What a sentence may ask of records; what has no underscore can stand between its braces.
 
@@ -34,10 +37,10 @@ class Answers:
     ``rows`` has two rows, the one that is ahead first.
     """
 
-    def __init__(self, cells_of: Callable[[str], Sequence[Cell]], folder: Path) -> None:
+    def __init__(self, cells_of: CellsOf, folder: Path, claims: Claims) -> None:
         self._cells_of = functools.cache(cells_of)  # a sentence asks for a table many times
         self._folder = folder
-        self._claims: dict[str, Claim] = {}  # by what they are called in figures
+        self._claims = dict(claims)  # as far as they are judged
 
     def lead(self, *rows: str) -> str:
         """Such as ``+1.0 ± 0.4 points over 3 seeds``."""
@@ -99,10 +102,10 @@ class Answers:
         """The same, to compute with."""
         return _number(self._average_lead(method))
 
-    def sure_on_average(self, method: str) -> bool:
-        """Whether its interval leaves out 0."""
+    def sure_alone_on_average(self, method: str) -> bool:
+        """Whether its own interval leaves out 0, whatever the other methods do."""
         lead = self._average_lead(method)
-        return lead.judged and abs(_number(lead)) > lead.half_width
+        return lead.judged and not lead.holds_zero
 
     def diverged(self, table: str, row: str | None = None) -> int:
         """How many runs did; each counts once, however many columns are read from it."""
@@ -120,22 +123,18 @@ class Answers:
         return found
 
     def verdict(self, claim: str) -> str:
-        """Of a claim that figures call so; its paper's claims are judged once, as one family."""
-        if claim not in self._claims:
-            for paper, about in claims_file().papers.items():
-                if any(entry.short == claim for entry in about.entries):
-                    self._claims |= {one.entry.short: one for one in self._judged(paper)}
-        require_known("There is no claim", claim, self._claims, ReportError)
-        found = self._claims[claim]
-        if found.verdict.kind == Kind.NOT_TESTED:
+        """Of a claim that figures call so, among those of its paper."""
+        papers: dict[str, str] = {}
+        for paper, about in claims_file().papers.items():
+            papers |= dict.fromkeys([entry.short for entry in about.entries], paper)
+        require_known("There is no claim", claim, papers, ReportError)
+        paper = papers[claim]
+        if paper not in self._claims:
+            self._claims[paper] = claims_of(paper, self._cells_of)
+        (kind,) = [one.verdict.kind for one in self._claims[paper] if one.entry.short == claim]
+        if kind == Kind.NOT_TESTED:
             raise _NotRun(claim)
-        return str(found.verdict.kind)
-
-    def _judged(self, paper: str) -> list[Claim]:
-        tables = set()
-        for entry in claims_file().papers[paper].entries:
-            tables |= {place.table for place in (*entry.places, *entry.printed_too)}
-        return claims_of(paper, {table: self._cells_of(table) for table in tables})
+        return str(kind)
 
     def link(self, path: str) -> str:
         """A path of the project as seen from where the sentence stands."""
@@ -172,11 +171,11 @@ def _number(lead: Lead) -> float:
 class Filler:
     """Fills numbers into sentences that stand in ``folder``.
 
-    ``cells_of`` gives the cells of a table by its name.
+    ``cells_of`` gives the cells of a table by its name; ``claims`` are those that are judged.
     """
 
-    def __init__(self, cells_of: Callable[[str], Sequence[Cell]], folder: Path) -> None:
-        answers = Answers(cells_of, folder)
+    def __init__(self, cells_of: CellsOf, folder: Path, claims: Claims | None = None) -> None:
+        answers = Answers(cells_of, folder, claims or {})
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
         for name in vars(Answers):
             if not name.startswith("_"):

@@ -16,7 +16,7 @@ from fednb.analysis.cells import (
     table_of,
 )
 from fednb.analysis.claims import claims_file, claims_of
-from fednb.analysis.comparisons import compare_rows
+from fednb.analysis.comparisons import compare_at
 from fednb.analysis.reported import printed, shared_numbers
 from fednb.errors import ReportError, require_known
 from fednb.reporting import words
@@ -37,7 +37,7 @@ def lead(
     table: TableOrName, a: str, b: str, column: str | None = None, *, ledger: Ledger = None
 ) -> str:
     """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
-    return words.lead_over_seeds(compare_rows(table, a, b, column, ledger))
+    return words.lead_over_seeds(compare_at(cells_of(table, ledger), a, b, column))
 
 
 def finding(*names: str) -> Markdown:

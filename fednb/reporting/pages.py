@@ -49,7 +49,7 @@ def read_results(sweeps: Path, runs: Path) -> Results:
     claims = {}
     for paper, about in claims_file().papers.items():
         if about.notebook in notebooks:
-            claims[paper] = claims_of(paper, cells)
+            claims[paper] = claims_of(paper, cells.__getitem__)
     return Results(runs, tables, records, cells, claims)
 
 
@@ -66,7 +66,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        facts = headlines(Filler(results.cells.__getitem__, ROOT))
+        facts = headlines(Filler(results.cells.__getitem__, ROOT, results.claims))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts)
     return files
 
@@ -76,7 +76,7 @@ def _report(results: Results, out: Path) -> str:
     tables = results.tables
     named = {job.path.name for table in tables.values() for job in table.jobs}
     side = claims_file().side_by_side
-    filler = Filler(results.cells.__getitem__, out)
+    filler = Filler(results.cells.__getitem__, out, results.claims)
 
     def page(name: str) -> str:
         return f"tables/{tables[name].notebook}.md#{name}"

@@ -246,19 +246,19 @@ def setting(of: ClaimSetting, *, brief: bool = False) -> str:
 
 def training(cells: Sequence[Cell]) -> str:
     """Such as ``28 to 310 SGD steps of a client in a round, 15 rounds``; empty without runs."""
-    steps = effort.span_of_steps(cells)
-    if steps is None:
+    steps = effort.steps_of(cells)
+    if not steps:
         return ""
-    rounds = effort.span_of_rounds(cells)
+    rounds = [cell.job.settings.num_rounds for cell in cells]
     span = _span(steps)
     unit = "SGD step" if span == "1" else "SGD steps"
     return f"{span} {unit} of a client in a round, {_span(rounds)} rounds"
 
 
-def _span(of: effort.Span) -> str:
-    if of.least == of.most:
-        return f"{of.least:,}"
-    return f"{of.least:,} to {of.most:,}"
+def _span(numbers: Sequence[int]) -> str:
+    """From the least to the most."""
+    least, most = min(numbers), max(numbers)
+    return f"{least:,}" if least == most else f"{least:,} to {most:,}"
 
 
 def guessing(cells: Sequence[Cell]) -> str:

@@ -224,8 +224,8 @@ def test_a_direction_is_told_only_where_the_interval_leaves_out_zero(
     accuracies: list[float], side: str, reason: str
 ) -> None:
     table = table_with(FedAvg=[60.0, 60.1, 59.9][: len(accuracies)], FedProx=accuracies)
-    leads = leads_over_baseline(table, cells_of(table, ledger.load()))
-    told = head_to_head._who_is_ahead(leads.baseline, corrected_family(leads.comparisons))
+    baseline, comparisons = leads_over_baseline(table, cells_of(table, ledger.load()))
+    told = head_to_head._who_is_ahead(baseline, corrected_family(comparisons))
     assert told.startswith(f"- {side}: FedProx") and reason in told
 
 

@@ -63,7 +63,7 @@ def test_a_cell_holds_printed_and_measured_values():
     assert (c.row, c.column, c.expected, c.deviations) == ("FedAvg", "CIFAR-10", 3, ())
     assert (c.printed, c.printed_cell.std) == (66.3, 0.5)
     assert (c.mean, c.values, c.seeds) == (67.0, (66.0, 67.0, 68.0), (0, 1, 2))
-    assert c.half == pytest.approx(4.30265273 / math.sqrt(3)) and c.spread is None  # ddof 1
+    assert c.half_width == pytest.approx(4.30265273 / math.sqrt(3)) and c.spread is None  # ddof 1
     # clients have a spread of their own, in a column of its own
     for seed, accuracy in enumerate((46.0, 48.0)):
         record(job("SOLO", seed), accuracy, final={"accuracy_std": 5.0 + seed})

@@ -112,11 +112,6 @@ class Cell:
         return statistics.interval(self.values)[1]
 
     @property
-    def half(self) -> float | None:
-        """`half_width`, as notebooks and ``cells.csv`` call it."""
-        return self.half_width
-
-    @property
     def spread(self) -> float | None:
         """Standard deviation over clients, mean over runs; None without personal models."""
         spreads: list[Any] = [run.record["final"].get("accuracy_std") for run in self.measured_runs]

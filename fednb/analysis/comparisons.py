@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from fednb.analysis import statistics
-from fednb.analysis.cells import Cell, Ledger, TableOrName, cells_of
+from fednb.analysis.cells import Cell
 from fednb.analysis.deviations import AnyDeviation, TuningDeviation
 from fednb.analysis.statistics import Lead
 from fednb.errors import ReportError
@@ -108,22 +108,13 @@ def compare_at(
     return compare_cells(cell_at(cells, ahead, column), cell_at(cells, behind, column))
 
 
-def compare_rows(
-    table: TableOrName, ahead: str, behind: str, column: str | None = None, ledger: Ledger = None
-) -> Comparison:
-    """`compare_at`, of a table whose cells are not read yet."""
-    return compare_at(cells_of(table, ledger), ahead, behind, column)
+def leads_over_baseline(
+    table: Table, cells: Sequence[Cell]
+) -> tuple[str, dict[tuple[str, str], Comparison]]:
+    """What cells are compared with: the table's baseline, else FedAvg, else the first row.
 
-
-class LeadsOverBaseline(NamedTuple):
-    """How the cells of a table do against a baseline."""
-
-    baseline: str  # what it is called
-    comparisons: dict[tuple[str, str], Comparison]  # by row and column, where there are runs
-
-
-def leads_over_baseline(table: Table, cells: Sequence[Cell]) -> LeadsOverBaseline:
-    """Each cell against the table's baseline, else FedAvg, else the first row."""
+    First its name, then the comparisons, by row and column, where there are runs.
+    """
     references = _references(table, cells)
     comparisons = {}
     for cell in cells:
@@ -135,7 +126,7 @@ def leads_over_baseline(table: Table, cells: Sequence[Cell]) -> LeadsOverBaselin
             comparisons[cell.row, cell.column] = with_runs[0]
     rows = {cell.row for cell in references}
     name = references[0].label if len(rows) == 1 else references[0].job.settings.method
-    return LeadsOverBaseline(name, comparisons)
+    return name, comparisons
 
 
 def _references(table: Table, cells: Sequence[Cell]) -> list[Cell]:

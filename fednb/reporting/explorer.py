@@ -165,8 +165,7 @@ def _add_cell(
     measure = cell.measure.name.replace("_", " ")
     explorer.measures[measure] = cell.measure.description
     for run in cell.runs:
-        if run.record is not None and run.path is not None:
-            explorer.add_curve(table.notebook, run.path, run.record, metric)
+        explorer.add_curve(table.notebook, run.path, run.record, metric)
     entry = {
         "table": cell.table,
         "row": cell.row,
@@ -220,9 +219,9 @@ def setting_of(table: Table, cell: Cell) -> str:
 
 
 def _run(run: Run) -> Entry:
-    name = run.path.name if run.path is not None else ""
     seed = run.job.settings.seed
-    return {"file": name, "seed": seed, "state": run.state, "value": _rounded(run.value)}
+    value = _rounded(run.value)
+    return {"file": run.path.name, "seed": seed, "state": run.state, "value": value}
 
 
 def _claim(claim: Claim) -> Entry:

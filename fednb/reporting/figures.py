@@ -118,7 +118,7 @@ def trend(table: str, rows: Sequence[str], ax: Axes | None = None) -> Axes:
         finished = [cell for cell in of_row if set(cell.statuses) == {"finished"}]
         columns = [numbers[cell.column] * 1.02**place for cell in finished]  # beside each other
         means = np.array([cell.mean for cell in finished], float)
-        half_widths = np.array([cell.half for cell in finished], float)
+        half_widths = np.array([cell.half_width for cell in finished], float)
         colour = plots.colour(row)
         look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": row}
         ax.errorbar(columns, means, half_widths, fmt="s--" if colour in known else "o-", **look)
@@ -151,7 +151,7 @@ def _curve_points(cells: Mapping[str, Cell]) -> pd.DataFrame:
     points = []
     for name, cell in cells.items():
         for run in cell.runs:
-            metrics = run.record["metrics"] if run.record else {}
+            metrics = run.record["metrics"]
             rounds = metrics.get("round", [])
             values = metrics.get(cell.measure.curve, [])
             points += [(name, *point) for point in zip(rounds, values, strict=False)]

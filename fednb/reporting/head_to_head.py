@@ -89,9 +89,9 @@ def compare(
             check(error is None, message, SweepError)
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
-    leads = leads_over_baseline(table, cells)
-    family = corrected_family(leads.comparisons)
-    text = f"{table_in_full(table, cells)}\n{_who_is_ahead(leads.baseline, family)}\n"
+    baseline, comparisons = leads_over_baseline(table, cells)
+    family = corrected_family(comparisons)
+    text = f"{table_in_full(table, cells)}\n{_who_is_ahead(baseline, family)}\n"
     key = ledger.key({"paths": [job.path.name for job in table.jobs]})
     rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
     name = f"{rows[:80]}-{key}"
@@ -99,7 +99,7 @@ def compare(
     folder = (own or table.jobs)[-1].path.parent.parent / "compare"
     page, figure = folder / f"{name}.md", folder / f"{name}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
-    _draw(leads.baseline, family, figure)
+    _draw(baseline, family, figure)
     return text, [page, figure]
 
 
@@ -127,7 +127,7 @@ def _why_open(comparison: Comparison, number: int) -> str:
         return "a run diverged"
     if lead.seeds < statistics.MIN_SEEDS:
         return f"it takes {statistics.MIN_SEEDS} seeds to tell"
-    if abs(lead.mean) <= lead.half_width:
+    if lead.holds_zero:
         return "the interval holds zero"
     return "" if lead.shown else f"one of {number} comparisons may look so by luck"
 

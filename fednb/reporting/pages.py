@@ -148,7 +148,7 @@ def _csv_line(cell: Cell) -> dict[str, Any]:
         "stale": cell.stale,
         "values": joined(cell.values),
         "mean": cell.mean,
-        "half": cell.half,
+        "half": cell.half_width,
         "spread": cell.spread,
         "printed": cell.printed,
         "deviations": joined([words.recorded_deviation(one) for one in cell.deviations]),

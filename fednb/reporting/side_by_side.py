@@ -9,8 +9,8 @@ from IPython.display import Markdown
 
 from fednb import partition
 from fednb.analysis import called, statistics
-from fednb.analysis.across_splits import AverageLead, CellsOf, average_leads
-from fednb.analysis.cells import Cell, cells_of
+from fednb.analysis.across_splits import AverageLead, average_leads
+from fednb.analysis.cells import Cell, CellsOf, cells_of
 from fednb.analysis.claims import claims_file
 from fednb.analysis.comparisons import cell_at, compare_at
 from fednb.analysis.reported import printed
@@ -179,9 +179,7 @@ def _chosen(tuning: Tuning) -> str:
 
 
 def _held_out(tuning: Tuning) -> str:
-    if tuning.chosen is None or tuning.chosen.accuracy is None:
-        return ""
-    return f"{tuning.chosen.accuracy:.1f}"
+    return "" if tuning.chosen is None else f"{tuning.chosen.accuracy:.1f}"
 
 
 def for_itself() -> dict[str, dict[str, Sequence[float]]]:

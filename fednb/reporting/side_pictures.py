@@ -1,6 +1,6 @@
 """Pictures of notebook 06, of recorded runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -112,12 +112,9 @@ def _trials_of(ax: Axes, tuning: Tuning, style: str, title: str) -> None:
     A grey line is where the coefficient is 0, which is FedAvg.
     """
     chosen = tuning.chosen
-    if chosen is None or chosen.accuracy is None:
+    if chosen is None:
         return
-    below = {}
-    for trial in tuning.trials:
-        if trial.accuracy is not None:
-            below[trial.value] = trial.accuracy - chosen.accuracy
+    below = {trial.value: trial.accuracy - chosen.accuracy for trial in tuning.finished}
     look: dict[str, Any] = {"mfc": "white", "color": plots.colour(tuning.method), "label": title}
     ax.semilogx(list(below), list(below.values()), f"o{style}", **look)
     mark = "s" if tuning.at_edge else "o"
@@ -194,7 +191,7 @@ def _mean_curve(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
     sent = []
     accuracies = []
     for run in cell.measured_runs:
-        metrics: Mapping[str, Sequence[float]] = run.record["metrics"] if run.record else {}
+        metrics = run.record["metrics"]
         sent.append(np.cumsum(np.add(metrics["down_bytes"], metrics["up_bytes"])) / 1e6)
         accuracies.append(metrics["accuracy"])
     return np.mean(sent, 0), np.mean(accuracies, 0)

@@ -10,6 +10,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import nbformat
 import pandas as pd
@@ -552,25 +553,19 @@ def test_what_fails_by_itself_or_is_slow_is_tried_again(
     assert not remark or executed.remarks[0].startswith(remark)
 
 
-class Nbgrader:
-    """Stands for nbgrader, which takes what it is given but for what is refused."""
-
-    def __init__(self):
-        self.refused = []  # for each time that it is asked: whether it fails
-        self.taken = []
-
-    def step(self, name, assignment, student, executed=None):
-        if name != "autograde":
-            return
-        if self.refused and self.refused.pop(0):
-            raise KeyError("in nbgrader")
-        self.taken.append(executed["outputs"])
-
-
 @pytest.fixture
 def nbgrader(monkeypatch):
-    nbgrader = Nbgrader()
-    monkeypatch.setattr(grading, "nbgrader_step", nbgrader.step)
+    """Stands for nbgrader, which takes what it is given but for what is refused."""
+    nbgrader = SimpleNamespace(refused=[], taken=[])  # refused: for each time, whether it fails
+
+    def step(name, assignment, student, executed=None):
+        if name != "autograde":
+            return
+        if nbgrader.refused and nbgrader.refused.pop(0):
+            raise KeyError("in nbgrader")
+        nbgrader.taken.append(executed["outputs"])
+
+    monkeypatch.setattr(grading, "nbgrader_step", step)
     return nbgrader
 
 

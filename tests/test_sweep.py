@@ -111,10 +111,7 @@ NO_FILES = [
     ("tables: {one: {}, two: {}, one: {}}", "s.yaml: 'one' is given twice"),
     ("a: [1", "s.yaml: while parsing"),
     ("- 1", r"s.yaml: what it holds must be a mapping\."),
-    (
-        "notebook: tiny\ntables: {a: {}}",
-        r"tables.a lacks title, rows, columns, tier\.",
-    ),
+    ("notebook: tiny\ntables: {a: {}}", r"tables.a lacks title, rows, columns, tier\."),
     (f"{BOMB}notebook: tiny\ntables: *x59", "has no|a mapping"),
     ("notebook: tiny\ntables: &m {a: *m}", "lacks|has no"),
     ("[" * 20_000, "s.yaml: while "),
@@ -134,10 +131,7 @@ def test_files_that_make_no_sense_are_refused_at_once(
 
 
 WRONG = [
-    (
-        {"colums": "dataset"},
-        "tables.one has no 'colums'; known are title, .*, columns",
-    ),
+    ({"colums": "dataset"}, "tables.one has no 'colums'; known are title, .*, columns"),
     ({"priority": True}, "tables.one.priority is True; .*a whole number or a mapping"),
     ({"tier": "weeks"}, "tables.one.tier is 'weeks'; .*minutes-cpu"),
     ({"tier": {"cifar10": "minutes-cpu"}}, "tier says nothing about the data set 'digits'"),

@@ -29,7 +29,7 @@ from PIL import Image
 from fednb import data
 from fednb.data import decode, own_folder, registered
 from fednb.data.spec import SPECS
-from fednb.experiments import ledger, runner, settings
+from fednb.experiments import build, ledger, runner, settings
 from fednb.places import Places
 
 root, change = sets.root, sets.change
@@ -403,6 +403,13 @@ def test_what_declares_to_be_huge_is_refused(root):
     np.lib.format.write_array_header_1_0(arrays := io.BytesIO(), declared)
     write_zip(root / "mnist.npz", [("x_train.npy", arrays.getvalue())])
     assert "mnist.npz cannot be read" in error("mnist")
+
+
+def test_a_run_keeps_decoded_images_where_its_places_say(root, tmp_path):
+    write_npz(root / "mnist.npz", SMALL["mnist"])
+    places = replace(Places.from_environment(), cache=tmp_path / "elsewhere")
+    build.load_dataset("mnist", places)
+    assert cache_files() == [] and list((tmp_path / "elsewhere").glob("mnist-*.npz"))
 
 
 @pytest.mark.parametrize("place", ["cifar10", "cifar10.zip"])

@@ -52,17 +52,7 @@ def isolated(tmp_path, monkeypatch):
 def make_dataset():
     """Make a small data set of random pixels."""
 
-    def make(
-        images=60,
-        tests=40,
-        shape=(1, 8, 8),
-        num_classes=3,
-        *,
-        augmentation=None,
-        mean=0.5,
-        std=0.25,
-        **more,
-    ):
+    def make(images=60, tests=40, shape=(1, 8, 8), num_classes=3, *, mean=0.5, std=0.25, **more):
         rng = np.random.default_rng(0)
         pixels = torch.from_numpy(rng.integers(0, 256, (images + tests, *shape), np.uint8))
         labels = torch.from_numpy(rng.integers(0, num_classes, images + tests))
@@ -75,7 +65,7 @@ def make_dataset():
             "classes": tuple(map(str, range(num_classes))),
             "mean": (mean,) * shape[0],
             "std": (std,) * shape[0],
-            "augmentation": augmentation or Augmentation(),
+            "augmentation": Augmentation(),
             "fingerprint": "0" * 16,
             "source": "made up",
         }
@@ -118,16 +108,10 @@ def federate(make_dataset):
     def make(
         method=None, *, sizes=(20, 9, 17, 14), build_model=BatchNormNet, dataset=None, **given
     ):
-        names = Training.__dataclass_fields__
-        training = {
-            "num_rounds": 2,
-            "local_epochs": 2,
-            "batch_size": 4,
-            "lr": 0.05,
-            "momentum": 0.9,
-            "weight_decay": 1e-3,
-        }
-        training |= {name: given.pop(name) for name in list(given) if name in names}
+        training = {"num_rounds": 2, "local_epochs": 2, "batch_size": 4, "lr": 0.05}
+        training |= {"momentum": 0.9, "weight_decay": 1e-3}
+        names = given.keys() & Training.__dataclass_fields__.keys()
+        training |= {name: given.pop(name) for name in names}
         ends = list(itertools.accumulate(sizes))
         parts = [np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True)]
         dataset = dataset or make_dataset(images=sum(sizes))
@@ -144,16 +128,10 @@ def ragged(federate, make_dataset):
     """Make a federation whose clients hold these classes and no others, on augmented images."""
 
     def make(method, classes_of, sizes=(20, 9, 17, 14), **given):
-        labels = [
-            classes[i % len(classes)]
-            for classes, size in zip(classes_of, sizes, strict=True)
-            for i in range(size)
-        ]
-        data = make_dataset(
-            images=sum(sizes),
-            labels=torch.tensor(labels),
-            augmentation=Augmentation(pad=1, flip=True),
-        )
+        pairs = zip(classes_of, sizes, strict=True)
+        labels = np.concatenate([np.resize(classes, size) for classes, size in pairs])
+        augmented = {"labels": torch.from_numpy(labels), "augmentation": Augmentation(1, flip=True)}
+        data = make_dataset(images=sum(sizes), **augmented)
         return federate(method, sizes=sizes, dataset=data, **given)
 
     return make
@@ -212,9 +190,7 @@ def quadratics(federate, make_dataset):
     """Make a federation of heterogeneous quadratics, one image per client, and return it with a and b, [clients, 2] each."""
 
     def make(method, num_clients=10, steps=20, **given):
-        dataset = make_dataset(
-            images=num_clients, shape=(4, 1, 1), num_classes=2, mean=0.0, std=0.25
-        )
+        dataset = make_dataset(num_clients, shape=(4, 1, 1), num_classes=2, mean=0.0)
         bases = (Quadratic,) if type(method) is FedAvg else (type(method), Quadratic)
         fed = federate(
             type("OnQuadratics", bases, {})(**vars(method)),

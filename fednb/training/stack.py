@@ -360,7 +360,7 @@ class StackedClients:
 def stacked_axes(given: Sequence[Any]) -> Any:
     """A tree like what each client was given: 0 for tensors to be stacked, None for what is shared.
 
-    They share a tensor if all have the very same one, and what is no tensor, which is equal in
+    Clients share a tensor if all have the very same one, and what is no tensor, which is equal in
     clients of one kind.
     """
 

@@ -31,7 +31,6 @@ def run(
     *,
     workers: int | None = None,
     again: bool = False,
-    train: Trainer | None = None,
     places: Places | None = None,
     save_model: bool | None = None,
 ) -> Record:
@@ -55,11 +54,10 @@ def run(
         progress=environment.progress(),
         workers=workers,
         again=again,
-        train=train,
         save_model=environment.save_model() if save_model is None else save_model,
     )
     seeds = environment.seeds()
-    if train is None and settings.seed in seeds:
+    if settings.seed in seeds:
         return _run_seeds(settings, methods, seeds, options)[seeds.index(settings.seed)]
     return _run(settings, methods, options)
 
@@ -72,8 +70,8 @@ class _Options:
     progress: str  # as `environment.progress`
     workers: int | None  # clients side by side
     again: bool  # whether or not there is a record
-    train: Trainer | None  # in place of the federation's own
     save_model: bool  # beside the record
+    train: Trainer | None = None  # in place of the federation's own
 
 
 def _run_seeds(

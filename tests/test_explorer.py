@@ -10,7 +10,7 @@ from made_up import job, record, recorded, table
 from fednb import ROOT
 from fednb.analysis import statistics
 from fednb.experiments import ledger
-from fednb.reporting import explorer, words
+from fednb.reporting import explorer, pages, words
 from fednb.reporting.front import cards
 from fednb.sweeps.files import read_tables
 
@@ -23,7 +23,9 @@ def folder():
 
 
 def gathered(*tables):
-    return explorer.gather({one.name: one for one in tables}, ledger.load())
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "read_tables", lambda _: {one.name: one for one in tables})
+        return explorer.gather(pages.read_results(ROOT, ledger.runs_folder()))
 
 
 def argument(script):

@@ -6,16 +6,17 @@ has the curves of a notebook's runs, and is loaded when one of its cells is open
 
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from scipy import special
 
 from fednb import ROOT, data
-from fednb.analysis.cells import Cell, Run, cells_of, committed
-from fednb.analysis.claims import Claim, claims_file, claims_of
+from fednb.analysis.cells import Cell, Run
+from fednb.analysis.claims import Claim, claims_file
 from fednb.analysis.comparisons import Comparison, leads_over_baseline
 from fednb.analysis.reported import reported_table
 from fednb.analysis.statistics import LEVEL, Kind
@@ -24,8 +25,7 @@ from fednb.experiments import ledger
 from fednb.experiments.record import Record
 from fednb.reporting import words
 from fednb.reporting.markdown import check_command, command, sweep_command
-from fednb.reporting.pages import place_of
-from fednb.sweeps.files import read_tables
+from fednb.reporting.pages import Results, place_of, read_results
 from fednb.sweeps.table import Table
 
 IN_NO_TABLE = "in no table"  # the name under which records of no table stand
@@ -88,16 +88,17 @@ class Explorer:
 
 def write(out: Path) -> None:
     """Write the scripts for all tables and records of the project."""
-    tables = read_tables(ROOT / "notebooks" / "sweeps")
-    for name, script in gather(tables, committed()).scripts().items():
+    results = read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
+    for name, script in gather(results).scripts().items():
         ledger.write_atomically(out / name, script)
 
 
-def gather(tables: Mapping[str, Table], records: Mapping[Path, Record]) -> Explorer:
-    """All that the page shows of these tables and records."""
-    cells = {name: cells_of(table, records) for name, table in tables.items()}
-    notebooks = {table.notebook for table in tables.values()}
-    judged = _claims_by_cell(cells, notebooks)
+def gather(results: Results) -> Explorer:
+    """All that the page shows of these results; a claim stands with the cell said to be ahead."""
+    tables, records, cells = results.tables, results.records, results.cells
+    judged: dict[tuple[str, str, str], list[Claim]] = {}
+    for claim in chain.from_iterable(results.claims.values()):
+        judged.setdefault(_name(claim.best.ahead), []).append(claim)
     explorer = Explorer()
     for name, table in tables.items():
         baseline, leads = leads_over_baseline(table, cells[name])
@@ -138,19 +139,6 @@ def _paper(table: Table) -> str:
         if about.notebook == table.notebook:
             return paper
     return table.notebook
-
-
-def _claims_by_cell(
-    cells: Mapping[str, Sequence[Cell]], notebooks: Iterable[str]
-) -> dict[tuple[str, str, str], list[Claim]]:
-    """The claims that each cell decides, as the row that is said to be ahead."""
-    claims: dict[tuple[str, str, str], list[Claim]] = {}
-    for paper, about in claims_file().papers.items():
-        if about.notebook not in notebooks:
-            continue
-        for claim in claims_of(paper, cells.__getitem__):
-            claims.setdefault(_name(claim.best.ahead), []).append(claim)
-    return claims
 
 
 def _name(cell: Cell) -> tuple[str, str, str]:

@@ -117,9 +117,6 @@ class Net(nn.Module):
         return torch.stack([output.representation for output in outputs])
 
 
-Widths = Sequence[tuple[int, int]]  # of layers, each with the side of its kernel
-
-
 class Model(NamedTuple):
     """How a network is built."""
 
@@ -131,7 +128,7 @@ class Model(NamedTuple):
 
 
 def _cnn(
-    convolutions: Widths,
+    convolutions: Sequence[tuple[int, int]],
     linear: Sequence[int],
     channels: int,
     side: int,

@@ -51,12 +51,11 @@ class PaperComparison:
         of its own, or fewer were tried.
         """
         own = self.own.flat()
-        paper = dict(self.stated)
-        for name, value in self.stated.items():
-            as_ours = value == NOT_TOLD or same_value(value, own.get(name))
-            if name in own and (as_ours or name in self.tuned):
-                paper[name] = own[name]
-        found: list[AnyDeviation] = [*deviations(self.own, paper)]
+        found: list[AnyDeviation] = []
+        for one in deviations(self.own, self.stated):
+            as_ours = one.paper == NOT_TOLD or same_value(one.paper, one.value)
+            if not as_ours and one.name not in self.tuned:
+                found.append(one)
         for name, grid in self.tuned.items():
             if own[name] not in grid:
                 found.append(TuningDeviation(name, own[name], 0, grid))

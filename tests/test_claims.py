@@ -1,7 +1,6 @@
 """Claims: each verdict by hand, in pairs, corrected for their number; the file of claims; no typed number."""
 
 import dataclasses
-import functools
 import itertools
 import math
 import re
@@ -20,7 +19,6 @@ from fednb.analysis.comparisons import compare_cells
 from fednb.analysis.statistics import Kind, Why, corrected, interval, judge, lead
 from fednb.cli import assignment
 from fednb.errors import ReportError
-from fednb.experiments import ledger
 from fednb.reporting import figures, markdown, pages, words
 from fednb.reporting.findings import Filler
 from fednb.sweeps.jobs import Notebook
@@ -309,8 +307,7 @@ def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
 def test_claims_name_what_there_is():
     """Each is looked for in the paper's own setting first, and its rows are on the same splits."""
     tables, found = project()
-    records = ledger.load(ROOT / "results" / "runs")
-    recorded = {name: cells_of(table, records) for name, table in tables.items()}
+    recorded = {name: cells_of(table, committed()) for name, table in tables.items()}
     for paper, of_paper in claims.claims_file().papers.items():
         own = claims.claims_of(paper, found.__getitem__)
         assert len(own) >= 4 and {claim.verdict.kind for claim in own} == {Kind.NOT_TESTED}
@@ -348,7 +345,7 @@ def test_no_number_in_the_claims_is_typed():
 def test_findings_hold_for_the_committed_records():
     """What is told as a result is one; their tables and rows exist."""
     findings = claims.claims_file().findings
-    filler = Filler(functools.partial(cells_of, ledger=committed()), ROOT)
+    filler = Filler(cells_of, ROOT)
     untrue = [name for name, finding in findings.items() if not filler.fact(finding)]
     assert not untrue
     assert reporting.finding(*findings).data.count("\n\n") == len(findings) - 1
@@ -391,8 +388,8 @@ def test_a_finding_without_runs_is_left_out():
 
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
-    records, seen = ledger.load(ROOT / "results" / "runs"), set()
-    found = {name: cells_of(table, records) for name, table in project()[0].items()}
+    seen = set()
+    found = {name: cells_of(table, committed()) for name, table in project()[0].items()}
     for cell in itertools.chain(*found.values()):
         if cell.seeds and (command := markdown.command(cell)) not in seen:
             seen.add(command)

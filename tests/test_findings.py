@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from fednb import ROOT
-from fednb.analysis.cells import cells_of, committed
+from fednb.analysis.cells import cells_of
 from fednb.analysis.claims import claims_file
 from fednb.errors import ReportError
 from fednb.reporting.findings import Filler
@@ -24,9 +24,7 @@ WITHOUT_DIRECTION = {
 }
 
 
-@functools.cache
-def recorded(table):
-    return cells_of(table, committed())
+recorded = functools.cache(cells_of)  # of the committed records
 
 
 def changed(cell, change):

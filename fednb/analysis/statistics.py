@@ -21,8 +21,12 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     mean = float(np.mean(values))
     if n < 2:
         return mean, float("nan")
-    quantile = special.stdtrit(n - 1, (1 + LEVEL) / 2)
-    return mean, float(quantile * np.std(values, ddof=1) / np.sqrt(n))
+    return mean, float(quantile(n) * np.std(values, ddof=1) / np.sqrt(n))
+
+
+def quantile(n: int) -> float:
+    """Of Student's t, for the interval of a mean over so many values."""
+    return float(special.stdtrit(n - 1, (1 + LEVEL) / 2))
 
 
 class Lead(NamedTuple):

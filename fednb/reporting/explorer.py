@@ -12,14 +12,12 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from scipy import special
-
 from fednb import ROOT, data
 from fednb.analysis.cells import Cell, Run
 from fednb.analysis.claims import Claim, claims_file
 from fednb.analysis.comparisons import Comparison, leads_over_baseline
 from fednb.analysis.reported import reported_table
-from fednb.analysis.statistics import LEVEL, Kind
+from fednb.analysis.statistics import Kind, quantile
 from fednb.errors import DataError
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
@@ -113,9 +111,7 @@ def gather(results: Results) -> Explorer:
 
 def quantiles() -> list[float | None]:
     """Of Student's t, for the interval of a mean over 0, 1, 2, … runs; None where there is none."""
-    degrees = range(1, MOST_RUNS)
-    found = [round(float(special.stdtrit(n, (1 + LEVEL) / 2)), 5) for n in degrees]
-    return [None, None, *found]
+    return [None, None, *(round(quantile(n), 5) for n in range(2, MOST_RUNS + 1))]
 
 
 def _table(table: Table, baseline: str) -> Entry:

@@ -7,8 +7,9 @@ import pytest
 
 from fednb import ROOT
 from fednb.analysis.cells import cells_of
-from fednb.analysis.claims import claims_file
+from fednb.analysis.claims import claims_file, claims_of
 from fednb.errors import ReportError
+from fednb.reporting import findings
 from fednb.reporting.findings import Filler
 
 # findings that say that there is no difference, or give a number without a direction
@@ -80,3 +81,10 @@ def test_a_sentence_asks_for_the_verdict_of_a_claim_by_its_name_in_figures():
     assert Filler(recorded, ROOT).sentence(says) in ("reversed", "cannot tell", "confirmed")
     with pytest.raises(ReportError, match="There is no claim 'MOON − Nobody'"):
         Filler(recorded, ROOT).sentence(says._replace(says="{{ verdict('MOON − Nobody') }}"))
+
+
+def test_claims_that_are_handed_in_are_not_judged_again(monkeypatch):
+    judged = claims_of("MOON", recorded)
+    monkeypatch.setattr(findings, "claims_of", pytest.fail)
+    finding = claims_file().findings["moon-ahead-of-fedavg"]  # whose truth hangs on a verdict
+    assert Filler(recorded, ROOT, {"MOON": judged}).fact(finding)

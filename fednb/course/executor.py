@@ -5,6 +5,7 @@ went wrong becomes an error among a cell's outputs, as nbgrader reads them: such
 Runs in the sandbox, and without nbgrader, which takes seconds to import.
 """
 
+import asyncio
 import os
 import secrets
 import time
@@ -207,9 +208,10 @@ class _Executor(NotebookClient):
     async def _answers(self) -> bool:
         """Whether the kernel is still there after a cell took too long and was interrupted."""
         assert self.kc is not None
-        self.timeout = ANSWERS_WITHIN
-        with suppress(DeadKernelError):
-            return await self.async_wait_for_reply(self.kc.execute("", silent=True)) is not None
+        self.timeout = None  # nbclient would count from the last message, whosever it is
+        reply = self.async_wait_for_reply(self.kc.execute("", silent=True))
+        with suppress(TimeoutError, DeadKernelError):
+            return await asyncio.wait_for(reply, ANSWERS_WITHIN) is not None
         return False
 
 

@@ -1,8 +1,7 @@
 """Accuracy of global and personal models."""
 
 import copy
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from fednb.client import Client
 from fednb.data import Dataset
-from fednb.messages import Server
+from fednb.messages import Message, Server
 from fednb.method import FedAvg
 
 Hits = dict[str, Tensor]  # for each read-out, which of the images are classified right: boolean [n]
@@ -32,12 +31,13 @@ class Evaluated(Protocol):
     test_index: np.ndarray | None
     held_out: Sequence[np.ndarray]
 
-    def map(self, function: Callable, *items: Sequence) -> list:
-        """As Python's ``map``, on several threads."""
+    def hits(
+        self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
+    ) -> list[Hits]:
+        """`correct`, of these clients, each on its part."""
         ...
 
 
-@torch.no_grad()
 def correct(
     federation: Evaluated, client: Client, index: Tensor, *, training: bool = False
 ) -> Hits:
@@ -48,19 +48,35 @@ def correct(
     test images of their own also ``local classes``, the first read-out with no other classes to
     choose from than those that the client has.
     """
-    method, workspace = federation.method, client.workspace
+    method, t = federation.method, federation.rounds_done
+    received = method.broadcast(federation.server, client.id)
+    local_classes = federation.test_parts is not None
+    return hits_of_client(method, client, received, t, index, training, local_classes)
+
+
+@torch.no_grad()
+def hits_of_client(
+    method: FedAvg,
+    client: Client,
+    received: Message,
+    t: int,
+    index: Tensor,
+    training: bool,
+    local_classes: bool,
+) -> Hits:
+    """`correct`, where the client is: it has received the broadcast of round ``t``."""
+    workspace = client.workspace
     labels = workspace.labels if training else workspace.test_labels
     inputs = workspace.inputs if training else workspace.test_inputs
     client = copy.copy(client)  # several threads may borrow the same client
     found: dict[str, list[Tensor]] = {}
     with workspace.lend_model(client):
-        received = method.broadcast(federation.server, client.id)
         client.load(received)
-        given = method.prepare(client, received, federation.rounds_done)
+        given = method.prepare(client, received, t)
         model = client.model.eval()
         for part in index.split(IMAGES_PER_BATCH):
             read_outs = method.predict(model, inputs(part), given)
-            if federation.test_parts is not None:
+            if local_classes:
                 first = next(iter(read_outs.values()))
                 read_outs["local classes"] = first.masked_fill(~client.classes, -torch.inf)
             for name, scores in read_outs.items():
@@ -123,10 +139,10 @@ def _hits(
     parts: Sequence[np.ndarray | Tensor],
     training: bool = False,
 ) -> list[Hits]:
-    """`correct`, of these clients, each on its part."""
+    """`Evaluated.hits`, of parts that may be of NumPy."""
     device = federation.test_labels.device
     indices = [torch.as_tensor(part, device=device) for part in parts]
-    return federation.map(partial(correct, federation, training=training), clients, indices)
+    return federation.hits(clients, indices, training)
 
 
 def _test_hits(federation: Evaluated, index: Tensor) -> list[Hits]:

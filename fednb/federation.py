@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from time import perf_counter
 from typing import Any
 
@@ -58,7 +59,8 @@ class Federation(Workspace):
         server    = method.aggregate(server, uploads, t)
         evaluate                                              each client as if it had the next broadcast
 
-    and what crosses is counted, both ways, in `exchange`.
+    and what crosses is counted, both ways, in `exchange`. `carry` and `hits` are where a simulation
+    differs from a network: a subclass may put messages in the place of their function calls.
     """
 
     method: FedAvg  # what differs from FedAvg
@@ -110,24 +112,39 @@ class Federation(Workspace):
         is what a client does with what it received; None: it trains, by ``train`` or
         `local_update`.
         """
-
-        def lent(client: Client, message: Message) -> Message:
-            with self.lend_model(client):
-                return (work or self.local_update)(client, message, t)
-
         # the largest first, so that no worker is left alone with a late giant
         clients = sorted(clients, key=lambda client: (-client.num_samples, client.id))
         received = [self.method.broadcast(server, client.id) for client in clients]
         self._count("down", received)
-        if work is None and self.train is not None:
-            uploads = self.train(self, clients, received, t)
-        else:
-            uploads = self.map(lent, clients, received)
+        uploads = self.carry(clients, received, t, work)
         self._count("up", uploads)
         # whom the server hears it knows without being told
         pairs = zip(clients, uploads, strict=True)
         signed = [upload | {"client": client.id} for client, upload in pairs]
         return sorted(signed, key=lambda upload: upload["client"])
+
+    def carry(
+        self,
+        clients: Sequence[Client],
+        received: Sequence[Message],
+        t: int,
+        work: LocalUpdate | None,
+    ) -> list[Message]:
+        """Carry each client its message, let it work, and carry its upload back."""
+
+        def lent(client: Client, message: Message) -> Message:
+            with self.lend_model(client):
+                return (work or self.local_update)(client, message, t)
+
+        if work is None and self.train is not None:
+            return self.train(self, clients, received, t)
+        return self.map(lent, clients, received)
+
+    def hits(
+        self, clients: Sequence[Client], parts: Sequence[Tensor], training: bool = False
+    ) -> list[evaluation.Hits]:
+        """Which images of its part each client classifies right: `evaluation.correct`."""
+        return self.map(partial(evaluation.correct, self, training=training), clients, parts)
 
     def _count(self, direction: str, messages: Sequence[Message]) -> None:
         sums = self.traffic.setdefault(direction, {})

@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import io
 import math
 import random
 import re
@@ -13,8 +14,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.fedproto import FedRep
+from fednb.papers.fedplcc import FedPLCC
+from fednb.papers.fedproc import FedProc
+from fednb.papers.fedproto import FedProto, FedRep
+from fednb.papers.fedssc import FedSSC
 from fednb.papers.foundations import SCAFFOLD, SOLO
+from fednb.papers.moon import MOON
 
 from fednb import evaluation, federation, models, seeds
 from fednb.data import Augmentation, augment
@@ -276,6 +281,49 @@ def test_traffic_is_the_models_size_counted_by_hand(federate):
     assert entry["up_numbers"] == 2 * numbers + 2
     assert entry["up_bytes"] == 2 * (4 * numbers + 4) + 16
     assert fed.run_round()["down_numbers"] == 2 * numbers  # each round counts anew
+
+
+class OverWire(Federation):
+    """A federation whose messages cross as bytes: what a network puts in the place of calls."""
+
+    def cross(self, message):
+        self.crossed += 1
+        file = io.BytesIO()
+        torch.save(message, file)
+        file.seek(0)
+        return torch.load(file)
+
+    def carry(self, clients, received, t, work):
+        uploads = []
+        for client, message in zip(clients, received, strict=True):
+            with self.lend_model(client):
+                upload = (work or self.local_update)(client, self.cross(message), t)
+                uploads.append(self.cross(upload))
+        return uploads
+
+    def hits(self, clients, parts, training=False):
+        found = []
+        for client, part in zip(clients, parts, strict=True):
+            received = self.cross(self.method.broadcast(self.server, client.id))
+            hits = evaluation.hits_of_client(
+                self.method, client, received, self.rounds_done, part, training, False
+            )
+            found.append(self.cross(hits))
+        return found
+
+
+@pytest.mark.parametrize("method", [FedAvg, SCAFFOLD, MOON, FedProc, FedSSC, FedProto, FedPLCC])
+def test_a_network_takes_the_place_of_function_calls(federate, identical, method):
+    plain, wired = federate(method()), federate(method())
+    wired.__class__, wired.crossed = OverWire, 0
+    for number in range(1, 3):
+        expected, entry = plain.run_round(), wired.run_round()
+        assert wired.crossed >= number * 2 * len(wired.clients)
+        assert identical(wired.server, plain.server) and wired.traffic == plain.traffic
+        timed = ("seconds", "evaluation_seconds")
+        assert {n: v for n, v in entry.items() if n not in timed} == {
+            n: v for n, v in expected.items() if n not in timed
+        }
 
 
 def test_a_message_is_tensors_and_dicts_of_tensors():

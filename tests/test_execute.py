@@ -272,7 +272,7 @@ def test_runs_at_once_have_slots_of_their_own(
     monkeypatch.setattr(processes, "_run", lambda *_, **options: both.wait() and 0)
     with processes.local_pool(2) as submit:
         futures = [submit([job]) for job in read_jobs(tmp_path, grid={"seed": [0, 1]})]
-    assert len(futures) == 2
+        assert len([future.result() for future in futures]) == 2
     assert sorted(asked) == [(0, 2), (1, 2)]
 
 
@@ -489,11 +489,12 @@ def test_a_record_comes_back_without_a_shared_folder(
     assert path.exists() and dask.marks() == before  # what a worker has recorded is not made again
 
 
-def test_code_that_has_changed_is_imported_anew() -> None:
+def test_the_threads_of_a_worker_share_its_slots() -> None:
     worker = SimpleNamespace(address="inproc://test", state=SimpleNamespace(nthreads=2))
-    slots = cluster._slots_of(worker, "old")
-    assert cluster._slots_of(worker, "old") is slots
-    assert cluster._slots_of(worker, "new") is not slots
+    slots = cluster._slots_of(worker)
+    assert cluster._slots_of(worker) is slots
+    with slots.lend() as first, slots.lend() as second:
+        assert {first, second} == {0, 1}
 
 
 def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:

@@ -94,4 +94,4 @@ def test_the_largest_file_comes_first(three, tmp_path, processes, monkeypatch):
 def test_a_process_that_is_killed_fails(three, tmp_path, monkeypatch):
     monkeypatch.setattr(whole, "run_process", lambda *_, **options: -9)
     ended = whole.execute_notebooks(papers.notebooks(True)[:1], tmp_path, {})
-    assert [executed.error for executed in ended] == ["status -9"]
+    assert [executed.error for executed in ended] == ["status -9."]

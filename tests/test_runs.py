@@ -1,10 +1,12 @@
 """The ledger: every run is recorded once, and a run that is killed ends as if it had not been."""
 
+import errno
 import json
 import multiprocessing
 import os
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -313,6 +315,23 @@ DAMAGES = {
     "of another control": without(lambda checkpoint: widen(checkpoint["server"], "control")),
     "one client too few": without(lambda checkpoint: checkpoint["memories"].pop()),
 }
+
+
+def test_a_disk_that_fails_for_a_moment_leaves_the_checkpoint(interrupted, trained, monkeypatch):
+    plain = Path.read_bytes
+
+    def read_bytes(path):
+        if path.suffix == ".pt":
+            raise OSError(errno.EIO, "Input/output error")
+        return plain(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "read_bytes", read_bytes)
+        with pytest.raises(OSError, match="Input/output"):
+            runner.run(interrupted, METHODS)
+    before = len(trained)
+    assert runner.run(interrupted, METHODS)["metrics"]["round"] == [1, 2, 3, 4]
+    assert 1 not in trained[before:]  # it went on
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)

@@ -55,10 +55,11 @@ def make(
     log: Path,
     stop: Callable[[], bool] = lambda: False,
     x: str = "none",
+    code: str = "",
     **parameters: int,
 ) -> int:
     environment = os.environ | {"FEDNB_X": x, "MPLBACKEND": "agg"}
-    return server.run(environment, notebook, parameters, log, stop)
+    return server.run(environment, notebook, parameters, log, stop, code)
 
 
 def test_runs_know_nothing_of_one_another(server: Server, notebook: str, tmp_path: Path) -> None:
@@ -118,16 +119,16 @@ def test_a_server_that_cannot_start_says_why(notebook: str, tmp_path: Path, log:
     assert "no disk" in log.read_text()
 
 
-def test_an_idle_server_ends_and_starts_again(notebook: str, log: Path) -> None:
+def test_other_code_is_imported_and_an_idle_server_ends(notebook: str, log: Path) -> None:
     server = Server(idle_seconds=2.0)
     numbers = []
-    for _ in range(2):
-        assert make(server, notebook, log) == 0
+    for code in ("a", "a", "b"):
+        assert make(server, notebook, log, code=code) == 0
         assert server._process is not None
         numbers.append(server._process.pid)
-    assert numbers[0] == numbers[1]
-    wait_for(lambda: not psutil.pid_exists(numbers[0]), 30)
-    assert make(server, notebook, log) == 0
+    assert numbers[0] == numbers[1] != numbers[2]
+    wait_for(lambda: not psutil.pid_exists(numbers[2]), 30)
+    assert make(server, notebook, log, code="b") == 0
     server.close()
 
 

@@ -30,12 +30,15 @@ def restore(federation: Federation, path: Path) -> None:
     """Go back to a checkpoint, if there is one; one that cannot be used is put aside, and that is told."""
     if not path.exists():
         return
+    # outside of what follows: a disk that fails for a moment does not make a checkpoint unusable
+    content = io.BytesIO(path.read_bytes())
     try:
-        with zipfile.ZipFile(path) as parts:
+        with zipfile.ZipFile(content) as parts:
             damaged = parts.testzip()  # torch reads them without looking at their sums
         if damaged:
             raise ValueError(f"{damaged} is damaged")
-        checkpoint = torch.load(path, map_location=federation.device, weights_only=True)
+        content.seek(0)
+        checkpoint = torch.load(content, map_location=federation.device, weights_only=True)
         federation.restore(checkpoint)
     except Exception as error:
         put_aside(path, error)

@@ -6,6 +6,7 @@ import hashlib
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
 CONNECT_SECONDS = 10
 IDLE_SECONDS = 10.0  # so long a worker keeps a process ready for another run
 
-# by the address of each worker in this process, and the code that its servers have imported
-_slots: dict[tuple[str, str], Slots] = {}
+_slots: dict[str, Slots] = {}  # by the address of each worker in this process
+_slots_are_made = threading.Lock()
 
 
 @contextmanager
@@ -115,21 +116,26 @@ def run_group_on_worker(group: Group, expected: Mapping[str, str]) -> GroupResul
             "worker."
         )
     stop = functools.partial(_is_unwanted, worker, worker.get_current_task())
-    slots = _slots_of(worker, digests["code"])
-    result = run_group(group, places_of(group[0].notebook), slots, stop)
+    places = places_of(group[0].notebook)
+    result = run_group(group, places, _slots_of(worker), stop, digests["code"])
     if stop() and not all(result.records):
         raise Reschedule  # not the run's fault: another worker takes it, if it is wanted
     return result
 
 
-def _slots_of(worker: Any, code: str) -> Slots:
-    """The slots of a worker in this process, one per thread; new ones for changed code."""
+def _slots_of(worker: Any) -> Slots:
+    """The slots of a worker in this process, one per thread."""
     from dask.system import CPU_COUNT
 
-    fresh = Slots(
-        worker.state.nthreads, cores=CPU_COUNT, servers=can_fork(), idle_seconds=IDLE_SECONDS
-    )
-    return _slots.setdefault((worker.address, code), fresh)
+    with _slots_are_made:
+        if worker.address not in _slots:
+            _slots[worker.address] = Slots(
+                worker.state.nthreads,
+                cores=CPU_COUNT,
+                servers=can_fork(),
+                idle_seconds=IDLE_SECONDS,
+            )
+        return _slots[worker.address]
 
 
 def _is_unwanted(worker: Any, task_key: Any) -> bool:

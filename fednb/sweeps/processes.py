@@ -127,10 +127,13 @@ def log_of(record: Path) -> Path:
     return record.absolute().parent.parent / "logs" / f"{record.stem}.log"
 
 
-def run_group(group: Group, places: Places, slots: Slots, stop: Stop) -> GroupResult:
+def run_group(
+    group: Group, places: Places, slots: Slots, stop: Stop, code: str = ""
+) -> GroupResult:
     """Make the runs of a group that are not recorded in these places, in one process.
 
-    A run that fails is tried twice. The process is ended when ``stop`` says yes.
+    A run that fails is tried twice. The process is ended when ``stop`` says yes. ``code`` is a
+    digest of the code, where it may change while the slots are there.
     """
     paths = [places.runs / job.path.name for job in group]
     log = log_of(paths[0])
@@ -146,7 +149,7 @@ def run_group(group: Group, places: Places, slots: Slots, stop: Stop) -> GroupRe
                 break
             if not attempt:
                 log.write_bytes(b"")
-            status = _run(missing, env | _seeds(missing), log, server, stop)
+            status = _run(missing, env | _seeds(missing), log, server, stop, code)
             text = log.read_text("utf-8", "replace")
             error = reason(status, text) if status else "it has left no record."
             if shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
@@ -154,11 +157,13 @@ def run_group(group: Group, places: Places, slots: Slots, stop: Stop) -> GroupRe
     return GroupResult(error, [ledger.recorded(path) for path in paths], text)
 
 
-def _run(group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop) -> int:
+def _run(
+    group: Group, env: Mapping[str, str], log: Path, server: Server | None, stop: Stop, code: str
+) -> int:
     """The exit status of a process that makes these runs, and appends what it prints to the log."""
     notebook, parameters = group[0].notebook, group[0].parameters
     if server is not None:
-        return server.run(env, notebook, parameters, log, stop)
+        return server.run(env, notebook, parameters, log, stop, code)
     with log.open("ab") as output:
         return run_process(env, notebook, json.dumps(parameters), output=output, stop=stop)
 
@@ -173,7 +178,7 @@ def _seeds(group: Group) -> dict[str, str]:
 def reason(status: int, output: str) -> str:
     """What went wrong, as the process says; its status, if it says nothing or a signal ended it."""
     lines = output.strip().splitlines()
-    return lines[-1] if status > 0 and lines else f"status {status}"
+    return lines[-1] if status > 0 and lines else f"status {status}."
 
 
 def can_fork() -> bool:

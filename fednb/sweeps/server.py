@@ -68,6 +68,7 @@ class Server:
         self._idle_seconds = idle_seconds
         self._timer: threading.Timer | None = None
         self._lock = threading.Lock()  # held by a run, and by what ends the process
+        self._code = ""  # that the process has imported
         self._process: subprocess.Popen[str] | None = None
         self._errors = tempfile.TemporaryFile()  # what it prints itself: only when it fails
 
@@ -78,8 +79,12 @@ class Server:
         parameters: Mapping[str, Any],
         log: Path,
         stop: Stop,
+        code: str = "",
     ) -> int:
-        """The exit status of a run, negative after a signal; ``stop`` ends run and server."""
+        """The exit status of a run, negative after a signal; ``stop`` ends run and server.
+
+        With another ``code`` (a digest) than for the last run everything is imported anew.
+        """
         request = {
             "environment": dict(env),
             "notebook": notebook,
@@ -89,6 +94,9 @@ class Server:
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
+            if code != self._code:
+                self._end()
+                self._code = code
             if self._process is None:
                 self._process = start(env, "server", stdout=subprocess.PIPE, stderr=self._errors)
             try:

@@ -110,7 +110,9 @@ def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
         for name in ("t", "again")
     ]
     claimed(monkeypatch, *entries)
-    both = claims.claims_of("P", {one.name: cells_of(one) for one in (t, again)}.__getitem__)
+    both = claims.claims_of(
+        "P", claims.cells_among({one.name: cells_of(one) for one in (t, again)})
+    )
     assert [claim.lead.among for claim in both] == [1, 1]
     lengths = {"FedProx": 4, "FedAvg": 6}
     jobs = [job(name, num_rounds=rounds, local_epochs=5) for name, rounds in lengths.items()]
@@ -162,7 +164,7 @@ def judged(monkeypatch, *tables, ahead="FedProx", behind="FedAvg", column="CIFAR
     entry = ClaimEntry("FedProx is ahead", "Table 1", places, short="FedProx − FedAvg")
     claimed(monkeypatch, entry)
     cells = {table.name: cells_of(table) for table in tables}
-    (claim,) = claims.claims_of("P", cells.__getitem__)
+    (claim,) = claims.claims_of("P", claims.cells_among(cells))
     return claim
 
 
@@ -268,7 +270,7 @@ def test_a_glance_shows_what_is_printed_and_what_is_measured(monkeypatch):
     [
         ({"ahead": "MOON"}, r"t has no single cell MOON \| CIFAR-10"),
         ({"column": "CIFAR-100"}, r"t has no single cell FedProx \| CIFAR-100"),
-        ({"names": ["u"]}, r"there is no table 'u'"),
+        ({"names": ["u"]}, r"there is no table 'u': known are t"),
     ],
 )
 def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
@@ -309,7 +311,7 @@ def test_claims_name_what_there_is():
     tables, found = project()
     recorded = {name: cells_of(table, committed()) for name, table in tables.items()}
     for paper, of_paper in claims.claims_file().papers.items():
-        own = claims.claims_of(paper, found.__getitem__)
+        own = claims.claims_of(paper, claims.cells_among(found))
         assert len(own) >= 4 and {claim.verdict.kind for claim in own} == {Kind.NOT_TESTED}
         assert any(claim.printed for claim in own)
         notebooks = {tables[one.ahead.table].notebook for c in own for one in c.comparisons}
@@ -317,7 +319,7 @@ def test_claims_name_what_there_is():
         datasets = {claim.comparisons[0].ahead.job.settings.dataset for claim in own}
         assert not datasets & set(data.EMBEDDED)
         assert sum(claim.entry.main for claim in own) == 2
-        for claim in claims.claims_of(paper, recorded.__getitem__):
+        for claim in claims.claims_of(paper, claims.cells_among(recorded)):
             for one in claim.comparisons:
                 both = set(one.ahead.seeds) & set(one.behind.seeds)
                 assert one.lead.diverged or one.lead.seeds == len(both), one.ahead.table

@@ -11,7 +11,7 @@ import yaml
 
 from fednb import ROOT, data
 from fednb.analysis import statistics
-from fednb.analysis.cells import CellsOf, cells_of
+from fednb.analysis.cells import Cell, CellsOf, cells_of
 from fednb.analysis.comparisons import Comparison, RowDeviation, compare_at, corrected_family
 from fednb.analysis.statistics import MIN_SEEDS, Judged, Lead
 from fednb.errors import ReportError, require_known
@@ -249,12 +249,18 @@ def claims_of(paper: str, of: CellsOf = cells_of) -> list[Claim]:
     return claims
 
 
+def cells_among(tables: Mapping[str, list[Cell]]) -> CellsOf:
+    """What gives the cells of one of these tables; a `ReportError` for any other."""
+
+    def of(name: str) -> list[Cell]:
+        require_known("there is no table", name, tables, ReportError)
+        return tables[name]
+
+    return of
+
+
 def _compare_at(place: Place, of: CellsOf) -> Comparison:
-    try:
-        cells = of(place.table)
-    except KeyError as error:  # of a dictionary
-        raise ReportError(f"there is no table {error}.") from error
-    return compare_at(cells, place.ahead, place.behind, place.column)
+    return compare_at(of(place.table), place.ahead, place.behind, place.column)
 
 
 def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:

@@ -131,7 +131,7 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     rounds = metrics["round"]
     domains = pd.DataFrame(metrics["groups"])
     left.plot(rounds, domains, label=list(domains))
-    left.plot(rounds, domains.mean(axis=1), "k", lw=3, label="mean")
+    left.plot(rounds, domains.mean(axis=1, skipna=False), "k", lw=3, label="mean")
     left.set(ylabel="test accuracy (%)")
     for name, values in metrics.items():
         if name.startswith("loss/"):

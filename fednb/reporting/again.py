@@ -68,7 +68,8 @@ def cell_to_check(name: str, row: str | None = None, column: str | None = None) 
     for kind, wanted in {"row": row, "column": column}.items():
         if wanted is not None:
             known = dict.fromkeys(getattr(cell, kind) for cell in cells)
-            require_known(f"{name} has no recorded {kind}", wanted, known, ReportError)
+            there = " there" if kind == "column" and row is not None else ""
+            require_known(f"{name} has no recorded {kind}{there}", wanted, known, ReportError)
             cells = [cell for cell in cells if getattr(cell, kind) == wanted]
     return min(cells, key=effort.seconds)
 

@@ -244,7 +244,7 @@ def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
     path, first = of_group[0]
     runs = []
     for path, record in of_group:
-        value = _rounded(record["final"].get(ACCURACY))
+        value = _rounded(record.get("final", {}).get(ACCURACY))
         seed = record["settings"]["seed"]
         state = ledger.state(record)
         runs.append({"file": path.name, "seed": seed, "state": state, "value": value})

@@ -203,7 +203,8 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
 def _drawn(claim: Claim) -> list[Comparison]:
     """What decides, then what is nearer to the paper's setting but has too few runs."""
     best = claim.best
-    return [best, *itertools.takewhile(lambda one: one is not best, claim.evidence)]
+    nearer = itertools.takewhile(lambda one: one is not best, claim.evidence)
+    return [one for one in (best, *nearer) if one.lead.mean is not None]
 
 
 def _draw_lead(ax: Axes, y: float, claim: Claim, comparison: Comparison, colour: str) -> None:

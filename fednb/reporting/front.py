@@ -68,7 +68,8 @@ def cards() -> list[Card]:
     """The papers in the order of their notebooks."""
     facts = headlines(Filler(cells_of, ROOT))
     found = []
-    for paper, about in claims_file().papers.items():
+    by_notebook = sorted(claims_file().papers.items(), key=lambda item: item[1].notebook)
+    for paper, about in by_notebook:
         title = reported_table(paper).about.text
         said = front(papers.path(about.notebook))
         main = [claim for claim in claims_of(paper) if claim.entry.main]

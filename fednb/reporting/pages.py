@@ -13,7 +13,7 @@ import pandas as pd
 
 from fednb import ROOT, papers
 from fednb.analysis.cells import Cell, cells_of, records_of
-from fednb.analysis.claims import Claim, Finding, claims_file, claims_of
+from fednb.analysis.claims import Claim, Finding, cells_among, claims_file, claims_of
 from fednb.errors import ReportError, check
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
@@ -49,7 +49,7 @@ def read_results(sweeps: Path, runs: Path) -> Results:
     claims = {}
     for paper, about in claims_file().papers.items():
         if about.notebook in notebooks:
-            claims[paper] = claims_of(paper, cells.__getitem__)
+            claims[paper] = claims_of(paper, cells_among(cells))
     return Results(runs, tables, records, cells, claims)
 
 
@@ -66,7 +66,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        facts = headlines(Filler(results.cells.__getitem__, ROOT, results.claims))
+        facts = headlines(Filler(cells_among(results.cells), ROOT, results.claims))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts)
     return files
 
@@ -76,7 +76,7 @@ def _report(results: Results, out: Path) -> str:
     tables = results.tables
     named = {job.path.name for table in tables.values() for job in table.jobs}
     side = claims_file().side_by_side
-    filler = Filler(results.cells.__getitem__, out, results.claims)
+    filler = Filler(cells_among(results.cells), out, results.claims)
 
     def page(name: str) -> str:
         return f"tables/{tables[name].notebook}.md#{name}"
@@ -86,7 +86,7 @@ def _report(results: Results, out: Path) -> str:
 
     side_table = ""
     if side.notebook in results.notebooks:
-        side_table = side_by_side.question_lines(results.cells.__getitem__, linked)
+        side_table = side_by_side.question_lines(cells_among(results.cells), linked)
     return fill(
         "REPORT",
         tables=tables,

@@ -1,6 +1,7 @@
 """Claims: each verdict by hand, in pairs, corrected for their number; the file of claims; no typed number."""
 
 import dataclasses
+import functools
 import itertools
 import math
 import re
@@ -299,6 +300,12 @@ def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_p
         claims.claims_file.__wrapped__()  # not from its cache
 
 
+@functools.cache  # for two tests
+def recorded_cells():
+    """The cells of all tables of the project, from the committed records."""
+    return {name: cells_of(table, committed()) for name, table in project()[0].items()}
+
+
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
     results = pages.read_results(ROOT / "notebooks" / "sweeps", tmp_path / "runs")
     made = pages.make_pages(results, tmp_path / "out")
@@ -309,7 +316,7 @@ def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
 def test_claims_name_what_there_is():
     """Each is looked for in the paper's own setting first, and its rows are on the same splits."""
     tables, found = project()
-    recorded = {name: cells_of(table, committed()) for name, table in tables.items()}
+    recorded = recorded_cells()
     for paper, of_paper in claims.claims_file().papers.items():
         own = claims.claims_of(paper, claims.cells_among(found))
         assert len(own) >= 4 and {claim.verdict.kind for claim in own} == {Kind.NOT_TESTED}
@@ -391,8 +398,7 @@ def test_a_finding_without_runs_is_left_out():
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
     seen = set()
-    found = {name: cells_of(table, committed()) for name, table in project()[0].items()}
-    for cell in itertools.chain(*found.values()):
+    for cell in itertools.chain(*recorded_cells().values()):
         if cell.seeds and (command := markdown.command(cell)) not in seen:
             seen.add(command)
             notebook, *words = shlex.split(command.removeprefix("python -m fednb run "))

@@ -12,7 +12,7 @@ import yaml
 from conftest import BatchNormNet
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fednb import models, papers
+from fednb import federation, models, papers
 from fednb.data import Augmentation
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg, Phase
@@ -176,6 +176,43 @@ def test_where_a_round_begins_the_step_of_all_clients_is_that_of_the_plain_loop(
     for _ in range(3):  # in each round a new trainer, which checks its first steps
         together.train = stacked.StackedTrainer(check=True)
         together.run_round()
+
+
+@pytest.mark.parametrize("name", [*METHODS, *VARIANTS])
+def test_where_a_round_begins_a_gradient_does_not_hang_on_rounding(pair, name, monkeypatch):
+    """A loss with a kink where networks are equal has another gradient once they differ by a bit."""
+    fed, _ = pair(name)
+    plain, changes = federation.sgd_steps, []
+
+    def steps(method, client, given, batches):
+        batches = list(batches)
+        if fed.rounds_done == 2 and batches:
+            index, draws = batches[0]
+            images = client.workspace.inputs(index, draws), client.workspace.labels[index]
+            changes.append(change_of_gradient(method, client, given, images))
+        plain(method, client, given, batches)
+
+    monkeypatch.setattr(federation, "sgd_steps", steps)
+    for _ in range(3):
+        fed.run_round()
+    assert changes and max(changes) < 0.02
+
+
+def change_of_gradient(method, client, given, batch):
+    """By what part of its length a gradient changes when weights change by a ten-millionth."""
+    parameters = [p for p in client.model.parameters() if p.requires_grad]
+
+    def gradient():
+        client.seed_masks(0)
+        loss = sum(method.loss(client.model, *batch, given).values())
+        found = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        return torch.cat([one.flatten() for one in found])
+
+    before = gradient()
+    with torch.no_grad():
+        for parameter in parameters:
+            parameter += 1e-7 * parameter.norm() * torch.randn_like(parameter)
+    return float((gradient() - before).norm() / before.norm())
 
 
 def test_a_step_that_is_not_the_plain_loops_is_an_error_on_the_first_run(pair, monkeypatch):

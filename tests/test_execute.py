@@ -17,7 +17,7 @@ from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from subprocess import Popen
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import distributed
 import psutil
@@ -495,6 +495,27 @@ def test_the_threads_of_a_worker_share_its_slots() -> None:
     assert cluster._slots_of(worker) is slots
     with slots.lend() as first, slots.lend() as second:
         assert {first, second} == {0, 1}
+
+
+def test_a_worker_tells_its_servers_which_code_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    state = SimpleNamespace(nthreads=1, tasks={"task": SimpleNamespace(state="executing")})
+    worker = SimpleNamespace(address="inproc://code", state=state)
+    worker.status = SimpleNamespace(name="running")
+    worker.get_current_task = lambda: "task"
+    monkeypatch.setattr("distributed.get_worker", lambda: worker)
+    monkeypatch.setattr(cluster, "code_and_data", lambda dataset: {"code": "abc"})
+    codes = []
+
+    def run(*given: Any) -> int:
+        codes.append(given[-1])
+        return 1
+
+    monkeypatch.setattr(processes, "_run", run)
+    (job,) = read_jobs(tmp_path, grid={"seed": [0]})
+    assert cluster.run_group_on_worker([job], {"code": "abc"}).error == "status 1."
+    assert codes == ["abc", "abc"]  # it is tried twice
 
 
 def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:

@@ -75,6 +75,15 @@ def test_every_record_has_a_place_and_diverged_ones_too():
     assert [10.0, None] in [curve["accuracy"] for curve in curves.values()]
 
 
+def test_a_failed_run_of_no_table_is_shown_as_failed():
+    path = record(job("FedProx", 9), status="failed")
+    content = json.loads(path.read_text())
+    del content["final"]  # which it never had
+    path.write_text(json.dumps(content))
+    (cell,) = [cell for cell in gathered().cells if cell["table"] == explorer.IN_NO_TABLE]
+    assert (cell.get("ours"), cell["oursText"]) == (None, "failed")
+
+
 def test_images_that_have_gone_do_not_hide_their_records():
     own = recorded(66.0)
     content = json.loads(own.jobs[0].path.read_text())

@@ -327,8 +327,9 @@ def test_a_disk_that_fails_for_a_moment_leaves_the_checkpoint(interrupted, train
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "read_bytes", read_bytes)
-        with pytest.raises(OSError, match="Input/output"):
+        with pytest.raises(RunError, match=r"Input/output.* try again, or delete it"):
             runner.run(interrupted, METHODS)
+    assert not records()
     before = len(trained)
     assert runner.run(interrupted, METHODS)["metrics"]["round"] == [1, 2, 3, 4]
     assert 1 not in trained[before:]  # it went on

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from fednb.errors import RunError
 from fednb.experiments import ledger
 from fednb.federation import Federation
 
@@ -27,11 +28,19 @@ def save(content: dict[str, Any], path: Path) -> None:
 
 
 def restore(federation: Federation, path: Path) -> None:
-    """Go back to a checkpoint, if there is one; one that cannot be used is put aside, and that is told."""
+    """Go back to a checkpoint, if there is one; one that cannot be used is put aside, and that is told.
+
+    A `RunError` if it cannot be read: a disk that fails for a moment makes no checkpoint unusable.
+    """
     if not path.exists():
         return
-    # outside of what follows: a disk that fails for a moment does not make a checkpoint unusable
-    content = io.BytesIO(path.read_bytes())
+    try:
+        content = io.BytesIO(path.read_bytes())
+    except OSError as error:
+        raise RunError(
+            f"The checkpoint {path} cannot be read ({error.strerror or error}): try again, or "
+            "delete it, and the run starts anew."
+        ) from error
     try:
         with zipfile.ZipFile(content) as parts:
             damaged = parts.testzip()  # torch reads them without looking at their sums

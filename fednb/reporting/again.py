@@ -68,8 +68,9 @@ def cell_to_check(name: str, row: str | None = None, column: str | None = None) 
     for kind, wanted in {"row": row, "column": column}.items():
         if wanted is not None:
             known = dict.fromkeys(getattr(cell, kind) for cell in cells)
-            there = " there" if kind == "column" and row is not None else ""
-            require_known(f"{name} has no recorded {kind}{there}", wanted, known, ReportError)
+            of_row = f" in the row {row}" if kind == "column" and row is not None else ""
+            message = f"{name} has{of_row} no recorded {kind}"
+            require_known(message, wanted, known, ReportError)
             cells = [cell for cell in cells if getattr(cell, kind) == wanted]
     return min(cells, key=effort.seconds)
 

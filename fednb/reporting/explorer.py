@@ -259,7 +259,7 @@ def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
         "measure": ACCURACY,
         "setting": "our own setting",
         "ours": mean,
-        "oursText": "diverged" if mean is None else f"{mean:.1f}",
+        "oursText": runs[0]["state"] if mean is None else f"{mean:.1f}",
         "expected": len(runs),
         "runs": runs,
         "deviations": first["deviations"],

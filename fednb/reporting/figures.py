@@ -201,17 +201,16 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
 
 
 def _drawn(claim: Claim) -> list[Comparison]:
-    """What decides, then what is nearer to the paper's setting but has too few runs."""
+    """What decides, then what is nearer to the paper's setting but has too few runs; with a lead."""
     best = claim.best
     nearer = itertools.takewhile(lambda one: one is not best, claim.evidence)
     return [one for one in (best, *nearer) if one.lead.mean is not None]
 
 
 def _draw_lead(ax: Axes, y: float, claim: Claim, comparison: Comparison, colour: str) -> None:
-    """Draw a lead with its interval, if there is one."""
+    """Draw a lead with its interval, if it has one."""
     lead = comparison.lead
-    if lead.mean is None:
-        return
+    assert lead.mean is not None  # others are not drawn
     decides = lead.judged and bool(claim.evidence)
     borrowed = claim.borrowed(comparison)
     half_width = borrowed.half_width if borrowed else lead.half_width

@@ -103,7 +103,8 @@ def _collect(group: Group, result: GroupResult) -> list[Outcome]:
             ledger.write(job.path, record)
     if result.log:
         ledger.write_atomically(log_of(group[0].path), result.log)
-    return [Outcome(job, None if ledger.recorded(job.path) else result.error) for job in group]
+    error = result.error.rstrip(".")  # more is said after it
+    return [Outcome(job, None if ledger.recorded(job.path) else error) for job in group]
 
 
 class _Progress:

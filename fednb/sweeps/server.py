@@ -126,7 +126,8 @@ class Server:
         self._errors.seek(0)
         with log.open("ab") as file:
             file.write(self._errors.read())
-        self._errors.truncate(0)
+        self._errors.seek(0)
+        self._errors.truncate()
         self._end()
         return status or 1
 

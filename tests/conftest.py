@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import random
 
 import numpy as np
 import pytest
@@ -48,6 +49,19 @@ def isolated(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_PROGRESS", "off")
     monkeypatch.setenv("FEDNB_DEVICE", "cpu")
     monkeypatch.delenv("FEDNB_WORKERS", raising=False)
+
+
+def random_states():
+    """The states of the global generators of Python, NumPy and torch, to be compared."""
+    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+
+
+@pytest.fixture
+def double():
+    """Let tensors and networks be float64: what is left of the order of sums is then far below what a mistake makes."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
 
 
 @pytest.fixture

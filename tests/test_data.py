@@ -6,7 +6,6 @@ import hashlib
 import io
 import os
 import pickle
-import random
 import re
 import shutil
 import struct
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from conftest import random_states
 from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, write_images, write_npz, write_tree, write_zip
 from PIL import Image
@@ -66,10 +66,6 @@ def cheap_error(name):
 
 
 # --- layouts
-
-
-def random_states():
-    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
 
 
 def test_digits():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from conftest import random_states
 from fednb.papers.fedplcc import FedPLCC
 from fednb.papers.fedproc import FedProc
 from fednb.papers.fedproto import FedProto, FedRep
@@ -184,14 +185,11 @@ def test_the_global_generators_are_neither_read_nor_moved(
     data = make_dataset(images=60, shape=(1, 28, 28), num_classes=10)
     network = partial(models.build, "mnist-cnn", 10, channels=1, side=28)  # it has dropout
 
-    def states():
-        return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
-
     def run(noise, seed=0):
         random.seed(noise), np.random.seed(noise), torch.manual_seed(noise)
-        before = states()
+        before = random_states()
         model = rounds(federate(participation=0.5, dataset=data, build_model=network, seed=seed), 2)
-        assert states() == before
+        assert random_states() == before
         return model
 
     assert identical(run(1), run(2))

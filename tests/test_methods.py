@@ -305,14 +305,6 @@ def test_a_changed_parameter_changes_key_curves_and_weights(result, name):
 TOLERANCE = {"rel": 1e-6, "abs": 1e-9}
 
 
-@pytest.fixture
-def double():
-    """Let tensors and networks be float64 unless they are said to be something else."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
 def norm(part):
     """The norm of all that is in the tensors of a nested structure."""
     tensors = [

@@ -81,14 +81,6 @@ def assert_same(first, second, times=1):
 
 
 @pytest.fixture
-def double():
-    """Let tensors and networks be float64: what is left of the order of sums is then far below what a mistake makes."""
-    torch.set_default_dtype(torch.float64)
-    yield
-    torch.set_default_dtype(torch.float32)
-
-
-@pytest.fixture
 def pair(federate, make_dataset):
     """Two equal federations with dropout, augmentation and a client smaller than a batch; one trains all clients at once."""
 

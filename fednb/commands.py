@@ -63,12 +63,13 @@ def _show_tables(tables: Sequence[Table], named: Sequence[Table]) -> None:
     """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
     from fednb.reporting import markdown, pages  # slow to import
 
-    if len(named) <= _SHOWN_AT_ONCE:
-        for text in pages.tables_with_runs(named):
-            print(f"\n{text}")
+    shown = named if len(named) <= _SHOWN_AT_ONCE else []
     own = [table for table in tables if markdown.is_own(table)]
+    cells = pages.recorded_cells({table.name: table for table in [*own, *shown]}.values())
+    for text in pages.tables_with_runs(shown, cells):
+        print(f"\n{text}")
     for file in dict.fromkeys(table.file for table in own):
-        _write(pages.own_pages([table for table in own if table.file == file]))
+        _write(pages.own_pages([table for table in own if table.file == file], cells))
     if not own and len(named) > _SHOWN_AT_ONCE:
         print("fednb report writes their tables.")
 
@@ -166,9 +167,10 @@ def _report_own(args: argparse.Namespace) -> None:
     _check_tables(tables)
     from fednb.reporting import pages  # slow to import
 
-    for text in pages.tables_with_runs(tables):
+    cells = pages.recorded_cells(tables)
+    for text in pages.tables_with_runs(tables, cells):
         print(f"{text}\n")
-    _write(pages.own_pages(tables, args.out))
+    _write(pages.own_pages(tables, cells, args.out))
 
 
 def new(args: argparse.Namespace) -> None:

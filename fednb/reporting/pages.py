@@ -4,7 +4,7 @@ A sweep of one's own makes a page and a CSV file beside its records.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -177,22 +177,28 @@ def page_of(table: Table) -> Path:
     return folder / f"{name}.md"
 
 
-def own_pages(tables: Sequence[Table], out: Path | None = None) -> dict[Path, str]:
+def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
+    """The cells of tables, by name, from their own records, which lie where each says."""
+    return {table.name: cells_of(table, records_of(table)) for table in tables}
+
+
+def own_pages(
+    tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], out: Path | None = None
+) -> dict[Path, str]:
     """The text of each file that one's own sweep makes: a page of its tables, its cells as CSV."""
     page = page_of(tables[0])
     if out is not None:
         page = out / page.name
     link = link_to(tables[0].jobs[0].path.parent, page.parent)
-    cells = {table.name: cells_of(table, records_of(table)) for table in tables}
     text = _tables("own_page", tables, cells, link)
-    return {page: text, page.with_suffix(".csv"): _cells_csv(cells)}
+    of_tables = {table.name: cells[table.name] for table in tables}
+    return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}
 
 
-def tables_with_runs(tables: Sequence[Table]) -> list[str]:
+def tables_with_runs(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]]) -> list[str]:
     """Each table that has records as Markdown."""
     found = []
     for table in tables:
-        cells = cells_of(table, records_of(table))
-        if any(cell.runs for cell in cells):
-            found.append(table_in_full(table, cells))
+        if any(cell.runs for cell in cells[table.name]):
+            found.append(table_in_full(table, cells[table.name]))
     return found

@@ -256,21 +256,24 @@ function openCells(state) {
   return [...new Set([...ofRecord, ...named])];
 }
 
-function show() {
+// The body says which address it shows, once it does: a page that is watched is not read half-way.
+async function show() {
+  const asked = location.hash;
   const state = readAddress();
   showFilters(state);
   EXPLORER.grid.setFilter((cell) => fits(cell, state));
   const count = EXPLORER.data.cells.filter((cell) => fits(cell, state)).length;
   document.getElementById("count").textContent = `${count.toLocaleString("en")} of ${EXPLORER.data.cells.length.toLocaleString("en")} cells`;
   for (const row of EXPLORER.grid.getRows("visible")) row.reformat();
-  return showOpened(state, openCells(state));
+  await showOpened(state, openCells(state));
+  if (location.hash === asked) document.body.dataset.shown = asked;
 }
 
 async function start() {
   makeFilters();
   await makeGrid();
-  await show();
   window.addEventListener("hashchange", show);
+  await show();
   if (readAddress().open.length || readAddress().record) document.getElementById("opened").scrollIntoView();
   document.body.dataset.explorer = "ready";
 }

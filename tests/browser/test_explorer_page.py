@@ -21,15 +21,21 @@ def content():
     return json.loads(text.removeprefix("EXPLORER.cells(").removesuffix(");"))
 
 
+def settled(page):
+    """The page once it shows what its address says: it follows a change of it a moment later."""
+    page.wait_for_function("document.body.dataset.shown === location.hash")
+    return page
+
+
 def shown(page, field):
     """The values of a column in the rows that fit, in their order."""
-    return page.evaluate(
+    return settled(page).evaluate(
         "field => EXPLORER.grid.getData('active').map(cell => cell[field] ?? null)", field
     )
 
 
 def number_of_cells(page):
-    return int(page.inner_text("#count").split()[0].replace(",", ""))
+    return int(settled(page).inner_text("#count").split()[0].replace(",", ""))
 
 
 def address(*cells, **filters):
@@ -49,26 +55,22 @@ def test_filters_leave_what_fits_and_say_what_is_left(explore, content):
     page = explore()
     page.select_option("#filter-paper", "FedProto")
     page.select_option("#filter-dataset", "MNIST")
-    page.wait_for_function("location.hash.includes('dataset=MNIST')")
-    page.wait_for_function("EXPLORER.grid.getDataCount('active') < 1000")
     papers = {name for name, table in content["tables"].items() if table["paper"] == "FedProto"}
     fitting = [
         cell for cell in content["cells"] if cell["table"] in papers and cell["dataset"] == "MNIST"
     ]
     assert number_of_cells(page) == len(shown(page, "id")) == len(fitting) > 10
-    methods = page.evaluate(
+    methods = settled(page).evaluate(
         "[...document.querySelectorAll('#filter-method option')].map(o => o.value)"
     )
     assert set(methods) == {"", *(cell["method"] for cell in fitting)}
     page.click("#filter-reset")
-    page.wait_for_function("!location.hash.includes('paper')")
     assert number_of_cells(page) == len(content["cells"])
 
 
 def test_words_verdicts_and_states_filter_too(explore):
     page = explore()
     page.fill("#filter-search", "side cifar10")
-    page.wait_for_function("location.hash.includes('search')")
     assert all("side-cifar10" in table for table in shown(page, "table"))
     page = explore(address(verdict="reversed"))
     assert all("reversed" in verdict for verdict in shown(page, "verdict"))
@@ -78,12 +80,13 @@ def test_words_verdicts_and_states_filter_too(explore):
 
 def test_a_click_on_a_heading_sorts(explore):
     page = explore(address(table="moon-1-short"))
-    heading = page.locator(".tabulator-col[tabulator-field=ours] .tabulator-col-title")
-    heading.click()
-    falling = shown(page, "ours")
-    assert falling == sorted(falling, reverse=True) and len(falling) > 3
-    heading.click()
-    assert shown(page, "ours") == falling[::-1]
+    column = ".tabulator-col[tabulator-field=ours]"
+    heading = page.locator(f"{column} .tabulator-col-title")
+    for direction in ("descending", "ascending"):
+        heading.click()
+        page.wait_for_selector(f"{column}[aria-sort={direction}]")
+        values = shown(page, "ours")
+        assert values == sorted(values, reverse=direction == "descending") and len(values) > 3
 
 
 def test_a_click_opens_a_cell(explore, content):
@@ -158,19 +161,18 @@ def test_cells_stand_side_by_side(explore):
     page = explore(address(table="moon-1-short"))
     for row in ("MOON", "FedAvg"):
         page.locator(f"input[aria-label='side by side: moon-1-short|{row}|CIFAR-10']").click()
-        page.wait_for_function("row => location.hash.includes(row)", arg=row)
-    page.wait_for_function("document.querySelectorAll('section.cell').length === 2")
+        page.locator(f"section.cell[data-cell='moon-1-short|{row}|CIFAR-10']").wait_for()
+    assert page.locator("section.cell").count() == 2
     assert page.locator("#opened svg g[class*=mean] path").count() == 2
     page.locator("section.cell .close").first.click()
-    page.wait_for_function("document.querySelectorAll('section.cell').length === 1")
-    assert page.locator("section.cell").get_attribute("data-cell") == FEDAVG
+    assert settled(page).locator("section.cell").get_attribute("data-cell") == FEDAVG
 
 
 def test_the_address_is_the_state(explore):
     first = explore()
     first.select_option("#filter-paper", "MOON")
     first.select_option("#filter-table", "moon-1-short")
-    first.locator(".tabulator-row", has_text="FedAvg").first.click()
+    settled(first).locator(".tabulator-row", has_text="FedAvg").first.click()
     first.locator("section.cell").wait_for()
     second = explore(first.evaluate("location.hash"))
     assert second.input_value("#filter-paper") == "MOON"

@@ -335,6 +335,23 @@ def test_a_disk_that_fails_for_a_moment_leaves_the_checkpoint(interrupted, train
     assert 1 not in trained[before:]  # it went on
 
 
+@pytest.mark.parametrize("where", [(Federation, "restore"), (Federation, "run_round")])
+@pytest.mark.parametrize("shortage", [MemoryError, torch.OutOfMemoryError])
+def test_a_memory_that_is_full_for_a_moment_leaves_the_checkpoint(
+    interrupted, trained, monkeypatch, where, shortage
+):
+    def fail(*_):
+        raise shortage("full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(*where, fail)
+        with pytest.raises(shortage):
+            runner.run(interrupted, METHODS)
+    before = len(trained)
+    assert runner.run(interrupted, METHODS)["metrics"]["round"] == [1, 2, 3, 4]
+    assert trained[before:] == [3, 4]  # it went on
+
+
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
 def test_a_senseless_checkpoint_starts_the_run_anew(interrupted, trained, capsys, damage):
     damage(checkpoint_of(interrupted))

@@ -13,6 +13,9 @@ from fednb.errors import RunError
 from fednb.experiments import ledger
 from fednb.federation import Federation
 
+# What a machine is short of for a moment says nothing about a checkpoint.
+SHORTAGES = (MemoryError, torch.OutOfMemoryError)
+
 
 def path_of(record: Path) -> Path:
     """The checkpoint of the run with this record."""
@@ -30,7 +33,8 @@ def save(content: dict[str, Any], path: Path) -> None:
 def restore(federation: Federation, path: Path) -> None:
     """Go back to a checkpoint, if there is one; one that cannot be used is put aside, and that is told.
 
-    A `RunError` if it cannot be read: a disk that fails for a moment makes no checkpoint unusable.
+    A `RunError` if it cannot be read: a disk that fails for a moment makes no checkpoint unusable,
+    nor does a full memory.
     """
     if not path.exists():
         return
@@ -49,6 +53,8 @@ def restore(federation: Federation, path: Path) -> None:
         content.seek(0)
         checkpoint = torch.load(content, map_location=federation.device, weights_only=True)
         federation.restore(checkpoint)
+    except SHORTAGES:
+        raise
     except Exception as error:
         put_aside(path, error)
 

@@ -173,6 +173,8 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str)
         while fed.rounds_done < settings.num_rounds:
             try:
                 entry = fed.run_round()
+            except (*checkpoints.SHORTAGES, OSError):
+                raise
             except Exception as error:
                 if 0 < restored_at == fed.rounds_done:
                     raise checkpoints.UnusableError(f"the next round fails: {error}") from error

@@ -13,6 +13,7 @@ SEED = 1
 
 def pytest_collection_modifyitems(items):
     for item in items:
+        item.output_timeout = 60  # seconds; nbval's 5 are for an idle machine
         tags = item.cell.metadata.get("tags", ())
         if "parameters" in tags:
             item.cell.source += f"\nseed = {SEED}"

@@ -18,6 +18,7 @@ import psutil
 import pytest
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from tiny import wait_for
 
 from fednb import ROOT, course, papers
 from fednb.cli import main
@@ -359,7 +360,9 @@ def test_no_notebook_shows_a_solution_and_all_numbered_ones_have_some():
 def test_a_notebook_of_solutions_runs_by_itself(parted):
     from nbclient import NotebookClient
 
-    nb = NotebookClient(read(solutions.where(parted)), kernel_name="python3").execute()
+    patient = {"startup_timeout": 300, "iopub_timeout": 60}  # on a machine with much else to do
+    nb = read(solutions.where(parted))
+    NotebookClient(nb, kernel_name="python3", **patient).execute()
     outputs = [output.text for cell in nb.cells for output in cell.get("outputs", [])]
     assert outputs == ["2 cells executed: the exercises can begin.\n", "1.5\n", "it is b\n"]
 
@@ -612,8 +615,7 @@ def test_a_process_that_takes_too_long_is_ended_with_its_children():
     with process, pytest.raises(RuntimeError, match="Stopped: not finished after 1 s"):
         sandbox.watch(process, 1)
     assert process.returncode < 0
-    _, alive = psutil.wait_procs([child], timeout=5)
-    assert all(each.status() == psutil.STATUS_ZOMBIE for each in alive)
+    wait_for(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE, 60)
 
 
 def test_a_sandbox_gets_the_students_number_and_none_of_our_variables(monkeypatch):
@@ -858,6 +860,9 @@ def test_hostile_submissions_change_no_other_ones_score_and_all_have_one(
     monkeypatch.setenv("A_TOKEN", "s3cret")
     monkeypatch.setattr(grading, "execute", execute_what_is_late)
     monkeypatch.setattr(kernel, "SECONDS", 900)  # for a page of 50 MB on a busy machine
+    if sys.platform == "linux":
+        assert sandbox.is_available(), "without namespaces the worst submissions are left out"
+    assert psutil.virtual_memory().available > 9 * 2**30, "some submissions fill 9 GB of memory"
     folder = tmp_path / "handed in"
     grade = ["course", "grade", "short", str(folder), "--jobs", "2"]
     folder.mkdir()
@@ -956,7 +961,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     path, tmp_path, monkeypatch
 ):
     monkeypatch.chdir(tmp_path)
-    set_limits(Execute_timeout=600)  # on a machine with much else to do
+    set_limits(Execute_timeout=600, Sandboxed_seconds=3600)  # on a machine with much else to do
     source, released = handout.solved_assignment(path.stem), course.release(path.stem)
     handed_out = read(released)
     text = "\n".join(cell.source for cell in handed_out.cells)
@@ -981,7 +986,7 @@ def test_a_solved_submission_has_all_points_and_an_untouched_hand_out_is_checked
     by_hand = {name for name, cell in graded.items() if cell.cell_type == "markdown"}
     begin = seconds_of_processors()
     told = course.check(released)  # as a student would, before anything is done
-    assert seconds_of_processors() - begin < 60  # 20 s on an idle machine
+    assert seconds_of_processors() - begin < 120  # 20 s on an idle machine
     assert told == {name: "no answer yet" if name in by_hand else "not done yet" for name in graded}
 
     answers = [cell for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]

@@ -32,7 +32,7 @@ ORDER = """
     reporting.side_by_side reporting.side_pictures reporting.findings reporting.front
     reporting.pages reporting.explorer reporting.notebook
     reporting.head_to_head reporting.again
-    course course.assignment course.limits course.executor course.inside course.kernel course.sandbox
+    course course.inputs course.assignment course.limits course.executor course.inside course.kernel course.sandbox
     course.students course.solutions course.installation course.handout course.submissions course.grading
     course.templates.nbgrader_config
     cli_help commands cli __main__

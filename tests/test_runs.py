@@ -2,7 +2,6 @@
 
 import errno
 import json
-import multiprocessing
 import os
 import signal
 from dataclasses import replace
@@ -12,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.moon import METHODS
+from tiny import FORKSERVER
 
 from fednb import ROOT, papers, partition
 from fednb.errors import RunError
@@ -22,7 +22,6 @@ from fednb.places import Places
 # those of the numbered notebooks, and of the extra that has methods and records of its own
 ALL_METHODS = papers.methods() | papers.load("feddyn_fednova").METHODS
 FINGERPRINT = "3a5f0f9fcc82e188"  # of digits
-FORKSERVER = multiprocessing.get_context("forkserver")
 
 
 def quick(method="SCAFFOLD", **given):
@@ -103,8 +102,6 @@ def child(environment, s, die_in_round, log, barrier):
 
 def start(s, log, die_in_round=None, barrier=None):
     """Start a child process that makes a run, forked from a server with the package imported."""
-    slow = ["fednb.experiments.runner", "fednb.papers.foundations", "pytest"]
-    FORKSERVER.set_forkserver_preload([*slow, "sklearn.datasets", "torch._dynamo"])
     environment = {n: v for n, v in os.environ.items() if n.startswith("FEDNB_")}
     told = (environment, s, die_in_round, log, barrier)
     process = FORKSERVER.Process(target=child, args=told, daemon=True)

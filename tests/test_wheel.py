@@ -1,6 +1,7 @@
 """What `pip install` gives: a wheel with everything in it that its commands need, which works from any folder."""
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -12,10 +13,20 @@ from fednb import ROOT
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """A folder into which the wheel is unpacked, as pip would."""
+    """A folder into which the wheel is unpacked, as pip would.
+
+    It is made of a copy: setuptools builds in the tree, where another worker of pytest may build too,
+    and where files lie that an earlier build has left.
+    """
     folder = tmp_path_factory.mktemp("wheel")
+    source = folder / "source"
+    ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
+    for name in ("fednb", "notebooks", "data"):
+        shutil.copytree(ROOT / name, source / name, ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*build, "-w", folder, ROOT], check=True, capture_output=True)
+    subprocess.run([*build, "-w", folder, source], check=True, capture_output=True)
     (built,) = folder.glob("*.whl")
     zipfile.ZipFile(built).extractall(folder / "site")
     return folder / "site"

@@ -1,5 +1,6 @@
 """A notebook whose runs take a moment, with methods that wait, fail and diverge: for tests of sweeps."""
 
+import multiprocessing
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +9,18 @@ import nbformat
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 
+# Forks of a process that has imported everything and done nothing. There is one for all tests of a process.
+FORKSERVER = multiprocessing.get_context("forkserver")
+FORKSERVER.set_forkserver_preload(
+    [
+        "fednb.data.loading",
+        "fednb.experiments.runner",
+        "fednb.papers.moon",
+        "pytest",
+        "sklearn.datasets",
+        "torch._dynamo",
+    ]
+)
 SETUP = "from fednb import experiments, papers"
 PARAMETERS = """
 method = "FedAvg"

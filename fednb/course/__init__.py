@@ -8,5 +8,10 @@ import lazy_loader
 from fednb.errors import CourseError as CourseError
 
 # Imported when it is asked for: solved notebooks call `draws`, and shall not need nbgrader.
-_WHERE = {"students": ["check", "draws", "prepare"], "handout": ["release"], "solutions": ["split"]}
+_WHERE = {
+    "inputs": ["draws"],
+    "students": ["check", "prepare"],
+    "handout": ["release"],
+    "solutions": ["split"],
+}
 __getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_WHERE)

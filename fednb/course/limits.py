@@ -41,7 +41,8 @@ def limit_this_process() -> None:
         refuse_unaccounted_memory()
     num_threads = 0  # that this user has already: the limit counts them, too
     for process in psutil.process_iter(["uids", "num_threads"]):
-        if process.info["uids"].real == os.getuid():
+        uids = process.info["uids"]  # None of a process that has ended just now
+        if uids and uids.real == os.getuid():
             num_threads += process.info["num_threads"] or 1
     for limit, most in (
         (resource.RLIMIT_DATA, MEMORY),

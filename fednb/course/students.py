@@ -1,15 +1,13 @@
-"""What hand-outs and students call: hidden inputs, what exercises build on, the visible checks."""
+"""What hand-outs and students call: what exercises build on, and the visible checks."""
 
-import os
-import zlib
 from pathlib import Path
 
 import IPython
-import numpy as np
 from IPython.utils.capture import capture_output
 from nbformat import NotebookNode
 
 from fednb import papers
+from fednb.course import executor, kernel
 from fednb.course.assignment import (
     ANSWER,
     errors_by_cell,
@@ -19,16 +17,6 @@ from fednb.course.assignment import (
     read_notebook,
 )
 from fednb.errors import CourseError
-
-
-def draws(purpose: str) -> np.random.Generator:
-    """The generator of hidden inputs for a check, such as ``draws("exercise 3")``.
-
-    Students get different inputs, and each gets the same ones again when graded again: grading
-    sets the student's number as ``FEDNB_STUDENT_SEED``.
-    """
-    student = int(os.environ.get("FEDNB_STUDENT_SEED", 0))
-    return np.random.default_rng([student, zlib.crc32(purpose.encode())])
 
 
 def prepare(name: str | Path) -> None:
@@ -54,9 +42,6 @@ def check(path: Path) -> dict[str, str]:
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given.
     Cells that are not graded are in it if they are missing or were changed.
     """
-    # slow to import, and hidden tests call `draws` only
-    from fednb.course import executor, kernel
-
     nb = read_notebook(path)
     if "assignment" not in nb.metadata.get("fednb", {}):
         raise CourseError(

@@ -101,6 +101,8 @@ def execute_whole(notebook: Path, parameters: Mapping[str, Any], copy: Path) -> 
             language="python",
             cwd=str(notebook.parent),
             progress_bar=False,
+            start_timeout=300,  # of the kernel; as long as a busy machine may need
+            iopub_timeout=60,  # for what a cell prints, after it has ended
             extra_arguments=["--Application.log_level=50"],  # without the kernel's own remarks
         )
     except papermill.PapermillExecutionError as error:

@@ -87,15 +87,17 @@ def test_feddyn_is_the_printed_algorithm_where_clients_are_equally_large(
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(unequal, rounds, momentum, participation):
+@pytest.mark.parametrize(("participation", "num_rounds"), [(1.0, 40), (0.5, 100)])
+def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(
+    unequal, rounds, momentum, participation, num_rounds
+):
     """Whatever steps the clients take, with momentum or without, and whoever takes part."""
     distances = []
-    for method in (FedDyn(alpha=ALPHA), FedAvg()):
+    for method, number in ((FedDyn(alpha=ALPHA), num_rounds), (FedAvg(), 20)):  # FedAvg rests soon
         fed, a, b, p = unequal(method, momentum=momentum, participation=participation)
         fed.evaluate_every = 1000
         minimum = (p @ (a * b)) / (p @ a)
-        end = rounds(fed, 100)["w"].numpy()
+        end = rounds(fed, number)["w"].numpy()
         distances.append(np.abs(end - minimum).max())
     of_feddyn, of_fedavg = distances
     assert of_feddyn < 1e-3
@@ -165,7 +167,7 @@ def test_fednova_rests_nearer_to_the_minimum_where_steps_are_unequal(unequal, ro
         fed, a, b, p = unequal(method, momentum=0.0, lr=0.005)
         fed.evaluate_every = 1000
         minimum = (p @ (a * b)) / (p @ a)
-        distances.append(np.abs(rounds(fed, 300)["w"].numpy() - minimum).max())
+        distances.append(np.abs(rounds(fed, 50)["w"].numpy() - minimum).max())
     assert distances[0] < distances[1] / 4
 
 

@@ -41,10 +41,11 @@ def pytest_collection_modifyitems(items):
 
 
 @pytest.fixture(autouse=True)
-def isolated(tmp_path, monkeypatch):
-    """Keep tests away from the committed ledger, from a GPU, from what the user has set but a folder of notebooks, and from
-    what other tests have drawn."""
+def isolated(tmp_path, tmp_path_factory, monkeypatch):
+    """Keep tests away from the committed ledger, from the user's decoded images, from a GPU, from what the user has set but
+    a folder of notebooks, and from what other tests have drawn."""
     torch.manual_seed(0)
+    monkeypatch.setenv("FEDNB_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "results" / "runs"))
     monkeypatch.setenv("FEDNB_PROGRESS", "off")
     monkeypatch.setenv("FEDNB_DEVICE", "cpu")

@@ -2,6 +2,7 @@
 
 import io
 import json
+import logging
 import os
 import re
 import signal
@@ -24,6 +25,7 @@ import distributed
 import psutil
 import pytest
 import torch
+from distributed.utils import json_load_robust
 from tiny import TABLE, wait_for, write, write_notebook
 
 from fednb import ROOT, papers
@@ -67,7 +69,12 @@ def below(process: int) -> list[psutil.Process]:
 
 
 def living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    return [p for p in processes if p.is_running() and p.status() != psutil.STATUS_ZOMBIE]
+    found = []
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):  # it has ended just now
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
 
 
 def beside(action: Callable[[], object]) -> threading.Thread:
@@ -193,14 +200,13 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
         left = below(process.pid)
         assert len(left) >= 2  # the server of a slot and its fork
         os.killpg(process.pid, signal.SIGKILL)
-    wait_for(lambda: not living(left), 20)
+    wait_for(lambda: not living(left))
     assert records() == [first]
     time_of_first = first.stat().st_mtime_ns
 
     # under a time limit: `timeout -s INT` sends it to the process and to its group
     log_of(second).unlink()
     options = {"stderr": subprocess.PIPE, "text": True}
-    options["preexec_fn"] = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
     with subprocess.Popen(command, cwd=ROOT, **options) as process:
         wait_for(lambda: rounds(log_of(second)))
         left = below(process.pid)
@@ -208,7 +214,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
             process.send_signal(signal.SIGINT)
         assert process.stderr.read() == STOPPED
     assert process.returncode == 130
-    wait_for(lambda: not living(left), 20)
+    wait_for(lambda: not living(left))
     assert records() == [first]
 
     assert main(["sweep", str(file)]) == 0
@@ -255,7 +261,7 @@ def test_a_slot_is_lent_to_one_at_a_time() -> None:
             waiting = ThreadPoolExecutor(1).submit(slots.lend().__enter__)
             with pytest.raises(TimeoutError):
                 waiting.result(timeout=0.1)
-        assert waiting.result(timeout=10) == second
+        assert waiting.result(timeout=200) == second
 
 
 def test_runs_at_once_have_slots_of_their_own(
@@ -332,12 +338,11 @@ class Dask:
         file = self.folder / "scheduler.json"
         options = ("--port", "0", "--idle-timeout", "10 minutes")
         self.start("scheduler", *options, "--scheduler-file", str(file))
-        wait_for(file.exists)
-        self.address = json.loads(file.read_text())["address"]
+        self.address = json_load_robust(file, timeout=600)["address"]
 
     def worker(self) -> None:
         """Start one with two threads, but a single GPU; without a nanny, which would start it again if killed."""
-        options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 60".split()
+        options = "--no-nanny --nthreads 2 --resources GPU=1 --death-timeout 600".split()
         folder = self.folder / f"dask-{len(self.processes)}"
         self.start("worker", self.address, *options, "--local-directory", str(folder))
 
@@ -376,14 +381,17 @@ def dask_processes(tmp_path_factory: pytest.TempPathFactory, notebooks: Path) ->
         patch.setenv("DASK_DISTRIBUTED__DIAGNOSTICS__NVML", "False")
         dask.scheduler()
         yield dask
-    for process in [*dask.processes, *dask.left()]:
-        process.kill()
-        process.wait()
+    for process in [*dask.left(), *dask.processes]:
+        with suppress(psutil.Error):  # it has ended just now
+            process.kill()
+            process.wait()
+    logging.disable(logging.NOTSET)  # a sweep on a cluster has silenced it
 
 
 @pytest.fixture
 def dask(dask_processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(dask_processes.folder))  # and not what `places` says
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 300)  # on a machine with much else to do
     return dask_processes
 
 
@@ -400,13 +408,14 @@ def test_a_sweep_waits_for_the_first_worker(
 
     def start_and_wait(client: distributed.Client, number: int) -> None:
         dask.worker()
-        wait_for_workers(client, number)
+        wait_for_workers(client, number, 600)
 
     monkeypatch.setattr(distributed.Client, "wait_for_workers", start_and_wait)
-    address = dask.address
-    for message in (f"No worker is connected to {address}; waiting for one", ""):
-        with cluster.cluster(address):
-            assert capsys.readouterr().err.startswith(message)
+    with cluster.cluster(dask.address):
+        message = f"No worker is connected to {dask.address}; waiting for one"
+        assert capsys.readouterr().err.startswith(message)
+    with cluster.cluster(dask.address):
+        assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("different", ["code", "data"])
@@ -434,16 +443,25 @@ def test_ctrl_c_ends_the_run_on_its_worker(
 ) -> None:
     file = runs_of(tmp_path, {"seed": [0, 1], "num_rounds": 500, "pause": 0.2})
     (worker,) = dask.workers(1)
+    over = threading.Event()
 
     def press_ctrl_c() -> None:
-        wait_for(lambda: len(dask.left()) == 2)  # the server of a slot and its fork
-        os.kill(os.getpid(), signal.SIGINT)
+        wait_for(
+            lambda: over.is_set() or len(dask.left()) == 2
+        )  # the server of a slot and its fork
+        if not over.is_set():
+            os.kill(os.getpid(), signal.SIGINT)
 
     thread = beside(press_ctrl_c)
-    assert main(["sweep", file, "--scheduler", dask.address]) == 130
-    thread.join()
+    try:
+        assert main(["sweep", file, "--scheduler", dask.address]) == 130
+    finally:
+        over.set()
+        thread.join()
     assert capsys.readouterr().err == STOPPED
-    wait_for(lambda: not dask.left(), 20)
+    with distributed.Client(dask.address, set_as_default=False) as client:
+        wait_for(lambda: not any(client.processing().values()))
+    wait_for(lambda: not dask.left())
     time.sleep(1)
     assert not dask.left()  # the other run was not begun
     assert worker.poll() is None
@@ -455,7 +473,7 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     monkeypatch.setenv("FEDNB_RUNS", str(dask.runs))
     for file in [*logs(), *dask.folder.glob("gpu*")]:
         file.unlink()
-    file = runs_of(tmp_path, {"seed": [2, 3], "num_rounds": 6, "pause": 0.2})
+    file = runs_of(tmp_path, {"seed": [2, 3], "num_rounds": 12, "pause": 0.2})
     victim, other = dask.workers(2)
     gpu = f"gpu 70{dask.processes.index(victim)}"
     thread = beside(lambda: wait_for(lambda: dask.marks().count(gpu) >= 3) or victim.kill())
@@ -467,11 +485,11 @@ def test_a_run_whose_worker_is_killed_goes_on_at_another(
     assert sorted(line.split()[1] for line in err.splitlines() if "  finished" in line) == [
         path.stem for path in records()
     ]
-    assert sorted(rounds(log)[0] == "1/6" for log in logs()) == [False, True]  # one went on
-    assert len(dask.marks()) in (12, 13)  # no run was made twice: the kill cost a round at most
+    assert sorted(rounds(log)[0] == "1/12" for log in logs()) == [False, True]  # one went on
+    assert len(dask.marks()) in (24, 25)  # no run was made twice: the kill cost a round at most
     assert len(set(dask.marks())) == 2  # each worker's runs had its own GPU
     assert other.poll() is None
-    wait_for(lambda: not dask.left(), 60)  # a worker keeps an idle process for some seconds
+    wait_for(lambda: not dask.left())  # a worker keeps an idle process for some seconds
     assert main(["sweep", file, "--scheduler", "tcp://nowhere:1"]) == 0  # nothing to do
 
 
@@ -524,14 +542,15 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
     file = runs_of(tmp_path, {"seed": [6, 7], "num_rounds": 500, "pause": 0.2})
     dask.workers(1)
     command = [sys.executable, "-m", "fednb", "sweep", file, "--scheduler", dask.address]
+    begun = len(dask.marks())
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
-        wait_for(lambda: len(dask.left()) == 3)  # the sweep, the server of a slot and its fork
+        wait_for(lambda: len(dask.marks()) > begun)
         dask.processes[0].kill()
         err = process.stderr.read()
     assert process.returncode == 2
     assert err.startswith(f"fednb: The connection to the scheduler at {dask.address} was lost")
     assert err.count("\n") == 1
-    wait_for(lambda: not dask.left(), 20)
+    wait_for(lambda: not dask.left())
 
 
 def test_without_a_scheduler_or_dask_there_is_one_sentence(
@@ -545,7 +564,7 @@ def test_without_a_scheduler_or_dask_there_is_one_sentence(
         for address in (nobody, mute, "somewhere", "carrier-pigeon://1:2"):
             begin = time.monotonic()
             assert main(["sweep", file, "--scheduler", address]) == 2
-            assert time.monotonic() - begin < 20
+            assert time.monotonic() - begin < 200  # and not without end
             err = capsys.readouterr().err
             assert err.startswith(f"fednb: No dask scheduler answers at {address} (")
             assert err.count("\n") == 1

@@ -342,7 +342,7 @@ def test_a_bar_between_runs_shows_the_time_left(
     progress.tell(execution.Outcome(job, None))
     progress.bar.refresh()
     progress.bar.close()
-    assert re.search(r"1/4 runs .*about 00:0\d left", capsys.readouterr().err)
+    assert re.search(r"1/4 runs .*about \d\d:\d\d left", capsys.readouterr().err)
 
 
 def test_a_table_of_the_projects_is_not_ones_own() -> None:

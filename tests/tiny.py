@@ -58,7 +58,7 @@ class Slow(FedAvg):
 class Pair(FedAvg):  # ends only if two run at once
     def round(self, *args):
         mark("pair")
-        for _ in range(600):
+        for _ in range(6000):
             if len(list(Path(os.environ["FEDNB_TEST_MARKS"]).glob("pair-*"))) > 1:
                 return super().round(*args)
             time.sleep(0.1)

@@ -258,6 +258,7 @@ function openCells(state) {
 
 // The body says which address it shows, once it does: a page that is watched is not read half-way.
 async function show() {
+  delete document.body.dataset.shown;
   const asked = location.hash;
   const state = readAddress();
   showFilters(state);

@@ -71,9 +71,11 @@ def test_filters_leave_what_fits_and_say_what_is_left(explore, content):
 def test_words_verdicts_and_states_filter_too(explore):
     page = explore()
     page.fill("#filter-search", "side cifar10")
-    assert all("side-cifar10" in table for table in shown(page, "table"))
+    found = shown(page, "table")
+    assert found and all("side-cifar10" in table for table in found)
     page = explore(address(verdict="reversed"))
-    assert all("reversed" in verdict for verdict in shown(page, "verdict"))
+    found = shown(page, "verdict")
+    assert found and all("reversed" in verdict for verdict in found)
     page = explore(address(runs="diverged"))
     assert number_of_cells(page) > 0
 
@@ -131,6 +133,7 @@ def test_links_to_records_lead_to_files(explore):
     folder = (ROOT / "results" / "runs").as_uri()
     if REPOSITORY:
         folder = f"https://github.com/{REPOSITORY}/blob/"
+    assert links
     for link in links:
         assert (ROOT / "results" / "runs" / link.rpartition("/")[2]).exists()
         assert link.startswith(folder)

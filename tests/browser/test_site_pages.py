@@ -46,7 +46,9 @@ STICKING_OUT = """() => [...document.querySelectorAll('article *')].filter(node 
 
 
 def ready(page):
-    """The page with its equations drawn."""
+    """The page with its equations and tables drawn."""
+    if "/explorer.html" in page.url:
+        page.wait_for_selector("body[data-explorer=ready]")
     page.evaluate("() => window.MathJax?.startup?.promise")
     return page
 
@@ -116,8 +118,7 @@ def test_only_notebooks_of_a_fork_have_a_button_for_colab(visit, path):
 
 def test_search_finds_a_page(visit):
     page = visit("search.html?q=SCAFFOLD")
-    page.wait_for_selector("#search-results li")
-    assert "Foundations" in page.inner_text("#search-results")
+    page.locator("#search-results li", has_text="Foundations").first.wait_for()
 
 
 def test_light_and_dark(visit):
@@ -142,6 +143,7 @@ def test_links_inside_the_site_lead_somewhere():
         path: set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for path, text in pages.items()
     }
     broken = []
+    assert len(pages) > len(PAGES)
     for path, text in pages.items():
         for target, anchor in re.findall(r'<a [^>]*href="([^":#?]*)(?:#([^"]*))?"', text):
             file = (path.parent / target).resolve() if target else path

@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 from fednb.analysis import effort
 from fednb.analysis.cells import Cell, cells_of
-from fednb.errors import ReportError, RunError, check, require_known
+from fednb.errors import ReportError, check, require_known
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
 from fednb.sweeps import execution
-from fednb.sweeps.processes import log_of
 from fednb.sweeps.table import Job
 
 CLOSE = 1.0  # points of accuracy: what other processors and libraries may make of the same run
@@ -83,7 +82,7 @@ def recorded_runs(cell: Cell, most: int | None = None) -> list[tuple[Job, Record
 def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[MadeAgain]:
     """Make runs again, where nothing recorded is touched.
 
-    A `RunError` tells of one that failed, whose log then stays.
+    A `SweepError` tells of one that failed, whose log then stays.
     """
     folder = Path(tempfile.mkdtemp(prefix="fednb-check-"))
     elsewhere = []
@@ -91,9 +90,7 @@ def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[Mad
         places = dataclasses.replace(job.places, runs=folder / "runs")
         path = folder / "runs" / job.path.name
         elsewhere.append(dataclasses.replace(job, path=path, places=places))
-    for job, error in execution.run(elsewhere, jobs=jobs):
-        if error:
-            raise RunError(f"{job.path.stem} failed: {error} (log: {log_of(job.path)})")
+    execution.run_needed(elsewhere, jobs=jobs)
     made = [
         MadeAgain(job, recorded, ledger.read(again.path))
         for (job, recorded), again in zip(runs, elsewhere, strict=True)

@@ -19,7 +19,6 @@ from fednb.reporting.markdown import table_in_full
 from fednb.sweeps import execution
 from fednb.sweeps.jobs import MAX_RUNS, Contestant, Notebook
 from fednb.sweeps.plan import recorded_and_missing
-from fednb.sweeps.processes import log_of
 from fednb.sweeps.table import Axis, Job, Table
 
 Family = Mapping[tuple[str, str], Comparison]  # by row and column
@@ -84,9 +83,7 @@ def compare(
     table = table_of(contestants, given, seeds)
     _, todo = recorded_and_missing(table.jobs)
     if todo:
-        for job, error in execution.run(todo, jobs=jobs):
-            message = f"{job.path.stem} failed: {error} (log: {log_of(job.path)})"
-            check(error is None, message, SweepError)
+        execution.run_needed(todo, jobs=jobs)
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
     baseline, comparisons = leads_over_baseline(table, cells)

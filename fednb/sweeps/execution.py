@@ -40,6 +40,13 @@ def run(todo: Sequence[Job], *, jobs: int = 1, scheduler: str | None = None) -> 
         return _run_all(groups, submit)
 
 
+def run_needed(todo: Sequence[Job], *, jobs: int = 1) -> None:
+    """Make runs of which each is needed; a `SweepError` tells of the first that failed."""
+    for job, error in run(todo, jobs=jobs):
+        message = f"{job.path.stem} failed: {error} (log: {log_of(job.path)})"
+        check(error is None, message, SweepError)
+
+
 def check_prerequisites(todo: Sequence[Job]) -> str:
     """Check what runs need besides good settings, so that none starts in vain; returns their
     device.

@@ -52,8 +52,8 @@ class Federation(Workspace):
     """A simulated federation. A round, as `run_round` makes it, is
 
         clients   = sample(t)                                 who takes part
-        received  = method.broadcast(server, client)          one message for each
-        given     = method.prepare(client, received)          on each client: weights loaded, what the loss may read
+        received  = method.broadcast(server, client.id)       one message for each
+        given     = method.prepare(client, received, t)       on each client: weights loaded, what the loss may read
         steps of SGD on method.loss(model, x, y, given)
         upload    = method.upload(client, given)              one message from each
         server    = method.aggregate(server, uploads, t)

@@ -1,1 +1,1 @@
-"""Pictures of ideas, one module for each notebook: drawing code that no lesson is about."""
+"""Pictures of ideas, mostly one module for each notebook: drawing code that no lesson is about."""

@@ -1,4 +1,4 @@
-"""Pictures of notebook 00: two clients whose losses are bowls, and the messages of a round."""
+"""Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any

@@ -47,7 +47,7 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
 def gains(
     of_crowds: Mapping[str, Sequence[float]], interval: Mapping[str, tuple[float, float]]
 ) -> Axes:
-    """What a pull gains newcomers (points): a dot for each crowd, and an interval over crowds."""
+    """Gains of newcomers (points): a dot for each crowd, and an interval over crowds."""
     _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_crowds)))
     colour = plots.colour("FedProto")
     for place, (name, values) in enumerate(of_crowds.items()):
@@ -56,7 +56,7 @@ def gains(
         ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
     ax.axvline(0, color="0.6", lw=1)
     ax.set_yticks(range(len(of_crowds)), list(of_crowds))
-    ax.set(xlabel="gain over training alone (points)", ylim=(len(of_crowds) - 0.5, -0.5))
+    ax.set(xlabel="gain (points of accuracy)", ylim=(len(of_crowds) - 0.5, -0.5))
     return ax
 
 

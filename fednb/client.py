@@ -25,7 +25,7 @@ class Phase:
 
 @dataclass(eq=False, repr=False)
 class Client:
-    """One client. A method reads what is here, and writes only ``memory``, in `FedAvg.upload`."""
+    """One client. A method reads what is here, and writes only ``memory``, after its training."""
 
     id: int
     indices: Tensor  # its training images, int64 [n]

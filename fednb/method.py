@@ -72,7 +72,7 @@ class FedAvg:
         return {"cross_entropy": F.cross_entropy(model(x).logits, y)}
 
     def upload(self, client: Client, given: dict[str, Any]) -> Message:
-        """What the client sends back after training; the only place that writes its memory."""
+        """What the client sends back after training; here its memory is written."""
         state = client.model.state()
         sent = self._shared_of(state)
         if kept := {name: value for name, value in state.items() if name not in sent}:

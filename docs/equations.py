@@ -7,7 +7,8 @@ from pathlib import Path
 import nbformat
 
 _EQUATION = re.compile(r"\$\$(?:(?!\$\$).)*?\\tag\{(?:(?!\$\$).)*?\$\$", re.DOTALL)
-_LINK = re.compile(r"\]\((?!\w+:|#)")  # to a file, whose path begins at the notebook
+# to a file, whose path begins at the notebook
+_LINK = re.compile(r"\]\((?=[^)\s:]+\.(?:ipynb|md|py|yaml|csv)\b)")
 _SENTENCE = re.compile(r"(?<=[.?!])\s+(?=[A-Z*$])")
 HEADING = "## Equations\n\nWith their numbers in the notebook, where they are derived.\n"
 

@@ -242,8 +242,8 @@ def _print_checks(errors: Mapping[str, str | None]) -> int:
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status.
 
-    0: all is well. 1: a run failed, or a check found something wrong. 2: it cannot be done. 130:
-    after Ctrl-C.
+    0: all is well. 1: a run of a sweep failed, or a check found something wrong. 2: it cannot be
+    done, or a run that it needs failed. 130: after Ctrl-C.
 
     Without arguments those of the program are taken, and the process is the command's own.
     """

@@ -53,7 +53,7 @@ class RunError(FednbError, RuntimeError):
 
 
 class SweepError(FednbError):
-    """A sweep file, notebook, parameter or cluster that cannot be used."""
+    """A sweep file, notebook, parameter or cluster that cannot be used; a run that is needed and failed."""
 
 
 class ReportError(FednbError, ValueError):

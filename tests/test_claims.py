@@ -129,7 +129,9 @@ def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
     # differences 1, 2, 3; the fourth has no partner
     t = two_rows((67.0, 69.0, 68.0, 99.0), (66.0, 67.0, 65.0))
     assert reporting.lead(t, "FedProx", "FedAvg") == "+2.0 ± 2.5 points over 3 seeds"
-    assert reporting.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg") == "+1.0 points, one run"
+    assert (
+        reporting.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg") == "+1.0 points (one run)"
+    )
     t = two_rows((68.0, 69.0, 68.0), (66.0, 67.0, 65.0))
     assert reporting.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds"
     with pytest.raises(

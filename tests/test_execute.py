@@ -441,7 +441,7 @@ def test_a_worker_with_other_code_or_data_refuses(
 def test_ctrl_c_ends_the_run_on_its_worker(
     dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, ctrl_c: None
 ) -> None:
-    file = runs_of(tmp_path, {"seed": [0, 1], "num_rounds": 500, "pause": 0.2})
+    file = runs_of(tmp_path, {"seed": [0, 1], "num_rounds": 500, "pause": 2})
     (worker,) = dask.workers(1)
     over = threading.Event()
 
@@ -539,7 +539,7 @@ def test_a_worker_tells_its_servers_which_code_it_has(
 
 
 def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
-    file = runs_of(tmp_path, {"seed": [6, 7], "num_rounds": 500, "pause": 0.2})
+    file = runs_of(tmp_path, {"seed": [6, 7], "num_rounds": 500, "pause": 2})
     dask.workers(1)
     command = [sys.executable, "-m", "fednb", "sweep", file, "--scheduler", dask.address]
     begun = len(dask.marks())

@@ -18,7 +18,6 @@ WITHOUT_DIRECTION = {
     "moon-start",
     "fedproto-readings",
     "fedplcc-order",
-    "side-prior",
     "side-tuning-noise",
     "side-twins",
     "fednova-on-digits",

@@ -332,17 +332,25 @@ def test_a_disk_that_fails_for_a_moment_leaves_the_checkpoint(interrupted, train
     assert 1 not in trained[before:]  # it went on
 
 
-@pytest.mark.parametrize("where", [(Federation, "restore"), (Federation, "run_round")])
-@pytest.mark.parametrize("shortage", [MemoryError, torch.OutOfMemoryError])
-def test_a_memory_that_is_full_for_a_moment_leaves_the_checkpoint(
-    interrupted, trained, monkeypatch, where, shortage
+SHORTAGES = {
+    "of Python": MemoryError(),
+    "of a GPU": torch.OutOfMemoryError("CUDA out of memory"),
+    "of PyTorch on a CPU": RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+}
+CASES = [("restore", error) for error in SHORTAGES.values()]
+CASES += [("run_round", error) for error in [*SHORTAGES.values(), OSError(errno.EIO, "no disk")]]
+
+
+@pytest.mark.parametrize(("where", "error"), CASES)
+def test_what_a_machine_lacks_for_a_moment_leaves_the_checkpoint(
+    interrupted, trained, monkeypatch, where, error
 ):
     def fail(*_):
-        raise shortage("full")
+        raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(*where, fail)
-        with pytest.raises(shortage):
+        patch.setattr(Federation, where, fail)
+        with pytest.raises(type(error)):
             runner.run(interrupted, METHODS)
     before = len(trained)
     assert runner.run(interrupted, METHODS)["metrics"]["round"] == [1, 2, 3, 4]

@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 from nbformat.v4 import new_code_cell, new_notebook
-from tiny import wait_for
+from tiny import is_alive, wait_for
 
 from fednb.sweeps import processes
 from fednb.sweeps.server import CAN_FORK, Server
@@ -83,14 +83,6 @@ def waiting(log: Path) -> int | None:
     """The process of a run that waits, as soon as it does."""
     _, waits, number = (log.read_text() if log.exists() else "").partition("waits ")
     return int(number) if waits else None
-
-
-def is_alive(number: int) -> bool:
-    """Whether there is a process of that number that still does something."""
-    try:
-        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @pytest.mark.parametrize("victim", ["run", "server"])

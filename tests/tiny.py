@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
+import psutil
 import yaml
 from nbformat.v4 import new_code_cell, new_notebook
 
@@ -124,6 +125,14 @@ def write(
     file = folder / name
     file.write_text(yaml.safe_dump({"notebook": notebook, "tables": tables}), encoding="utf-8")
     return file
+
+
+def is_alive(number: int) -> bool:
+    """Whether there is a process of that number that still does something."""
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def wait_for(condition: Callable[[], object], seconds: float = 200) -> None:

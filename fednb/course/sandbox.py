@@ -41,7 +41,7 @@ NAMESPACES += ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kil
 if not SUPERUSER:
     NAMESPACES += ["--user", "--map-root-user"]
 # Who grades as root, whose own processes know no limit, becomes nobody, and another one each time.
-UIDS = itertools.count(101 * os.getpid())  # apart from those of another process that grades
+UIDS = itertools.count(101 * os.getpid())  # mostly apart from those of another process that grades
 GRACE = 60  # seconds to start, and to end what does not answer
 ALL_ENDED = threading.Event()  # set when whoever grades wants to end: nothing is waited for
 

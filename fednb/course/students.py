@@ -7,7 +7,6 @@ from IPython.utils.capture import capture_output
 from nbformat import NotebookNode
 
 from fednb import papers
-from fednb.course import executor, kernel
 from fednb.course.assignment import (
     ANSWER,
     errors_by_cell,
@@ -42,6 +41,9 @@ def check(path: Path) -> dict[str, str]:
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given.
     Cells that are not graded are in it if they are missing or were changed.
     """
+    # with nbgrader, which `prepare` shall not need, and slow to import
+    from fednb.course import executor, kernel
+
     nb = read_notebook(path)
     if "assignment" not in nb.metadata.get("fednb", {}):
         raise CourseError(

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 import zipfile
 from pathlib import Path
@@ -13,8 +14,8 @@ from fednb.errors import RunError
 from fednb.experiments import ledger
 from fednb.federation import Federation
 
-# What a machine is short of for a moment says nothing about a checkpoint.
-SHORTAGES = (MemoryError, torch.OutOfMemoryError)
+# PyTorch has a type of error for it on a GPU alone: on a CPU, and in CUDA's libraries, it is a plain one.
+_SHORT = re.compile("DefaultCPUAllocator|out of memory|ALLOC_FAILED|can't start new thread")
 
 
 def path_of(record: Path) -> Path:
@@ -53,10 +54,17 @@ def restore(federation: Federation, path: Path) -> None:
         content.seek(0)
         checkpoint = torch.load(content, map_location=federation.device, weights_only=True)
         federation.restore(checkpoint)
-    except SHORTAGES:
-        raise
     except Exception as error:
+        if is_shortage(error):
+            raise
         put_aside(path, error)
+
+
+def is_shortage(error: Exception) -> bool:
+    """Whether a machine lacked memory or threads for a moment, which says nothing about a checkpoint."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and bool(_SHORT.search(str(error)))
 
 
 class UnusableError(Exception):

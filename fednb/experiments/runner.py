@@ -173,10 +173,9 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str)
         while fed.rounds_done < settings.num_rounds:
             try:
                 entry = fed.run_round()
-            except (*checkpoints.SHORTAGES, OSError):
-                raise
             except Exception as error:
-                if 0 < restored_at == fed.rounds_done:
+                is_of_machine = isinstance(error, OSError) or checkpoints.is_shortage(error)
+                if 0 < restored_at == fed.rounds_done and not is_of_machine:
                     raise checkpoints.UnusableError(f"the next round fails: {error}") from error
                 raise
             outcome = _outcome(entry)

@@ -110,7 +110,7 @@ def lead(of: Lead, unit: str = "") -> str:
 
 
 def lead_over_seeds(comparison: Comparison) -> str:
-    """Such as ``+1.0 ± 0.4 points over 3 seeds`` or ``+1.0 points, one run``.
+    """Such as ``+1.0 ± 0.4 points over 3 seeds`` or ``+1.0 points (one run)``.
 
     Above 0 the first-named is ahead, whatever the measure: who needs 2 rounds less leads by 2.
     """
@@ -121,7 +121,7 @@ def lead_over_seeds(comparison: Comparison) -> str:
         return "not reached by every run"
     text = lead(of, comparison.ahead.measure.lead_unit)
     if of.seeds < MIN_SEEDS:
-        return f"{text}, {_FEW_RUNS[of.seeds]}"
+        return f"{text} ({_FEW_RUNS[of.seeds]})"
     return f"{text} over {seeds(of.seeds)}"
 
 

@@ -62,7 +62,7 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
         _require_fit(nb, partners, notebook, place)
     for cell in nb.cells:
         if cell.id in partners and not _is_solved(cell):
-            _put_in(_moved(partners[cell.id], place.parent, notebook.parent), cell)
+            _put_in(moved(partners[cell.id], place.parent, notebook.parent), cell)
     return nb
 
 
@@ -122,7 +122,7 @@ def _fits(cell: NotebookNode, partner: NotebookNode) -> bool:
     return cell.source == without_solution(partner)
 
 
-def _moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
+def moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
     """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
 
     def link(found: re.Match[str]) -> str:
@@ -195,7 +195,7 @@ def in_two(
             piece, is_inside = _of_exercises(cell.source, is_inside)
         if piece:
             partner = NotebookNode({**cell, "source": piece})
-            cells.append(_moved(partner, notebook.parent, place.parent))
+            cells.append(moved(partner, notebook.parent, place.parent))
             cells[-1].metadata.pop("jupyter", None)
             cells += own.pop(cell.id, [])
             _empty(cell)

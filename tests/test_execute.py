@@ -26,7 +26,7 @@ import psutil
 import pytest
 import torch
 from distributed.utils import json_load_robust
-from tiny import TABLE, wait_for, write, write_notebook
+from tiny import TABLE, is_alive, wait_for, write, write_notebook
 
 from fednb import ROOT, papers
 from fednb.cli import main
@@ -69,12 +69,7 @@ def below(process: int) -> list[psutil.Process]:
 
 
 def living(processes: list[psutil.Process]) -> list[psutil.Process]:
-    found = []
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):  # it has ended just now
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+    return [process for process in processes if process.is_running() and is_alive(process.pid)]
 
 
 def beside(action: Callable[[], object]) -> threading.Thread:
@@ -206,8 +201,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
 
     # under a time limit: `timeout -s INT` sends it to the process and to its group
     log_of(second).unlink()
-    options = {"stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command, cwd=ROOT, **options) as process:
+    with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: rounds(log_of(second)))
         left = below(process.pid)
         for _ in range(3):
@@ -446,9 +440,8 @@ def test_ctrl_c_ends_the_run_on_its_worker(
     over = threading.Event()
 
     def press_ctrl_c() -> None:
-        wait_for(
-            lambda: over.is_set() or len(dask.left()) == 2
-        )  # the server of a slot and its fork
+        both = 2  # the server of a slot and its fork
+        wait_for(lambda: over.is_set() or len(dask.left()) == both)
         if not over.is_set():
             os.kill(os.getpid(), signal.SIGINT)
 

@@ -261,4 +261,5 @@ async function showOpened(state, cells) {
   panel.replaceChildren(noteOn(state, cells), shown);
   if (EXPLORER.leadsThere) panel.scrollIntoView({ block: "start" });
   EXPLORER.leadsThere = false;
+  document.body.dataset.shown = asked;
 }

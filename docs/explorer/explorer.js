@@ -256,18 +256,16 @@ function openCells(state) {
   return [...new Set([...ofRecord, ...named])];
 }
 
-// The body says which address it shows, once it does: a page that is watched is not read half-way.
-async function show() {
+// The body says which address it shows, once it does (`showOpened`): a page that is watched is not read half-way.
+function show() {
   delete document.body.dataset.shown;
-  const asked = location.hash;
   const state = readAddress();
   showFilters(state);
   EXPLORER.grid.setFilter((cell) => fits(cell, state));
   const count = EXPLORER.data.cells.filter((cell) => fits(cell, state)).length;
   document.getElementById("count").textContent = `${count.toLocaleString("en")} of ${EXPLORER.data.cells.length.toLocaleString("en")} cells`;
   for (const row of EXPLORER.grid.getRows("visible")) row.reformat();
-  await showOpened(state, openCells(state));
-  if (location.hash === asked) document.body.dataset.shown = asked;
+  return showOpened(state, openCells(state));
 }
 
 async function start() {

@@ -24,8 +24,8 @@ $(VENV)/ready: pyproject.toml
 # others, or the tables, from being made; the exit status tells.
 run: $(VENV)/ready
 	@rm -rf $(BUILD)/run
-	@$(BIN)/python -m fednb notebooks --out $(BUILD)/run; status=$$?; \
-	  $(BIN)/python -m fednb report --runs results/runs --out $(BUILD)/run && exit $$status
+	@$(BIN)/fednb notebooks --out $(BUILD)/run; status=$$?; \
+	  $(BIN)/fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
 # Two tests or notebooks at a time, on one thread each; a worker that has none left takes half of the other's. Notebooks with
 # another seed than that of their outputs, and with the solutions of their exercises in place.
@@ -91,7 +91,7 @@ bench: $(VENV)/ready
 	$(BIN)/python tests/bench.py
 
 report: $(VENV)/ready
-	$(BIN)/python -m fednb report
+	$(BIN)/fednb report
 
 # Execute the notebooks in place, to commit their outputs.
 notebooks: $(VENV)/ready

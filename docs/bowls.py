@@ -4,9 +4,8 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
+from fednb.papers.pictures.foundations import best, bowls, local_steps, minima
 from matplotlib.animation import FuncAnimation, PillowWriter
-
-from fednb.pictures.foundations import best, bowls, local_steps, minima
 
 COLOURS = ("#8c6bb1", "#2a9d8f")
 STEPS = 60  # of a client in a round

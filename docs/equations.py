@@ -5,7 +5,7 @@ from pathlib import Path
 
 import nbformat
 
-from fednb.course.solutions import moved
+from fednb_lab.course.solutions import moved
 
 _EQUATION = re.compile(r"\$\$(?:(?!\$\$).)*?\\tag\{(?:(?!\$\$).)*?\$\$", re.DOTALL)
 _PAGES = Path(__file__).parent / "api"

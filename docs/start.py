@@ -3,13 +3,14 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import explorer_data as explorer
 import matplotlib.pyplot as plt
 from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
-from fednb.analysis.claims import Claim, claims_file, claims_of
-from fednb.reporting import explorer, figures, words
-from fednb.reporting.front import cards, front
+from fednb_lab.analysis.claims import Claim, claims_file, claims_of
+from fednb_lab.reporting import figures, words
+from fednb_lab.reporting.front import cards, front
 
 MARKDOWN = MarkdownIt()
 FIGURE = ROOT / "results" / "figures" / "glance.svg"

@@ -6,7 +6,7 @@ exercises have their solutions in place, and their checks the hidden tests.
 
 import functools
 
-from fednb.course import solutions
+from fednb_lab.course import solutions
 
 SEED = 1
 

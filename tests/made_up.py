@@ -6,10 +6,10 @@ import json
 from fednb.papers.foundations import METHODS
 
 from fednb import ROOT
-from fednb.analysis.cells import cells_of
 from fednb.experiments import ledger, settings
-from fednb.sweeps.files import read_tables
-from fednb.sweeps.table import Axis, Job, Table
+from fednb_lab.analysis.cells import cells_of
+from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps.table import Axis, Job, Table
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from typing import NamedTuple
 import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
-COPIED = ("fednb", "notebooks", "tests")
+COPIED = ("fednb", "fednb_lab", "notebooks", "tests")
 SECONDS = 1800  # a fault that makes its tests hang must end; the machine may be busy
 
 

@@ -12,17 +12,18 @@ import pytest
 from made_up import job, project, record, table
 from scipy import stats
 
-from fednb import ROOT, data, reporting
-from fednb.analysis import claims, statistics
-from fednb.analysis.cells import cells_of, committed
-from fednb.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
-from fednb.analysis.comparisons import compare_cells
-from fednb.analysis.statistics import Kind, Why, corrected, interval, judge, lead
-from fednb.cli import assignment
+from fednb import ROOT, data
 from fednb.errors import ReportError
-from fednb.reporting import figures, markdown, pages, words
-from fednb.reporting.findings import Filler
-from fednb.sweeps.jobs import Notebook
+from fednb_lab import reporting
+from fednb_lab.analysis import claims, statistics
+from fednb_lab.analysis.cells import cells_of, committed
+from fednb_lab.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
+from fednb_lab.analysis.comparisons import compare_cells
+from fednb_lab.analysis.statistics import Kind, Why, corrected, interval, judge, lead
+from fednb_lab.cli import assignment
+from fednb_lab.reporting import figures, markdown, pages, words
+from fednb_lab.reporting.findings import Filler
+from fednb_lab.sweeps.jobs import Notebook
 
 METHODS = ("FedProx", "FedAvg")
 

@@ -14,11 +14,12 @@ from made_up import record
 from PIL import Image
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
 
-from fednb import ROOT, cli
-from fednb.cli import main
+from fednb import ROOT
 from fednb.experiments import ledger
-from fednb.sweeps.files import read_tables
-from fednb.sweeps.processes import log_of
+from fednb_lab import cli
+from fednb_lab.cli import main
+from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps.processes import log_of
 
 
 @pytest.fixture(autouse=True)
@@ -231,7 +232,7 @@ def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture) -> None:
 )
 def test_what_is_told_at_once_does_not_wait_for_pytorch(arguments: list[str]) -> None:
     arguments = [str(ROOT / "notebooks" / "sweeps") if a == "SWEEPS" else a for a in arguments]
-    code = f"import sys; from fednb.cli import main; main({arguments}); assert 'torch' not in sys.modules"
+    code = f"import sys; from fednb_lab.cli import main; main({arguments}); assert 'torch' not in sys.modules"
     env = {name: value for name, value in os.environ.items() if name != "FEDNB_NOTEBOOKS"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
@@ -241,7 +242,7 @@ def test_what_is_told_at_once_does_not_wait_for_pytorch(arguments: list[str]) ->
 
 
 def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
-    command = [sys.executable, "-m", "fednb", "list"]
+    command = [sys.executable, "-m", "fednb_lab", "list"]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=ROOT, **piped) as process:
         assert process.stdout.readline()

@@ -20,9 +20,10 @@ import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from tiny import is_alive, wait_for
 
-from fednb import ROOT, course, papers
-from fednb.cli import main
-from fednb.course import (
+from fednb import ROOT, papers
+from fednb_lab import course
+from fednb_lab.cli import main
+from fednb_lab.course import (
     CourseError,
     assignment,
     grading,
@@ -34,7 +35,7 @@ from fednb.course import (
     solutions,
     submissions,
 )
-from fednb.sweeps import run_cells
+from fednb_lab.sweeps import run_cells
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SOLVED = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
@@ -188,7 +189,7 @@ def test_without_nbgrader_solved_notebooks_run_and_other_commands_say_how_to_get
     code = """
 import sys
 sys.modules["nbgrader"] = None
-from fednb import course
+from fednb_lab import course
 course.draws("a")
 course.prepare  # imported, and not called: there is no kernel here
 try:
@@ -376,7 +377,7 @@ def test_what_students_install_works_and_holds_no_solution(tmp_path):
     assert len(notebooks) > len(ASSIGNMENTS)
     assert not [path for path in notebooks if "BEGIN SOLUTION" in path.read_text(encoding="utf-8")]
     environment = os.environ | {"PYTHONPATH": str(tmp_path / "site")}
-    command = [sys.executable, "-m", "fednb", "course", "release", "01"]
+    command = [sys.executable, "-m", "fednb_lab", "course", "release", "01"]
     result = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 2 and "There are no solutions of 01_moon" in result.stderr
 

@@ -11,12 +11,12 @@ import pytest
 from PIL import Image
 
 from fednb import ROOT, papers
-from fednb.cli import main
 from fednb.data import registered
 from fednb.experiments import ledger, runner, settings
-from fednb.reporting import head_to_head
-from fednb.sweeps import execution
-from fednb.sweeps.jobs import contestants_of
+from fednb_lab.cli import main
+from fednb_lab.reporting import head_to_head
+from fednb_lab.sweeps import execution
+from fednb_lab.sweeps.jobs import contestants_of
 
 
 def blocks(page, kind):

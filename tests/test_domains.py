@@ -16,10 +16,11 @@ from made_up_sets import encode, error, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import cli, data, partition, plots
+from fednb import data, partition, plots
 from fednb.data import synthetic
 from fednb.data.spec import SPECS
 from fednb.experiments import build, runner, settings
+from fednb_lab import cli
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
 # checksums of the two photographs, decoded, and of the fonts' outlines

@@ -29,13 +29,13 @@ from distributed.utils import json_load_robust
 from tiny import TABLE, is_alive, wait_for, write, write_notebook
 
 from fednb import ROOT, papers
-from fednb.cli import main
 from fednb.experiments import ledger, runner
 from fednb.places import Places
-from fednb.sweeps import cluster, processes
-from fednb.sweeps.files import read_tables
-from fednb.sweeps.processes import Slots, log_of, process_environment
-from fednb.sweeps.table import Job
+from fednb_lab.cli import main
+from fednb_lab.sweeps import cluster, processes
+from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps.processes import Slots, log_of, process_environment
+from fednb_lab.sweeps.table import Job
 
 STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
 
@@ -189,7 +189,7 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
     file = write(tmp_path, {"slow": table})
     jobs = read_tables(file)["slow"].jobs
     first, second = (job.path for job in jobs)
-    command = [sys.executable, "-m", "fednb", "sweep", str(file), "--jobs", "2"]
+    command = [sys.executable, "-m", "fednb_lab", "sweep", str(file), "--jobs", "2"]
     with subprocess.Popen(command, cwd=ROOT, start_new_session=True) as process:
         wait_for(lambda: first.exists() and rounds(log_of(second)))
         left = below(process.pid)
@@ -534,7 +534,7 @@ def test_a_worker_tells_its_servers_which_code_it_has(
 def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
     file = runs_of(tmp_path, {"seed": [6, 7], "num_rounds": 500, "pause": 2})
     dask.workers(1)
-    command = [sys.executable, "-m", "fednb", "sweep", file, "--scheduler", dask.address]
+    command = [sys.executable, "-m", "fednb_lab", "sweep", file, "--scheduler", dask.address]
     begun = len(dask.marks())
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as process:
         wait_for(lambda: len(dask.marks()) > begun)

@@ -3,16 +3,17 @@
 import json
 import re
 
+import explorer_data as explorer
 import numpy as np
 import pytest
 from made_up import job, record, recorded, table
 
 from fednb import ROOT
-from fednb.analysis import statistics
 from fednb.experiments import ledger
-from fednb.reporting import explorer, pages, words
-from fednb.reporting.front import cards
-from fednb.sweeps.files import read_tables
+from fednb_lab.analysis import statistics
+from fednb_lab.reporting import pages, words
+from fednb_lab.reporting.front import cards
+from fednb_lab.sweeps.files import read_tables
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from conftest import Point, Quadratic
 from fednb.papers.feddyn_fednova import FedDyn, FedNova, effective_steps, simulate
+from fednb.papers.pictures.foundations import best
 
 from fednb.federation import FedAvg
-from fednb.pictures.foundations import best
 
 ALPHA = 2.0
 SIZES = (1, 2, 4, 9)

@@ -24,10 +24,11 @@ from fednb.papers.fedproto import (
 )
 from literal import agree, in_floats, known, prototypes_of, vectors
 
-from fednb import models, reporting
+from fednb import models
 from fednb.evaluation import evaluate
 from fednb.experiments import settings
 from fednb.federation import FedAvg
+from fednb_lab import reporting
 
 DISTANCES = get_args(Distance)
 CLASSES_OF = ([0, 1], [1, 2], [0, 1, 2], [2])

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from fednb import ROOT
-from fednb.analysis.cells import cells_of
-from fednb.analysis.claims import claims_file, claims_of
 from fednb.errors import ReportError
-from fednb.reporting import findings
-from fednb.reporting.findings import Filler
+from fednb_lab.analysis.cells import cells_of
+from fednb_lab.analysis.claims import claims_file, claims_of
+from fednb_lab.reporting import findings
+from fednb_lab.reporting.findings import Filler
 
 # findings that say that there is no difference, or give a number without a direction
 WITHOUT_DIRECTION = {

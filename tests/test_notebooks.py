@@ -10,8 +10,8 @@ import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import papers
-from fednb.cli import main
-from fednb.sweeps import whole
+from fednb_lab.cli import main
+from fednb_lab.sweeps import whole
 
 
 @pytest.fixture

@@ -13,19 +13,20 @@ import made_up
 import pytest
 from tiny import TABLE, write, write_notebook
 
-from fednb import PACKAGE, ROOT, cli, cli_help, papers, reporting
-from fednb.analysis import effort
-from fednb.analysis.cells import Cell, cells_of
-from fednb.analysis.comparisons import corrected_family, leads_over_baseline
-from fednb.analysis.statistics import lead
+from fednb import PACKAGE, ROOT, papers
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
-from fednb.reporting import again, head_to_head, markdown, pages, words
-from fednb.reporting.markdown import table_in_full
-from fednb.sweeps import execution, scaffold
-from fednb.sweeps.files import read_tables
-from fednb.sweeps.jobs import Notebook, contestants_of
-from fednb.sweeps.table import Table
+from fednb_lab import cli, cli_help, reporting
+from fednb_lab.analysis import effort
+from fednb_lab.analysis.cells import Cell, cells_of
+from fednb_lab.analysis.comparisons import corrected_family, leads_over_baseline
+from fednb_lab.analysis.statistics import lead
+from fednb_lab.reporting import again, head_to_head, markdown, pages, words
+from fednb_lab.reporting.markdown import table_in_full
+from fednb_lab.sweeps import execution, scaffold
+from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps.jobs import Notebook, contestants_of
+from fednb_lab.sweeps.table import Table
 
 # ---- names
 
@@ -391,4 +392,4 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:
     pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     version = re.search(r'^version = "(.*)"', pyproject, re.MULTILINE)
     assert version and version[1] in capsys.readouterr().out
-    assert 'fednb = "fednb.__main__:run"' in pyproject
+    assert 'fednb = "fednb_lab.__main__:run"' in pyproject

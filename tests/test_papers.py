@@ -16,7 +16,7 @@ from fednb.errors import NotebookError, SettingsError
 from fednb.experiments import ledger
 from fednb.federation import FedAvg
 from fednb.places import Places
-from fednb.sweeps.processes import process_environment
+from fednb_lab.sweeps.processes import process_environment
 
 SOURCE = '''from dataclasses import dataclass
 

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 from made_up import project, record
 
-from fednb import reporting
-from fednb.analysis.measures import measure
-from fednb.analysis.reported import reported_table
 from fednb.experiments import ledger
-from fednb.reporting import words
+from fednb_lab import reporting
+from fednb_lab.analysis.measures import measure
+from fednb_lab.analysis.reported import reported_table
+from fednb_lab.reporting import words
 
 SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 

@@ -13,10 +13,10 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from fednb import ROOT, data, papers
-from fednb.course import solutions
 from fednb.experiments import settings
-from fednb.reporting import figures, pages, words
-from fednb.sweeps.jobs import Notebook
+from fednb_lab.course import solutions
+from fednb_lab.reporting import figures, pages, words
+from fednb_lab.sweeps.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

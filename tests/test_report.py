@@ -10,15 +10,15 @@ import pytest
 from made_up import job, record, recorded, table
 
 from fednb import ROOT
-from fednb import reporting as report
-from fednb.analysis import cells, measures
-from fednb.analysis.deviations import Choice, TuningDeviation
-from fednb.analysis.measures import measure
-from fednb.cli import main
 from fednb.experiments import ledger
-from fednb.reporting import figures, markdown, words
-from fednb.reporting import pages as pages_module
-from fednb.sweeps.table import Axis
+from fednb_lab import reporting as report
+from fednb_lab.analysis import cells, measures
+from fednb_lab.analysis.deviations import Choice, TuningDeviation
+from fednb_lab.analysis.measures import measure
+from fednb_lab.cli import main
+from fednb_lab.reporting import figures, markdown, words
+from fednb_lab.reporting import pages as pages_module
+from fednb_lab.sweeps.table import Axis
 
 OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")
 PRINTED = (62.5, 83.16, 72.41, 53.33)  # FedAvg in FedPLCC's table III; the mean is 67.85

@@ -14,8 +14,8 @@ import torch
 from nbformat.v4 import new_code_cell, new_notebook
 from tiny import is_alive, wait_for
 
-from fednb.sweeps import processes
-from fednb.sweeps.server import CAN_FORK, Server
+from fednb_lab.sweeps import processes
+from fednb_lab.sweeps.server import CAN_FORK, Server
 
 pytestmark = pytest.mark.skipif(not CAN_FORK, reason="runs are not forks here")
 

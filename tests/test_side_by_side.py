@@ -10,15 +10,16 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+from fednb.papers.pictures import side_by_side as side_pictures
+from fednb.papers.pictures import side_by_side_tables as side_by_side
 from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
-from fednb import reporting as report
-from fednb.analysis.statistics import Kind
-from fednb.analysis.trials import tuned, tunings
 from fednb.federation import FedAvg
-from fednb.reporting import side_by_side, side_pictures
-from fednb.sweeps.files import read_tables
+from fednb_lab import reporting as report
+from fednb_lab.analysis.statistics import Kind
+from fednb_lab.analysis.trials import tuned, tunings
+from fednb_lab.sweeps.files import read_tables
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
 COMPARED = {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC", "FedProto"}

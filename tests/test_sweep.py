@@ -16,13 +16,13 @@ from fednb.errors import NotebookError, SettingsError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb.hyperparameters import field_rules
 from fednb.places import Places
-from fednb.reporting import head_to_head
-from fednb.sweeps import execution, processes
-from fednb.sweeps.files import Loader, read_tables
-from fednb.sweeps.jobs import Notebook, contestants_of
-from fednb.sweeps.plan import median_duration, recorded_and_missing, select
-from fednb.sweeps.processes import GroupResult, Slots
-from fednb.sweeps.table import DEFAULT_PRIORITY, Job, Table
+from fednb_lab.reporting import head_to_head
+from fednb_lab.sweeps import execution, processes
+from fednb_lab.sweeps.files import Loader, read_tables
+from fednb_lab.sweeps.jobs import Notebook, contestants_of
+from fednb_lab.sweeps.plan import median_duration, recorded_and_missing, select
+from fednb_lab.sweeps.processes import GroupResult, Slots
+from fednb_lab.sweeps.table import DEFAULT_PRIORITY, Job, Table
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     ignored = shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints")
-    for name in ("fednb", "notebooks"):
+    for name in ("fednb", "fednb_lab", "notebooks"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "data").mkdir()
     for name in ("reported.csv", "claims.yaml"):  # and no images, which users put there
@@ -57,20 +57,20 @@ def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
     assert (wheel / "fednb" / "py.typed").exists()
     solutions = wheel / "fednb" / "project" / "notebooks" / "solutions"
     assert (solutions / "01_moon.ipynb").exists()  # a teacher's hand-outs need them
-    assert "digits-moon" in run("-m", "fednb", "list")
+    assert "digits-moon" in run("-m", "fednb_lab", "list")
     assert not list(tmp_path.iterdir())  # to ask leaves nothing behind
 
 
 def test_a_new_method_is_run_swept_and_compared_where_one_works(run, tmp_path):
-    run("-m", "fednb", "new", "my_idea")
+    run("-m", "fednb_lab", "new", "my_idea")
     assert {path.name for path in tmp_path.iterdir()} == {"my_idea.ipynb", "my_idea.yaml"}
-    assert "There is a my_idea.ipynb already" in run("-m", "fednb", "new", "my_idea", status=2)
+    assert "There is a my_idea.ipynb already" in run("-m", "fednb_lab", "new", "my_idea", status=2)
     short = ["num_rounds=2", "local_epochs=1", "num_clients=3"]
-    run("-m", "fednb", "run", "my_idea.ipynb", *short)
+    run("-m", "fednb_lab", "run", "my_idea.ipynb", *short)
     (record,) = (tmp_path / "results" / "runs").glob("*.json")
     assert record.name.startswith("MyIdea-digits-seed0-")
-    assert "to do" in run("-m", "fednb", "sweep", "my_idea.yaml", "--dry-run")
-    said = run("-m", "fednb", "compare", "FedAvg", "my_idea.ipynb", "--seeds", "2", *short)
+    assert "to do" in run("-m", "fednb_lab", "sweep", "my_idea.yaml", "--dry-run")
+    said = run("-m", "fednb_lab", "compare", "FedAvg", "my_idea.ipynb", "--seeds", "2", *short)
     assert "MyIdea" in said and "FedAvg" in said
     # the run that was there is not made again
     assert len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4

@@ -47,7 +47,7 @@ def commit() -> str | None:
         return None
     try:
         head = _git("rev-parse", "--short=10", "HEAD")
-        changes = _git("status", "--porcelain", "--", "fednb", "notebooks")
+        changes = _git("status", "--porcelain", "--", "fednb", "fednb_lab", "notebooks")
     except (OSError, subprocess.CalledProcessError):
         return None
     return head.strip() + ("+changes" if changes else "")

@@ -24,6 +24,7 @@ from fednb.errors import NotebookError
 from fednb.places import Places
 
 PACKAGE = "fednb.papers"  # in which notebooks are modules
+PICTURES = f"{PACKAGE}.pictures"  # the code that draws for them, which lies beside them
 _NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
 _elsewhere: dict[str, Path] = {}  # by module: notebooks that lie outside the two folders
 
@@ -165,6 +166,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path_: object, target: ModuleType | None = None
     ) -> ModuleSpec | None:
+        if fullname == PICTURES:
+            drawing = ROOT / "notebooks" / "pictures"
+            return importlib.util.spec_from_file_location(
+                fullname,
+                drawing / "__init__.py",
+                submodule_search_locations=[str(drawing)],
+            )
         package, _, module = fullname.rpartition(".")
         if package != PACKAGE or module.startswith("_"):
             return None

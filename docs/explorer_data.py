@@ -1,0 +1,284 @@
+"""What the results explorer shows, as scripts: a page that is opened from a file cannot fetch data.
+
+``cells.js`` has all cells of all tables, and the records that are in none. ``curves/NOTEBOOK.js``
+has the curves of a notebook's runs, and is loaded when one of its cells is opened.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from fednb import ROOT, data
+from fednb.errors import DataError
+from fednb.experiments import ledger
+from fednb.experiments.record import Record
+from fednb_lab.analysis.cells import Cell, Run
+from fednb_lab.analysis.claims import Claim, claims_file
+from fednb_lab.analysis.comparisons import Comparison, leads_over_baseline
+from fednb_lab.analysis.reported import reported_table
+from fednb_lab.analysis.statistics import Kind, quantile
+from fednb_lab.reporting import words
+from fednb_lab.reporting.markdown import check_command, command, sweep_command
+from fednb_lab.reporting.pages import Results, place_of, read_results
+from fednb_lab.sweeps.table import Table
+
+IN_NO_TABLE = "in no table"  # the name under which records of no table stand
+OTHERS = "others"  # the script with their curves
+MOST_RUNS = 200  # of a cell: so many quantiles of Student's t are written
+ACCURACY = "accuracy"  # the curve of what has none of its own
+DIGITS = 3  # of values and curves, in percent
+
+Entry = dict[str, Any]  # what becomes a JSON object
+
+
+@dataclass
+class Explorer:
+    """Tables, cells and curves, as the page reads them."""
+
+    tables: dict[str, Entry] = field(default_factory=dict)
+    cells: list[Entry] = field(default_factory=list)
+    settings: list[Entry] = field(default_factory=list)  # cells name theirs by place
+    measures: dict[str, str] = field(default_factory=dict)  # what each is, in a sentence
+    # by notebook, file of the record, and metric
+    curves: dict[str, dict[str, dict[str, list[float | None]]]] = field(default_factory=dict)
+    _places: dict[str, int] = field(default_factory=dict)  # in `settings`, by their JSON
+
+    def place_of_settings(self, flat: Mapping[str, Any]) -> int:
+        """Where these settings stand, which many cells share; what is None is left out."""
+        given = {name: value for name, value in flat.items() if value is not None}
+        given.pop("seed")
+        place = self._places.setdefault(json.dumps(given), len(self.settings))
+        if place == len(self.settings):
+            self.settings.append(given)
+        return place
+
+    def add_curve(self, notebook: str, path: Path, record: Record, metric: str) -> None:
+        """Keep the curve of a run, if its record has it."""
+        curve = record["metrics"].get(metric)
+        if curve:
+            of_run = self.curves.setdefault(notebook, {}).setdefault(path.name, {})
+            of_run[metric] = [_rounded(value) for value in curve]
+
+    def add_cell(self, entry: Entry) -> None:
+        """Keep a cell, without the fields in which nothing stands."""
+        self.cells.append({name: one for name, one in entry.items() if one not in (None, "", [])})
+
+    def scripts(self) -> dict[str, str]:
+        """The text of each script, by its path."""
+        content = {
+            "quantiles": quantiles(),
+            "tables": self.tables,
+            "settings": self.settings,
+            "cells": self.cells,
+            "measures": self.measures,
+            "verdicts": [str(kind) for kind in Kind],
+        }
+        scripts = {"cells.js": f"EXPLORER.cells({_json(content)});\n"}
+        for notebook, curves in self.curves.items():
+            script = f"EXPLORER.curves({_json(notebook)}, {_json(curves)});\n"
+            scripts[f"curves/{notebook}.js"] = script
+        return scripts
+
+
+def write(out: Path) -> None:
+    """Write the scripts for all tables and records of the project."""
+    results = read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
+    for name, script in gather(results).scripts().items():
+        ledger.write_atomically(out / name, script)
+
+
+def gather(results: Results) -> Explorer:
+    """All that the page shows of these results; a claim stands with the cell said to be ahead."""
+    tables, records, cells = results.tables, results.records, results.cells
+    judged: dict[tuple[str, str, str], list[Claim]] = {}
+    for claim in chain.from_iterable(results.claims.values()):
+        judged.setdefault(_name(claim.best.ahead), []).append(claim)
+    explorer = Explorer()
+    for name, table in tables.items():
+        baseline, leads = leads_over_baseline(table, cells[name])
+        explorer.tables[name] = _table(table, baseline)
+        for cell in cells[name]:
+            lead = leads.get((cell.row, cell.column))
+            _add_cell(explorer, table, cell, lead, judged.get(_name(cell), []))
+    in_cells = {run.path for of_table in cells.values() for cell in of_table for run in cell.runs}
+    _add_others(explorer, {path: one for path, one in records.items() if path not in in_cells})
+    return explorer
+
+
+def quantiles() -> list[float | None]:
+    """Of Student's t, for the interval of a mean over 0, 1, 2, … runs; None where there is none."""
+    return [None, None, *(round(quantile(n), 5) for n in range(2, MOST_RUNS + 1))]
+
+
+def _table(table: Table, baseline: str) -> Entry:
+    """What holds for all cells of a table."""
+    return {
+        "title": table.title,
+        "paper": _paper(table),
+        "where": words.printed_where(table.printed),
+        "notebook": table.notebook,
+        "page": place_of(table.notebook),
+        "baseline": baseline,
+        "sweep": sweep_command(table),
+    }
+
+
+def _paper(table: Table) -> str:
+    """Whose numbers are printed there, or else whose notebook it is in."""
+    if table.printed is not None:
+        return reported_table(table.printed).about.paper
+    for paper, about in claims_file().papers.items():
+        if about.notebook == table.notebook:
+            return paper
+    return table.notebook
+
+
+def _name(cell: Cell) -> tuple[str, str, str]:
+    return cell.table, cell.row, cell.column
+
+
+def _add_cell(
+    explorer: Explorer, table: Table, cell: Cell, lead: Comparison | None, claims: Sequence[Claim]
+) -> None:
+    own = cell.job.settings
+    metric = cell.measure.curve or ACCURACY
+    measure = cell.measure.name.replace("_", " ")
+    explorer.measures[measure] = cell.measure.description
+    for run in cell.runs:
+        explorer.add_curve(table.notebook, run.path, run.record, metric)
+    entry = {
+        "table": cell.table,
+        "row": cell.row,
+        "column": cell.column,
+        "method": own.method,
+        "dataset": _title(own.dataset),
+        "measure": measure,
+        "setting": setting_of(table, cell),
+        "printed": _rounded(cell.printed),
+        "printedText": words.printed_with_std(cell),
+        "ours": _rounded(cell.mean),
+        "oursText": words.measured(cell),
+        "half": _rounded(cell.half_width),
+        "expected": cell.expected,
+        "runs": [_run(run) for run in cell.runs],
+        "claims": [_claim(claim) for claim in claims],
+        "deviations": [words.deviation(one) for one in cell.deviations],
+        "notes": [note.replace("_", " ") for note in (*cell.notes, *cell.remarks)],
+        "choice": words.choice(cell).replace("_", " "),
+        "settings": explorer.place_of_settings(own.flat()),
+        "again": command(cell),
+        "check": check_command(cell),
+        "metric": metric,
+        # a printed number is a line among the curves if it is on their scale
+        "line": cell.printed if cell.measure.judged else None,
+    }
+    if lead is not None and not lead.lead.diverged:
+        entry["lead"] = _rounded(lead.lead.mean)
+        entry["leadText"] = words.lead(lead.lead)
+    explorer.add_cell(entry)
+
+
+def _title(dataset: str) -> str:
+    """What a data set is called; one's own, which may lie elsewhere by now, as it was recorded."""
+    try:
+        return data.spec_of(dataset).title
+    except DataError:
+        return dataset
+
+
+def setting_of(table: Table, cell: Cell) -> str:
+    """How the runs of a cell stand to the paper's setting, in a few words."""
+    if table.printed is None:
+        return "our own setting"
+    if cell.notes:
+        return "other images"
+    names = {one.name for one in cell.deviations}
+    if names & {"num_rounds", "local_epochs"}:
+        return "short runs"
+    return "another setting" if names else "the paper's setting"
+
+
+def _run(run: Run) -> Entry:
+    seed = run.job.settings.seed
+    value = _rounded(run.value)
+    return {"file": run.path.name, "seed": seed, "state": run.state, "value": value}
+
+
+def _claim(claim: Claim) -> Entry:
+    behind = claim.best.behind
+    ours = words.lead(claim.best.lead, claim.best.ahead.measure.lead_unit)
+    if claim.verdict.kind == Kind.NOT_TESTED:
+        ours = ""  # what other data show is no answer to the claim
+    return {
+        "says": claim.entry.claim,
+        "where": claim.entry.where,
+        "kind": str(claim.verdict.kind),
+        "verdict": words.verdict(claim),
+        "why": words.why(claim),
+        "printed": words.printed_leads(claim),
+        "ours": ours,
+        "behind": list(_name(behind)),
+    }
+
+
+def _add_others(explorer: Explorer, records: Mapping[Path, Record]) -> None:
+    """Records that are in no cell, in a table of their own: seeds of the same settings together."""
+    if not records:
+        return
+    about = {"title": "Records that no table reads", "paper": IN_NO_TABLE, "notebook": OTHERS}
+    explorer.tables[IN_NO_TABLE] = about
+    groups: dict[int, list[tuple[Path, Record]]] = {}
+    for path, record in records.items():
+        explorer.add_curve(OTHERS, path, record, ACCURACY)
+        place = explorer.place_of_settings(record["settings"])
+        groups.setdefault(place, []).append((path, record))
+    for place, of_group in groups.items():
+        explorer.add_cell(_other_cell(place, of_group))
+
+
+def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
+    path, first = of_group[0]
+    runs = []
+    for path, record in of_group:
+        value = _rounded(record.get("final", {}).get(ACCURACY))
+        seed = record["settings"]["seed"]
+        state = ledger.state(record)
+        runs.append({"file": path.name, "seed": seed, "state": state, "value": value})
+    values = [run["value"] for run in runs if run["value"] is not None]
+    mean = sum(values) / len(values) if values else None
+    return {
+        "table": IN_NO_TABLE,
+        "row": f"{first['settings']['method']} {first['key']}",
+        "column": first["dataset"]["name"],
+        "method": first["settings"]["method"],
+        "dataset": _title(first["settings"]["dataset"]),
+        "measure": ACCURACY,
+        "setting": "our own setting",
+        "ours": mean,
+        "oursText": runs[0]["state"] if mean is None else f"{mean:.1f}",
+        "expected": len(runs),
+        "runs": runs,
+        "deviations": first["deviations"],
+        "notes": [first["dataset"]["note"]] if first["dataset"].get("note") else [],
+        "settings": place,
+        "metric": ACCURACY,
+    }
+
+
+def _rounded(value: Any) -> float | None:
+    """To the digits that are shown; None for what is no number."""
+    if isinstance(value, int | float) and math.isfinite(value):
+        return round(value, DIGITS)
+    return None
+
+
+def _json(value: Any) -> str:
+    """In one line, null for what is no number, and no text in it ends the script around it."""
+    # JSON has neither NaN nor infinity, which Python writes and reads all the same
+    plain = json.loads(json.dumps(value), parse_constant=lambda constant: None)
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+    return text.replace("</", "<\\/")

@@ -1,0 +1,1 @@
+"""What records and printed numbers say, as values; `fednb_lab.reporting` makes words of them."""

@@ -1,0 +1,363 @@
+"""The cells of a table: what the paper prints, and beside it our runs, from the ledger."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+from fednb import ROOT, papers
+from fednb.errors import ReportError, require_known
+from fednb.experiments.ledger import LazyLedger, load, read, runs_folder, state
+from fednb.experiments.record import Record
+from fednb_lab.analysis import called, statistics
+from fednb_lab.analysis.deviations import AnyDeviation, Choice, compare_with_paper
+from fednb_lab.analysis.measures import Measure, measure
+from fednb_lab.analysis.reported import PrintedCell, printed_cell
+from fednb_lab.sweeps import files
+from fednb_lab.sweeps.table import Job, Table
+
+# None: what is recorded in `runs_folder`, or, of a table's name, what is committed
+Ledger = Mapping[Path, Record] | None
+TableOrName = str | Table
+# names and values of settings which tell runs apart
+Variant = tuple[tuple[str, Any], ...]
+_NO_RECORD = cast(Record, {})
+_DO_NOT_COUNT = ("missing", "stale")  # states of runs without a record, or with one of other times
+
+
+class Run(NamedTuple):
+    """A run, as the cell reads it that it is in."""
+
+    job: Job
+    path: Path  # of its record
+    record: Record  # empty if there is none, and then the run is in no cell
+    # as recorded, such as "finished"; "without baseline" or "not measured": it has no value
+    state: str
+    value: float | None = None  # of finished runs
+
+
+@dataclass(frozen=True, eq=False)  # a cell is equal to itself only: records are not compared
+class Cell:
+    """A cell of a table: our runs, and what the paper prints there."""
+
+    table: str  # its name
+    label: str  # of its row in the table
+    variant: Variant  # what tells its runs from others in the same row and column
+    column: str
+    measure: Measure
+    job: Job  # one of the runs, for its settings
+    runs: tuple[Run, ...]
+    expected: int  # so many runs there should be
+    stale: int  # so many records are of an older results version, and are not in `runs`
+    printed_cell: PrintedCell  # what is printed there
+    deviations: tuple[AnyDeviation, ...]  # from the paper's settings
+    choice: Choice | None  # where the table asks for the best of several values
+
+    @property
+    def row(self) -> str:
+        """The label of its row, and what else tells its runs from others there."""
+        variant = [called.with_value(name, value) for name, value in self.variant]
+        return ", ".join([self.label, *variant])
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """One for each of `runs`."""
+        return tuple(run.job.settings.seed for run in self.runs)
+
+    @property
+    def statuses(self) -> tuple[str, ...]:
+        """One for each of `runs`."""
+        return tuple(run.state for run in self.runs)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """One for each of `runs`."""
+        return tuple(run.path for run in self.runs)
+
+    @property
+    def diverged(self) -> bool:
+        """Whether one of its runs did."""
+        return "diverged" in self.statuses
+
+    @functools.cached_property
+    def measured_runs(self) -> tuple[Run, ...]:
+        """The finished ones with a value."""
+        return tuple(run for run in self.runs if run.value is not None)
+
+    @functools.cached_property
+    def values(self) -> tuple[float, ...]:
+        """One for each of `measured_runs`."""
+        return _values(self.runs)
+
+    @functools.cached_property
+    def by_pair(self) -> dict[tuple[int, str], float]:
+        """The values by what runs in a pair share: the seed, and the hash of the partition."""
+        values = {}
+        for run, value in zip(self.measured_runs, self.values, strict=True):
+            split = run.record.get("partition", {}).get("hash", "")
+            values[run.job.settings.seed, split] = value
+        return values
+
+    @functools.cached_property
+    def mean(self) -> float | None:
+        """Over seeds; for some measures the median."""
+        return self.measure.summary(self.values) if self.values else None
+
+    @functools.cached_property
+    def half_width(self) -> float | None:
+        """Of the mean's interval; NaN for one run, None for a median."""
+        if not self.values or self.measure.median:
+            return None
+        return statistics.interval(self.values)[1]
+
+    @property
+    def spread(self) -> float | None:
+        """Standard deviation over clients, mean over runs; None without personal models."""
+        spreads: list[Any] = [run.record["final"].get("accuracy_std") for run in self.measured_runs]
+        if not spreads or None in spreads:
+            return None
+        return statistics.interval(spreads)[0]
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is not the published data in its runs."""
+        return _each_once(run.record["dataset"].get("note") for run in self.runs)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What else has to be known of the data of its runs."""
+        return _each_once(run.record["dataset"].get("remark") for run in self.runs)
+
+    @property
+    def printed(self) -> float | None:
+        """The printed value, in units of the measure."""
+        return self.printed_cell.value
+
+
+CellsOf = Callable[[str], Sequence[Cell]]  # by the name of a table
+
+
+def _each_once(texts: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(text for text in dict.fromkeys(texts) if text)
+
+
+def _values(runs: Iterable[Run]) -> tuple[float, ...]:
+    return tuple(run.value for run in runs if run.value is not None)
+
+
+def _check_measures(table: Table) -> None:
+    """Check that a table has what its measures need, and a target only if one reads it."""
+    names = list(table.columns.measures.values()) or [table.measure]
+    for name in names:
+        needs = measure(name).needs
+        if needs and getattr(table, needs) is None:
+            raise ReportError(
+                f"{table.name}: the measure {name!r} needs a {needs}; name it in the table."
+            )
+    target_is_read = any(measure(name).needs == "target" for name in names)
+    if table.target is not None and not target_is_read:
+        raise ReportError(
+            f"{table.name}: the measure {table.measure!r} does not read a target; leave it out."
+        )
+
+
+def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
+    """The cells of a table, row by row.
+
+    Runs that share a cell but differ in more than the seed get rows of their own. Where a table
+    says ``best_of``, runs that differ in that parameter share a row, and those with the best mean
+    make the cell. A `ReportError` if the printed table, row or column does not exist, or a measure
+    is unknown or lacks its baseline.
+    """
+    if isinstance(table, str):
+        name = table
+        table = table_of(name)
+        if ledger is None:
+            ledger = records_of(table) if is_own_file(name) else committed()
+    _check_measures(table)
+    by_row = _runs_by_row(table, load() if ledger is None else ledger)
+    baselines = _baseline_records(table, by_row)
+    # what a table without an original varies is told by its rows and columns
+    varied = set() if table.printed else _varied_settings(table.jobs)
+    cells = []
+    for label, by_column in by_row.items():
+        for column, by_name in by_column.items():
+            runs = [_read(table, column, run, baselines) for run in by_name.values()]
+            for variant, candidates in _variants(runs, table.best_of).items():
+                cells.append(_cell(table, label, column, variant, candidates, varied))
+    return cells
+
+
+def _runs_by_row(
+    table: Table, ledger: Mapping[Path, Record]
+) -> dict[str, dict[str, dict[str, Run]]]:
+    """The runs of a table by row, column and file name, so that none is in a cell twice."""
+    by_file_name = {path.name: path for path in ledger}  # records may have been moved as a whole
+    by_row: dict[str, dict[str, dict[str, Run]]] = {}
+    for job in table.jobs:
+        path = job.path if job.path in ledger else by_file_name.get(job.path.name)
+        run = Run(job, job.path, _NO_RECORD, "missing")
+        if path is not None:
+            run = Run(job, path, ledger[path], state(ledger[path]))
+        by_column = by_row.setdefault(table.rows.name(job), {})
+        for column in table.columns.measures or [table.columns.name(job)]:
+            by_column.setdefault(column, {})[job.path.name] = run
+    return by_row
+
+
+def _baseline_records(
+    table: Table, by_row: Mapping[str, Mapping[str, Mapping[str, Run]]]
+) -> dict[tuple[str, int], Record]:
+    """The records of the baseline's finished runs, by column and seed."""
+    seen = set()
+    records = {}
+    for column, by_name in by_row.get(table.baseline or "", {}).items():
+        for run in by_name.values():
+            seed = run.job.settings.seed
+            if (column, seed) in seen:
+                several = f"the baseline {table.baseline!r} has several runs with seed {seed}."
+                raise ReportError(f"{table.name}: {several}")
+            seen.add((column, seed))
+            if run.state == "finished":
+                records[column, seed] = run.record
+    return records
+
+
+def _varied_settings(jobs: Iterable[Job]) -> set[str]:
+    """The names of settings that have several values among runs."""
+    values: dict[str, set[str]] = {}
+    for job in jobs:
+        for name, value in job.settings.flat().items():
+            values.setdefault(name, set()).add(str(value))
+    return {name for name, different in values.items() if len(different) > 1}
+
+
+def _variants(runs: Sequence[Run], best_of: str | None) -> dict[Variant, list[list[Run]]]:
+    """Runs by what tells them apart; for each such group those with each value of ``best_of``."""
+    varied = _varied_settings(run.job for run in runs) - {"seed", best_of}
+    first = runs[0].job.settings.flat()
+    names = [name for name in first if name in varied]
+    groups: dict[Variant, dict[str, list[Run]]] = {}
+    for run in runs:
+        own = run.job.settings.flat()
+        candidates = groups.setdefault(_variant(names, own, first), {})
+        candidates.setdefault(str(own.get(best_of or "")), []).append(run)
+    return {variant: list(candidates.values()) for variant, candidates in groups.items()}
+
+
+def _variant(names: Sequence[str], own: Mapping[str, Any], first: Mapping[str, Any]) -> Variant:
+    """What tells a run apart; a switch only where it is not as in the first run."""
+    variant = []
+    for name in names:
+        value = own.get(name)
+        is_switch = value is None or isinstance(value, bool)
+        if value != first[name] or not is_switch:
+            variant.append((name, value))
+    return tuple(variant)
+
+
+def _read(table: Table, column: str, run: Run, baselines: Mapping[tuple[str, int], Record]) -> Run:
+    """A finished run with the value of the column's measure, or with the reason why it has none."""
+    if run.state != "finished":
+        return run
+    of_column = measure(table.measure_of(column))
+    baseline = baselines.get((column, run.job.settings.seed))
+    value = None
+    if of_column.needs != "baseline":
+        value = of_column.read(run.record, table.target)
+    elif baseline is not None:
+        value = of_column.read(run.record, baseline)
+    if value is not None:
+        return run._replace(value=float(value))
+    if of_column.needs == "baseline":
+        return run._replace(state="without baseline")
+    if not of_column.optional:
+        missing = of_column.name.replace("_", " ")
+        raise ReportError(f"{run.path.name} has no {missing}: it was not evaluated then.")
+    return run._replace(state="not measured")
+
+
+def _cell(
+    table: Table,
+    label: str,
+    column: str,
+    variant: Variant,
+    candidates: Sequence[Sequence[Run]],
+    varied: set[str],
+) -> Cell:
+    """A cell, of the best of several candidates: groups of runs for values of ``best_of``."""
+    of_column = measure(table.measure_of(column))
+    finished = [runs for runs in candidates if _values(runs)]
+    chosen = _best(of_column, candidates, finished)
+    job = chosen[0].job
+    runs = tuple(run for run in chosen if run.state not in _DO_NOT_COUNT)
+    planned = [chosen] if runs else candidates
+    printed = printed_cell(table, label, column, of_column, job.settings.flat())
+    comparison = compare_with_paper(table, job.settings, of_column, printed)
+    deviations = comparison.deviations(len(finished))
+    return Cell(
+        table=table.name,
+        label=label,
+        variant=variant,
+        column=column,
+        measure=of_column,
+        job=job,
+        runs=runs,
+        expected=sum(map(len, planned)),
+        stale=sum(run.state == "stale" for candidate in candidates for run in candidate),
+        printed_cell=printed,
+        deviations=tuple(deviation for deviation in deviations if deviation.name not in varied),
+        choice=comparison.choice(table.best_of, len(finished), len(candidates)),
+    )
+
+
+def _best(
+    of_column: Measure, candidates: Sequence[Sequence[Run]], finished: Sequence[Sequence[Run]]
+) -> Sequence[Run]:
+    """The candidate with the best mean; else the first with runs that count, or just the first."""
+    if finished:
+        better = min if of_column.sign < 0 else max
+        return better(finished, key=lambda runs: of_column.summary(_values(runs)))
+    for runs in candidates:
+        if any(run.state not in _DO_NOT_COUNT for run in runs):
+            return runs
+    return candidates[0]
+
+
+@functools.cache  # to read the files means to check each run in them
+def _tables(sweeps: Path, runs: Path) -> dict[str, Table]:
+    """The tables of a folder of sweep files; their runs know where they are recorded."""
+    return files.read_tables(sweeps)
+
+
+def is_own_file(name: str) -> bool:
+    """Whether a table is named by a sweep file of one's own: ``my.yaml`` or ``my.yaml:TABLE``."""
+    return name.partition(":")[0].endswith(".yaml")
+
+
+def table_of(name: str) -> Table:
+    """Table ``name`` of the sweep files; of a file of one's own ``FILE.yaml:TABLE``.
+
+    ``FILE.yaml`` is enough where the file has one table.
+    """
+    if is_own_file(name):
+        path, _, table = name.partition(":")
+        own = files.read_tables(path)
+        table = table or (next(iter(own)) if len(own) == 1 else "")
+        require_known(f"{path} has several tables, or none called", table, own, ReportError)
+        return own[table]
+    tables = _tables(papers.folder() / "sweeps", runs_folder())
+    require_known("There is no table", name, tables, ReportError)
+    return tables[name]
+
+
+def records_of(table: Table) -> dict[Path, Record]:
+    """The records of a table's own runs, where these lie: nothing else is read."""
+    return {job.path: read(job.path) for job in table.jobs if job.path.exists()}
+
+
+@functools.cache  # a notebook asks for each number
+def committed() -> Mapping[Path, Record]:
+    """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
+    return LazyLedger(ROOT / "results" / "runs")

@@ -1,0 +1,219 @@
+"""What the papers print (``data/reported.csv``), and the printed cell beside runs of ours."""
+
+import csv
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import yaml
+
+from fednb import ROOT
+from fednb.errors import ReportError, require_known
+from fednb_lab.analysis.measures import Measure
+from fednb_lab.sweeps.table import Table
+
+NOT_TOLD = "any"  # stands for the value of a setting about which a paper says nothing
+
+
+@dataclass(frozen=True)
+class ReportedLine:
+    """A line of the file: a printed cell.
+
+    Without a row it is about a column, without row and column about a table, without a table about
+    a paper.
+    """
+
+    paper: str
+    table: str  # such as "Table 1"
+    row: str
+    column: str
+    method: str  # of the row
+    value: float | None  # None where no number is printed
+    std: float | None  # what stands behind its ±
+    text: str  # of a cell what is printed instead of a number; of a table or paper its title
+    where: str  # of a table: the section of the paper that discusses it
+    unit: str
+    std_is: str  # in words what the table's ± is over
+    # a list: the values that the paper tunes among; `NOT_TOLD`: it says nothing
+    settings: dict[str, Any]
+    partial: bool  # of a table: runs of ours may have no counterpart there
+    note: str
+
+
+@dataclass(frozen=True)
+class ReportedTable:
+    """A printed table; of a paper as a whole only `about`."""
+
+    about: ReportedLine
+    columns: dict[str, ReportedLine]  # what holds for a column, where something does
+    cells: dict[tuple[str, str], ReportedLine]  # by row and column
+
+    @functools.cached_property
+    def rows(self) -> dict[str, ReportedLine]:
+        """One line of each row: all of a row have the same method and settings."""
+        return {row: line for (row, _), line in self.cells.items()}
+
+    def number(self, row: str | None, column: str) -> float:
+        """The number that is printed there; a `ReportError` if none is."""
+        line = self.cells.get((row or "", column))
+        if line is None or line.value is None:
+            name = f"{self.about.paper} {self.about.table}"
+            raise ReportError(f"{name} has no number in row {row!r}, column {column!r}.")
+        return line.value
+
+
+@functools.cache
+def _reported_tables() -> dict[str, ReportedTable]:
+    """All that is reported, by ``"PAPER"`` and ``"PAPER TABLE"``."""
+    lines: dict[str, dict[tuple[str, str], ReportedLine]] = {}
+    with (ROOT / "data" / "reported.csv").open(encoding="utf-8", newline="") as file:
+        for texts in csv.DictReader(file):
+            line = _line(texts)
+            name = f"{line.paper} {line.table}".strip()
+            lines.setdefault(name, {})[line.row, line.column] = line
+    return {name: _reported_table(of_table) for name, of_table in lines.items()}
+
+
+def _line(texts: Mapping[str, str]) -> ReportedLine:
+    values: dict[str, Any] = dict(texts)
+    values["value"] = float(texts["value"]) if texts["value"] else None
+    values["std"] = float(texts["std"]) if texts["std"] else None
+    values["settings"] = yaml.safe_load(texts["settings"]) or {}
+    values["partial"] = texts["partial"] == "yes"
+    return ReportedLine(**values)
+
+
+def _reported_table(lines: Mapping[tuple[str, str], ReportedLine]) -> ReportedTable:
+    columns = {column: line for (row, column), line in lines.items() if column and not row}
+    cells = {place: line for place, line in lines.items() if place[0]}
+    return ReportedTable(lines["", ""], columns, cells)
+
+
+def reported_table(name: str) -> ReportedTable:
+    """What is reported of a table (``"MOON Table 1"``) or of a paper as a whole (``"MOON"``)."""
+    tables = _reported_tables()
+    require_known("There is no printed table", name, tables, ReportError)
+    return tables[name]
+
+
+def printed(name: str) -> dict[str, dict[str, float | None]]:
+    """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
+    values: dict[str, dict[str, float | None]] = {}
+    for (row, column), line in reported_table(name).cells.items():
+        values.setdefault(row, {})[column] = line.value
+    return values
+
+
+def shared_numbers(
+    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """How many printed numbers two tables share, and of how many that both have.
+
+    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
+    is not called the same.
+    """
+    theirs = printed(there)
+    pairs = []
+    for row, numbers in printed(here).items():
+        counterpart = theirs.get((rows or {}).get(row, row), {})
+        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
+    both = [pair for pair in pairs if None not in pair]
+    return sum(number == its_number for number, its_number in both), len(both)
+
+
+class PrintedCell(NamedTuple):
+    """What is printed beside a cell of ours."""
+
+    value: float | None = None  # in units of the cell's measure
+    std: float | None = None  # what stands behind its ±
+    text: str = ""  # what is printed where that is no number
+    settings: Mapping[str, Any] = {}  # what the paper says there of settings, as in `ReportedLine`
+
+
+def printed_cell(
+    table: Table, label: str, column: str, measure: Measure, settings: Mapping[str, Any]
+) -> PrintedCell:
+    """What is printed beside runs with these flat settings, in the row ``label`` of our table.
+
+    It is in the printed row of that name, or else of the method and settings of the runs. A
+    `ReportError` if there is none, unless the printed table is marked as partial.
+    """
+    if table.printed is None:
+        return PrintedCell()
+    reported = reported_table(table.printed)
+    rows = _matching_rows(reported, label, settings)
+    stated = _stated_settings(reported, column, settings, rows[0] if rows else None)
+    line = reported.cells.get((rows[0], column)) if len(rows) == 1 else None
+    if line is None:
+        if reported.about.partial:
+            return PrintedCell(settings=stated)
+        what = f"row {label!r} with its settings; its rows: {', '.join(reported.rows)}"
+        if rows:
+            columns = [name for row, name in reported.cells if row == rows[0]]
+            what = f"column {column!r}; it has {', '.join(columns)}"
+        raise ReportError(f"{table.name}: {table.printed} has no {what}.")
+    value, std = _in_units_of(measure, line, reported, table.baseline)
+    return PrintedCell(value, std, line.text, stated)
+
+
+def _matching_rows(reported: ReportedTable, label: str, settings: Mapping[str, Any]) -> list[str]:
+    """The printed row of that name, or those of that method that have no other settings."""
+    fitting = [row for row, line in reported.rows.items() if _fits(line.settings, settings)]
+    # a partial table may use one name for several things
+    if label in (fitting if reported.about.partial else reported.rows):
+        return [label]
+    return [row for row in fitting if reported.rows[row].method == label]
+
+
+def _fits(stated: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    for name, value in stated.items():
+        tuned_or_unknown = name not in settings or isinstance(value, list)
+        if not tuned_or_unknown and not same_value(value, settings[name]):
+            return False
+    return True
+
+
+def _stated_settings(
+    reported: ReportedTable, column: str, settings: Mapping[str, Any], row: str | None
+) -> dict[str, Any]:
+    """What a paper says of settings: in general, of the table, its column and its row."""
+    stated = reported_table(reported.about.paper).about.settings | reported.about.settings
+    if column in reported.columns:
+        stated |= reported.columns[column].settings
+    of_row = reported.rows[row].settings if row is not None else {}
+    return stated | {name: value for name, value in of_row.items() if name in settings}
+
+
+def _in_units_of(
+    measure: Measure, line: ReportedLine, reported: ReportedTable, baseline: str | None
+) -> tuple[float | None, float | None]:
+    """The printed value of a measure, and what stands behind its ±."""
+    value = line.value
+    std = line.std
+    if measure.printed:  # not the cell itself
+        value = line.std
+        if measure.printed != "std":
+            value = reported.cells[line.row, measure.printed].value
+        std = None
+    of_column = reported.columns.get(line.column, reported.about)
+    if "fraction" in (reported.about.unit, of_column.unit):
+        value = None if value is None else 100 * value
+        std = None if std is None else 100 * std
+    if measure.relative and value is not None:
+        value = value / reported.number(baseline, line.column)
+        std = None
+    return value, std
+
+
+def same_value(printed: Any, ours: Any) -> bool:
+    """Whether a printed value means ours: "Tiny-Imagenet" is tiny_imagenet, "with" is True."""
+    if isinstance(ours, bool):
+        return printed is ours or printed == ("with" if ours else "without")
+    if isinstance(ours, str):
+        return _letters_and_digits(printed) == _letters_and_digits(ours)
+    return ours is not None and printed == ours
+
+
+def _letters_and_digits(name: Any) -> str:
+    return "".join(letter for letter in str(name).lower() if letter.isalnum())

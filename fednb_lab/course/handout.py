@@ -1,0 +1,226 @@
+"""Hand-outs from the notebooks' own cells, by what these say (TEACHING.md, Write an exercise)."""
+
+import copy
+import re
+import shutil
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from fednb import papers
+from fednb.errors import CourseError
+from fednb_lab.course import solutions
+from fednb_lab.course.assignment import TEMPLATES, grade_id, is_built_on, read_notebook
+from fednb_lab.course.installation import students_wheel
+from fednb_lab.course.kernel import STUDENTS, nbgrader_step, notebook_path
+from fednb_lab.sweeps import run_cells
+
+EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
+CHECK_BEGINS = r"# Check\."
+TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
+ASSERT = re.compile(r"(?m)^\s*assert ")
+IMPORT = re.compile(r"(?m)^from fednb\.papers\.(\w+) import")  # of another notebook's methods
+READY = (
+    "# Run this cell first: it executes the cells above on which the exercises build.\n"
+    'from fednb_lab.course import prepare\n\nprepare("{}")'
+)
+
+
+class Part(NamedTuple):
+    """A cell of an exercise that is asked for or graded."""
+
+    kind: Literal["solution", "check", "answer"]  # code, its test, or words
+    cell: NotebookNode
+
+
+@dataclass
+class Exercise:
+    """What the text cell that begins an exercise says, and the cells below it."""
+
+    heading: NotebookNode
+    number: int
+    points: list[int]  # of each check and answer
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def graded(self) -> list[Part]:
+        """The checks and answers."""
+        return [part for part in self.parts if part.kind != "solution"]
+
+
+def split_cells(nb: NotebookNode) -> None:
+    """Give each heading, check and answer a cell of its own."""
+    cells: list[NotebookNode] = []
+    for cell in nb.cells:
+        for number, piece in enumerate(_pieces(cell)):
+            name = cell.id if number == 0 else f"{cell.id}-{number}"
+            cells.append(NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece}))
+    nb.cells = cells
+
+
+def _pieces(cell: NotebookNode) -> list[str]:
+    is_code = cell.cell_type == "code"
+    begins = CHECK_BEGINS if is_code else TEXT_BEGINS
+    has_checks = is_code and re.search(rf"(?m)^{begins}", cell.source)
+    is_asked_for = "END SOLUTION" in cell.source or EXERCISE.search(cell.source)
+    if not has_checks and not is_asked_for:
+        return [cell.source]
+    pieces = re.split(rf"(?m)^(?={begins})", cell.source)
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def exercises(nb: NotebookNode) -> list[Exercise]:
+    """The exercises of a solved notebook whose cells are split; a `CourseError` if one is wrong."""
+    all_exercises: list[Exercise] = []
+    is_inside = False  # an exercise ends where a section begins
+    for cell in nb.cells:
+        heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
+        if heading:
+            number, points = heading.groups()
+            points_of_each = [int(text) for text in points.split("+")]
+            all_exercises.append(Exercise(cell, int(number), points_of_each))
+            is_inside = True
+        elif cell.cell_type == "markdown" and cell.source.startswith("## "):
+            is_inside = False
+        elif is_inside:
+            all_exercises[-1].parts += _parts(cell, all_exercises[-1])
+    for exercise in all_exercises:
+        if len(exercise.graded) != len(exercise.points):
+            raise CourseError(
+                f"Exercise {exercise.number} has {len(exercise.graded)} checks and answers, "
+                f"but {len(exercise.points)} numbers of points."
+            )
+    if not all_exercises:
+        raise CourseError(
+            "There is no exercise: a text cell with a line "
+            '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
+        )
+    return all_exercises
+
+
+def _parts(cell: NotebookNode, exercise: Exercise) -> list[Part]:
+    """What a cell below the heading of an exercise is of it: one part, or none."""
+    if "BEGIN SOLUTION" in cell.source:  # nbgrader complains of other spellings
+        return [Part("answer" if cell.cell_type == "markdown" else "solution", cell)]
+    follows_solution = any(part.kind == "solution" for part in exercise.parts)
+    if follows_solution and cell.cell_type == "code" and ASSERT.search(cell.source):
+        return [Part("check", cell)]
+    return []
+
+
+def solved_assignment(name: str) -> NotebookNode:
+    """nbgrader's source of an assignment: the solved notebook with its marks, and a note on top."""
+    path = papers.path(name)
+    nb = solutions.solved(path)
+    split_cells(nb)
+    all_exercises = exercises(nb)
+    for exercise in all_exercises:
+        _mark_exercise(exercise)
+    first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
+    nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
+    for cell in nb.cells:
+        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
+            _mark_other(cell)
+    names = [grade_id(cell) for cell in nb.cells if grade_id(cell)]
+    nb.metadata["fednb"] = {"assignment": path.stem, "cells": names}
+    template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
+    note = template.format(
+        assignment=path.stem,
+        file=path.name,
+        number=len(all_exercises),
+        points=sum(sum(exercise.points) for exercise in all_exercises),
+    )
+    nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
+    return nb
+
+
+def _mark_exercise(exercise: Exercise) -> None:
+    """Mark the parts: ``exercise-3``, ``exercise-3-check``, a second one ``exercise-3-check-2``."""
+    count: Counter[str] = Counter()
+    points = iter(exercise.points)
+    for kind, cell in exercise.parts:
+        count[kind] += 1
+        name = f"exercise-{exercise.number}"
+        if kind != "solution":
+            name += f"-{kind}"
+        if count[kind] > 1:
+            name += f"-{count[kind]}"
+        is_graded = kind != "solution"
+        mark(cell, name, points=next(points) if is_graded else None, solution=kind != "check")
+        cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
+        if cell.cell_type == "code":
+            cell.outputs = []
+            cell.execution_count = None
+
+
+def _mark_other(cell: NotebookNode) -> None:
+    """Mark a code cell that exercises build on; any other is not executed for grading."""
+    if is_built_on(cell):
+        mark(cell, cell.id)
+    else:
+        tags = cell.metadata.get("tags", [])
+        cell.metadata["tags"] = [*tags, "skip-execution"]  # nbclient heeds it
+
+
+def mark(
+    cell: NotebookNode, name: str, *, points: int | None = None, solution: bool = False
+) -> None:
+    """Give a cell nbgrader's marks: ``points`` if it is graded, ``solution`` if students write it.
+
+    Whatever students do not write is locked: it is put back if it was changed.
+    """
+    marks = {
+        "schema_version": 3,
+        "grade_id": name,
+        "cell_type": cell.cell_type,
+        "grade": points is not None,
+        "solution": solution,
+        "locked": not solution,
+        "task": False,
+    }
+    if points is not None:
+        marks["points"] = points
+    cell.metadata["nbgrader"] = marks
+
+
+def release(name: str) -> Path:
+    """Write the students' version of a notebook into the course folder, and return its path.
+
+    What it imports and its sweep file, a model for the students' own, lie beside it. The students'
+    installation lies in the course folder, in ``students``.
+    """
+    nb = solved_assignment(name)
+    original = papers.path(name)
+    source = notebook_path("source", original.stem)
+    released = notebook_path("release", original.stem)
+    source.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, source)
+    nbgrader_step("generate_assignment", original.stem)
+    for imported in imported_notebooks(original):
+        nbformat.write(run_cells.reduced(imported.stem), released.parent / imported.name)
+    sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
+    if sweep.exists():
+        (released.parent / "sweeps").mkdir(exist_ok=True)
+        shutil.copy(sweep, released.parent / "sweeps")
+    students_wheel(STUDENTS)
+    return released
+
+
+def imported_notebooks(notebook: Path) -> set[Path]:
+    """The other notebooks from which the cells import that grading executes, and so on."""
+    found: set[Path] = set()
+    new = {notebook}
+    while new:
+        found |= new
+        new = set[Path]().union(*map(_imported_by, new)) - found
+    return found - {notebook}
+
+
+def _imported_by(notebook: Path) -> set[Path]:
+    cells = [cell.source for cell in read_notebook(notebook).cells if is_built_on(cell)]
+    return {papers.path(name) for name in IMPORT.findall("\n".join(cells))}

@@ -1,0 +1,247 @@
+"""Solutions in notebooks of their own, as a code host shows all cells of a notebook open.
+
+The exercises of a notebook are empty stubs there. ``solutions/NAME.ipynb`` has the same cells,
+known by their ids, with solutions, hidden tests and answers. A notebook may also have its
+solutions in place, as one writes them; `split` then moves them.
+"""
+
+import copy
+import os
+import re
+from pathlib import Path
+
+import nbformat
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from fednb import ROOT, papers
+from fednb.errors import CourseError
+from fednb_lab.course.assignment import ANSWER, STUB, read_notebook
+
+ONLY_HERE = "solutions-only"  # tag of a cell of the solutions that has no partner
+TO_FILL_IN = ["skip-execution", "nbval-skip"]  # tags of stubs and checks: they fail as they are
+
+_EXERCISE = re.compile(r"(?m)^\*\*Exercise \d+\*\* \(")
+_SECTION = re.compile(r"(?m)^## ")
+_CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
+_TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
+_HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?")
+# to a file of the project
+_LINK = re.compile(r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
+_VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
+
+TITLE = """\
+# Solutions: {title}
+
+The exercises of [{file}]({link}), solved, with the tests that it does not show. Try them there first: the checks say what is
+wrong. The next cell executes what the exercises build on, so that this notebook runs by itself."""
+READY = 'from fednb_lab.course import prepare\n\nprepare("{}")'
+
+
+def where(notebook: Path) -> Path:
+    """The notebook of solutions beside a notebook, or else the project's; it may not exist."""
+    beside = notebook.parent / "solutions" / notebook.name
+    return beside if beside.exists() else ROOT / "notebooks" / "solutions" / notebook.name
+
+
+def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
+    """A notebook with the solutions of its exercises in place.
+
+    If ``strict``, a `CourseError` says which cells of notebook and solutions do not fit. A notebook
+    elsewhere may have fewer exercises than the project's of its name.
+    """
+    nb = read_notebook(notebook)
+    for cell in nb.cells:
+        if _is_solved(cell):  # in place, and perhaps where a stub was
+            _clear_tags(cell)
+    if not any(map(_is_waiting, nb.cells)):
+        return nb
+    place = where(notebook)
+    partners = _partners(place)
+    if strict:
+        _require_fit(nb, partners, notebook, place)
+    for cell in nb.cells:
+        if cell.id in partners and not _is_solved(cell):
+            _put_in(moved(partners[cell.id], place.parent, notebook.parent), cell)
+    return nb
+
+
+def _is_solved(cell: NotebookNode) -> bool:
+    return "BEGIN SOLUTION" in cell.source or "BEGIN HIDDEN TESTS" in cell.source
+
+
+def _clear_tags(cell: NotebookNode) -> None:
+    """Take the tags of what is to be filled in off a cell."""
+    if "tags" in cell.metadata:
+        cell.metadata["tags"] = [tag for tag in cell.metadata["tags"] if tag not in TO_FILL_IN]
+
+
+def _is_waiting(cell: NotebookNode) -> bool:
+    if cell.cell_type == "markdown":
+        return ANSWER in cell.source
+    return set(TO_FILL_IN) <= set(cell.metadata.get("tags", []))
+
+
+def _partners(place: Path) -> dict[str, NotebookNode]:
+    """The cells of solutions that take the place of a notebook's, by their common ids."""
+    if not place.exists():
+        return {}
+    cells = read_notebook(place).cells
+    return {cell.id: cell for cell in cells if ONLY_HERE not in cell.metadata.get("tags", [])}
+
+
+def _require_fit(
+    nb: NotebookNode, partners: dict[str, NotebookNode], notebook: Path, place: Path
+) -> None:
+    """Raise a `CourseError` unless each cell is what its solution looks like without the solution.
+
+    And unless all that waits for a solution has one, and those beside the notebook have a place.
+    """
+    file = notebook.name
+    if not partners:
+        raise CourseError(f"There are no solutions of {file} here: {place} is missing.")
+    for cell in nb.cells:
+        partner = partners.get(cell.id)
+        if partner is None and _is_waiting(cell):
+            raise CourseError(f"{place} has no solution of cell {cell.id} of {file}.")
+        if partner is not None and not _is_solved(cell) and not _fits(cell, partner):
+            raise CourseError(
+                f"Cell {cell.id} of {file} is not the stub of its solution: write the change into "
+                f"the solutions, and call `fednb course split {notebook.stem}`."
+            )
+    lonely = set(partners) - {cell.id for cell in nb.cells}
+    if lonely and place.parent.parent == notebook.parent:
+        raise CourseError(
+            f"{place} has a cell {min(lonely)} that {file} lacks: put that back, or delete this."
+        )
+
+
+def _fits(cell: NotebookNode, partner: NotebookNode) -> bool:
+    if cell.cell_type == "markdown":
+        return cell.source.count(ANSWER) == len(_TEXT.findall(partner.source))
+    return cell.source == without_solution(partner)
+
+
+def moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
+    """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
+
+    def link(found: re.Match[str]) -> str:
+        target = Path(os.path.relpath(origin / found[1], folder)).as_posix()
+        return f"]({target}{found[2] or ''})"
+
+    cell = copy.deepcopy(cell)
+    if cell.cell_type == "markdown":
+        cell.source = _LINK.sub(link, cell.source)
+    return cell
+
+
+def _put_in(partner: NotebookNode, cell: NotebookNode) -> None:
+    """Give a cell the solution and, if it is code, the outputs of its partner."""
+    if cell.cell_type == "markdown":
+        for answer in _TEXT.findall(partner.source):
+            cell.source = cell.source.replace(ANSWER, answer, 1)
+        return
+    cell.source = partner.source
+    cell.outputs = partner.outputs
+    cell.execution_count = partner.execution_count
+    cell.metadata = partner.metadata
+
+
+def without_solution(cell: NotebookNode) -> str:
+    """What a cell of an exercise says if its solutions and hidden tests are taken out."""
+    if cell.cell_type == "markdown":
+        return _TEXT.sub(ANSWER, cell.source)
+    return _CODE.sub(_stub, _HIDDEN.sub("", cell.source)).strip()
+
+
+def _stub(found: re.Match[str]) -> str:
+    indent, solution = found.groups()
+    value = _VALUE.fullmatch(solution)
+    if value:
+        return f"{indent}{value[1]} = ..."
+    return "\n".join(indent + line for line in STUB.splitlines())
+
+
+def split(name: str) -> Path:
+    """Move the solutions of a notebook into one of their own, and return its path.
+
+    Solutions that are there already are kept, and their stubs are made anew.
+    """
+    notebook = papers.path(name)
+    place = where(notebook)
+    if ROOT not in notebook.resolve().parents:
+        place = notebook.parent / "solutions" / notebook.name
+    before = read_notebook(place) if place.exists() else None
+    nb, solutions = in_two(solved(notebook, strict=False), notebook, place, before)
+    place.parent.mkdir(exist_ok=True)
+    nbformat.write(solutions, place)
+    nbformat.write(nb, notebook)
+    return place
+
+
+def in_two(
+    nb: NotebookNode, notebook: Path, place: Path, before: NotebookNode | None
+) -> tuple[NotebookNode, NotebookNode]:
+    """A solved notebook without its solutions, and the notebook of these.
+
+    The cells that only the solutions had ``before`` stay behind those that they stood behind.
+    """
+    own = _only_here(before) if before else {"": _first_cells(nb, notebook, place)}
+    cells = own.pop("", [])
+    is_inside = False
+    for cell in nb.cells:
+        piece = cell.source if is_inside else ""
+        if cell.cell_type == "markdown":
+            piece, is_inside = _of_exercises(cell.source, is_inside)
+        if piece:
+            partner = NotebookNode({**cell, "source": piece})
+            cells.append(moved(partner, notebook.parent, place.parent))
+            cells[-1].metadata.pop("jupyter", None)
+            cells += own.pop(cell.id, [])
+            _empty(cell)
+    return nb, new_notebook(cells=cells, metadata={**nb.metadata, "orphan": True})
+
+
+def _only_here(solutions: NotebookNode) -> dict[str, list[NotebookNode]]:
+    """The cells without a partner, by the id of the last one above that has one."""
+    above = ""
+    cells: dict[str, list[NotebookNode]] = {}
+    for cell in solutions.cells:
+        if ONLY_HERE in cell.metadata.get("tags", []):
+            cells.setdefault(above, []).append(cell)
+        else:
+            above = cell.id
+    return cells
+
+
+def _first_cells(nb: NotebookNode, notebook: Path, place: Path) -> list[NotebookNode]:
+    title = nb.cells[0].source.partition("\n")[0].removeprefix("# ")
+    link = Path(os.path.relpath(notebook, place.parent)).as_posix()
+    text = TITLE.format(title=title, file=notebook.name, link=link)
+    tags = {"tags": [ONLY_HERE]}
+    return [
+        new_markdown_cell(text, id="solutions-title", metadata=tags),
+        new_code_cell(READY.format(notebook.stem), id="solutions-ready", metadata=tags),
+    ]
+
+
+def _of_exercises(text: str, is_inside: bool) -> tuple[str, bool]:
+    """The part of a text that is of exercises, and whether the next cell is."""
+    if not is_inside:
+        begin = _EXERCISE.search(text)
+        if not begin:
+            return "", False
+        text = text[begin.start() :]
+    pieces = _SECTION.split(text, maxsplit=1)
+    return pieces[0].strip(), len(pieces) == 1
+
+
+def _empty(cell: NotebookNode) -> None:
+    """Make a stub of a cell of an exercise, in place."""
+    cell.source = without_solution(cell)
+    cell.metadata.pop("jupyter", None)
+    if cell.cell_type == "code":
+        _clear_tags(cell)
+        cell.metadata["tags"] = [*cell.metadata.get("tags", []), *TO_FILL_IN]
+        cell.outputs = []
+        cell.execution_count = None

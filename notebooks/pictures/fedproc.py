@@ -1,0 +1,145 @@
+"""Pictures of notebook 02: classes that open, the pull on an image, what shared prototypes do."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import torch
+import torch.nn.functional as F
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from fednb import plots
+
+
+def _turned(angles: Tensor) -> tuple[Tensor, Tensor, float]:
+    """One gradient step of images [3, n], given by their angles, towards their own prototypes.
+
+    Returns the next angles, the prototypes [3, 2] that pulled, and the mean loss before the step.
+    """
+    angles = angles.detach().requires_grad_()
+    z = torch.stack([angles.cos(), angles.sin()], -1)
+    prototypes = F.normalize(z.detach().mean(1), dim=-1)
+    labels = torch.arange(3).repeat_interleave(angles.shape[1])
+    cosines = (z @ prototypes.T).flatten(0, 1)
+    loss = F.cross_entropy(cosines, labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, angles)
+    return (angles - 0.1 * gradient).detach(), prototypes, loss.item() / angles.numel()
+
+
+def bundle_opens() -> Figure:
+    """Three classes on a circle, moved by FedProc's loss alone: the bundle opens to a star."""
+    draws = torch.Generator().manual_seed(2)
+    angles = torch.pi / 2 + 0.15 * torch.randn(3, 20, generator=draws)
+    colours = plt.get_cmap("viridis")([0.05, 0.5, 0.85])
+    moments = (0, 25, 50, 200)
+    figure, axes = plt.subplots(1, len(moments), figsize=(12, 3.2))
+    for step in range(moments[-1] + 1):
+        now = angles
+        angles, prototypes, loss = _turned(now)
+        if step not in moments:
+            continue
+        ax = axes[moments.index(step)]
+        ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+        for of_class, prototype, colour in zip(now, prototypes, colours, strict=True):
+            ax.scatter(of_class.cos(), of_class.sin(), s=14, color=colour, alpha=0.6, lw=0)
+            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+            ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
+        ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
+        ax.set_title(f"step {step}: loss {loss:.2f}")
+        ax.axis("off")
+    return figure
+
+
+def pull_by_angle() -> Axes:
+    """How hard the contrast pulls an image, as a share of its hardest pull, over its angle.
+
+    The image lies between its own prototype and that of another class, all ten on a simplex.
+    """
+    simplex = F.normalize(torch.eye(10, dtype=torch.float64) - 0.1, dim=1)
+    own, other = simplex[0], simplex[1]
+    across = F.normalize(other - other @ own * own, dim=0)
+    degrees = torch.linspace(0, 90, 181, dtype=torch.float64)
+    radians = degrees.deg2rad()[:, None]
+    look: dict[str, Any] = {"color": plots.colour("FedProc")}
+    _, ax = plt.subplots(figsize=(7, 3.4))
+    for temperature, line, height, shift, side in (
+        (1.0, "-", 0.75, (-8, 6), "right"),
+        (0.1, "--", 0.45, (8, -8), "left"),
+    ):
+        z = (radians.cos() * own + radians.sin() * across).requires_grad_()
+        labels = torch.zeros(len(z), dtype=torch.long)
+        cosines = F.normalize(z, dim=1) @ simplex.T
+        loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
+        force = torch.autograd.grad(loss, z)[0].norm(dim=1)
+        share = force / force.max()
+        ax.plot(degrees, share, line, lw=2.5, **look)
+        place = degrees[(share - height).abs().argmin()].item()
+        plots.label(ax, (place, height), f"τ = {temperature:g}", shift, ha=side, **look)
+    ax.set(xlabel="angle between z and its prototype (degrees)", xlim=(0, 90))
+    ax.set(ylabel="pull, as a share of the hardest", ylim=(0, 1.05))
+    return ax
+
+
+def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
+    """Angles between prototypes of two clients: of the same class, and of different ones.
+
+    ``angles``: both, in degrees, by the name of the method that trained the clients.
+    """
+    size = (3.6 * len(angles), 3.0)
+    figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
+    usual: dict[str, Any] = {"bins": np.arange(0, 181, 5), "density": True}
+    outline: dict[str, Any] = usual | {"color": "black", "histtype": "step", "lw": 1.2}
+    for ax, (name, (same, different)) in zip(axes, angles.items(), strict=True):
+        ax.hist(same.numpy(), color=plots.colour(name), alpha=0.8, label="same class", **usual)
+        ax.hist(different.numpy(), label="different classes", **outline)
+        title = "trained alone" if name == "SOLO" else name
+        ax.set(title=title, xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
+    axes[0].legend(fontsize="small", frameon=False)
+    return figure
+
+
+def opening(spread: Mapping[str, np.ndarray]) -> Axes:
+    """How far the classes are apart in each round, on a logarithmic axis.
+
+    ``spread``: 1 minus the mean cosine of two class means, [seeds, rounds + 1], by method.
+    """
+    _, ax = plt.subplots(figsize=(8.5, 3.8))
+    known: list[str] = []
+    for name, values in spread.items():
+        colour = plots.colour(name)
+        look: dict[str, Any] = {"color": colour, "ls": "--" if colour in known else "-"}
+        known.append(colour)
+        ax.plot(values.T, lw=1.5, **look)
+        ax.plot([], [], lw=2, label=name, **look)
+    ax.axhline(10 / 9, color="0.6", lw=1)  # of ten classes on a simplex
+    ax.annotate("simplex", (0, 1.2), color="0.4", fontsize="small")
+    ax.set(yscale="log", xlabel="rounds done", ylabel="1 − mean cosine of two class means")
+    ax.set_ylim(top=2.2)
+    ax.legend(loc="lower right", frameon=False, fontsize="small")
+    return ax
+
+
+def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]], floor: float) -> Figure:
+    """What features can tell without the output layer, and what that makes of them, in percent.
+
+    ``accuracies``: of the nearest class mean [seeds, rounds + 1], and of the output layer
+    [seeds, rounds], by method. ``floor``: what the nearest class mean tells of untrained features.
+    """
+    size = (4.2 * len(accuracies), 3.4)
+    figure, axes = plt.subplots(1, len(accuracies), figsize=size, sharey=True)
+    for ax, (name, (features, output)) in zip(axes, accuracies.items(), strict=True):
+        look: dict[str, Any] = {"color": plots.colour(name)}
+        ax.axhline(floor, color="black", lw=1, ls="--")
+        for values, line, first in ((features, "-", 0), (output, ":", 1)):
+            rounds = np.arange(first, first + values.shape[1])
+            ax.plot(rounds, values.mean(0), line, lw=2, **look)
+            ax.fill_between(rounds, values.min(0), values.max(0), alpha=0.15, lw=0, **look)
+        ax.set(title=name, xlabel="rounds done", ylim=(0, 100))
+    axes[0].set_ylabel("test accuracy (%)")
+    axes[0].annotate("features alone", (0, floor + 9), fontsize="small")
+    axes[0].annotate("untrained features", (0, floor - 8), fontsize="small")
+    axes[0].annotate("output layer", (0.2, 20), fontsize="small")
+    return figure

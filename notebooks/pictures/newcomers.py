@@ -1,0 +1,81 @@
+"""Pictures of the notebook on newcomers: prototypes in another network's space, gains of crowds."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from fednb import plots
+
+
+def two_spaces() -> Figure:
+    """The same images in two networks, of which one has its two features swapped."""
+    rng = np.random.default_rng(0)
+    middles = np.array([[4.0, 1.0], [1.0, 1.2], [2.2, 4.0]])
+    z = middles[:, None] + 0.35 * rng.normal(size=(3, 25, 2))
+    prototypes = z.mean(1)
+    fig, axes = plt.subplots(1, 2, figsize=(8.5, 3.6), sharex=True, sharey=True)
+    panels = {"the network that sent them": z, "a newcomer's, just as good": z[:, :, ::-1]}
+    for ax, (title, points) in zip(axes, panels.items(), strict=True):
+        for k in range(3):
+            ax.plot(*points[k].T, ".", color=f"C{k}")
+            ax.plot(*prototypes[k], "*", color=f"C{k}", ms=20, mec="black")
+            x, y = points[k].mean(0)
+            ax.annotate(f"class {k}", (x, y + 0.85), color=f"C{k}", ha="center")
+        ax.set(title=title, xlabel="first feature", aspect="equal", ylim=(0, 5.6), xlim=(0, 5.6))
+    axes[0].set_ylabel("second feature")
+    return fig
+
+
+def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
+    """How often (%) the nearest image of another client is of the same class."""
+    _, ax = plt.subplots(figsize=(7, 2.8))
+    places = range(len(close))
+    ax.barh(places, list(close.values()), color=[plots.colour(name) for name in close], height=0.6)
+    for place, value in enumerate(close.values()):
+        plots.label(ax, (max(value, by_chance), place), f"{value:.0f}", (4, 0), va="center")
+    ax.axvline(by_chance, color="black", ls=":")
+    ax.annotate("by chance", (by_chance + 1, -0.62), va="center")
+    ax.set_yticks(places, list(close))
+    ax.set(xlim=(0, 105), ylim=(len(close) - 0.5, -0.85))
+    ax.set_xlabel("the nearest image of another client is of the same class (%)")
+    return ax
+
+
+def gains(of_crowds: Mapping[str, Sequence[float]], interval: Mapping[str, tuple[float, float]]) -> Axes:
+    """Gains of newcomers (points): a dot for each crowd, and an interval over crowds."""
+    _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_crowds)))
+    colour = plots.colour("FedProto")
+    for place, (name, values) in enumerate(of_crowds.items()):
+        ax.plot(values, [place - 0.12] * len(values), "o", color="0.6", ms=6)
+        mean, half_width = interval[name]
+        ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
+    ax.axvline(0, color="0.6", lw=1)
+    ax.set_yticks(range(len(of_crowds)), list(of_crowds))
+    ax.set(xlabel="gain (points of accuracy)", ylim=(len(of_crowds) - 0.5, -0.5))
+    return ax
+
+
+def readings(epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Figure:
+    """Accuracies (%) of newcomers over epochs: a panel for each start, by reading and pull.
+
+    Solid lines are with the crowd's prototypes, dotted ones alone; a reading is a colour.
+    """
+    figure, axes = plt.subplots(1, len(means), figsize=(11.5, 4), sharey=True)
+    for ax, (start, lines) in zip(axes, means.items(), strict=True):
+        known = list(dict.fromkeys(reading for reading, _ in lines))
+        for (reading, pull), values in lines.items():
+            colour = f"C{known.index(reading)}"
+            ax.plot(epochs, values, "o:" if pull == "alone" else "o-", ms=4, color=colour)
+            if pull != "alone" and ax is axes[-1]:
+                va = "top" if reading == "classifier" else "bottom"
+                end = (epochs[-1] + 0.15, values[-1])
+                plots.label(ax, end, reading, (0, 0), color=colour, va=va)
+        ax.set(title=f"start: {start}", xlabel="epochs of the newcomer")
+    axes[0].plot([], [], "-", color="0.3", label="with the crowd's prototypes")
+    axes[0].plot([], [], ":", color="0.3", label="alone")
+    axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.6))
+    axes[0].set_ylabel("accuracy, mean over crowds (%)")
+    return figure

@@ -94,8 +94,8 @@ class WithPrototypes(FedAvg):
         """How many rows the received set is padded to: by default one per class."""
         return client.model.classifier.out_features
 
-    def upload(self, client: Client, given: dict[str, Any]) -> Message:
-        return super().upload(client, given) | {"prototypes": self.summary(client)}
+    def upload(self, client: Client, context: dict[str, Any]) -> Message:
+        return super().upload(client, context) | {"prototypes": self.summary(client)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
         merged = self.merge(server, uploads, t)

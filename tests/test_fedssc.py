@@ -179,8 +179,8 @@ def test_own_means_are_a_devices_own_whoever_is_drawn():
 def test_a_device_shares_the_means_of_classes_with_at_least_so_many_images(federate):
     fed = federate(FedSSC())
     client = fed.clients[0]
-    counts = torch.bincount(fed.labels[client.indices], minlength=3)
-    with fed.lend_model(client):
+    counts = torch.bincount(fed.images.labels[client.indices], minlength=3)
+    with fed.at_work(client):
         client.load({"model": fed.server["model"]})
         means = class_means(*client.representations())
         for least in (1, *counts.tolist(), int(counts.max()) + 1):
@@ -194,7 +194,7 @@ def test_what_is_sent_is_the_model_and_the_representations(federate):
     fed, plain = federate(FedSSC(min_images=4)), federate(FedAvg())
     for _ in range(2):
         fed.run_round(), plain.run_round()
-    labels = [fed.labels[client.indices] for client in fed.clients]
+    labels = [fed.images.labels[client.indices] for client in fed.clients]
     shared = [{k for k in range(3) if (own == k).sum() >= 4} for own in labels]
     assert 4 < sum(map(len, shared)) < 12  # some classes are not shared by some
     counts = {"up": sum(map(len, shared)), "down": len(fed.clients) * len(set().union(*shared))}

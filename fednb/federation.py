@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
@@ -19,24 +20,23 @@ from fednb.batches import Batch, Images, Training
 from fednb.client import Client, Phase
 from fednb.data import Dataset
 from fednb.evaluation import evaluate
-from fednb.hyperparameters import BelowOne, Count, Fraction, NonNegative, NonNegativeInt, Positive
 from fednb.messages import Message, Server, State, average, flat, message_size
-from fednb.method import FedAvg
+from fednb.method import BelowOne, FedAvg, Fraction
 from fednb.models import Net
 
 # what a notebook needs of a method, it imports from here
 __all__ = [
     "BelowOne",
     "Client",
-    "Count",
     "FedAvg",
     "Federation",
     "Fraction",
     "Message",
-    "NonNegative",
+    "NonNegativeFloat",
     "NonNegativeInt",
     "Phase",
-    "Positive",
+    "PositiveFloat",
+    "PositiveInt",
     "Server",
     "State",
     "Training",

@@ -1,27 +1,32 @@
 """FedAvg, the base of all methods: each overrides some of its hooks."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 import torch
 import torch.nn.functional as F
+from annotated_types import Ge, Le, Lt
 from torch import Tensor, nn
 
 from fednb.client import Client, Phase
-from fednb.hyperparameters import check_fields
+from fednb.errors import check_fields
 from fednb.messages import Message, Server, State, average
 from fednb.models import Net
 
 if TYPE_CHECKING:
     from fednb.federation import Federation
 
+# of hyperparameters, where pydantic has no name: from 0 to 1, and below 1
+Fraction = Annotated[float, Ge(0), Le(1)]
+BelowOne = Annotated[float, Ge(0), Lt(1)]
+
 
 @dataclass
 class FedAvg:
     """Federated averaging (McMahan et al. 2017), and the default answers of every other method.
 
-    A subclass is a dataclass whose fields are its hyperparameters; one that is annotated with a
-    type such as `Positive`, or with a ``Literal``, is checked. `loss` and `predict` are pure
+    A subclass is a dataclass whose fields are its hyperparameters. A value that a field's type does
+    not allow, such as -1 for a ``NonNegativeFloat`` of pydantic, is a `SettingsError`. `loss` and `predict` are pure
     functions of tensors, with no branch on data, so that they run eagerly, compiled, batched over
     clients, or in a CUDA graph.
     """

@@ -4,28 +4,35 @@ import copy
 import dataclasses
 import math
 import random
-import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_states
-from fednb.papers.fedplcc import FedPLCC
-from fednb.papers.fedproc import FedProc
-from fednb.papers.fedproto import FedProto, FedRep
-from fednb.papers.fedssc import FedSSC
+from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
-from fednb.papers.moon import MOON
 
 from fednb import evaluation, federation, models, seeds
 from fednb.data import Augmentation, augment
+from fednb.errors import SettingsError
 from fednb.evaluation import evaluate
-from fednb.federation import Client, FedAvg, Federation, Phase, average
-from fednb.hyperparameters import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from fednb.federation import (
+    BelowOne,
+    Client,
+    FedAvg,
+    Federation,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Phase,
+    PositiveFloat,
+    PositiveInt,
+    average,
+)
 from fednb.messages import message_size
 
 
@@ -40,22 +47,38 @@ class OnlyClassifier(FedAvg):
 @pytest.mark.parametrize(
     ("hint", "good", "bad", "words"),
     [
-        (NonNegative, (0, 1e-9, 1e300), (-1e-9, math.inf, math.nan), "a number from 0"),
-        (Positive, (1e-9, 1), (0, -1, math.inf), "a positive number"),
-        (Fraction, (0, 1, 0.3), (-0.1, 1.1, math.nan), "a number from 0 to 1"),
-        (NonNegativeInt, (0, 99), (-1, 0.5), "a whole number from 0"),
-        (Count, (1, 99), (0,), "a whole number from 1"),
-        (Literal["soft", "hard"], ("soft", "hard"), ("Soft", None), "one of 'soft', 'hard'"),
-        (Annotated[int, lambda v: v % 2 == 0, "an even number"], (0, 4), (3,), "an even number"),
-        (float, (-1e9, 7), (math.inf, math.nan), "a finite number"),
+        (NonNegativeFloat, (0, 1e-9, 1e300), (-1e-9, -1), "greater than or equal to 0"),
+        (PositiveFloat, (1e-9, 1), (0, -1), "greater than 0"),
+        (Fraction, (0, 1, 0.3), (1.1,), "less than or equal to 1"),
+        (BelowOne, (0, 0.9), (1, 1.0), "less than 1"),
+        (NonNegativeInt, (0, 99), (-1,), "greater than or equal to 0"),
+        (PositiveInt, (1, 99), (0,), "greater than 0"),
+        (PositiveInt | None, (None, 1), (0,), "greater than 0"),
+        (PositiveInt, (), (1.5, True, "1", None), "a valid integer"),
+        (float, (-1e9, 7), (True, "0.1", None, 10**400), "a valid number"),
+        (float, (), (math.inf, math.nan), "a finite number"),
+        (bool, (True, False), (1, "yes"), "a valid boolean"),
+        (Literal["soft", "hard"], ("soft", "hard"), ("Soft", None, ["soft"]), "'soft' or 'hard'"),
     ],
 )
 def test_types_of_hyperparameters_say_what_is_allowed(hint, good, bad, words):
     method = dataclasses.make_dataclass("Checked", [("weight", hint)], bases=(FedAvg,))
     assert [method(value).weight for value in good] == list(good)
     for value in bad:
-        with pytest.raises(ValueError, match=rf"^weight is .+; it must be {re.escape(words)}\.$"):
+        with pytest.raises(SettingsError, match=rf"^weight is .+; it must be .*{words}\.$") as told:
             method(value)
+        assert (told.value.setting, told.value.value) == ("weight", value) or value is math.nan
+        assert words in told.value.allowed
+
+
+def test_a_whole_number_becomes_a_float_where_one_is_meant():
+    @dataclass
+    class Heir(FedAvg):
+        mu: NonNegativeFloat = 1.0
+
+    assert repr(Heir(mu=5)) == repr(Heir(mu=5.0)) and isinstance(Heir(mu=5).mu, float)
+    with pytest.raises(TypeError, match="nu"):
+        Heir(nu=1)
 
 
 # --- local training

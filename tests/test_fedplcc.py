@@ -29,7 +29,7 @@ from fednb.data import loading
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
-from fednb.prototypes import padded, select
+from fednb.prototypes import pad_to, select
 
 FCCLPlus = METHODS["FCCL+"]
 fccl = inspect.getmodule(FCCLPlus)  # whichever notebook it is from
@@ -57,7 +57,7 @@ def weighted_of(labels, capacity=None, even=False, seed=1):
         own = np.array(labels) == k
         weights[own] /= weights[own].sum()
     made["weights"] = torch.from_numpy(np.ones(len(labels)) if even else weights)
-    return padded(made, capacity or len(labels))
+    return pad_to(made, capacity or len(labels))
 
 
 def lists(prototypes):
@@ -137,7 +137,7 @@ def test_at_cosine_0_and_below_and_for_a_vector_of_zeros_everything_is_finite(al
         "vectors": torch.tensor([[3.0, 0, 0], [0, 1, 0], [0, 0.5, 0]]).double(),
         "labels": torch.tensor([0, 1, 1]),
     }
-    prototypes = padded(made | {"weights": torch.tensor([1.0, 0.75, 0.25]).double()}, 4)
+    prototypes = pad_to(made | {"weights": torch.tensor([1.0, 0.75, 0.25]).double()}, 4)
     s = similarity(z, prototypes, alpha)
     losses = contrast(s, y, prototypes, 0.07), correlation(s, y, prototypes, 0.5)
     np.testing.assert_allclose(

@@ -119,6 +119,6 @@ def test_normalised_representations_reach_loss_prototypes_and_prediction(federat
     with fed.at_work(client):
         client.load({})
         z, labels = client.representations()
-        sent = method.summary(client)
+        sent = method.local_prototypes(client)
     torch.testing.assert_close(sent["vectors"], class_means(F.normalize(z), labels)["vectors"])
     assert not torch.allclose(sent["vectors"], class_means(z, labels)["vectors"])

@@ -160,7 +160,7 @@ def test_with_targets_of_its_own_a_client_gets_back_what_it_sent(ragged, identic
 def test_blocks_are_orthogonal_the_same_for_all_and_as_long_as_they_are_said_to_be(ragged, targets):
     fed = ragged(FedProtoTargets(targets=targets), CLASSES_OF)
     uploads = fed.exchange(fed.server, fed.clients, 0)
-    learnt = FedProto().merge(fed.server, uploads, 0)["vectors"]
+    learnt = FedProto().aggregate_prototypes(fed.server, uploads, 0)["vectors"]
     vectors = fed.method.aggregate(fed.server, uploads, 0)["prototypes"]["vectors"]
     products = vectors @ vectors.T
     assert torch.equal(products, products.diag().diag())

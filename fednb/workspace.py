@@ -15,7 +15,8 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from fednb.data import Dataset, augment
+from fednb import augment
+from fednb.data import Dataset
 from fednb.messages import State
 from fednb.models import Net
 

@@ -10,12 +10,12 @@ import zipfile
 
 import numpy as np
 import pytest
+from fednb.data.spec import SPECS
 from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
 
 from fednb import data
-from fednb.data.spec import SPECS
 
 
 @pytest.fixture(autouse=True)

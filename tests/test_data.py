@@ -22,13 +22,13 @@ import pytest
 import torch
 import torchvision
 from conftest import random_states
+from fednb.data.spec import SPECS
 from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, write_images, write_npz, write_tree, write_zip
 from PIL import Image
 
 from fednb import data
 from fednb.data import decode, own_folder, registered
-from fednb.data.spec import SPECS
 from fednb.experiments import build, ledger, runner, settings
 from fednb.places import Places
 

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
+from fednb.data.spec import SPECS
 from fednb.papers.foundations import METHODS
 from made_up_sets import encode, error, write_npz, write_tree, write_zip
 from PIL import Image
@@ -18,7 +19,6 @@ from sklearn.datasets import load_digits
 
 from fednb import data, partition, plots
 from fednb.data import synthetic
-from fednb.data.spec import SPECS
 from fednb.experiments import build, runner, settings
 from fednb_lab import cli
 

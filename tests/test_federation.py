@@ -22,8 +22,8 @@ from fednb.papers.fedssc import FedSSC
 from fednb.papers.foundations import SCAFFOLD, SOLO
 from fednb.papers.moon import MOON
 
-from fednb import evaluation, federation, models, seeds
-from fednb.data import Augmentation, augment
+from fednb import augment, evaluation, federation, models, seeds
+from fednb.data import Augmentation
 from fednb.evaluation import evaluate
 from fednb.federation import Client, FedAvg, Federation, Phase, average
 from fednb.hyperparameters import Count, Fraction, NonNegative, NonNegativeInt, Positive

@@ -6,11 +6,11 @@ from types import SimpleNamespace
 import made_up_sets
 import numpy as np
 import pytest
+from fednb.data.seen import as_seen
 from PIL import Image
 
 from fednb import data
 from fednb.data import decode
-from fednb.data.seen import as_seen
 from fednb.errors import DataError
 
 root = made_up_sets.root

@@ -42,6 +42,7 @@ OWN_FOLDER = "folder:"  # how the name of a folder's set begins
 _ADDRESS = re.compile(
     r"folder:(?P<path>.*?)(?P<size>(?:@[0-9]{1,4})?)(?P<hash>(?:#[0-9a-f]{8})?)", re.S
 )
+_SHIPPED = ROOT / "data"  # what comes with the project
 _CACHE_VERSION = 6  # raised when what a cache holds changes
 _DARK = 64  # what is nowhere brighter holds, say, twelve bits in the scale of sixteen
 
@@ -126,7 +127,7 @@ def places(root: Where = None) -> list[Path]:
     given = root or os.environ.get("FEDNB_DATA") or home() / "data"
     cache = os.environ.get("FEDNB_CACHE") or home() / "data" / "cache"
     found = [Path(os.path.abspath(os.path.expanduser(path))) for path in (given, cache)]
-    return list(dict.fromkeys([found[0], ROOT / "data", found[1]]))
+    return list(dict.fromkeys([found[0], _SHIPPED, found[1]]))
 
 
 def file_of(name: str, root: Where = None) -> Path | None:

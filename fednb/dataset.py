@@ -157,11 +157,11 @@ def read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
 def write(path: Path, found: Stored, compressed: bool = False) -> None:
     """Write a set as a file; nobody sees half of it, and an `OSError` leaves none."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    save = np.savez_compressed if compressed else np.savez
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
         half = Path(folder) / path.name
-        values: dict[str, Any] = vars(found)
-        save(half, **{name: _as_saved(value) for name, value in values.items()})
+        values: dict[str, Any] = {name: _as_saved(value) for name, value in vars(found).items()}
+        save: Any = np.savez_compressed if compressed else np.savez
+        save(half, **values)
         os.replace(half, path)
 
 

@@ -9,7 +9,7 @@ import re
 import unicodedata
 import zipfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -106,6 +106,10 @@ def listed(names: Sequence[str], most: int = 5) -> str:
     return ", ".join([*names[:most], *more])
 
 
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
 # --- the walk
 
 
@@ -163,11 +167,26 @@ def _below(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 # --- what a folder means
 
 
-def split_of(name: str) -> str:
-    """The split that a folder's name means, however it is spelled; "" if it means none.
+def splits_of(tops: Iterable[str]) -> dict[str, str]:
+    """The splits among top folders, however they are spelled; those that mean none are left out.
 
-    A name that means two of them, such as "trainval", is "train and val".
+    A part of a name decides only where all of them have one, such as "pets-train" and "pets-test". A
+    name that means two, such as "trainval", is "train and val".
     """
+    whole = {top: _split_of(top) for top in sorted(tops)}
+    in_part = {top: split or _split_in(top) for top, split in whole.items()}
+    chosen = in_part if all(in_part.values()) else whole
+    return {top: split for top, split in chosen.items() if split}
+
+
+def _split_in(name: str) -> str:
+    """The split that the first or last word of a name means, "" if none of them means one."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return max(map(_split_of, [*words[:1], *words[-1:]]), default="")
+
+
+def _split_of(name: str) -> str:
+    """The split that a whole name means, "" if it means none."""
     letters = "".join(char for char in _plain(name) if char.isalpha())
     stripped = ""
     while stripped != letters:
@@ -217,7 +236,7 @@ def _common_depth(files: Sequence[ListedFile]) -> int:
     depth = 0
     while min(map(len, paths)) > depth + 2 and len({path[depth] for path in paths}) == 1:
         below = {path[depth + 1] for path in paths}
-        if split_of(paths[0][depth]) and not any(map(split_of, below)):
+        if _split_of(paths[0][depth]) and not splits_of(below):
             break  # a split without another is none of the folders around
         depth += 1
     return depth
@@ -233,7 +252,7 @@ def _images_and_others(
     unread = [file for file in images if not file.is_image]
     if unread:
         raise DataError(
-            f"{name} holds {len(unread):,} files in formats that are not read, such as "
+            f"{name} holds {_counted(len(unread), 'file')} in formats that are not read, such as "
             f"{unread[0].place}: make .png of them, or take them out."
         )
     return images, others
@@ -244,11 +263,12 @@ def _check_depths(name: str, images: Sequence[ListedFile]) -> None:
     loose = [image for image in images if len(image.parts) == 1]
     if loose:
         raise DataError(
-            f"{name} holds {len(loose):,} images outside of any class, such as {loose[0].place}: "
+            f"{name} holds {_counted(len(loose), 'image')} outside of any class, such as {loose[0].place}: "
             f"they must lie in {LAYOUTS}."
         )
+    splits = splits_of(image.parts[0] for image in images)
     for image in images:
-        if len(image.parts) == 2 and split_of(image.parts[0]):
+        if len(image.parts) == 2 and image.parts[0] in splits:
             raise DataError(
                 f"{name}: {image.place} lies in no class, if {image.parts[0]} is a split; its images "
                 f"must lie in {image.parts[0]}/CLASS/FILE (a class needs another name)."
@@ -271,26 +291,26 @@ def _named(
     words = []
     if others:
         names = listed([file.place for file in others], 3)
-        words.append(f"{len(others):,} files that are no images ({names})")
+        words.append(f"{_counted(len(others), 'other file')} ({names})")
     filled = {image.parts[:depth] for image in images for depth in (1, 2)}
     folders = {file.parts[:-1] for file in others if len(file.parts) > 1} | set(empty)
     without = sorted("/".join(folder) for folder in folders if folder[:2] not in filled)
     if without:
-        words.append(f"{len(without):,} folders without images ({listed(without, 3)})")
+        words.append(f"{_counted(len(without), 'folder')} without images ({listed(without, 3)})")
     return words
 
 
 def _layout(name: str, images: Sequence[ListedFile], left_out: list[str]) -> Layout:
     tops = sorted({image.parts[0] for image in images if len(image.parts) == 3})
     _check_spelling(name, [(image.parts[0], "") for image in images if len(image.parts) == 3])
-    split_tops = {top: split_of(top) for top in tops if split_of(top)}
+    split_tops = splits_of(tops)
     domains: Sequence[str] = [] if split_tops else tops
     if split_tops:
-        left_out += _check_splits(name, tops, split_tops, images)
+        left_out = _check_splits(name, tops, split_tops, images) + left_out
         images = [image for image in images if split_tops[image.parts[0]] in _chosen(split_tops)]
     else:
         for image in images:
-            if split_of(image.parts[-2]):
+            if _split_of(image.parts[-2]):
                 raise DataError(
                     f"{name}: {image.place} lies in a split within {image.parts[0]}; the split comes "
                     f"first, as in {image.parts[-2]}/{image.parts[0]}/{image.parts[-1]}."
@@ -301,10 +321,13 @@ def _layout(name: str, images: Sequence[ListedFile], left_out: list[str]) -> Lay
         f"{name} holds images of one class only, {classes[0]}; there must be at least two.",
     )
     _check_spelling(name, [(image.parts[-2], image.parts[0] * bool(tops)) for image in images])
-    train, test = _divided(name, images, domains, split_tops)
-    trained = {image.label for image in train}
+    found = _sorted(images, domains, split_tops)
+    if not split_tops:
+        found = _with_splits(name, found, domains)
+    train = [image for image in found if image.split == "train"]
+    test = [image for image in found if image.split != "train"]
+    _check_tested(name, {image.label for image in train}, test)
     tested = {image.label for image in test}
-    _check_tested(name, trained, tested)
     never = tuple(label for label in classes if label not in tested)
     return Layout(
         tuple(classes), tuple(domains), train, test, not split_tops, never, tuple(left_out)
@@ -349,12 +372,12 @@ def _check_splits(
     if "train" not in present or len(present) == 1:
         lacking = "train" if "train" not in present else "test or val"
         raise DataError(
-            f"{name} has {listed(list(splits))} and no folder {lacking}: add it, or name the folder "
-            f"that holds the classes, such as {name}/{tops[0]}, to have every fifth image tested."
+            f"{name} has {listed(list(splits))} and no folder {lacking}: add it, or give the path of "
+            f"{tops[0]} itself, of whose images every fifth is tested then."
         )
     dropped = [top for top in tops if splits[top] not in _chosen(splits)]
     numbers = Counter(image.parts[0] for image in images)
-    return [f"{top} ({numbers[top]:,} images)" for top in dropped]
+    return [f"{top} ({_counted(numbers[top], 'image')})" for top in dropped]
 
 
 def _chosen(splits: dict[str, str]) -> tuple[str, str]:
@@ -362,11 +385,11 @@ def _chosen(splits: dict[str, str]) -> tuple[str, str]:
     return "train", "test" if "test" in splits.values() else "val"
 
 
-def _divided(
-    name: str, images: Sequence[ListedFile], domains: Sequence[str], splits: dict[str, str]
-) -> tuple[list[ImageFile], list[ImageFile]]:
-    """Training and test images, by domain, class and name; without splits every fifth is tested."""
-    found: dict[tuple, ImageFile] = {}
+def _sorted(
+    images: Sequence[ListedFile], domains: Sequence[str], splits: dict[str, str]
+) -> list[ImageFile]:
+    """The images by domain, class and name; a `Broken` for one that is there twice."""
+    found: dict[tuple[int, str, str, str], ImageFile] = {}
     for image in images:
         top, label, file = ("", *image.parts)[-3:]
         domain = domains.index(top) if domains else 0
@@ -374,19 +397,16 @@ def _divided(
         if key in found:
             raise Broken(f"{image.file} was already seen in another place")
         found[key] = ImageFile(domain, label, image.file, splits.get(top, ""))
-    in_order = [found[key] for key in sorted(found)]
-    if splits:
-        train = [image for image in in_order if image.split == "train"]
-        return train, [image for image in in_order if image.split != "train"]
-    train = []
-    test = []
-    for _, group in groupby(in_order, lambda image: (image.domain, image.label)):
+    return [found[key] for key in sorted(found)]
+
+
+def _with_splits(name: str, images: Sequence[ImageFile], domains: Sequence[str]) -> list[ImageFile]:
+    """Make every fifth image of a class of a domain a test image."""
+    divided = []
+    for _, group in groupby(images, lambda image: (image.domain, image.label)):
         for number, image in enumerate(group):
-            if number % 5 == 4:
-                test.append(image._replace(split="test"))
-            else:
-                train.append(image._replace(split="train"))
-    tested = {image.domain for image in test}
+            divided.append(image._replace(split="test" if number % 5 == 4 else "train"))
+    tested = {image.domain for image in divided if image.split == "test"}
     for number, domain in enumerate(domains or [""]):
         if number not in tested:
             where = f" in {domain}" if domain else ""
@@ -394,13 +414,15 @@ def _divided(
                 f"{name} has no test images{where}: every fifth image of a class is one, so "
                 f"{'every domain' if domain else 'it'} needs a class of five images or more."
             )
-    return train, test
+    return divided
 
 
-def _check_tested(name: str, trained: set[str], tested: set[str]) -> None:
-    unknown = sorted(tested - trained)
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], sorted(trained), 1)
-        guess = f"did you mean {near[0]}?" if near else "add training images, or take them out."
-        verb = "is" if len(unknown) == 1 else "are"
-        raise DataError(f"{name}: {listed(unknown)} {verb} tested and never trained: {guess}")
+def _check_tested(name: str, trained: set[str], test: Sequence[ImageFile]) -> None:
+    unknown = sorted({image.label for image in test} - trained)
+    if not unknown:
+        return
+    near = difflib.get_close_matches(unknown[0], sorted(trained), 1)
+    fix = f"did you mean {near[0]}?" if near else "add training images of it, or take them out."
+    if re.fullmatch(_NOISE, _plain(unknown[0])):
+        fix = "test images must lie in SPLIT/CLASS/FILE, too."
+    raise DataError(f"{name}: class {listed(unknown)} is tested and never trained: {fix}")

@@ -18,7 +18,7 @@ from fednb import seeds
 from fednb.data import SPECS
 from fednb.dataset import Split
 from fednb.images import patch, to_bytes
-from fednb_lab.datasets import Contents
+from fednb_lab.layouts import Contents
 
 _PER_CLASS = (40, 15)  # training and test images of each embedded domain
 # all of matplotlib's files that hold upright arabic digits of full height

@@ -10,12 +10,14 @@ import zipfile
 
 import numpy as np
 import pytest
-from fednb.data.spec import SPECS
 from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
 
 from fednb import data
+from fednb.data import SPECS
+from fednb_lab.datasets import ensure
+from fednb_lab.layouts import ORIGINS
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +25,7 @@ def root(tmp_path, monkeypatch):
     """Give each test its own data and cache folders."""
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
     monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(data, "_SHIPPED", tmp_path / "shipped")  # not what somebody has converted
     (tmp_path / "sets").mkdir()
     return tmp_path / "sets"
 
@@ -32,14 +35,23 @@ def change(monkeypatch):
     """Change what is published about a set."""
 
     def change(name, **given):
-        monkeypatch.setitem(SPECS, name, dataclasses.replace(SPECS[name], **given))
+        for known in (SPECS, ORIGINS):
+            names = {field.name for field in dataclasses.fields(known[name])}
+            own = {key: value for key, value in given.items() if key in names}
+            monkeypatch.setitem(known, name, dataclasses.replace(known[name], **own))
 
     return change
 
 
+def load(name, root=None):
+    """As a command does."""
+    ensure(name)
+    return data.load(name, root)
+
+
 def error(name="cifar10", root=None):
     with pytest.raises(data.DataError) as caught:
-        data.load(name, root)
+        load(name, root)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 600
     return message
@@ -67,12 +79,16 @@ CIFAR10, LETTERS = SPECS["cifar10"].classes, SPECS["emnist_letters"].classes
 SYNSETS = ["n01", "n02", "n03", "n04"]
 
 
+FORMATS = {"jpg": "jpeg", "jfif": "jpeg", "pgm": "ppm", "tif": "tiff", "jp2": "jpeg2000"}
+
+
 def encode(image, suffix="png"):
     """One uint8 [C, H, W] image as the bytes of a file."""
     pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
     options = {"lossless": True, "exact": True} if suffix == "webp" else {}
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, {"jpg": "jpeg"}.get(suffix, suffix), **options)
+    kind = FORMATS.get(suffix.lower(), suffix)
+    Image.fromarray(pixels).save(file, kind, **options)
     return file.getvalue()
 
 

@@ -18,7 +18,7 @@ def as_array(value: Any) -> np.ndarray:
     try:
         return np.asarray(value)
     except ValueError:  # lists of different lengths
-        return np.asarray(list(value), dtype=object)
+        return np.empty(len(value), dtype=object)
 
 
 def images_of(what: str, value: Any) -> np.ndarray:

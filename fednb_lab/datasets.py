@@ -83,10 +83,7 @@ def _get_from(name: str, given: Path) -> None:
             _save(part, _contents_of(part, source))
     source = _find(name, given, inside=True)
     if source is None:
-        raise DataError(
-            f"{data.SPECS[name].title} was not found in {given}: data/README.md says how its files "
-            "may lie there."
-        )
+        raise DataError(_missing(name, given))
     _save(name, _contents_of(name, source))
 
 

@@ -476,9 +476,10 @@ def _read_with_torchvision(place: Place, folder: Path, files: Sequence[Path]) ->
     """CIFAR, SVHN and USPS, if the files are the published ones: a pickle can run any code."""
     from torchvision import datasets  # slow to import
 
-    for file, md5 in zip(files, place.origin.files.values(), strict=True):
+    for file in files:
         with reading(file):
             file.stat()
+    for file, md5 in zip(files, place.origin.files.values(), strict=True):
         if not datasets.utils.check_integrity(file, md5):
             raise Broken(f"{file} is not the published file (its MD5 is another)")
     reader = getattr(datasets, place.name.upper())

@@ -14,7 +14,7 @@ from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
 
-from fednb import data
+from fednb import ROOT, data
 from fednb.data import SPECS
 from fednb_lab.datasets import ensure
 from fednb_lab.layouts import ORIGINS
@@ -25,7 +25,10 @@ def root(tmp_path, monkeypatch):
     """Give each test its own data and cache folders."""
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
     monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr(data, "_SHIPPED", tmp_path / "shipped")  # not what somebody has converted
+    (tmp_path / "shipped").mkdir()  # and not what somebody has converted
+    shipped = ROOT / "data" / "digits5_mini.npz"
+    (tmp_path / "shipped" / shipped.name).symlink_to(shipped)
+    monkeypatch.setattr(data, "_SHIPPED", tmp_path / "shipped")
     (tmp_path / "sets").mkdir()
     return tmp_path / "sets"
 
@@ -44,9 +47,14 @@ def change(monkeypatch):
 
 
 def load(name, root=None):
-    """As a command does."""
-    ensure(name)
-    return data.load(name, root)
+    """As a command does, from the files as they are now."""
+    with pytest.MonkeyPatch.context() as patch:
+        if root is not None:
+            patch.setenv("FEDNB_DATA", str(root))
+        for file in data.places()[-1].glob("*.npz"):
+            file.unlink()
+        ensure(name)
+        return data.load(name)
 
 
 def error(name="cifar10", root=None):

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fednb.errors import DataError
-from fednb.images import ENDINGS, Broken, File, Member, reading
+from fednb.images import ENDINGS, Broken, File, ImageFile, Member, reading
 
 _TEXTS = tuple(
     ".txt .md .rst .csv .tsv .json .jsonl .xml .yaml .yml .toml .ini .cfg .html .log .py .ipynb .sh "
@@ -66,15 +66,6 @@ class Walk(NamedTuple):
 
     files: list[ListedFile]
     folders: list[tuple[str, ...]]  # the empty ones
-
-
-class ImageFile(NamedTuple):
-    """An image that is not decoded yet."""
-
-    domain: int  # 0 where there are none
-    label: str  # the name of its class
-    file: File
-    split: str  # "train", "test" or "val"; "" before it is divided
 
 
 @dataclass(frozen=True)

@@ -49,6 +49,15 @@ class Member(NamedTuple):
 File = Path | Member
 
 
+class ImageFile(NamedTuple):
+    """An image that is not decoded yet."""
+
+    domain: int  # 0 where there are none
+    label: str  # the name of its class
+    file: File
+    split: str  # "train", "test" or "val"; "" before it is divided
+
+
 class Broken(DataError):
     """A file is not as it should be; the message begins with its path."""
 

@@ -22,7 +22,7 @@ from fednb.data import DatasetSpec
 from fednb.dataset import Split
 from fednb.errors import DataError
 from fednb.folders import ListedFile, walk
-from fednb.images import Broken, File, Member, decoded, duplicates, reading, unpacked
+from fednb.images import Broken, File, ImageFile, Member, decoded, duplicates, reading, unpacked
 
 _SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")  # of the images of published sets
 _SPLITS = ("train", "test", "val")
@@ -91,15 +91,6 @@ class Source(NamedTuple):
 
     layout: str  # such as "official files"
     read: Callable[[], Contents]
-
-
-class ImageFile(NamedTuple):
-    """An image that is not decoded yet."""
-
-    domain: int  # 0 where there are none
-    label: str  # the name of its class
-    file: File
-    split: str  # "train", "test" or "val"; "" before it is divided
 
 
 def find(name: str, root: Path, inside: bool = False) -> Source | None:

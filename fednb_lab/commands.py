@@ -148,10 +148,13 @@ def report(args: argparse.Namespace) -> None:
     folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise RunError(f"There is no folder of run records at {folder}.")
+    from fednb_lab import for_readers  # slow to import
+
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     results = reporting.read_results(papers.folder() / "sweeps", folder)
-    pages: Mapping[Path, str] = reporting.make_pages(results, out)
+    pages: dict[Path, str] = reporting.make_pages(results, out)
+    pages |= {out / name: text for name, text in for_readers.files(results).items()}
     for path, content in pages.items():
         ledger.write_atomically(path, content)
     print(reporting.main_claims(results.claims))

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from IPython.display import Markdown
 from matplotlib.axes import Axes
 from scipy import stats
@@ -83,12 +84,10 @@ def lead_of(differences: Sequence[float], *, diverged: bool = False) -> Lead:
     if n == 0 or not np.isfinite(differences).all():
         return Lead(n, diverged=diverged)
     mean, half_width = interval(differences)
-    if n == 1:
-        p = nan
-    elif half_width == 0:
-        p = float(mean == 0)
-    else:
-        p = float(stats.ttest_1samp(differences, 0).pvalue)
+    p = nan
+    if n > 1:
+        error = float(np.std(differences, ddof=1) / np.sqrt(n))
+        p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
     return Lead(n, mean, half_width, p, diverged=diverged, values=tuple(differences))
 
 
@@ -136,6 +135,7 @@ class Cell:
     measure: Measure
     parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
     seeds: tuple[int, ...]  # one for each run
+    splits: tuple[str, ...]  # one for each value: what tells divisions of the data apart, if several
     statuses: tuple[str, ...]  # one for each run, such as "finished" or "diverged"
     values: tuple[float, ...]  # one for each finished run
     mean: float | None  # of the values; of some measures the median
@@ -153,6 +153,12 @@ class Cell:
         pairs = zip(self.seeds, self.statuses, strict=True)
         finished = [seed for seed, status in pairs if status == "finished"]
         return dict(zip(finished, self.values, strict=True))
+
+    @property
+    def by_pair(self) -> dict[tuple[int, str], float]:
+        """Its values by what runs in a pair share: the seed, and how the data are divided."""
+        pairs = zip(self.by_seed, self.splits, strict=True)
+        return dict(zip(pairs, self.values, strict=True))
 
     @property
     def diverged(self) -> bool:
@@ -177,6 +183,8 @@ def _cells(table: str) -> tuple[Cell, ...]:
 
 
 def _cell(line: Mapping[str, str]) -> Cell:
+    values = tuple(map(float, _split(line["values"])))
+    several = load("splits").get(line["table"], {})
     set_here = [word.partition("=") for word in shlex.split(line["repeat"]) if "=" in word]
     return Cell(
         table=line["table"],
@@ -185,8 +193,9 @@ def _cell(line: Mapping[str, str]) -> Cell:
         measure=Measure(**load("measures")[line["measure"]]),
         parameters={name: value for name, _, value in set_here},
         seeds=tuple(map(int, _split(line["seeds"]))),
+        splits=tuple(several.get(f"{line['row']} | {line['column']}", [""] * len(values))),
         statuses=tuple(_split(line["statuses"])),
-        values=tuple(map(float, _split(line["values"]))),
+        values=values,
         mean=_number(line["mean"]),
         half_width=_number(line["half"]),
         printed=_number(line["printed"]),
@@ -217,9 +226,9 @@ def cell(table: str, row: str, column: str | None = None) -> Cell:
 
 
 def compare(ahead: Cell, behind: Cell) -> Lead:
-    """The lead of one cell over another, in pairs of runs with the same seed."""
-    by_seed = differences(ahead.by_seed, behind.by_seed, ahead.measure.sign)
-    return lead_of(list(by_seed.values()), diverged=ahead.diverged or behind.diverged)
+    """The lead of one cell over another, in pairs of runs: same seed, same division of the data."""
+    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.measure.sign)
+    return lead_of(list(by_pair.values()), diverged=ahead.diverged or behind.diverged)
 
 
 def printed(table: str) -> dict[str, dict[str, float | None]]:
@@ -227,6 +236,23 @@ def printed(table: str) -> dict[str, dict[str, float | None]]:
     tables = _printed_tables()
     require_known("There is no printed table", table, tables, ReportError)
     return tables[table]
+
+
+def shared_numbers(
+    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """How many printed numbers two tables share, and of how many that both have.
+
+    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
+    is not called the same.
+    """
+    theirs = printed(there)
+    pairs = []
+    for row, numbers in printed(here).items():
+        counterpart = theirs.get((rows or {}).get(row, row), {})
+        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
+    both = [pair for pair in pairs if None not in pair]
+    return sum(number == its_number for number, its_number in both), len(both)
 
 
 @functools.cache
@@ -424,10 +450,15 @@ def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = F
         ax.errorbar(places, values, fmt="o", **look)
 
 
-def accuracies(table: str) -> dict[str, np.ndarray]:
-    """By row the accuracy after each round, [runs, rounds], NaN after a run diverged."""
-    drawn = _known("No curves are written of", table, "curves")
-    return {one["name"]: np.array(one["values"], float) for one in drawn}
+def accuracies(table: str) -> dict[str, pd.DataFrame]:
+    """By row the accuracy (%) of each seed after each round, [seeds, rounds]."""
+    of_rows = _known("No curves are written of", table, "curves")
+    return {row["name"]: _by_round(row) for row in of_rows}
+
+
+def _by_round(row: Mapping[str, Any]) -> pd.DataFrame:
+    values = pd.DataFrame(row["values"], index=row["seeds"], columns=row["rounds"])
+    return values.astype(float)
 
 
 def curves(table: str, ax: Axes | None = None) -> Axes:

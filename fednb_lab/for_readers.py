@@ -46,6 +46,7 @@ def files(found: Results) -> dict[str, str]:
         "claims": {paper: _claims(claims, found) for paper, claims in found.claims.items()},
         "tables": {name: _table(table, of(name)) for name, table in found.tables.items()},
         "measures": _measures(found),
+        "splits": _splits(found),
         "curves": {name: curves_of(of(name)) for name in CURVES if name in found.tables},
         "tuning": {name: _held_out(of(name)) for name in HELD_OUT if name in found.tables},
         "side_by_side": _side_by_side(found, of),
@@ -144,13 +145,32 @@ def _measures(found: Results) -> dict[str, Any]:
     return dict(sorted(measures.items()))
 
 
+def _splits(found: Results) -> dict[str, Any]:
+    """How the data of each value were divided, in tables where that is not told by column and seed.
+
+    Such runs are in no pair.
+    """
+    tables = {}
+    for name, cells in found.cells.items():
+        divisions: dict[tuple[str, int], set[str]] = {}
+        for cell in cells:
+            for seed, division in cell.by_pair:
+                divisions.setdefault((cell.column, seed), set()).add(division)
+        if any(len(different) > 1 for different in divisions.values()):
+            of_cells = {}
+            for cell in cells:
+                of_cells[f"{cell.row} | {cell.column}"] = [split[:6] for _, split in cell.by_pair]
+            tables[name] = of_cells
+    return tables
+
+
 def _held_out(cells: Sequence[Cell]) -> dict[str, Any]:
     """By row the accuracies of each run after its last round, on test and on held-out images."""
     rows = {}
     for cell in cells:
         finals = [run.record["final"] for run in cell.runs]
         rows[cell.label] = {
-            "seeds": list(cell.seeds),
+            "seed": list(cell.seeds),
             "accuracy": [final["accuracy"] for final in finals],
             "validation": [final["validation"] for final in finals],
         }
@@ -178,6 +198,7 @@ def _trials(cells: Sequence[Cell]) -> dict[str, Any]:
 
 def _tuning(tuning: Tuning) -> dict[str, Any]:
     return {
+        "method": tuning.method,
         "tuned": tuning.tuned,
         "called": called.name(tuning.tuned),
         "values": [trial.value for trial in tuning.trials],

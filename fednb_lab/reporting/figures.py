@@ -29,6 +29,7 @@ def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
             {
                 "name": name,
                 "method": cell.job.settings.method,
+                "seeds": list(cell.seeds),
                 "rounds": rounds,
                 "values": [_rounded(of_run) for of_run in values],
             }

@@ -14,92 +14,24 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf, nan
+from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
-import numpy as np
 import pandas as pd
 from IPython.display import Markdown
 from matplotlib.axes import Axes
-from scipy import stats
 
 from fednb import ROOT, plots
 from fednb.errors import ReportError, require_known
+from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 
-LEVEL = 0.95  # of every interval
-MIN_SEEDS = 3  # fewer have no interval
 POINTS = "points"  # what most leads are counted in
 
-Key = TypeVar("Key")
 _FEW_RUNS = {1: "one run", 2: "two runs"}
 _NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
-
-
-# --- leads over seeds
-
-
-class Lead(NamedTuple):
-    """By how much one is ahead of another; negative if it is behind."""
-
-    seeds: int = 0  # so many pairs of runs
-    mean: float | None = None  # over pairs; None without a pair, or if a run never got there
-    half_width: float = nan  # of the interval for the mean
-    p: float = nan  # of the two-sided t test that the mean is 0
-    among: int = 1  # so many comparisons p is corrected for
-    diverged: bool = False  # a run of either side did: what is left are lucky seeds
-    values: tuple[float, ...] = ()  # one for each pair
-
-    @property
-    def judged(self) -> bool:
-        """Whether there are enough seeds for a verdict."""
-        return self.mean is not None and self.seeds >= MIN_SEEDS
-
-    @property
-    def holds_zero(self) -> bool:
-        """Whether its own interval does: then it is not told from 0, not even alone."""
-        return self.mean is None or abs(self.mean) <= self.half_width
-
-    @property
-    def shown(self) -> bool:
-        """Whether it is told from 0, among as many comparisons as there are."""
-        return self.judged and not self.diverged and self.p < 1 - LEVEL
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Mean over seeds, and half width of Student's t interval for it: NaN for one value."""
-    n = len(values)
-    mean = float(np.mean(values))
-    if n < 2:
-        return mean, nan
-    error = np.std(values, ddof=1) / np.sqrt(n)
-    return mean, float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * error)
-
-
-def lead_of(differences: Sequence[float], *, diverged: bool = False) -> Lead:
-    """The lead of these differences, one per seed; infinite: a run never got there."""
-    n = len(differences)
-    if n == 0 or not np.isfinite(differences).all():
-        return Lead(n, diverged=diverged)
-    mean, half_width = interval(differences)
-    p = nan
-    if n > 1:
-        error = float(np.std(differences, ddof=1) / np.sqrt(n))
-        p = float(2 * stats.t.sf(abs(mean) / error, n - 1)) if error else float(mean == 0)
-    return Lead(n, mean, half_width, p, diverged=diverged, values=tuple(differences))
-
-
-def differences(
-    ahead: Mapping[Key, float], behind: Mapping[Key, float], sign: int = 1
-) -> dict[Key, float]:
-    """How far one is ahead of another in each pair: by seed, or by what else makes a pair."""
-    pairs = [key for key in ahead if key in behind]
-    return {key: sign * (ahead[key] - behind[key]) for key in pairs}
-
-
-# --- the files
 
 
 @functools.cache
@@ -135,7 +67,9 @@ class Cell:
     measure: Measure
     parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
     seeds: tuple[int, ...]  # one for each run
-    splits: tuple[str, ...]  # one for each value: what tells divisions of the data apart, if several
+    splits: tuple[
+        str, ...
+    ]  # one for each value: what tells divisions of the data apart, if several
     statuses: tuple[str, ...]  # one for each run, such as "finished" or "diverged"
     values: tuple[float, ...]  # one for each finished run
     mean: float | None  # of the values; of some measures the median
@@ -236,23 +170,6 @@ def printed(table: str) -> dict[str, dict[str, float | None]]:
     tables = _printed_tables()
     require_known("There is no printed table", table, tables, ReportError)
     return tables[table]
-
-
-def shared_numbers(
-    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
-) -> tuple[int, int]:
-    """How many printed numbers two tables share, and of how many that both have.
-
-    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
-    is not called the same.
-    """
-    theirs = printed(there)
-    pairs = []
-    for row, numbers in printed(here).items():
-        counterpart = theirs.get((rows or {}).get(row, row), {})
-        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
-    both = [pair for pair in pairs if None not in pair]
-    return sum(number == its_number for number, its_number in both), len(both)
 
 
 @functools.cache

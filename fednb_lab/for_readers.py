@@ -12,11 +12,13 @@ import numpy as np
 
 from fednb import ROOT, partition, results
 from fednb.experiments import build
+from fednb.leads import MIN_SEEDS, lead_of
 from fednb_lab.analysis import called
 from fednb_lab.analysis.cells import Cell, CellsOf
 from fednb_lab.analysis.claims import Claim, cells_among, claims_file
 from fednb_lab.analysis.comparisons import cell_at, leads_over_baseline
 from fednb_lab.analysis.trials import Tuning, tunings
+from fednb_lab.reporting import words
 from fednb_lab.reporting.figures import curves_of, drawn_claim
 from fednb_lab.reporting.findings import Filler
 from fednb_lab.reporting.markdown import claim_row, deviations, one_column, table_rows
@@ -124,12 +126,13 @@ def _lines(table: Table, shown: Sequence[Cell]) -> list[dict[str, str]]:
     baseline, comparisons = leads_over_baseline(table, cells)
     lines = table_rows(table, shown)
     for cell, line in zip(cells, lines, strict=True):
-        if len(cell.values) < results.MIN_SEEDS:
-            line["measured"] = results.measured(cell)
+        if 0 < len(cell.values) < MIN_SEEDS:
+            texts = [words.value(cell.measure, one) for one in cell.values]
+            line["measured"] = results.one_by_one(texts)
         comparison = comparisons.get((cell.row, cell.column))
-        if comparison and 0 < comparison.lead.seeds < results.MIN_SEEDS:
+        if comparison and 0 < comparison.lead.seeds < MIN_SEEDS:
             by_seed = list(comparison.by_seed.values())
-            lead = results.lead_of(by_seed, diverged=comparison.lead.diverged)
+            lead = lead_of(by_seed, diverged=comparison.lead.diverged)
             text = "" if lead.diverged else results.in_words(lead)
             line[f"lead over {baseline}, measured"] = text
     return lines

@@ -7,7 +7,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots, results
+from fednb import plots
+from fednb.leads import interval
 
 
 def two_spaces() -> Figure:
@@ -50,7 +51,7 @@ def gains(of_crowds: Mapping[str, Sequence[float]]) -> Axes:
     colour = plots.colour("FedProto")
     for place, values in enumerate(of_crowds.values()):
         ax.plot(values, [place - 0.12] * len(values), "o", color="0.6", ms=6)
-        mean, half_width = results.interval(values)
+        mean, half_width = interval(values)
         ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
     ax.axvline(0, color="0.6", lw=1)
     ax.set_yticks(range(len(of_crowds)), list(of_crowds))

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots, results
+from fednb.leads import interval
 
 _TICKS = (-30, 0, 10)  # of leads; beyond ten points the axis is logarithmic
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
@@ -31,7 +32,7 @@ def told() -> Figure:
         means: dict[str, float] = {}
         for y, (row, values) in enumerate(by_row.items()):
             if values:
-                means[row], half_width = results.interval(values)
+                means[row], half_width = interval(values)
                 mark, colour = ("D", "0.75") if row == GUESS else ("o", plots.colour(row))
                 ax.errorbar(means[row], y, xerr=half_width, fmt=mark, color=colour, capsize=3)
         if BASELINE in means and TOLD in means:

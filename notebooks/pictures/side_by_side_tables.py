@@ -9,7 +9,8 @@ import pandas as pd
 from IPython.display import Markdown
 
 from fednb import results
-from fednb.results import Cell, Lead
+from fednb.leads import MIN_SEEDS, Lead, differences, interval, lead_of
+from fednb.results import Cell
 
 BASELINE = "FedAvg"
 TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks
@@ -70,10 +71,10 @@ def average_leads(tables: Sequence[str], column: str = "accuracy") -> dict[str, 
         for rows in by_row:
             ahead = rows[method]
             behind = rows[BASELINE]
-            by_seed.append(results.differences(ahead.by_pair, behind.by_pair))
+            by_seed.append(differences(ahead.by_pair, behind.by_pair))
             diverged = diverged or ahead.diverged or behind.diverged
         means = pd.DataFrame(by_seed).dropna(axis=1).mean()  # by seed
-        leads[method] = results.lead_of(means.tolist(), diverged=diverged)
+        leads[method] = lead_of(means.tolist(), diverged=diverged)
     return leads
 
 
@@ -226,9 +227,9 @@ def told_table() -> Markdown:
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return ""
-    if len(values) < results.MIN_SEEDS:
+    if len(values) < MIN_SEEDS:
         return results.one_by_one([f"{value:.1f}" for value in values])
-    mean, half_width = results.interval(values)
+    mean, half_width = interval(values)
     return f"{mean:.1f} ± {half_width:.1f}"
 
 

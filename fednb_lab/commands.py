@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fednb import papers
+from fednb import ROOT, papers
 from fednb.errors import RunError, SweepError
 from fednb.experiments import ledger
 from fednb_lab import reporting  # imports what takes long when a command needs it
@@ -154,7 +154,8 @@ def report(args: argparse.Namespace) -> None:
     out = (args.out or folder.parent).absolute()
     results = reporting.read_results(papers.folder() / "sweeps", folder)
     pages: dict[Path, str] = reporting.make_pages(results, out)
-    pages |= {out / name: text for name, text in for_readers.files(results).items()}
+    if out == ROOT / "results":  # what notebooks show
+        pages |= {out / name: text for name, text in for_readers.files(results).items()}
     for path, content in pages.items():
         ledger.write_atomically(path, content)
     print(reporting.main_claims(results.claims))

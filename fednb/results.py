@@ -67,9 +67,7 @@ class Cell:
     measure: Measure
     parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
     seeds: tuple[int, ...]  # one for each run
-    splits: tuple[
-        str, ...
-    ]  # one for each value: what tells divisions of the data apart, if several
+    splits: tuple[str, ...]  # one for each value: how the data are divided, if not all alike
     statuses: tuple[str, ...]  # one for each run, such as "finished" or "diverged"
     values: tuple[float, ...]  # one for each finished run
     mean: float | None  # of the values; of some measures the median

@@ -1,13 +1,14 @@
 """Settings: the papers' values, and an error that says what is allowed for everything else."""
 
 import re
+from typing import Any
 
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import ROOT, hyperparameters, models
+from fednb import ROOT, hyperparameters, models, papers
 from fednb.errors import SettingsError
-from fednb.experiments import build, settings
+from fednb.experiments import build, ledger, settings
 from fednb.experiments.settings import deviations
 
 
@@ -209,3 +210,34 @@ def test_a_network_of_ones_own_is_known(monkeypatch):
 def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
     with pytest.raises(SettingsError, match=message):
         build.federation(resolve(**given), METHODS)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "method", "line", "instead", "dataset"),
+    [
+        ("01", "MOON", "temperature: Positive = 0.5", "temperature: Positive = 0.3", "digits"),
+        ("01", "MOON+FedAvgM", "mu: NonNegative = 1.0", "mu: NonNegative = 0.7", "digits"),
+        ("00", "FedProx", "mu: NonNegative = 0.01", "mu: NonNegative = 0.2", "digits"),
+        ("03", "FedSSC", "mu_moon: NonNegative = 1.0", "mu_moon: NonNegative = 2", "digits"),
+        ("05", "FedPLCC", "lam1: NonNegative = 1.0", "lam1: NonNegative = 0.4", "pacs"),
+    ],
+)
+def test_a_default_that_a_student_changes_in_the_class_reaches_the_run(
+    notebook: str, method: str, line: str, instead: str, dataset: str
+) -> None:
+    """The entry of METHODS may be an heir of the class in which the line stands."""
+    source = papers.exported(papers.path(notebook))
+    assert line in source
+    methods = []
+    for text in (source, source.replace(line, instead)):
+        namespace: dict[str, Any] = {
+            "__name__": "fednb.papers.moon"
+        }  # which the decorator looks up
+        exec(compile(text, "a student's", "exec"), namespace)
+        methods.append(namespace["METHODS"])
+    before, after = (
+        settings.resolve(known, method=method, dataset=dataset).flat() for known in methods
+    )
+    name = line.partition(":")[0]
+    assert str(before[name]) != str(after[name]) == str(float(instead.rpartition(" ")[2]))
+    assert ledger.key(before) != ledger.key(after)

@@ -12,7 +12,7 @@ from fednb.experiments.schema import FIELDS, Settings
 
 _PAPERS = yaml.safe_load(Path(__file__).with_name("papers.yaml").read_text(encoding="utf-8"))
 SPLITS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["splits"]  # partition, data set, settings
-_METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "usual"
+_METHODS: dict[str, dict[str, dict[str, Any]]] = _PAPERS["methods"]  # method, data set or "any"
 _ROUNDS: dict[str, dict[str, int]] = _PAPERS["rounds"]  # data set, method, number of rounds
 
 # With these partitions all methods of a paper train equally long, whatever their own papers say.
@@ -39,7 +39,7 @@ def paper_values(method: str, dataset: str, partition: str) -> dict[str, Any]:
     of_dataset = _values_of_dataset(dataset, partition)
     of_method = _METHODS.get(method, {})
     values = dict.fromkeys(FIELDS) | of_dataset
-    values |= of_method.get("usual", {})
+    values |= of_method.get("any", {})
     values |= of_method.get(dataset, {})
     del values["seed"]
     if partition in _EQUALLY_LONG:
@@ -74,7 +74,9 @@ def deviations(settings: Settings, given: Mapping[str, Any] | None = None) -> li
     Neither the seed nor how often one evaluates is a deviation, and a hyperparameter only where the
     paper has a value.
     """
-    paper = paper_values(settings.method, settings.dataset, settings.partition)
+    stated = _PAPERS["stated"].get(settings.method, ())
+    paper = {name: value for name, value in settings.defaults.items() if name in stated}
+    paper |= paper_values(settings.method, settings.dataset, settings.partition)
     paper |= given or {}
     for name, info in FIELDS.items():
         if not info.applies_to(settings.partition):

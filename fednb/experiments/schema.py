@@ -137,6 +137,8 @@ class Settings:
         "rounds from one evaluation to the next", none_means="1", default=1
     )
     seed: Seed = _setting("partition, initial weights, batches and augmentation follow from it")
+    # the method's own hyperparameters, for `deviations`: no part of the recipe
+    defaults: dict[str, Any] = field(default_factory=dict, compare=False)
 
     def flat(self) -> dict[str, Any]:
         """All settings in one level, as records have them.
@@ -145,6 +147,7 @@ class Settings:
         it, not by its path.
         """
         values = dict(vars(self))
+        del values["defaults"]
         hyperparameters = values.pop("hyperparameters")
         values["dataset"] = data.recorded_name(self.dataset)
         return values | hyperparameters

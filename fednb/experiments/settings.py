@@ -49,7 +49,8 @@ def resolve(
         checked["participation"] = _participation_of(sampled, checked["num_clients"])
     _check_together(dataset, checked, overrides)
     hyperparameters = _hyperparameters(method, methods[method], values)
-    return Settings(method, hyperparameters, dataset, **checked)
+    defaults = _hyperparameters(method, methods[method], {})
+    return Settings(method, hyperparameters, dataset, **checked, defaults=defaults)
 
 
 def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[str, type]) -> None:

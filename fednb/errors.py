@@ -1,19 +1,18 @@
-"""What a person can mend. Every message is a sentence: what is wrong and what to do about it.
+"""What a person can mend: every message is a sentence, what is wrong and what to do about it."""
 
-A command prints such a message without a traceback. Where an error is about a named setting, it
-also carries the parts that its message was made of, so that a program (or a test) need not read the
-sentence.
-"""
-
+import dataclasses
 import difflib
+import functools
 from collections.abc import Collection
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 
 MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
 
 class FednbError(Exception):
-    """The base of all errors about what a person has asked for, not about mistakes in the package.
+    """An error in what a person has asked for, not in the package; it is shown without a traceback.
 
     Attributes
     ----------
@@ -35,6 +34,10 @@ class FednbError(Exception):
         self.value = value
         self.allowed = allowed
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback, in whose lines a reader can mend nothing."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class SettingsError(FednbError, ValueError):
     """A parameter with an unknown name or a bad value."""
@@ -53,7 +56,7 @@ class RunError(FednbError, RuntimeError):
 
 
 class SweepError(FednbError):
-    """A sweep file, notebook, parameter or cluster that cannot be used; a run that is needed and failed."""
+    """A sweep file or cluster that cannot be used; a run that is needed and failed."""
 
 
 class ReportError(FednbError, ValueError):
@@ -70,6 +73,43 @@ def check(good: Any, message: str, error: type[FednbError] = DataError) -> None:
         raise error(message)
 
 
+def fit(name: str, value: Any, adapter: TypeAdapter) -> Any:
+    """Return the value of a setting as its type has it; one that it cannot have is a `SettingsError`."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"]
+        # of a type's own validator pydantic says what that raised
+        allowed = reason.removeprefix("Value error, ").removeprefix("Input should be ")
+        message = f"{name} is {shorten(value)}; it must be {allowed}."
+        raise SettingsError(message, setting=name, value=value, allowed=allowed) from None
+
+
+# A whole number fits where a float is meant, and becomes one; True, "1" and NaN are no numbers.
+STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+@functools.cache
+def field_types(cls: type) -> dict[str, TypeAdapter]:
+    """Return what checks each field of a dataclass, by its name: its annotated type, as pydantic reads it."""
+    hints = get_type_hints(cls, include_extras=True)
+    adapters = {}
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):  # whose own fields are its own affair
+            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[valid-type, misc]
+        else:
+            adapters[field.name] = TypeAdapter(hint, config=STRICT)
+    return adapters
+
+
+def check_fields(instance: Any) -> None:
+    """Check a dataclass's fields by their types, and set them as fitted; else a `SettingsError`."""
+    types = field_types(type(instance))  # type: ignore[arg-type]
+    for name, adapter in types.items():
+        setattr(instance, name, fit(name, getattr(instance, name), adapter))
+
+
 def shorten(value: Any) -> str:
     """The ``repr`` of a value as it stands in a message: at most some 80 characters."""
     text = repr(value)
@@ -81,17 +121,17 @@ def require_known(
 ) -> None:
     """Raise ``error`` unless ``name`` is one of the ``known`` names.
 
-    The message begins with ``what``, such as "Unknown method", and ends with the known names and
-    the closest of them.
+    The message begins with ``what``, such as "Unknown method"; then comes the closest of the known
+    names, if one is close, and then all of them.
     """
     if name in list(known):  # a list: a name that was read from a file may be of an unhashable type
         return
     texts = {str(one).lower(): str(one) for one in known}
     closest = difflib.get_close_matches(str(name).lower(), texts, 1)
-    hint = f"; did you mean {texts[closest[0]]!r}?" if closest else "."
+    guess = f"did you mean {texts[closest[0]]!r}? Known" if closest else "known"
     listed = list(texts.values())
     if len(listed) > MAX_LISTED:
         near = difflib.get_close_matches(str(name).lower(), texts, 5, 0.0)
         listed = [*(texts[one] for one in near), f"and {len(listed) - len(near)} more"]
-    message = f"{what} {shorten(name)}: known are {', '.join(listed)}{hint}"
+    message = f"{what} {shorten(name)}: {guess} are {', '.join(listed)}."
     raise error(message, setting=str(name), value=name, allowed=tuple(texts.values()))

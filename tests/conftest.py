@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fednb import papers, seeds
+from fednb import papers, seeds, settings
 from fednb.data import Augmentation, Dataset
-from fednb.experiments import settings
 from fednb.federation import FedAvg, Federation, Training
 from fednb.models import Net, Output
 
@@ -197,7 +196,7 @@ class Point(Net):
 class Quadratic(FedAvg):
     """FedAvg on the loss a/2 (w - b)² summed over two coordinates; the pixels of a client's images hold a and b."""
 
-    def loss(self, model, x, y, given):
+    def loss(self, model, x, y, context):
         a, b = x.flatten(1).split(2, 1)
         return {"quadratic": (a * (model(x).representation - b).square() / 2).sum(1).mean()}
 

@@ -26,10 +26,11 @@ from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, write_images, write_npz, write_tree, write_zip
 from PIL import Image
 
-from fednb import data
+from fednb import build, data, settings
+from fednb import records as ledger
+from fednb import run as runner
 from fednb.data import decode, own_folder, registered
 from fednb.data.spec import SPECS
-from fednb.experiments import build, ledger, runner, settings
 from fednb.places import Places
 
 root, change = sets.root, sets.change

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednb import ROOT, papers
+from fednb import ROOT, papers, settings
+from fednb import records as ledger
+from fednb import run as runner
 from fednb.data import registered
-from fednb.experiments import ledger, runner, settings
 from fednb_lab.cli import main
 from fednb_lab.reporting import head_to_head
 from fednb_lab.sweeps import execution

@@ -16,10 +16,10 @@ from made_up_sets import encode, error, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import data, partition, plots
+from fednb import build, data, partition, plots, settings
+from fednb import run as runner
 from fednb.data import synthetic
 from fednb.data.spec import SPECS
-from fednb.experiments import build, runner, settings
 from fednb_lab import cli
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from made_up import project, record
 
-from fednb.experiments import ledger
+from fednb import records as ledger
 from fednb_lab import reporting
 from fednb_lab.analysis.measures import measure
 from fednb_lab.analysis.reported import reported_table

@@ -10,7 +10,7 @@ import pytest
 from made_up import job, record, recorded, table
 
 from fednb import ROOT
-from fednb.experiments import ledger
+from fednb import records as ledger
 from fednb_lab import reporting as report
 from fednb_lab.analysis import cells, measures
 from fednb_lab.analysis.deviations import Choice, TuningDeviation

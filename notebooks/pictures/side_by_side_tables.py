@@ -7,8 +7,7 @@ import numpy as np
 import pandas as pd
 from IPython.display import Markdown
 
-from fednb import partition
-from fednb.experiments import build
+from fednb import build, partition
 from fednb_lab.analysis import called, statistics
 from fednb_lab.analysis.across_splits import AverageLead, average_leads
 from fednb_lab.analysis.cells import Cell, CellsOf, cells_of

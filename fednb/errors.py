@@ -97,7 +97,7 @@ def field_types(cls: type) -> dict[str, TypeAdapter]:
     for field in dataclasses.fields(cls):
         hint = hints[field.name]
         if dataclasses.is_dataclass(hint):  # whose own fields are its own affair
-            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[valid-type, misc]
+            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[misc,valid-type]
         else:
             adapters[field.name] = TypeAdapter(hint, config=STRICT)
     return adapters
@@ -105,8 +105,7 @@ def field_types(cls: type) -> dict[str, TypeAdapter]:
 
 def check_fields(instance: Any) -> None:
     """Check a dataclass's fields by their types, and set them as fitted; else a `SettingsError`."""
-    types = field_types(type(instance))  # type: ignore[arg-type]
-    for name, adapter in types.items():
+    for name, adapter in field_types(type(instance)).items():  # type: ignore[arg-type]
         setattr(instance, name, fit(name, getattr(instance, name), adapter))
 
 

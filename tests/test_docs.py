@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednb import ROOT, papers, settings
+from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
 from fednb import run as runner
-from fednb.data import registered
 from fednb_lab.cli import main
 from fednb_lab.reporting import head_to_head
 from fednb_lab.sweeps import execution
@@ -32,7 +31,7 @@ def short(monkeypatch):
         settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
     )
     # what is registered is forgotten afterwards
-    monkeypatch.setitem(registered.REGISTERED, "mine", None)
+    monkeypatch.setitem(data.REGISTERED, "mine", None)
 
 
 PAGES = ["README.md", "docs/howto/method.md", "docs/howto/data.md"]

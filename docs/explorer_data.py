@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from fednb import ROOT, data
+from fednb import records as ledger
 from fednb.errors import DataError
-from fednb.experiments import ledger
-from fednb.experiments.record import Record
+from fednb.records import Record
 from fednb_lab.analysis.cells import Cell, Run
 from fednb_lab.analysis.claims import Claim, claims_file
 from fednb_lab.analysis.comparisons import Comparison, leads_over_baseline

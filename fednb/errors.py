@@ -1,9 +1,4 @@
-"""What a person can mend. Every message is a sentence: what is wrong and what to do about it.
-
-A command prints such a message without a traceback. Where an error is about a named setting, it
-also carries the parts that its message was made of, so that a program (or a test) need not read the
-sentence.
-"""
+"""What a person can mend: every message is a sentence, what is wrong and what to do about it."""
 
 import dataclasses
 import difflib
@@ -17,7 +12,7 @@ MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
 
 class FednbError(Exception):
-    """The base of all errors about what a person has asked for, not about mistakes in the package.
+    """An error in what a person has asked for, not in the package; it is shown without a traceback.
 
     Attributes
     ----------
@@ -39,6 +34,10 @@ class FednbError(Exception):
         self.value = value
         self.allowed = allowed
 
+    def _render_traceback_(self) -> list[str]:
+        """What IPython shows in place of a traceback, in whose lines a reader can mend nothing."""
+        return [f"{type(self).__name__}: {self}"]
+
 
 class SettingsError(FednbError, ValueError):
     """A parameter with an unknown name or a bad value."""
@@ -57,7 +56,7 @@ class RunError(FednbError, RuntimeError):
 
 
 class SweepError(FednbError):
-    """A sweep file, notebook, parameter or cluster that cannot be used; a run that is needed and failed."""
+    """A sweep file or cluster that cannot be used; a run that is needed and failed."""
 
 
 class ReportError(FednbError, ValueError):
@@ -121,17 +120,17 @@ def require_known(
 ) -> None:
     """Raise ``error`` unless ``name`` is one of the ``known`` names.
 
-    The message begins with ``what``, such as "Unknown method", and ends with the known names and
-    the closest of them.
+    The message begins with ``what``, such as "Unknown method"; then comes the closest of the known
+    names, if one is close, and then all of them.
     """
     if name in list(known):  # a list: a name that was read from a file may be of an unhashable type
         return
     texts = {str(one).lower(): str(one) for one in known}
     closest = difflib.get_close_matches(str(name).lower(), texts, 1)
-    hint = f"; did you mean {texts[closest[0]]!r}?" if closest else "."
+    guess = f"did you mean {texts[closest[0]]!r}? Known" if closest else "known"
     listed = list(texts.values())
     if len(listed) > MAX_LISTED:
         near = difflib.get_close_matches(str(name).lower(), texts, 5, 0.0)
         listed = [*(texts[one] for one in near), f"and {len(listed) - len(near)} more"]
-    message = f"{what} {shorten(name)}: known are {', '.join(listed)}{hint}"
+    message = f"{what} {shorten(name)}: {guess} are {', '.join(listed)}."
     raise error(message, setting=str(name), value=name, allowed=tuple(texts.values()))

@@ -129,13 +129,15 @@ def n_way_k_shot(
     class has too few images.
     """
     num_classes = int(max(labels.max(), test_labels.max())) + 1
-    message = f"n is {n}, there are only {num_classes} classes: take n of at most {num_classes}."
+    message = (
+        f"ways is {n}; the data set has {num_classes} classes: take ways of at most {num_classes}."
+    )
     check(n <= num_classes, message)
     if draw == "uniform":
         most_ways = min(num_classes, n + stdev + 1) - 1
-        num_ways = _uniform(rng, "n", max(2, n - stdev), most_ways, num_clients)
+        num_ways = _uniform(rng, "ways", max(2, n - stdev), most_ways, num_clients)
         most_shots = k + stdev - 2 if mnist else k + stdev
-        shots = _uniform(rng, "k", k - stdev + 1, most_shots, num_clients)
+        shots = _uniform(rng, "shots", k - stdev + 1, most_shots, num_clients)
     else:
         ways_drawn = np.rint(rng.normal(n, stdev, num_clients)).astype(int)
         num_ways = ways_drawn.clip(min(2, num_classes), num_classes)
@@ -143,8 +145,8 @@ def n_way_k_shot(
     least = min(k, shots.min())
     most = max(k, shots.max())
     message = (
-        f"k {k} with stdev {stdev} asks for {least} to {most} images per class, but for disjoint "
-        f"clients it must be 1 to {train_shots_max}: change k or stdev, or raise train_shots_max."
+        f"shots {k} with stdev {stdev} asks for {least} to {most} images per class, but for "
+        f"disjoint clients it must be 1 to {train_shots_max}: change shots or stdev."
     )
     check(1 <= least and most <= train_shots_max, message)
     ways = [sorted(class_rng.sample(range(num_classes), int(m))) for m in num_ways]
@@ -155,7 +157,7 @@ def n_way_k_shot(
 def _uniform(rng: RandomState, name: str, low: int, high: int, size: int) -> np.ndarray:
     message = (
         f"The published code draws {name} from {low} to {high}, which is empty: take another stdev "
-        "(MNIST: at least 2) or another n, or draw='normal'."
+        "(MNIST: at least 2), other ways, or draw='normal'."
     )
     check(low <= high, message)
     return rng.randint(low, high + 1, size)
@@ -174,11 +176,11 @@ def _blocks(
         if numbers[-1] * size + shots[holders[-1]] > len(of_class):
             numbers = list(range(len(holders)))
         needed = numbers[-1] * size + shots[holders[-1]]
-        fix = "k and train_shots_max" if what == "training" else "test_shots"
+        fix = "shots" if what == "training" else "test_shots"
         message = (
             f"Class {c} has {len(of_class):,} {what} images, but the {len(holders)} clients that "
-            f"have it need {needed:,} in blocks of {size}: take fewer clients, a smaller n, or "
-            f"smaller {fix}."
+            f"have it need {needed:,} in blocks of {size}: take smaller {fix}, fewer clients, "
+            "or smaller ways."
         )
         check(needed <= len(of_class), message)
         for i, number in zip(holders, numbers, strict=True):

@@ -9,9 +9,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fednb import __version__, data, papers  # the slow ones come later
+from fednb import __version__, data, papers, settings  # the slow ones come later
 from fednb.errors import FednbError
-from fednb.experiments import settings
 from fednb_lab import PACKAGE, cli_help
 from fednb_lab import commands as run_commands
 from fednb_lab.commands import assignment
@@ -87,7 +86,7 @@ def _add_run_list_report_new(commands: Any) -> None:
     add("notebook", metavar="NOTEBOOK", help=notebook_help)
     parameters_help = "settings and hyperparameters; `fednb settings` lists the former"
     add("parameters", nargs="*", type=assignment, metavar="name=value", help=parameters_help)
-    add("--save-model", action="store_true", help="leave the final model beside the record")
+    add("--again", action="store_true", help="make it again if it is recorded")
 
     summary = "notebooks, and of each table how much is recorded, and how long a run took"
     _add_command(commands, "list", run_commands.list_tables, summary)

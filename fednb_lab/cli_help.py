@@ -10,7 +10,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "run": (
         "run 01_moon method=MOON mu=5 num_rounds=20",
-        "run my_method.ipynb dataset=folder:photos lr_decay=0.99 --save-model",
+        "run my_method.ipynb dataset=folder:photos lr_decay=0.99 --again",
     ),
     "list": ("list",),
     "check": (
@@ -41,7 +41,6 @@ _VARIABLES = {
     "FEDNB_DEVICE": "cpu, cuda or cuda:N (default: a GPU if there is one)",
     "FEDNB_WORKERS": "clients that train side by side on a CPU (default: one per core)",
     "FEDNB_PROGRESS": "bar, log or off: how rounds are shown",
-    "FEDNB_SAVE_MODEL": "1: every new run leaves its final model beside its record",
 }
 
 

@@ -10,8 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from fednb import ROOT, papers
+from fednb import records as ledger
 from fednb.errors import RunError, SweepError
-from fednb.experiments import ledger
 from fednb_lab import reporting  # imports what takes long when a command needs it
 from fednb_lab.sweeps import execution, scaffold
 from fednb_lab.sweeps.files import read_tables
@@ -105,13 +105,15 @@ def run(args: argparse.Namespace) -> int:
     """``fednb run``: 1 if it failed."""
     job = Notebook(args.notebook).job(dict(args.parameters))
     print(job.settings, flush=True)
-    model = job.path.with_suffix(".pt")
-    lacks_model = args.save_model and job.recorded.status == "finished" and not model.exists()
-    if job.recorded.status in ledger.RESULTS and not lacks_model:
+    if job.recorded.status in ledger.RESULTS and not args.again:
         print("This run is recorded already.")
+        method = papers.methods(job.notebook)[job.settings.method]
+        told = ledger.other_code(ledger.read(job.path), method)
+        if told:
+            print(f"fednb: {told}", file=sys.stderr)
     else:
         execution.check_prerequisites([job])
-        error = run_in_the_foreground(job, save_model=args.save_model)
+        error = run_in_the_foreground(job, again=args.again)
         if error:
             print(f"fednb: the run failed: {error}", file=sys.stderr)
             return 1
@@ -120,8 +122,6 @@ def run(args: argparse.Namespace) -> int:
     text = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %"
     print(f"{text} ({record['status']})")
     print(f"record: {job.path}")
-    if args.save_model and model.exists():
-        print(f"model: {model}")
     return 0
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fednb import ROOT, partition, results
-from fednb.experiments import build
+from fednb import ROOT, build, partition, results
 from fednb.leads import MIN_SEEDS, lead_of
 from fednb_lab.analysis import called
 from fednb_lab.analysis.cells import Cell, CellsOf

@@ -18,9 +18,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fednb import data, models, papers
+from fednb import build, data, models, papers, settings
 from fednb.data import Augmentation
-from fednb.experiments import build, settings
 from fednb.training import stacked
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop

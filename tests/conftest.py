@@ -9,9 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from fednb import papers, seeds
+from fednb import papers, seeds, settings
 from fednb.data import Augmentation, Dataset
-from fednb.experiments import settings
 from fednb.federation import FedAvg, Federation, Training
 from fednb.models import Net, Output
 

@@ -5,8 +5,8 @@ import json
 
 from fednb.papers.foundations import METHODS
 
-from fednb import ROOT
-from fednb.experiments import ledger, settings
+from fednb import ROOT, settings
+from fednb import records as ledger
 from fednb_lab.analysis.cells import cells_of
 from fednb_lab.analysis.comparisons import compare_at
 from fednb_lab.reporting import words

@@ -97,9 +97,8 @@ def is_exact(key: str) -> bool:
 
 
 def build_federation(notebook: str, method: str, given: dict[str, Any]) -> Any:
-    from fednb import papers
-    from fednb.experiments import build
-    from fednb.experiments.settings import resolve
+    from fednb import build, papers
+    from fednb.settings import resolve
 
     methods = papers.methods(notebook)
     settings = resolve(methods, method=method, **given)
@@ -108,7 +107,7 @@ def build_federation(notebook: str, method: str, given: dict[str, Any]) -> Any:
 
 def keys() -> dict[str, str]:
     """The keys of all records, computed anew from their settings."""
-    from fednb.experiments import ledger
+    from fednb import records as ledger
 
     found = {}
     for file in sorted((ROOT / "results" / "runs").glob("*.json")):

@@ -15,7 +15,7 @@ from PIL import Image
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
 
 from fednb import ROOT
-from fednb.experiments import ledger
+from fednb import records as ledger
 from fednb_lab import cli
 from fednb_lab.cli import main
 from fednb_lab.sweeps.files import read_tables

@@ -20,9 +20,10 @@ from conftest import random_states
 from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
 
-from fednb import data
+from fednb import data, settings
+from fednb import records as ledger
+from fednb import run as runner
 from fednb.data import SPECS
-from fednb.experiments import ledger, runner, settings
 from fednb_lab import cli, datasets
 from fednb_lab.layouts import ORIGINS
 

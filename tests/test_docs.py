@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednb import ROOT, data, papers
-from fednb.experiments import ledger, runner, settings
+from fednb import ROOT, data, papers, settings
+from fednb import records as ledger
+from fednb import run as runner
 from fednb_lab.cli import main
 from fednb_lab.reporting import head_to_head
 from fednb_lab.sweeps import execution

@@ -16,10 +16,10 @@ from made_up_sets import encode, error, load, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import data, images, partition, plots
+from fednb import build, data, images, partition, plots, settings
+from fednb import run as runner
 from fednb.data import SPECS
 from fednb.dataset import stored
-from fednb.experiments import build, runner, settings
 from fednb_lab import cli, datasets
 from fednb_lab import datasets_drawn as synthetic
 

@@ -5,8 +5,7 @@ import dataclasses
 import pytest
 import torch
 
-from fednb import models, papers
-from fednb.experiments import settings
+from fednb import models, papers, settings
 
 METHODS = papers.methods() | papers.methods("feddyn_fednova")
 SMALL = {"min_images": 1, "public_size": 12, "public_batch": 5}  # where a method has these

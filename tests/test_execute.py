@@ -29,7 +29,8 @@ from distributed.utils import json_load_robust
 from tiny import TABLE, is_alive, wait_for, write, write_notebook
 
 from fednb import ROOT, papers
-from fednb.experiments import ledger, runner
+from fednb import records as ledger
+from fednb import run as runner
 from fednb.places import Places
 from fednb_lab.cli import main
 from fednb_lab.sweeps import cluster, processes

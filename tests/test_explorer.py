@@ -9,7 +9,7 @@ import pytest
 from made_up import job, record, recorded, table
 
 from fednb import ROOT
-from fednb.experiments import ledger
+from fednb import records as ledger
 from fednb_lab.analysis import statistics
 from fednb_lab.reporting import pages, words
 from fednb_lab.reporting.front import cards

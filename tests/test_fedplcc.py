@@ -24,8 +24,8 @@ from fednb.papers.fedplcc import (
 )
 from literal import agree, cosine, in_floats, prototypes_of, vectors
 
-from fednb import data, models
-from fednb.experiments import build, runner, settings
+from fednb import build, data, models, settings
+from fednb import run as runner
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
 from fednb.prototypes import pad_to, select

@@ -24,9 +24,8 @@ from fednb.papers.fedproto import (
 )
 from literal import agree, in_floats, known, prototypes_of, vectors
 
-from fednb import models, results
+from fednb import models, results, settings
 from fednb.evaluation import evaluate
-from fednb.experiments import settings
 from fednb.federation import FedAvg
 
 DISTANCES = get_args(Distance)

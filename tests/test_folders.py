@@ -12,9 +12,10 @@ from fednb.papers.foundations import METHODS
 from made_up_sets import encode, error, write_tree, write_zip
 from PIL import Image
 
-from fednb import data, folders, images
+from fednb import data, folders, images, settings
+from fednb import records as ledger
+from fednb import run as runner
 from fednb.errors import DataError
-from fednb.experiments import ledger, runner, settings
 from fednb.images import as_seen
 
 root = made_up_sets.root

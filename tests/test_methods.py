@@ -11,8 +11,8 @@ import torch
 from fednb.papers.foundations import SCAFFOLD, SOLO, FedAvgM
 from torch import nn
 
-from fednb import models, papers
-from fednb.experiments import build, ledger, settings
+from fednb import build, models, papers, settings
+from fednb import records as ledger
 from fednb.federation import FedAvg
 from fednb.training import stack
 

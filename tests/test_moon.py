@@ -9,7 +9,7 @@ from fednb.papers.foundations import FedAvgM
 from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, MOONVariants, model_contrastive
 from literal import agree, between_models, vectors
 
-from fednb.experiments import build, settings
+from fednb import build, settings
 from fednb.federation import FedAvg, flat
 
 

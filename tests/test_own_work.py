@@ -13,9 +13,9 @@ import made_up
 import pytest
 from tiny import TABLE, write, write_notebook
 
-from fednb import PACKAGE, ROOT, papers
+from fednb import PACKAGE, ROOT, build, papers, settings
+from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
-from fednb.experiments import build, ledger, settings
 from fednb_lab import cli, cli_help
 from fednb_lab.analysis import effort
 from fednb_lab.analysis.cells import Cell, cells_of
@@ -46,7 +46,7 @@ def test_a_new_method_is_called_as_asked(
 ) -> None:
     made = scaffold.new_method(name, tmp_path)
     assert [path.name for path in made] == [f"{file}.ipynb", f"{file}.yaml"]
-    assert class_name in papers.outline(str(made[0]))
+    assert class_name in papers.methods(str(made[0]))
     assert {job.settings.method for job in read_tables(made[1])[file].jobs} == {
         "FedAvg",
         class_name,
@@ -376,7 +376,7 @@ def test_every_variable_that_is_read_is_in_the_help() -> None:
     for path in PACKAGE.rglob("*.py"):
         if "course" not in path.parts:
             read |= set(re.findall(r"FEDNB_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
-    read -= {"FEDNB_SEEDS"}  # which a sweep sets for its own processes
+    read -= {"FEDNB_SEEDS", "FEDNB_AGAIN"}  # which commands set for their own processes
     named = set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help()))
     assert named == read
 

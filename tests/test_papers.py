@@ -11,12 +11,10 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import fednb
-from fednb import ROOT, papers
+from fednb import ROOT, papers, sources
+from fednb import records as ledger
 from fednb.errors import NotebookError, SettingsError
-from fednb.experiments import ledger
 from fednb.federation import FedAvg
-from fednb.places import Places
-from fednb_lab.sweeps.processes import process_environment
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -104,35 +102,31 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks):
     assert numbers == [f"{i:02}" for i in range(len(numbers))]
 
 
-def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypatch, tmp_path):
+def test_runs_are_recorded_in_the_checkout_or_where_one_works(monkeypatch, tmp_path):
     monkeypatch.delenv("FEDNB_RUNS")
     assert ledger.runs_folder() == ROOT / "results" / "runs"
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    assert ledger.runs_folder() == tmp_path / "results" / "runs"
-    monkeypatch.delenv("FEDNB_NOTEBOOKS")
     monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
     monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("FEDNB_DATA", raising=False)
     assert ledger.runs_folder() == tmp_path / "results" / "runs"
-    environment = process_environment(Places.from_environment())
-    assert environment["FEDNB_RUNS"] == str(ledger.runs_folder())
-    assert environment["FEDNB_DATA"] == str(tmp_path / "data")
+    monkeypatch.setenv("FEDNB_RUNS", "elsewhere")
+    assert ledger.runs_folder() == tmp_path / "elsewhere"
 
 
-def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks, tmp_path, monkeypatch):
+def test_a_missing_notebook_is_an_error_that_names_the_known(notebooks):
     notebooks("07_study")
-    there = re.escape(str(tmp_path))
-    with pytest.raises(NotebookError, match=rf"no notebook '09' in {there}; there are: .*07_study"):
+    with pytest.raises(NotebookError, match=r"no notebook .09.*07_study"):
         papers.load("09")
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("fednb.papers.nothing")
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "missing"))
-    monkeypatch.setattr(papers.importer, "ROOT", tmp_path)
-    with pytest.raises(NotebookError, match="missing, where no folder is"):
-        papers.load("moon")
-    (tmp_path / "missing").mkdir()
-    with pytest.raises(NotebookError, match="there are: none"):
-        papers.load("moon")
+
+
+@pytest.mark.parametrize("name", ["settings", "methods", "path"])
+def test_a_notebook_cannot_take_the_place_of_what_the_module_has(notebooks, name):
+    notebooks(name, (["export"], "a = 1"))
+    before = getattr(papers, name)
+    with pytest.raises(NotebookError, match=rf"{name}\.ipynb cannot be imported"):
+        importlib.import_module(f"fednb.papers.{name}")
+    assert getattr(papers, name) is before
 
 
 @pytest.mark.parametrize(
@@ -156,20 +150,11 @@ def test_a_corrupt_notebook_is_an_error_that_names_it(notebooks, tmp_path, conte
         ("METHODS = {3: int}", "must export METHODS, a dict of methods by name"),
     ],
 )
-@pytest.mark.parametrize("ask", [papers.methods, papers.outline])
+@pytest.mark.parametrize("ask", [papers.methods])
 def test_export_cells_that_give_no_methods_are_one_sentence(notebooks, ask, source, told):
     notebooks("07_study", (["export"], source))
     with pytest.raises(NotebookError, match=re.escape(told)):
         ask("study")
-
-
-def test_methods_that_cannot_be_read_are_executed(notebooks):
-    by_call = SOURCE + "\n\nMETHODS = dict(zip(['Mine'], [eval('Fragile')]))"
-    notebooks("07_study", (["export"], by_call))
-    assert papers.outline("study").keys() == {"Mine"}
-    in_a_loop = SOURCE + "\n\nfor cls in [Fragile]:\n    METHODS = {'Mine': cls}"
-    notebooks("08_other", (["export"], in_a_loop))
-    assert papers.outline("other") == papers.methods("other")
 
 
 PARAMETERS = """method = "FedProx"
@@ -218,7 +203,9 @@ def test_flat_names_are_sorted_into_more(study, notebooks):
     flat = {"mu": 1.0, "num_rounds": 3, "beta": 0.1}
     assert papers.arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
     notebooks("08_closed", (["parameters"], "method = 'FedAvg'"))
-    with pytest.raises(NotebookError, match="08_closed has no parameter 'methud': known are"):
+    with pytest.raises(
+        NotebookError, match="08_closed has no parameter 'methud': did you mean 'method'"
+    ):
         papers.arrange("08_closed", {"methud": "SOLO"})
 
 
@@ -234,3 +221,81 @@ def test_parameters_that_cannot_be_read_are_an_error(notebooks, source, told):
     notebooks("07_study", *([(["parameters"], source)] if source else []))
     with pytest.raises(NotebookError, match=told):
         papers.parameters("07_study")
+
+
+# ---- a notebook of one's own, a copy of it, and what lies beside
+
+OWN = (
+    SOURCE
+    + """
+
+
+METHODS = {"Fragile": Fragile}
+"""
+)
+
+
+def test_the_notebook_that_is_executed_is_known_whatever_its_cell_says(study, notebooks, tmp_path):
+    """A copy has its own parameters under any name, and needs no namesake."""
+    copy = notebooks("my copy", (["parameters"], PARAMETERS + "\npull = 2"))
+    methods = papers.methods("foundations")
+    of_copy = study | {"__session__": str(copy), "pull": None, "METHODS": methods}
+    assert papers.settings("07_study", of_copy).seed == 3
+    assert papers.settings("gone", of_copy).seed == 3
+    with pytest.raises(SettingsError, match="pull"):
+        papers.settings("07_study", of_copy | {"pull": 3})
+
+
+def test_a_copy_that_nobody_names_is_told_of_a_missing_parameter(study):
+    del study["mu"]
+    with pytest.raises(NotebookError, match="parameter 'mu', which is not set here"):
+        papers.settings("07_study", study)
+
+
+def test_a_module_beside_a_notebook_is_the_one_beside_it(notebooks, tmp_path):
+    """As in JupyterLab; another notebook may have a namesake beside it."""
+    source = "import helper\n\nvalue = helper.VALUE"
+    for number in (1, 2):
+        folder = tmp_path / f"folder{number}"
+        folder.mkdir()
+        (folder / "helper.py").write_text(f"VALUE = {number}")
+        notebooks("own", (["export"], source)).rename(folder / "own.ipynb")
+        assert papers.load(str(folder / "own.ipynb")).value == number
+    assert "helper" not in sys.modules
+
+
+def digest(notebooks, name, source):
+    return sources.digest(
+        papers.load(str(notebooks(name, (["export"], source)))).METHODS["Fragile"]
+    )
+
+
+def test_a_method_is_known_by_its_source_and_not_by_its_layout(notebooks):
+    known = digest(notebooks, "one", OWN)
+    assert known and len(known) == 12
+    respaced = OWN.replace("    ", "  ").replace("# the line that fails", "# a comment")
+    retold = OWN.replace("A method of a student.", "Told in other words.")
+    beside = OWN + "\nOTHER = 3\n\n\ndef unused():\n    return 5\n"
+    for number, same in enumerate([respaced, retold, beside]):
+        assert digest(notebooks, f"same{number}", same) == known
+    constant = OWN.replace("1 / given", "TOP / given")
+    others = [
+        OWN.replace("1 / given", "2 / given"),
+        OWN.replace("class Fragile(FedAvg):", "class Fragile(FedAvg):\n    personal = True"),
+        constant + "TOP = 1\n",
+        constant + "TOP = 2\n",
+        OWN.replace("1 / given", "top() / given") + "\n\ndef top():\n    return 1\n",
+        OWN.replace("1 / given", "top() / given") + "\n\ndef top():\n    return 2\n",
+    ]
+    digests = [digest(notebooks, f"other{number}", other) for number, other in enumerate(others)]
+    assert len({known, *digests}) == 1 + len(others)
+
+
+def test_what_is_imported_from_another_notebook_belongs_to_a_method():
+    names = {}
+    sources._add_class(papers.methods("02_fedproc")["MOON"], names)
+    assert "model_contrastive" in names
+
+
+def test_every_methods_source_can_be_read():
+    assert all(map(sources.digest, papers.methods().values()))

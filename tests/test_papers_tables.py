@@ -5,7 +5,7 @@ from dataclasses import replace
 from made_up import project, record
 
 from fednb import plots, results
-from fednb.experiments import ledger
+from fednb import records as ledger
 from fednb_lab.analysis.cells import cells_of
 from fednb_lab.analysis.measures import measure
 from fednb_lab.analysis.reported import reported_table

@@ -11,8 +11,7 @@ import pytest
 import torch
 from fednb.papers.foundations import METHODS
 
-from fednb import partition
-from fednb.experiments import build, settings
+from fednb import build, partition, settings
 
 
 def labels_of(num_classes, per_class):
@@ -218,7 +217,7 @@ def test_emnist_letters_suffice_because_blocks_are_counted_among_the_holders(n, 
 
 
 def test_a_letter_with_ten_holders_has_too_few_images_for_k_100():
-    words = "1,000 training images, but the 10 clients .* or smaller k and train_shots_max"
+    words = "1,000 training images, but the 10 clients .* smaller shots"
     with pytest.raises(ValueError, match=words):
         n_way(LETTERS, n=4, stdev=2)
 
@@ -259,12 +258,12 @@ def test_quantity_shift_is_no_label_shift():
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"n": 11}, "n is 11, there are only 10 classes: take n of at most 10"),
-        ({"mnist": True, "stdev": 1}, "draws k from 100 to 99, .* empty: take another stdev"),
+        ({"n": 11}, "ways is 11; .* 10 classes: take ways of at most 10"),
+        ({"mnist": True, "stdev": 1}, "draws shots from 100 to 99, .* empty: take another stdev"),
         ({"n": 10, "stdev": 0}, "draws n from 10 to 9, which is empty"),
-        ({"k": 120}, "asks for 119 to 12. images .* must be 1 to 110: change k or stdev, or raise"),
-        ({"k": 120, "draw": "normal"}, "asks for .* raise train_shots_max"),
-        ({"k": 700, "train_shots_max": 800}, r"Class \d has \d,\d+ training .* smaller k and"),
+        ({"k": 120}, "asks for 119 to 12. images .* must be 1 to 110: change shots or stdev"),
+        ({"k": 120, "draw": "normal"}, "asks for .* change shots"),
+        ({"k": 700, "train_shots_max": 800}, r"Class \d has \d,\d+ training .* smaller shots"),
         ({"test_shots": 200}, r"Class \d has \d+ test .* clients .* smaller test_shots"),
     ],
 )

@@ -12,8 +12,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from fednb import ROOT, data, papers
-from fednb.experiments import settings
+from fednb import ROOT, data, papers, settings
 from fednb_lab.course import solutions
 from fednb_lab.reporting import figures, pages, words
 from fednb_lab.sweeps.jobs import Notebook

@@ -22,12 +22,9 @@ NOTEBOOKS = ROOT / "notebooks"
 # What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
 # CONTRIBUTING.md which cell calls it.
 REACHED_BY_01 = """
-    client data data.augment data.compare data.dataset data.decode data.downloads data.files
-    data.find data.loading data.own_folder data.registered data.seen data.spec data.synthetic
-    data.tree errors evaluation experiments experiments.defaults experiments.method_names
-    experiments.schema experiments.settings federation hyperparameters leads messages method models
-    papers papers.importer papers.outlines papers.parameter_cells partition places plots results
-    seeds training.loop workspace
+    arrays augment batches build client data dataset errors evaluation federation folders images
+    leads messages method models papers partition places plots records results run seeds settings
+    sources training.layers training.stack training.stacked
 """.split()
 
 
@@ -180,7 +177,7 @@ matplotlib.use("agg")
 sys.modules["fednb_lab"] = None
 from fednb import results
 from fednb.papers.pictures import side_by_side, side_by_side_tables
-from fednb.experiments import ledger
+from fednb import records as ledger
 
 opened = []
 ledger.read = opened.append

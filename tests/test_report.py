@@ -10,8 +10,8 @@ import pytest
 from made_up import job, lead, record, recorded, table
 
 from fednb import plots
+from fednb import records as ledger
 from fednb.errors import ReportError
-from fednb.experiments import ledger
 from fednb_lab.analysis import measures
 from fednb_lab.analysis.cells import cells_of
 from fednb_lab.analysis.deviations import Choice, TuningDeviation

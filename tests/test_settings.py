@@ -1,14 +1,18 @@
 """Settings: the papers' values, and an error that says what is allowed for everything else."""
 
+import dataclasses
 import re
+from typing import Any
 
+import numpy as np
 import pytest
 from fednb.papers.foundations import METHODS
 
-from fednb import ROOT, hyperparameters, models
+from fednb import ROOT, build, models, papers, settings
+from fednb import records as ledger
 from fednb.errors import SettingsError
-from fednb.experiments import build, settings
-from fednb.experiments.settings import deviations
+from fednb.federation import FedAvg
+from fednb.settings import deviations
 
 
 def resolve(method="FedAvg", dataset="digits", **given):
@@ -36,8 +40,8 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
     [
         # an unknown name, with the closest one
         ({"num_round": 3}, "num_round", "Unknown parameter .*did you mean 'num_rounds'"),
-        ({"method": "FedAgv"}, "FedAgv", "known are FedAvg, SOLO.*did you mean 'FedAvg'"),
-        ({"xyzzy": 3}, "xyzzy", r"Unknown parameter 'xyzzy': known are partition, .*\.$"),
+        ({"method": "FedAgv"}, "FedAgv", "did you mean 'FedAvg'. .*FedAvg, SOLO"),
+        ({"xyzzy": 3}, "xyzzy", r"Unknown parameter 'xyzzy': known are method, .*\.$"),
         ({"method": "SCAFFOLD", "niidbench": True}, "niidbench", "did you mean 'niid_bench'"),
         ({"hyperparameters": {}}, "hyperparameters", "Unknown parameter 'hyperparameters'"),
         # a hyperparameter that the method does not have, or a bad one
@@ -49,7 +53,7 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
         ({"method": "FedAvgM", "server_momentum": 1}, "server_momentum", "^FedAvgM: .* is 1; it must"),
         ({"method": "SCAFFOLD", "niid_bench": 0}, "niid_bench", "^SCAFFOLD: niid_bench is 0"),
         # what cannot work together
-        ({"dataset": "cifar100", "partition": "n-way-k-shot"}, "cifar100", "no settings .* known"),
+        ({"dataset": "cifar100", "partition": "n-way-k-shot"}, "cifar100", "no settings .*cifar10"),
         ({"num_clients": 150}, "num_clients", "150 clients .* 10 images need 1,500, .* has 1,438"),
         ({"validation": 0.99999}, "num_clients", "hold out less for validation"),
         ({"min_size": 100_000}, "num_clients", "at least 100000 images need 1,000,000"),
@@ -72,6 +76,7 @@ BAD = {
     float: [-1.0, "0.5", True, float("nan"), float("inf")],
     str: ["by luck", 1, True],
 }
+KINDS = {"True or False": bool, "whole": int, "number": float, "fraction": float}
 ENDS = {"seed": [2**32], "momentum": [1, 1.5], "beta": [0, 1e-300]}
 ENDS |= {"participation": [0, 1.01], "validation": [0.0, 1]}
 ZERO = "lr num_clients num_rounds batch_size min_size ways evaluate_every local_steps"
@@ -85,12 +90,13 @@ def test_a_bad_value_is_refused_with_what_is_allowed(name):
         given = {"partition": "n-way-k-shot"}
     if "domain" in settings.FIELDS[name].partitions:
         given = {"dataset": "digits5_mini"}
-    rule = hyperparameters.field_rules(settings.Settings)[name]
-    for value in [*BAD[rule.kind], *ENDS.get(name, [])]:
+    allowed = settings.allowed(name)
+    kind = next((kind for words, kind in KINDS.items() if words in allowed), str)
+    for value in [*BAD[kind], *ENDS.get(name, [])]:
         shown = re.escape(repr(value))
         message = rf"^{name} is {shown}(\.0)?; it must be (a|one of|True)"
         error = refused(message, **given, **{name: value})
-        assert (error.setting, error.allowed) == (name, rule.allowed)
+        assert (error.setting, error.allowed) == (name, allowed)
 
 
 OF_A_PARTITION = [name for name, info in settings.FIELDS.items() if info.partitions]
@@ -209,3 +215,130 @@ def test_a_network_of_ones_own_is_known(monkeypatch):
 def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
     with pytest.raises(SettingsError, match=message):
         build.federation(resolve(**given), METHODS)
+
+
+@pytest.mark.parametrize(
+    ("notebook", "method", "line", "instead", "dataset"),
+    [
+        (
+            "01",
+            "MOON",
+            "temperature: PositiveFloat = 0.5",
+            "temperature: PositiveFloat = 0.3",
+            "digits",
+        ),
+        (
+            "01",
+            "MOON+FedAvgM",
+            "mu: NonNegativeFloat = 1.0",
+            "mu: NonNegativeFloat = 0.7",
+            "digits",
+        ),
+        ("00", "FedProx", "mu: NonNegativeFloat = 0.01", "mu: NonNegativeFloat = 0.2", "digits"),
+        (
+            "03",
+            "FedSSC",
+            "mu_moon: NonNegativeFloat = 1.0",
+            "mu_moon: NonNegativeFloat = 2",
+            "digits",
+        ),
+        ("05", "FedPLCC", "lam1: NonNegativeFloat = 1.0", "lam1: NonNegativeFloat = 0.4", "pacs"),
+    ],
+)
+def test_a_default_that_a_student_changes_in_the_class_reaches_the_run(
+    notebook: str, method: str, line: str, instead: str, dataset: str
+) -> None:
+    """The entry of METHODS may be an heir of the class in which the line stands."""
+    source = papers.exported(papers.path(notebook))
+    assert line in source
+    methods = []
+    for text in (source, source.replace(line, instead)):
+        namespace: dict[str, Any] = {
+            "__name__": "fednb.papers.moon"
+        }  # which the decorator looks up
+        exec(compile(text, "a student's", "exec"), namespace)
+        methods.append(namespace["METHODS"])
+    before, after = (
+        settings.resolve(known, method=method, dataset=dataset).flat() for known in methods
+    )
+    name = line.partition(":")[0]
+    assert str(before[name]) != str(after[name]) == str(float(instead.rpartition(" ")[2]))
+    assert ledger.key(before) != ledger.key(after)
+
+
+@pytest.mark.parametrize("name", ["a/b", "", "NUL", "com1", "None", "x" * 61, "my method", "1st"])
+def test_a_methods_name_is_a_name(name: str) -> None:
+    with pytest.raises(SettingsError, match="A method cannot be called"):
+        settings.resolve({name: FedAvg}, method=name, dataset="digits")
+
+
+def test_the_learning_rate_falls_by_its_factor() -> None:
+    """A client that sees one gradient moves by lr x decay^t x gradient."""
+    rates = []
+
+    @dataclasses.dataclass
+    class Watched(FedAvg):
+        def optimizer(self, client: Any, parameters: Any, given: Any) -> Any:
+            made = super().optimizer(client, parameters, given)
+            rates.append(made.param_groups[0]["lr"])
+            return made
+
+    small = {"num_rounds": 3, "local_epochs": 1, "num_clients": 3, "lr": 0.1, "lr_decay": 0.5}
+    fed = build.federation(Watched, dataset="digits", workers=1, **small)
+    for _ in range(3):
+        fed.run_round()
+    assert rates == [0.1] * 3 + [0.05] * 3 + [0.025] * 3
+
+
+# ---- a federation in short, and what is refused before its first round
+
+
+def test_a_federation_can_be_said_in_short() -> None:
+    given = {"dataset": "digits", "num_rounds": 3, "seed": 2}
+    full = build.federation(resolve("FedProx", **given, mu=0.5), METHODS, device="cpu")
+    for short in (("FedProx", METHODS), (METHODS["FedProx"],)):
+        fed = build.federation(*short, **given, mu=0.5, device="cpu")
+        assert (fed.method, fed.training, fed.seed) == (full.method, full.training, full.seed)
+        assert all(map(np.array_equal, fed.parts, full.parts))
+    assert type(build.federation("FedAvg", dataset="digits").method) is FedAvg
+    with pytest.raises(SettingsError, match="Unknown method 'MOON'"):
+        build.federation("MOON", dataset="digits")
+    with pytest.raises(SettingsError, match="num_rounds already"):
+        build.federation(resolve(), METHODS, num_rounds=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"partition": "n-way-k-shot", "shots": 2, "validation": 0.9}, "validation is 0.9"),
+        ({"dataset": "digits5_mini", "per_domain": 1, "validation": 0.1}, "validation is 0.1"),
+        ({"partition": "n-way-k-shot", "ways": 11}, "ways is 11.* 10 classes"),
+        ({"partition": "n-way-k-shot", "shots": 400}, "shots"),
+        ({"model": "resnet-10-16", "batch_size": 1}, "single one"),
+        ({"model": "simple-cnn"}, "does not take images of 8x8"),
+        ({"pretrained": True}, "pretrained"),
+        ({"heterogeneous": True}, "heterogeneous"),
+    ],
+)
+def test_what_would_end_in_the_first_round_is_refused_before_it(
+    given: dict[str, Any], said: str
+) -> None:
+    asked = resolve(**given)
+    for refuse in (lambda: build.check(asked), lambda: build.federation(asked, METHODS)):
+        with pytest.raises(SettingsError, match=said) as caught:
+            refuse()
+        assert not re.search(r"\b(n|k) (is|of|with)\b", str(caught.value))  # the papers' symbols
+
+
+def test_a_network_of_ones_own_that_does_not_take_the_images_is_named(monkeypatch) -> None:
+    wrong = models.MODELS["simple-cnn"]._replace(sides=[8])
+    monkeypatch.setitem(models.MODELS, "wrong", wrong)
+    with pytest.raises(
+        SettingsError, match=r"'wrong' does not take the images of digits \[1x8x8\]"
+    ):
+        build.check(resolve(model="wrong"))
+
+
+def test_ipython_shows_the_sentence_alone() -> None:
+    error = refused("lr", lr=-1)
+    assert error._render_traceback_() == [f"SettingsError: {error}"]

@@ -12,9 +12,9 @@ import yaml
 from conftest import BatchNormNet
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fednb import federation, models, papers
+from fednb import build, federation, models, papers, settings
+from fednb import run as runner
 from fednb.data import Augmentation
-from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg, Phase
 from fednb.training import layers, stack, stacked
 

@@ -15,14 +15,14 @@ FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(
     [
         "fednb.data",
-        "fednb.experiments.runner",
+        "fednb.run",
         "fednb.papers.moon",
         "pytest",
         "sklearn.datasets",
         "torch._dynamo",
     ]
 )
-SETUP = "from fednb import experiments, papers"
+SETUP = "from fednb import papers"
 PARAMETERS = """
 method = "FedAvg"
 dataset = "digits"  # the data
@@ -90,7 +90,7 @@ class Diverging(Pair):
 METHODS = {m.__name__: m for m in (FedAvg, Slow, Pair, Flaky, Broken, Diverging)}
 """
 RUN = """
-from fednb.experiments import runner
+from fednb import run as runner
 
 runner.CHECKPOINT_SECONDS = 0
 record = runner.run(papers.settings("{name}", globals()), METHODS)

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, cast
 
 from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
-from fednb.experiments.ledger import LazyLedger, load, read, runs_folder, state
-from fednb.experiments.record import Record
+from fednb.records import Record, load, read, runs_folder, state
 from fednb_lab.analysis import called, statistics
 from fednb_lab.analysis.deviations import AnyDeviation, Choice, compare_with_paper
+from fednb_lab.analysis.lazy import LazyLedger
 from fednb_lab.analysis.measures import Measure, measure
 from fednb_lab.analysis.reported import PrintedCell, printed_cell
 from fednb_lab.sweeps import files

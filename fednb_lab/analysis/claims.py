@@ -11,11 +11,11 @@ import yaml
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
-from fednb.experiments.record import check_form
 from fednb_lab.analysis import statistics
 from fednb_lab.analysis.cells import Cell, CellsOf, cells_of
 from fednb_lab.analysis.comparisons import Comparison, RowDeviation, compare_at, corrected_family
 from fednb_lab.analysis.statistics import MIN_SEEDS, Judged, Lead
+from fednb_lab.forms import check_form
 
 SCHEMA = Path(__file__).with_name("claims.schema.yaml")
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from fednb.experiments.settings import Deviation, Settings, deviations
+from fednb.settings import Deviation, Settings, deviations
 from fednb_lab.analysis.measures import Measure
 from fednb_lab.analysis.reported import NOT_TOLD, PrintedCell, same_value
 from fednb_lab.sweeps.table import Table

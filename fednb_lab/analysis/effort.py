@@ -6,8 +6,8 @@ from contextlib import suppress
 
 from fednb import data
 from fednb.errors import FednbError
-from fednb.experiments.record import Record
-from fednb.experiments.settings import Settings
+from fednb.records import Record
+from fednb.settings import Settings
 from fednb_lab.analysis.cells import Cell
 
 # What a test accuracy must exceed, to be told from guessing: so much of the way to 100 %, and so

@@ -12,7 +12,7 @@ import numpy as np
 import yaml
 
 from fednb.errors import ReportError, require_known
-from fednb.experiments.record import Record
+from fednb.records import Record
 
 # takes a record and what the measure needs: the baseline's record, or the target in percent
 Reader = Callable[[Record, Any], float | None]

@@ -23,7 +23,7 @@ from tqdm import tqdm
 
 from fednb import papers
 from fednb.errors import CourseError
-from fednb.experiments.ledger import write_atomically
+from fednb.records import write_atomically
 from fednb_lab.course import kernel, sandbox
 from fednb_lab.course.assignment import (
     LARGEST,

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from fednb import records as ledger
 from fednb.errors import ReportError, check, require_known
-from fednb.experiments import ledger
-from fednb.experiments.record import Record
+from fednb.records import Record
 from fednb_lab.analysis import effort
 from fednb_lab.analysis.cells import Cell, cells_of
 from fednb_lab.sweeps import execution

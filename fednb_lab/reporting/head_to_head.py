@@ -8,9 +8,9 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 
-from fednb import plots
+from fednb import plots, settings
+from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
-from fednb.experiments import ledger, settings
 from fednb_lab.analysis import statistics
 from fednb_lab.analysis.cells import cells_of, records_of
 from fednb_lab.analysis.comparisons import Comparison, corrected_family, leads_over_baseline

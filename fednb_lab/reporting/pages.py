@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from fednb import ROOT, papers
+from fednb import records as ledger
 from fednb.errors import ReportError, check
-from fednb.experiments import ledger
-from fednb.experiments.record import Record
+from fednb.records import Record
 from fednb_lab.analysis.cells import Cell, cells_of, records_of
 from fednb_lab.analysis.claims import Claim, Finding, cells_among, claims_file, claims_of
 from fednb_lab.reporting import figures, words

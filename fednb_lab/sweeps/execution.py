@@ -10,8 +10,8 @@ from typing import NamedTuple
 from tqdm import tqdm
 
 from fednb import papers
+from fednb import records as ledger
 from fednb.errors import SweepError, check
-from fednb.experiments import ledger
 from fednb_lab import datasets
 from fednb_lab.sweeps.cluster import cluster
 from fednb_lab.sweeps.processes import Group, GroupResult, Submit, local_pool, log_of
@@ -52,7 +52,7 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     """Check what runs need besides good settings, so that none starts in vain; returns their
     device.
     """
-    from fednb.experiments import build  # slow to import: PyTorch
+    from fednb import build  # slow to import: PyTorch
 
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
@@ -63,6 +63,9 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     for dataset in {job.settings.dataset for job in todo}:
         datasets.ensure(dataset)
         build.load_dataset(dataset)
+    first = {ledger.key(job.settings.flat() | {"seed": None}): job.settings for job in todo}
+    for settings in first.values():
+        build.check(settings)
     for runs in {job.places.runs for job in todo}:
         ledger.make_folders(runs)
     return device

@@ -10,7 +10,7 @@ import yaml
 
 from fednb import data
 from fednb.errors import NotebookError, SweepError, check, require_known, shorten
-from fednb.experiments.record import check_form
+from fednb_lab.forms import check_form
 from fednb_lab.sweeps.jobs import Notebook, jobs_of_table
 from fednb_lab.sweeps.table import Axis, Job, Table
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fednb import data, papers
+from fednb import data, papers, settings
+from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
-from fednb.experiments import ledger, settings
 from fednb.places import Places
 from fednb_lab.sweeps.table import DEFAULT_PRIORITY, Job
 
@@ -47,7 +47,7 @@ class Notebook:
         self.name = papers.name(notebook)
         self.places = places_of(self.name)
         self.defaults = papers.parameters(notebook)
-        self.methods = papers.outline(notebook)
+        self.methods = papers.methods(notebook)
         message = (
             f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
         )
@@ -106,7 +106,7 @@ def project_methods() -> dict[str, str]:
     """The notebook of each method of the numbered notebooks: the first that has it."""
     known = {}
     for path in reversed(papers.notebooks()):
-        for method in papers.outline(path.stem):
+        for method in papers.methods(path.stem):
             known[method] = path.stem
     return known
 
@@ -126,7 +126,7 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
             found[Contestant(name, known[name])] = None
             continue
-        new = [method for method in papers.outline(name) if method not in known]
+        new = [method for method in papers.methods(name) if method not in known]
         message = f"{name} has no method that the project does not have: give it a name of its own."
         check(new, message, SweepError)
         for method in new:

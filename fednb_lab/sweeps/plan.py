@@ -10,8 +10,8 @@ from typing import Any
 from tqdm import tqdm
 
 from fednb import data
+from fednb import records as ledger
 from fednb.errors import require_known
-from fednb.experiments import ledger
 from fednb_lab.sweeps.table import Job
 
 

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from fednb import PACKAGE
-from fednb.experiments import ledger
-from fednb.experiments.record import Record
+from fednb import records as ledger
 from fednb.places import Places
+from fednb.records import Record
 from fednb_lab.sweeps.server import CAN_FORK, POLL_SECONDS, Server, Stop, start
 from fednb_lab.sweeps.table import Job
 
@@ -204,11 +204,11 @@ def local_pool(jobs: int) -> Iterator[Submit]:
         slots.close()
 
 
-def run_in_the_foreground(job: Job, *, save_model: bool = False) -> str | None:
+def run_in_the_foreground(job: Job, *, again: bool = False) -> str | None:
     """Make a run whose output is shown as it comes; what went wrong, in one line."""
     env = process_environment(job.places) | NO_WINDOWS
-    if save_model:
-        env["FEDNB_SAVE_MODEL"] = "1"
+    if again:
+        env["FEDNB_AGAIN"] = "1"
     arguments = (job.notebook, json.dumps(job.parameters))
     with start(env, "run_cells", *arguments, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None

@@ -52,11 +52,12 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     papermill does it. The first cell with an error ends the run with a `CellError`. This process
     becomes the notebook's: it works in its folder, and imports from there, too.
     """
-    file = papers.path(notebook)
+    file = papers.path(notebook).absolute()
     sources = _sources(notebook, papers.arrange(notebook, parameters))
-    sys.path.insert(0, str(file.parent.absolute()))
+    sys.path.insert(0, str(file.parent))
     os.chdir(file.parent)
     shell = _new_shell()
+    shell.user_ns["__session__"] = str(file)  # as Jupyter has it: see `papers.settings`
     for source in sources:
         result = shell.run_cell(source, store_history=True)
         error = result.error_before_exec or result.error_in_exec

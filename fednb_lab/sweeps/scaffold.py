@@ -5,8 +5,9 @@ import re
 from pathlib import Path
 
 from fednb import papers
+from fednb import records as ledger
+from fednb import settings as method_names
 from fednb.errors import NotebookError, SettingsError, check
-from fednb.experiments import ledger, method_names
 from fednb_lab.sweeps.jobs import project_methods
 
 TEMPLATES = Path(__file__).with_name("templates")
@@ -53,15 +54,20 @@ def _check_free(file_name: str, class_name: str) -> None:
     except SettingsError as error:
         raise NotebookError(str(error)) from error
     names = [*project_methods(), *_names_in_template()]
-    known = {method_names.alike(name): name for name in names}
+    known = {_alike(name): name for name in names}
     for path in papers.notebooks(extras=True):
         module = re.sub(r"^\d+_", "", path.stem)
-        known.setdefault(method_names.alike(module), path.name)
-    taken = known.get(method_names.alike(class_name))
+        known.setdefault(_alike(module), path.name)
+    taken = known.get(_alike(class_name))
     message = f"There is a {taken} already: take another name."
     check(taken is None, message, NotebookError)
     message = f"A method cannot be called {file_name!r}: Python knows that word; take another."
     check(not method_names.is_reserved(file_name), message, NotebookError)
+
+
+def _alike(name: str) -> str:
+    """What is equal for two names that a reader would take for one: ``fed_avg`` and ``FedAvg``."""
+    return re.sub(r"[\W_]", "", name).lower()
 
 
 def _names_in_template() -> set[str]:

@@ -32,7 +32,7 @@ _PRELOADED = (
     "matplotlib.pyplot",
     "sklearn.datasets",
     "torch._dynamo",  # the first step of an optimizer imports it
-    "fednb.experiments.runner",
+    "fednb.run",
     "fednb.training.stacked",
     "fednb.plots",
     "fednb.prototypes",

@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fednb.experiments import ledger
-from fednb.experiments.settings import Settings
+from fednb import records as ledger
 from fednb.places import Places
+from fednb.settings import Settings
 
 TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
 DEFAULT_PRIORITY = 100

@@ -6,10 +6,10 @@ import os
 import platform
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,22 +17,19 @@ import torch
 from fednb import data, models, partition, seeds
 from fednb.data import Dataset
 from fednb.errors import SettingsError
-from fednb.experiments import environment
-from fednb.experiments.settings import Settings
 from fednb.federation import FedAvg, Federation, Training
-from fednb.hyperparameters import Rule
 from fednb.partition import Parts
 from fednb.places import Places
-from fednb.training.stacked import StackedTrainer
+from fednb.settings import Settings, resolve
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings of the same names
 _load = functools.lru_cache(maxsize=2)(data.load)
 
 
-def load_dataset(name: str, places: Places | None = None) -> Dataset:
+def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
-    places = places or Places.from_environment()
+    places = Places.from_environment()
     return _load(data.whole_name(name, places.data), places.data)
 
 
@@ -118,6 +115,14 @@ def _with_own_held_out(settings: Settings, parts: Parts, test_parts: Parts | Non
         _held_out(settings.validation, settings.seed, part, client)
         for client, part in enumerate(parts)
     ]
+    for client, (part, own) in enumerate(zip(parts, held_out, strict=True)):
+        if len(own) == len(part):
+            raise SettingsError(
+                f"validation is {settings.validation}, which holds out all images of client "
+                f"{client} ({len(part)}): take a smaller one, or give the clients more images.",
+                setting="validation",
+                value=settings.validation,
+            )
     train = [np.setdiff1d(part, own) for part, own in zip(parts, held_out, strict=True)]
     return Split(train, test_parts, held_out)
 
@@ -147,31 +152,60 @@ def test_index(settings: Settings, dataset: Dataset) -> np.ndarray | None:
 
 
 def federation(
-    settings: Settings,
-    methods: Methods,
+    method: Settings | str | type[FedAvg],
+    methods: Methods | None = None,
     *,
     device: str | None = None,
     workers: int | None = None,
-    places: Places | None = None,
+    **overrides: Any,
 ) -> Federation:
-    """Build the federation that the settings describe, ready for its first round.
+    """Build a federation that is ready for its first round.
+
+    What it is to be can be said in full or in short::
+
+        build.federation(settings, METHODS)                          # by `fednb.settings.resolve`
+        build.federation("MOON", METHODS, dataset="digits", mu=5.0)  # a method by its name
+        build.federation(MOON, dataset="digits", mu=5.0)             # or as a class
+        build.federation("FedAvg", dataset="digits", seed=1)         # FedAvg needs no METHODS
 
     ``device`` and ``workers`` are those of `find_device` and `num_workers` if they are not given. A
-    `SettingsError` tells of what only the data can show: a partition that cannot be drawn, or a
-    network that does not fit the images.
+    `SettingsError` tells of what only the data can show: a partition that cannot be drawn, a client
+    without images, or a network that does not fit them.
     """
+    if isinstance(method, type):
+        methods = {method.__name__: method}
+        method = method.__name__
+    methods = methods or {"FedAvg": FedAvg}
+    if isinstance(method, Settings):
+        settings = method
+        if overrides:
+            name = next(iter(overrides))
+            raise SettingsError(f"The settings say {name} already: give it to resolve.")
+    else:
+        settings = resolve(methods, method=method, **overrides)
+    return _federation(settings, methods[settings.method], find_device(device), workers)
+
+
+def _federation(
+    settings: Settings, method: type[FedAvg], device: str, workers: int | None
+) -> Federation:
     s = settings
-    device = find_device(device)
-    dataset = load_dataset(s.dataset, places)
-    train = None if device == "cpu" else StackedTrainer()  # on a GPU by replays of a recorded step
+    dataset = load_dataset(s.dataset)
+    train = None
+    if device != "cpu":  # by replays of a recorded step of all clients
+        from fednb.training.stacked import StackedTrainer
+
+        train = StackedTrainer()
     try:
         split = divide(s, dataset)
         architectures = models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
+        build_model = _model_builder(s, dataset)
+        _check_clients(s, split, dataset, build_model, architectures)
         return Federation(
-            method=methods[s.method](**s.hyperparameters),
+            method=method(**s.hyperparameters),
             dataset=dataset,
             parts=split.train,
-            build_model=_model_builder(s, dataset),
+            build_model=build_model,
             training=Training(**{name: getattr(s, name) for name in _TRAINING}),
             seed=s.seed,
             participation=s.participation,
@@ -184,8 +218,92 @@ def federation(
             workers=workers or num_workers(device),
             train=train,
         )
+    except SettingsError:
+        raise
     except ValueError as error:
         raise SettingsError(str(error)) from error
+
+
+def check(settings: Settings) -> None:
+    """Refuse with a `SettingsError` what would end in the first round: the split and the network.
+
+    It trains nothing and needs no method, so that a run can be refused before it is begun.
+    """
+    dataset = load_dataset(settings.dataset)
+    try:
+        split = divide(settings, dataset)
+        architectures = None
+        if settings.heterogeneous:
+            architectures = models.heterogeneous(settings.model, settings.num_clients)
+        build_model = _model_builder(settings, dataset)
+        _check_clients(settings, split, dataset, build_model, architectures)
+    except SettingsError:
+        raise
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
+
+
+def _check_clients(
+    settings: Settings,
+    split: Split,
+    dataset: Dataset,
+    build_model: Callable[..., models.Net],
+    architectures: Sequence[str] | None,
+) -> None:
+    """Every client has images, and a network that takes its smallest batch."""
+    sizes = [len(part) for part in split.train]
+    if 0 in sizes:
+        raise SettingsError(
+            f"Client {sizes.index(0)} has no images to train on: take fewer clients, more images "
+            "for each, or hold out less for validation."
+        )
+    for name in dict.fromkeys(architectures or [settings.model]):
+        network = build_model(name)
+        _check_images(network.eval(), name, dataset, batch=1)
+        if 1 in [_smallest_batch(size, settings) for size in sizes]:
+            client = [_smallest_batch(size, settings) for size in sizes].index(1)
+            _check_single_image(network, name, dataset, client, sizes[client])
+
+
+def _smallest_batch(size: int, settings: Settings) -> int:
+    """The images in a client's smallest batch: `fednb.federation` drops an incomplete one."""
+    batch_size = settings.batch_size
+    rest = size % batch_size
+    if size < batch_size or (settings.effective("keep_last") and rest):
+        return rest
+    return batch_size
+
+
+def _check_images(network: models.Net, name: str, dataset: Dataset, batch: int) -> None:
+    images = torch.zeros(batch, *dataset.images.shape[1:])
+    try:
+        with torch.no_grad():
+            network(images)
+    except (RuntimeError, ValueError, TypeError) as error:
+        shape = "x".join(map(str, dataset.images.shape[1:]))
+        raise SettingsError(
+            f"Model {name!r} does not take the images of {dataset.name} [{shape}] ({error}).",
+            setting="model",
+            value=name,
+        ) from error
+
+
+def _check_single_image(
+    network: models.Net, name: str, dataset: Dataset, client: int, size: int
+) -> None:
+    """BatchNorm cannot normalise a channel of one value, as of a single image of one pixel."""
+    generator = torch.Generator()
+    models.seed_dropout(network, lambda shape: torch.rand(*shape, generator=generator))
+    try:
+        with torch.no_grad():
+            network.train()(torch.zeros(1, *dataset.images.shape[1:]))
+    except ValueError as error:
+        raise SettingsError(
+            f"Client {client} has {size} images, so that a batch of it holds a single one, of which "
+            f"BatchNorm in {name} can make nothing: take another batch_size, keep_last=False, or a "
+            "network without BatchNorm.",
+            setting="batch_size",
+        ) from error
 
 
 def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models.Net]:
@@ -213,16 +331,24 @@ def find_device(asked: str | None = None) -> str:
     num_gpus = torch.cuda.device_count()
     gpus = ["cuda", *(f"cuda:{number}" for number in range(num_gpus))] if num_gpus else []
     known = ["cpu", *gpus]
-    rule = Rule(str, known.__contains__, f"one of {', '.join(known)}")
-    if asked:
-        return rule.fit("device", asked)
-    return rule.fit("FEDNB_DEVICE", environment.device() or ("cuda" if gpus else "cpu"))
+    name = "device" if asked else "FEDNB_DEVICE"
+    device = asked or os.environ.get("FEDNB_DEVICE") or known[min(1, num_gpus)]
+    if device not in known:
+        allowed = f"one of {', '.join(known)}"
+        message = f"{name} is {device!r}; it must be {allowed}."
+        raise SettingsError(message, setting=name, value=device, allowed=allowed)
+    return device
 
 
 def num_workers(device: str) -> int:
     """How many clients train side by side: ``$FEDNB_WORKERS``, or one per core; on a GPU one."""
-    per_device = (os.cpu_count() or 1) if device == "cpu" else 1
-    return environment.workers() or per_device
+    text = os.environ.get("FEDNB_WORKERS")
+    if not text:
+        return (os.cpu_count() or 1) if device == "cpu" else 1
+    if not text.isdecimal() or not 1 <= int(text) < 2**31:
+        message = f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1."
+        raise SettingsError(message, setting="FEDNB_WORKERS", value=text)
+    return int(text)
 
 
 def device_name(device: str) -> str:

@@ -1,0 +1,313 @@
+"""The methods, imported from the notebooks that derive them, and the parameters of notebooks.
+
+``from fednb.papers.foundations import FedProx`` executes the cells of
+``notebooks/00_foundations.ipynb`` that are tagged ``export``, and only those, as a module:
+tracebacks and ``inspect.getsource`` show the notebook's own lines. Elsewhere a notebook is named by
+its path, and its module has a name of its own.
+"""
+
+import ast
+import importlib
+import importlib.abc
+import importlib.util
+import json
+import linecache
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import is_dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeGuard
+
+from fednb import ROOT
+from fednb.errors import NotebookError, SettingsError, require_known
+from fednb.settings import Settings, resolve
+
+__path__: list[str] = []  # this module is a package, too: of the modules that notebooks are
+PICTURES = f"{__name__}.pictures"  # the code that draws for them, which lies beside them
+_NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
+_elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the project's
+
+
+# ---- which notebooks there are
+
+
+def folder() -> Path:
+    """Where the project's notebooks are."""
+    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks").absolute()
+
+
+def notebooks(extras: bool = False) -> list[Path]:
+    """The numbered notebooks, in the order of their numbers; on request those of ``extras`` too."""
+    return [
+        file
+        for file in _by_module().values()
+        if file.stem[0].isdigit() or (extras and file.parent.name == "extras")
+    ]
+
+
+def _by_module() -> dict[str, Path]:
+    """The project's notebooks by the names of their modules, in their own order."""
+    project = ROOT / "notebooks"
+    files = [*project.glob("extras/*.ipynb"), *project.glob("*.ipynb")]
+    if folder() != project:
+        files += sorted(folder().glob("*.ipynb"), reverse=True)
+    modules = {_NUMBER.sub("", file.stem): file for file in files}
+    return dict(sorted(modules.items(), key=lambda item: item[1].stem))
+
+
+def path(name: str) -> Path:
+    """The notebook called ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
+    if name.endswith(".ipynb") and Path(name).is_file():
+        return Path(name)
+    stem = name.removesuffix(".ipynb")
+    matching = [
+        file
+        for module, file in _by_module().items()
+        if stem in (file.stem, module, file.stem.partition("_")[0])
+    ]
+    if len(matching) != 1:
+        known = [file.stem for file in notebooks()]
+        require_known(f"In {folder()} is no notebook", name, known, NotebookError)
+    return matching[0]
+
+
+def name(notebook: str) -> str:
+    """A notebook's name without ``.ipynb``, or the path of one that is none of the project's."""
+    file = path(notebook).resolve()
+    known = [other.resolve() for other in _by_module().values()]
+    return file.stem if file in known else str(file)
+
+
+# ---- what is in them
+
+
+def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
+    """The sources of a notebook's cells of a kind, ``code`` or ``markdown``, that have the tag.
+
+    Without a tag they are all of that kind. A `NotebookError` if the file cannot be read.
+    """
+    try:
+        content = json.loads(notebook.read_text(encoding="utf-8"))  # nbformat is slow to import
+        of_kind = [cell for cell in content["cells"] if cell["cell_type"] == kind]
+        return [
+            "".join(cell["source"])
+            for cell in of_kind
+            if tag is None or tag in cell["metadata"].get("tags", [])
+        ]
+    except OSError as error:
+        raise NotebookError(f"{notebook} cannot be read: {error.strerror}.") from error
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise NotebookError(
+            f"{notebook} cannot be read as a notebook: restore it, or save it again in Jupyter."
+        ) from error
+
+
+def exported(notebook: Path) -> str:
+    """The source of a notebook's module: its code cells tagged ``export``."""
+    return "\n\n".join(cells(notebook, "code", "export"))
+
+
+def load(notebook: str) -> ModuleType:
+    """The module made of a notebook's ``export`` cells."""
+    called = name(notebook)
+    module = _NUMBER.sub("", called)
+    if called.endswith(".ipynb"):  # it must not be taken for its namesake among the project's
+        module = re.sub(r"\W", "_", f"at{called}")
+        _elsewhere[module] = Path(called)
+    return importlib.import_module(f"{__name__}.{module}")
+
+
+def methods(notebook: str | None = None) -> dict[str, type]:
+    """``METHODS`` of a notebook, or of all numbered ones; a `NotebookError` if there are none."""
+    if notebook is None:
+        all_methods: dict[str, type] = {}
+        for file in notebooks():
+            all_methods |= methods(file.stem)
+        return all_methods
+    file = path(notebook)
+    try:
+        classes = getattr(load(notebook), "METHODS", None)
+    except NotebookError:
+        raise
+    except (Exception, SystemExit) as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+        raise NotebookError(
+            f"The export cells of {file.name} fail ({reason}): mend them first."
+        ) from error
+    if not _are_methods(classes):
+        raise NotebookError(
+            f"{file.name} must export METHODS, a dict of methods by name: "
+            'METHODS = {"Mine": Mine}.'
+        )
+    return classes
+
+
+def _are_methods(classes: object) -> TypeGuard[dict[str, type]]:
+    """Whether this can be the ``METHODS`` of a notebook: dataclasses by their names."""
+    if not isinstance(classes, dict):
+        return False
+    named = all(isinstance(name, str) for name in classes)
+    return named and all(isinstance(cls, type) and is_dataclass(cls) for cls in classes.values())
+
+
+# ---- the import of a notebook as a module
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Makes modules of notebooks, whose lines tracebacks and ``inspect`` then show."""
+
+    def find_spec(
+        self, fullname: str, path_: object, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname == PICTURES:
+            drawing = ROOT / "notebooks" / "pictures"
+            return importlib.util.spec_from_file_location(
+                fullname,
+                drawing / "__init__.py",
+                submodule_search_locations=[str(drawing)],
+            )
+        package, _, module = fullname.rpartition(".")
+        if package != __name__ or module.startswith("_"):
+            return None
+        file = _elsewhere.get(module) or _by_module().get(module)
+        if file is None:
+            return None
+        if module in _TAKEN:
+            raise NotebookError(
+                f"{file.name} cannot be imported, as {package} has a {module} of its own: give the "
+                "notebook another name."
+            )
+        return importlib.util.spec_from_file_location(fullname, file, loader=self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        file = str(module.__file__)
+        source = exported(Path(file))
+        # without a time, linecache keeps these lines instead of reading the notebook's JSON as if
+        # it were Python
+        linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        with _importing_from(Path(file).parent):
+            exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+
+
+@contextmanager
+def _importing_from(folder: Path) -> Iterator[None]:
+    """Let modules beside a notebook be imported, as in JupyterLab.
+
+    They are forgotten afterwards: another notebook may have a namesake beside it.
+    """
+    before = set(sys.modules)
+    sys.path.insert(0, str(folder))
+    importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        sys.path.remove(str(folder))
+        for name in set(sys.modules) - before:
+            file = getattr(sys.modules[name], "__file__", None)
+            if file and Path(file).parent == folder and not name.startswith(f"{__name__}."):
+                del sys.modules[name]
+
+
+# ---- parameters
+
+
+def parameters(notebook: str) -> dict[str, Any]:
+    """The names and values in the notebook's cell tagged ``parameters``, which is not executed."""
+    values = {}
+    try:
+        (source,) = cells(path(notebook), "code", "parameters")
+        statements: list[Any] = ast.parse(source).body  # others than assignments fail below
+        for statement in statements:
+            is_annotated = isinstance(statement, ast.AnnAssign)
+            target = statement.target if is_annotated else statement.targets[0]
+            values[target.id] = ast.literal_eval(statement.value)
+    except (SyntaxError, TypeError, ValueError, AttributeError) as error:
+        raise NotebookError(
+            f"The parameters of {path(notebook).stem} cannot be read: one of its cells must be "
+            f"tagged parameters, and have lines of the form name = value ({error})."
+        ) from error
+    if not isinstance(values.get("more", {}), dict):
+        raise NotebookError(
+            f"The parameter more of {path(notebook).stem} must be a dict: more = {{}}."
+        )
+    return values
+
+
+def arrange(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the notebook has them: what it has no name for goes into its ``more``."""
+    named = parameters(notebook)
+    arranged = {name: value for name, value in overrides.items() if name in named}
+    others = {name: value for name, value in overrides.items() if name not in named}
+    if not others:
+        return arranged
+    if "more" not in named:
+        for name in others:
+            require_known(f"{path(notebook).stem} has no parameter", name, named, NotebookError)
+    return arranged | {"more": {**named["more"], **arranged.get("more", {}), **others}}
+
+
+def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
+    """The settings of a run of a notebook: ``papers.settings("01_moon", globals())``.
+
+    Whatever the name says, they are those of the notebook that is being executed, where Jupyter or
+    ``fednb run`` tells which that is: a copy keeps its parameters under any name. All that are not
+    its own are in its dict ``more``. Its ``METHODS`` are those of the namespace, as a reader may
+    have changed one. A `SettingsError` tells of a bad value, or a name that nobody reads.
+    """
+    notebook = _executed(namespace) or notebook
+    known = namespace.get("METHODS")
+    return resolve(known or methods(notebook), **_parameters_in(notebook, namespace))
+
+
+def _executed(namespace: Mapping[str, Any]) -> str | None:
+    """The path of the notebook whose namespace this is; None where nobody says it."""
+    for variable in ("__session__", "__vsc_ipynb_file__"):  # of Jupyter and `fednb run`; of VS Code
+        named = str(namespace.get(variable, ""))
+        if named.endswith(".ipynb") and Path(named).is_file():
+            return named
+    return None
+
+
+def _parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of a notebook as they are now in its namespace, with ``more`` in one level."""
+    named = parameters(notebook)
+    stem = path(notebook).stem
+    for name in _injected(namespace):
+        if name not in named:
+            message = f"{stem} has no parameter {name!r}: put it into more, or use fednb run."
+            raise SettingsError(message, setting=name, allowed=tuple(named))
+    for name in named:
+        if name not in namespace:
+            raise NotebookError(
+                f"{stem} has a parameter {name!r}, which is not set here: execute the cell of the "
+                "parameters, or, in a copy of that notebook, give papers.settings the copy's path.",
+                setting=name,
+            )
+    values = {name: namespace[name] for name in named}
+    more = values.pop("more", {})
+    if not isinstance(more, dict) or any(values.get(name) is not None for name in more):
+        raise SettingsError(
+            f"more is {more!r}; it must be a dict of settings, "
+            "but of none that is a parameter by itself.",
+            setting="more",
+            value=more,
+        )
+    return values | more
+
+
+def _injected(namespace: Mapping[str, Any]) -> list[str]:
+    """The names that papermill has set in a cell of its own, by IPython's list of cells."""
+    names = []
+    for source in namespace.get("In", ()):
+        if source.startswith("# Parameters\n"):  # papermill warns of unknown ones, and goes on
+            names += re.findall(r"^(\w+) = ", source, re.MULTILINE)
+    return names
+
+
+_TAKEN = frozenset(globals())  # names that a notebook's module would take the place of
+sys.meta_path.append(_Finder())

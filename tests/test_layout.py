@@ -16,7 +16,7 @@ ORDER = """
     pictures.fedproto pictures.fedplcc pictures.newcomers pictures.tuning pictures.privacy
     pictures.fccl_plus
     workspace client method training training.loop evaluation federation prototypes finch
-    training.layers training.stack training.stacked
+    gpu gpu.layers gpu.stack gpu.stacked
     experiments experiments.record experiments.environment experiments.method_names experiments.schema
     experiments.defaults experiments.settings
     experiments.ledger experiments.checkpoints experiments.build experiments.final_model

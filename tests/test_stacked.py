@@ -16,7 +16,7 @@ from fednb import federation, models, papers
 from fednb.data import Augmentation
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg, Phase
-from fednb.training import layers, stack, stacked
+from fednb.gpu import layers, stack, stacked
 
 
 @dataclass

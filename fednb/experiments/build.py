@@ -23,7 +23,7 @@ from fednb.federation import FedAvg, Federation, Training
 from fednb.hyperparameters import Rule
 from fednb.partition import Parts
 from fednb.places import Places
-from fednb.training.stacked import StackedTrainer
+from fednb.gpu.stacked import StackedTrainer
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings of the same names

@@ -20,7 +20,7 @@ from fednb.experiments.record import Record
 from fednb.experiments.settings import Settings
 from fednb.federation import Federation, Trainer
 from fednb.places import Places
-from fednb.training.stacked import SeedsTogether
+from fednb.gpu.stacked import SeedsTogether
 
 CHECKPOINT_SECONDS = 20.0  # from one to the next
 

@@ -1,1 +1,1 @@
-"""How clients train: step by step (`loop`), or all of them in one step (`stacked`)."""
+"""How a client trains: step by step (`loop`). All clients in one step is what `fednb.gpu` does."""

@@ -18,7 +18,7 @@ import torch
 from fednb.client import Client
 from fednb.federation import Federation
 from fednb.messages import Message
-from fednb.training.stack import ClientRound, Kind, StackedClients, WrongStep, stacked_axes
+from fednb.gpu.stack import ClientRound, Kind, StackedClients, WrongStep, stacked_axes
 
 # Networks with more weights go one at a time, by the same recording: a step of ResNet-18 (11
 # million) keeps a GPU busy for longer than its launches take, and ten times its activations may not

@@ -22,7 +22,7 @@ from fednb.federation import Federation
 from fednb.messages import Message, State
 from fednb.method import FedAvg
 from fednb.models import Net, seed_dropout
-from fednb.training.layers import MatrixLayers
+from fednb.gpu.layers import MatrixLayers
 from fednb.training.loop import add_losses, sgd_steps, total_loss
 from fednb.workspace import Batch
 

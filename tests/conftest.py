@@ -17,6 +17,7 @@ from fednb.models import Net, Output
 
 # whose tests start kernels, commands, or processes that are killed, or go through all methods with all options
 SLOW = {
+    "test_kernels",
     "test_command_line",
     "test_course",
     "test_docs",

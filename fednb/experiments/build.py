@@ -20,10 +20,10 @@ from fednb.errors import SettingsError
 from fednb.experiments import environment
 from fednb.experiments.settings import Settings
 from fednb.federation import FedAvg, Federation, Training
+from fednb.gpu.stacked import StackedTrainer
 from fednb.hyperparameters import Rule
 from fednb.partition import Parts
 from fednb.places import Places
-from fednb.gpu.stacked import StackedTrainer
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings of the same names

@@ -19,8 +19,8 @@ from fednb.experiments.build import Methods
 from fednb.experiments.record import Record
 from fednb.experiments.settings import Settings
 from fednb.federation import Federation, Trainer
-from fednb.places import Places
 from fednb.gpu.stacked import SeedsTogether
+from fednb.places import Places
 
 CHECKPOINT_SECONDS = 20.0  # from one to the next
 

@@ -19,10 +19,11 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 from fednb.client import Client, Phase
 from fednb.federation import Federation
+from fednb.gpu.fused import KernelLayers, fuse
+from fednb.gpu.layers import MatrixLayers
 from fednb.messages import Message, State
 from fednb.method import FedAvg
 from fednb.models import Net, seed_dropout
-from fednb.gpu.layers import MatrixLayers
 from fednb.training.loop import add_losses, sgd_steps, total_loss
 from fednb.workspace import Batch
 
@@ -99,6 +100,11 @@ class ClientRound:
         sgd_steps(self.federation.method, self.client, self.given, self.batches)
 
     @property
+    def method_name(self) -> str:
+        """The name of the method's class."""
+        return type(self.federation.method).__name__
+
+    @property
     def num_weights(self) -> int:
         """How many numbers are trained."""
         return sum(shape.numel() for shape in self.trained.values())
@@ -124,10 +130,15 @@ class StackedClients:
     rows: the clients in a phase, of federations that differ in nothing but the seed; later calls of
         `train` bring others of the same kind.
     capacity: how many images a client sees at most in a phase, all epochs together.
+    kernels: let Triton's kernels make the layers that they can make.
     """
 
-    def __init__(self, rows: Sequence[ClientRound], capacity: int) -> None:
+    def __init__(self, rows: Sequence[ClientRound], capacity: int, kernels: bool = False) -> None:
         n, first = len(rows), rows[0]
+        # layers of one client alone are best as they are
+        self.layers: type = nullcontext
+        if n > 1:
+            self.layers = KernelLayers if kernels else MatrixLayers
         self.federation = first.federation  # whose images and loss all share
         self.shapes = first.trained
         self.sgd_options = first.sgd_options
@@ -168,6 +179,8 @@ class StackedClients:
             module.training = like.training
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.shapes)
+        if self.layers is KernelLayers:
+            fuse(model)
         return LossModule(self.federation.method, model)
 
     @torch.no_grad()
@@ -259,7 +272,7 @@ class StackedClients:
         given = tree_map(
             lambda axis, value: value if axis is None else value[who], self.axes, self.given
         )
-        with MatrixLayers() if len(self.weights) > 1 else nullcontext():
+        with self.layers():
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
             masks = self.masks[batch].flatten(1)
             terms = loss(weights, rest, masks, x, self.federation.labels[index], given)

@@ -1,6 +1,7 @@
 """Fixtures that several test files share: an isolated ledger, tiny data sets, tiny networks, federations made of them."""
 
 import dataclasses
+import importlib.util
 import itertools
 import random
 
@@ -32,6 +33,10 @@ SLOW = {
     "test_sweep",
     "test_wheel",
 }
+
+
+# where there is no Triton (it is made for Linux), there are no kernels to test
+collect_ignore = [] if importlib.util.find_spec("triton") else ["test_kernels.py"]
 
 
 def pytest_collection_modifyitems(items):

@@ -10,12 +10,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from fednb import models, papers
-from fednb.data import Augmentation, Dataset
+from fednb.data import Augmentation, Dataset, augment
 from fednb.federation import Federation, Training
-from fednb.gpu import convolution, stacked
+from fednb.gpu import convolution, dense, stacked
 
-# of a program: the interpreter takes as long for many as for few
+# The interpreter takes as long for many pixels as for few, and as long for each sum.
 convolution.LANES = 512
+convolution.SUMS = 50
 
 
 def plain(pooled, stride, padding):
@@ -43,7 +44,7 @@ def convolution_errors(
     channels_last=False,
     dtype="float32",
 ):
-    """How far the result and each gradient are from float64's, as a part of the largest number."""
+    """How far the result and the gradients of x, w and bias are from float64's: `largest_errors`."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"x": (batch, *images), "w": (out, images[0], *kernel), "b": (out,)}
     if not bias:
@@ -55,26 +56,100 @@ def convolution_errors(
         numbers.append(torch.randn(shape, generator=generator).to(getattr(torch, dtype)))
     if channels_last:
         numbers[0] = numbers[0].movedim(2, -1).contiguous().movedim(-1, 2)
-    results = []
     options = convolution.Layer(stride, padding, pooled)
+    ours = partial(convolution.convolution, layer=options)
+    if not bias:
+        numbers.append(None)
+        dims = (*dims, None)
+    return largest_errors(ours, plain(pooled, stride, padding), numbers, dims)
+
+
+def largest_errors(ours, exact, numbers, dims):
+    """How far a function of all clients is from another in float64, and so is each of its gradients.
+
+    As a part of the largest number; first the result, then gradients, in the order of ``numbers``.
+    """
+    results = []
     dy = None
-    for layer, like in (
-        (partial(convolution.convolution, layer=options), torch.Tensor.clone),
-        (plain(pooled, stride, padding), torch.Tensor.double),
-    ):
-        given = [like(value).requires_grad_() for value in numbers]
-        padded = given if bias else [*given, None]
-        y = torch.vmap(layer, dims if bias else (*dims, None))(*padded)
+    for function, like in ((ours, torch.Tensor.clone), (exact, in_float64)):
+        given = [None if value is None else like(value) for value in numbers]
+        trained = [v for v in given if v is not None and v.is_floating_point()]
+        for value in trained:
+            value.requires_grad_()
+        y = torch.vmap(function, dims)(*given)
         if dy is None:
-            dy = torch.randn(y.shape, generator=generator)
-        results.append([y, *torch.autograd.grad((y * dy.to(y.dtype)).sum(), given)])
-    names = ("y", "x", "w", "bias")
-    errors = {}
-    for name, ours, exact in zip(names, *results, strict=False):
-        errors[name] = float(
-            (ours.double() - exact).detach().abs().max() / exact.detach().abs().max()
-        )
-    return errors
+            dy = torch.randn(y.shape, generator=torch.Generator().manual_seed(1))
+        results.append([y, *torch.autograd.grad((y * dy.to(y.dtype)).sum(), trained)])
+    return [
+        float((one.double() - other).detach().abs().max() / other.detach().abs().max())
+        for one, other in zip(*results, strict=True)
+    ]
+
+
+def in_float64(value):
+    """The same numbers in float64; whole numbers as they are."""
+    return value.double() if value.is_floating_point() else value
+
+
+def linear_errors(*, images, width, out, bias=True, relu=False, shared="", dtype="float32"):
+    """As `convolution_errors`, of a linear layer of two clients."""
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"x": (images, width), "w": (out, width), "b": (out,)}
+    numbers, dims = [], []
+    for name, shape in shapes.items():
+        dims.append(None if name in shared or (name == "b" and not bias) else 0)
+        shape = shape if dims[-1] is None else (2, *shape)
+        numbers.append(torch.randn(shape, generator=generator).to(getattr(torch, dtype)))
+    if not bias:
+        numbers[2] = None
+
+    def ours(x, w, b):
+        return convolution.ForAllClients.apply(dense.Linear, x, w, b, relu)
+
+    def exact(x, w, b):
+        y = F.linear(x, w, b)
+        return F.relu(y) if relu else y
+
+    return largest_errors(ours, exact, numbers, tuple(dims))
+
+
+def cross_entropy_errors():
+    """Of the mean cross entropy of three clients, and of its gradient."""
+    generator = torch.Generator().manual_seed(0)
+    logits = 10 * torch.randn(3, 7, 10, generator=generator)
+    labels = torch.randint(0, 10, (3, 7), generator=generator)
+    ours = partial(convolution.ForAllClients.apply, dense.CrossEntropy)
+    return largest_errors(ours, F.cross_entropy, [logits, labels], (0, 0))
+
+
+def normalise_errors():
+    """Of vectors of length 1, one of which is shorter than eps."""
+    x = torch.randn(2, 5, 20, generator=torch.Generator().manual_seed(0))
+    x[0, 0] *= 1e-6
+
+    def ours(x):
+        return convolution.ForAllClients.apply(dense.Normalise, x, 1e-4)
+
+    return largest_errors(ours, partial(F.normalize, dim=-1, eps=1e-4), [x], (0,))
+
+
+def batch_error():
+    """How far a batch that a kernel reads is from `Workspace.inputs`; and whether labels are the same."""
+    fed = federation(papers.methods()["FedAvg"](), None, shape=(3, 8, 8), network="digits-cnn")
+    index = torch.randint(0, 12, (3, 9))
+    draws = augment.draw(27, fed.dataset.augmentation, np.random.default_rng(0)).view(3, 9, 4)
+    position, who = torch.tensor([0, 5, 3]), torch.tensor([2, 0])
+    x, y = dense.read_batch(
+        (fed.images, fed.labels), (index, draws, position, who), fed.constants, 4, 2, True
+    )
+    error = 0.0
+    for row, begin in enumerate((3, 0)):
+        batch = slice(begin, begin + 4)
+        chosen = index[who[row], batch]
+        expected = fed.inputs(chosen, draws[who[row], batch])
+        error = max(error, float((x[row] - expected).abs().max()))
+        assert (y[row] == fed.labels[chosen]).all()
+    return error
 
 
 def guarded(value: Tensor) -> tuple[Tensor, Tensor]:
@@ -113,27 +188,27 @@ def stays_inside(pooled):
     return finite and untouched and len(memories) > 4
 
 
-def federation(method, train, network="simple-cnn"):
-    """Three clients of unequal sizes with random images."""
+def federation(method, train, network="digits-cnn", shape=(1, 8, 8)):
+    """Two clients, one with twice as many images as the other."""
     rng = np.random.default_rng(0)
-    pixels = torch.from_numpy(rng.integers(0, 256, (24, 3, 32, 32), np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, 24))
+    pixels = torch.from_numpy(rng.integers(0, 256, (16, *shape), np.uint8))
+    labels = torch.from_numpy(rng.integers(0, 10, 16))
     dataset = Dataset(
         name="noise",
-        images=pixels[:20],
-        labels=labels[:20],
-        test_images=pixels[20:],
-        test_labels=labels[20:],
+        images=pixels[:12],
+        labels=labels[:12],
+        test_images=pixels[12:],
+        test_labels=labels[12:],
         classes=tuple("abcdefghij"),
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
+        mean=(0.5,) * shape[0],
+        std=(0.25,) * shape[0],
         augmentation=Augmentation(pad=2, flip=True),
         fingerprint="0" * 16,
         source="made up",
     )
     training = Training(3, 1, 4, lr=0.05, momentum=0.9, weight_decay=1e-3)
-    parts = [np.arange(0, 8), np.arange(8, 16), np.arange(16, 20)]
-    build_model = partial(models.build, network, 10)
+    parts = [np.arange(0, 8), np.arange(8, 12)]
+    build_model = partial(models.build, network, 10, channels=shape[0], side=shape[1])
     return Federation(method, dataset, parts, build_model, training, workers=1, train=train)
 
 
@@ -144,7 +219,7 @@ def ends(fed, rounds):
     return torch.cat([value.flatten() for value in fed.server["model"].values()])
 
 
-def step_error(name):
+def step_error(name, rounds):
     """How far rounds by kernels end from the plain loop's, and how many layers are kernels."""
     method = papers.methods()[name]()
     used = []
@@ -156,12 +231,12 @@ def step_error(name):
 
     convolution.convolution = counted
     try:
-        ours = ends(federation(method, stacked.StackedTrainer(check=True, kernels=True)), 2)
+        ours = ends(federation(method, stacked.StackedTrainer(check=True, kernels=True)), rounds)
     finally:
         convolution.convolution = apply
     plain_fed = federation(method, None)
     start = torch.cat([value.flatten() for value in plain_fed.server["model"].values()])
-    expected = ends(plain_fed, 2)
+    expected = ends(plain_fed, rounds)
     return float((ours - expected).norm() / (expected - start).norm()), len(used)
 
 

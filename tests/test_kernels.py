@@ -3,6 +3,7 @@
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 
+import count_launches
 import in_interpreter
 import pytest
 import torch
@@ -52,10 +53,44 @@ def interpreted():
 @pytest.mark.parametrize("name", CASES)
 def test_a_convolution_and_its_gradients_are_those_of_float64(interpreted, name, pooled):
     errors = interpreted(in_interpreter.convolution_errors, pooled=pooled, **CASES[name])
-    assert errors.keys() >= {"y", "x", "w"} and ("bias" in errors) == ("bias" not in CASES[name])
+    assert len(errors) == (3 if "bias" in CASES[name] else 4)
     # of the largest of the numbers; bfloat16 has eight digits
-    limit = 1e-2 if "dtype" in CASES[name] else 1e-6
-    assert all(error < limit for error in errors.values()), errors
+    assert max(errors) < (1e-2 if "dtype" in CASES[name] else 1e-6)
+
+
+LINEAR = {
+    "wider than a block": {"images": 5, "width": 70, "out": 40},
+    "more images than a block": {"images": 40, "width": 12, "out": 10},
+    "with ReLU": {"images": 5, "width": 70, "out": 40, "relu": True},
+    "without bias": {"images": 5, "width": 7, "out": 3, "bias": False},
+    "images for all": {"images": 5, "width": 7, "out": 3, "shared": "x"},
+    "weights for all": {"images": 5, "width": 7, "out": 3, "shared": "wb"},
+    "bfloat16": {"images": 5, "width": 70, "out": 40, "dtype": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_layer_and_its_gradients_are_those_of_float64(interpreted, name):
+    errors = interpreted(in_interpreter.linear_errors, **LINEAR[name])
+    assert len(errors) == (3 if "bias" in LINEAR[name] else 4)
+    assert max(errors) < (1e-2 if "dtype" in LINEAR[name] else 1e-6)
+
+
+def test_losses_and_their_gradients_are_those_of_float64(interpreted):
+    assert max(interpreted(in_interpreter.cross_entropy_errors)) < 1e-6
+    assert max(interpreted(in_interpreter.normalise_errors)) < 1e-6
+
+
+def test_a_batch_is_read_as_the_plain_loop_reads_it(interpreted):
+    assert interpreted(in_interpreter.batch_error) < 1e-6
+
+
+# products take 108 and 200
+@pytest.mark.parametrize(("method", "most"), [("FedAvg", 30), ("MOON", 75), ("FedSSC", 110)])
+def test_a_step_takes_few_launches(method, most):
+    launches, by_triton = count_launches.count(method, kernels=True)
+    assert 15 <= launches <= most
+    assert by_triton > 0
 
 
 def test_kernels_neither_read_nor_write_beside_their_numbers(interpreted):
@@ -63,9 +98,10 @@ def test_kernels_neither_read_nor_write_beside_their_numbers(interpreted):
     assert interpreted(in_interpreter.stays_inside, pooled=False)
 
 
-@pytest.mark.parametrize("method", ["FedAvg", "MOON"])
-def test_a_step_by_kernels_is_that_of_the_plain_loop(interpreted, method):
-    error, num_kernels = interpreted(in_interpreter.step_error, method)
+# MOON's contrast begins in the second round
+@pytest.mark.parametrize(("method", "rounds"), [("FedAvg", 1), ("MOON", 2)])
+def test_a_step_by_kernels_is_that_of_the_plain_loop(interpreted, method, rounds):
+    error, num_kernels = interpreted(in_interpreter.step_error, method, rounds)
     assert error < 1e-4
     assert num_kernels > 0
 

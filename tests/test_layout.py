@@ -16,7 +16,7 @@ ORDER = """
     pictures.fedproto pictures.fedplcc pictures.newcomers pictures.tuning pictures.privacy
     pictures.fccl_plus
     workspace client method training training.loop evaluation federation prototypes finch
-    gpu gpu.layers gpu.convolution gpu.fused gpu.stack gpu.stacked
+    gpu gpu.layers gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked
     experiments experiments.record experiments.environment experiments.method_names experiments.schema
     experiments.defaults experiments.settings
     experiments.ledger experiments.checkpoints experiments.build experiments.final_model

@@ -88,7 +88,7 @@ def _weight_gradient(
     PH: tl.constexpr, PW: tl.constexpr, QH: tl.constexpr, QW: tl.constexpr,
     POOL: tl.constexpr, OB: tl.constexpr, P: tl.constexpr,
 ):  # fmt: skip
-    """A part of the gradients [O, C · R · S + 1] of weights and, in the last column, of the bias.
+    """A part of the gradients of weights, [O · C · R · S], and after them of the bias, [O].
 
     That of OB channels of y and one of x, and of the ``split``-th chunk of the n pixels of the
     convolution. A thread keeps OB · R · S sums over its own pixels; all threads add in the end.
@@ -134,11 +134,12 @@ def _weight_gradient(
         of_bias = sums_of_bias
     for o in tl.static_range(OB):
         if first + o < O:
-            at = ((k * splits + split) * O + first + o) * (C * R * S + 1)
+            part = parts + (k * splits + split) * (O * (C * R * S + 1))
+            at = ((first + o) * C + c) * (R * S)
             for tap in tl.static_range(R * S):
-                tl.store(parts + at + c * (R * S) + tap, tl.sum(acc[o * (R * S) + tap], 0))
+                tl.store(part + at + tap, tl.sum(acc[o * (R * S) + tap], 0))
             if c == 0:  # all channels of x have the same: one of them writes it
-                tl.store(parts + at + C * R * S, tl.sum(of_bias[o], 0))
+                tl.store(part + O * C * R * S + first + o, tl.sum(of_bias[o], 0))
 
 
 @triton.jit(do_not_specialize=["n"])
@@ -203,7 +204,7 @@ def rows(value: Tensor) -> Tensor:
     return value.contiguous()
 
 
-class _Convolution(torch.autograd.Function):
+class Convolution(torch.autograd.Function):
     """x [k, B, C, H, W], w [k, O, C, R, S], bias [k, O] or None, all of one dtype."""
 
     @staticmethod
@@ -232,8 +233,8 @@ class _Convolution(torch.autograd.Function):
         db = None
         if needs_w or needs_bias:
             both = weight_gradient(dy, code, x, w, ctx.layer).to(w.dtype)
-            dw = both[..., :-1].unflatten(2, w.shape[2:]) if needs_w else None
-            db = both[..., -1] if needs_bias else None
+            dw = both[:, : w[0].numel()].unflatten(1, w.shape[1:]) if needs_w else None
+            db = both[:, w[0].numel() :] if needs_bias else None
         return dx, dw, db, None
 
 
@@ -254,7 +255,7 @@ def multiply(
 
 
 def weight_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer) -> Tensor:
-    """[k, O, C · R · S + 1]: the gradient of the weights and, in the last column, of the bias."""
+    """[k, O · C · R · S + O]: the gradients of the weights and, after them, of the bias."""
     shape = layer.constants(x, w)
     k = len(x)
     n = dy[0, :, 0].numel() * shape["POOL"] ** 2
@@ -266,7 +267,7 @@ def weight_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer
     chunk = triton.cdiv(n * blocks * k, 8 * ENOUGH)
     chunk = triton.cdiv(min(max(chunk, 256), 1024), LANES) * LANES
     splits = triton.cdiv(n, chunk)
-    parts = x.new_empty(k, splits, shape["O"], w[0, 0].numel() + 1, dtype=torch.float32)
+    parts = x.new_empty(k, splits, w[0].numel() + shape["O"], dtype=torch.float32)
     _weight_gradient[(blocks, splits, k)](
         x, dy, code, parts, x.stride(0), n, chunk, splits, **strides(x), **shape,
         OB=channels, P=LANES, num_warps=1,
@@ -291,14 +292,12 @@ def input_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer)
     return dx
 
 
-class _OfAllClients(torch.autograd.Function):
-    """A client's convolution under `torch.vmap`, which makes it that of all clients."""
-
-    generate_vmap_rule = False
+class ForAllClients(torch.autograd.Function):
+    """Under `torch.vmap`: a function of tensors [k, ...] in the place of each client's own."""
 
     @staticmethod
-    def forward(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor:
-        raise RuntimeError("this convolution is for torch.vmap alone")
+    def forward(function: type[torch.autograd.Function], *given: Any) -> Tensor:
+        raise RuntimeError("this is for torch.vmap alone")
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -306,27 +305,16 @@ class _OfAllClients(torch.autograd.Function):
 
     @staticmethod
     def vmap(  # type: ignore[override]
-        info: Any,
-        in_dims: tuple[int | None, ...],
-        x: Tensor,
-        w: Tensor,
-        bias: Tensor | None,
-        layer: Layer,
+        info: Any, in_dims: tuple[Any, ...], function: type[torch.autograd.Function], *given: Any
     ) -> tuple[Tensor, int]:
-        stacked = [
-            clients_first(value, dim, info.batch_size)
-            for value, dim in zip((x, w, bias), in_dims, strict=False)
-        ]
-        return _Convolution.apply(*stacked, layer), 0
-
-
-def clients_first(value: Tensor | None, dim: int | None, num_clients: int) -> Tensor | None:
-    """A view [k, ...] of what vmap gives: a tensor with a dimension of clients, or one for all."""
-    if value is None:
-        return None
-    if dim is None:
-        return value.expand(num_clients, *value.shape)
-    return value.movedim(dim, 0)
+        stacked = []
+        for value, dim in zip(given, in_dims[1:], strict=True):
+            if isinstance(value, Tensor) and dim is None:  # one for all
+                value = value.expand(info.batch_size, *value.shape)
+            elif isinstance(value, Tensor):
+                value = value.movedim(dim, 0)
+            stacked.append(value)
+        return function.apply(*stacked), 0
 
 
 def fits(x: Tensor, w: Tensor) -> bool:
@@ -337,4 +325,4 @@ def fits(x: Tensor, w: Tensor) -> bool:
 
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor:
     """A client's convolution, under `torch.vmap`: x [B, C, H, W], w [O, C, R, S], bias [O]."""
-    return _OfAllClients.apply(x, w, bias, layer)
+    return ForAllClients.apply(Convolution, x, w, bias, layer)

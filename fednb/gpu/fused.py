@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednb.gpu.layers import MatrixLayers, Pair
+from fednb.gpu.layers import MatrixLayers
 
 
 def have_kernels(device: torch.device) -> bool:
@@ -20,23 +20,23 @@ def have_kernels(device: torch.device) -> bool:
     return device.type == "cuda" and importlib.util.find_spec("triton") is not None
 
 
-def kernels() -> ModuleType:
-    """The file of kernels: it needs Triton, so it is imported when the first one is used."""
-    from fednb.gpu import convolution
+def kernels() -> tuple[ModuleType, ModuleType]:
+    """The files of kernels: they need Triton, so they are imported when the first one is used."""
+    from fednb.gpu import convolution, dense
 
-    return convolution
+    return convolution, dense
 
 
 class KernelLayers(MatrixLayers):
-    """Inside this block small convolutions under `torch.vmap` are kernels, and others products."""
+    """Inside this block the layers and losses of `torch.vmap` are kernels, where one fits."""
 
     def __torch_function__(
         self, function: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
-        if function is F.conv2d:
-            y = small_convolution(*args, pooled=False)
-            if y is not None:
-                return y
+        make = KERNELS.get(function)
+        y = None if make is None else make(*args, **(kwargs or {}))
+        if y is not None:
+            return y
         return super().__torch_function__(function, types, args, kwargs)
 
 
@@ -60,49 +60,134 @@ class PooledConvolution(nn.Module):
         return F.relu(F.max_pool2d(F.conv2d(x, self.weight, self.bias, *self.options), 2))
 
 
+class RectifiedLinear(nn.Module):
+    """A linear layer and ReLU as one layer, with the parameters of the linear one."""
+
+    def __init__(self, layer: nn.Linear) -> None:
+        super().__init__()
+        self.weight = layer.weight
+        self.bias = layer.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """From x [B, in] to [B, out]."""
+        y = linear(x, self.weight, self.bias, relu=True)
+        return F.relu(F.linear(x, self.weight, self.bias)) if y is None else y
+
+
 def fuse(model: nn.Module) -> None:
-    """Make one layer of each convolution that 2x2 max-pooling and ReLU follow, in place."""
-    for block in model.modules():
-        if not isinstance(block, nn.Sequential):
-            continue
-        for i in range(len(block) - 2):
-            layer, pool, relu = block[i], block[i + 1], block[i + 2]
-            halves = isinstance(pool, nn.MaxPool2d) and is_plain_pool(pool)
-            if type(layer) is nn.Conv2d and halves and isinstance(relu, nn.ReLU):
-                block[i] = PooledConvolution(layer)
-                block[i + 1] = nn.Identity()
-                block[i + 2] = nn.Identity()
+    """Make one layer of each convolution that 2x2 max-pooling and ReLU follow, in place.
+
+    And of each linear layer that ReLU follows; in what `Net.frozen` computes with too.
+    """
+    for network in (model, *getattr(model, "_shape", ())):
+        for block in network.modules():
+            if isinstance(block, nn.Sequential):
+                _fuse_block(block)
 
 
-def is_plain_pool(pool: nn.MaxPool2d) -> bool:
-    """Does it halve both sides, by windows of 2x2 side by side?"""
+def _fuse_block(block: nn.Sequential) -> None:
+    for i in range(len(block) - 1):
+        layer = block[i]
+        followers = list(block[i + 1 : i + 3])
+        if type(layer) is nn.Linear and isinstance(followers[0], nn.ReLU):
+            block[i] = RectifiedLinear(layer)
+            block[i + 1] = nn.Identity()
+        elif type(layer) is nn.Conv2d and is_halving(followers):
+            block[i] = PooledConvolution(layer)
+            block[i + 1] = nn.Identity()
+            block[i + 2] = nn.Identity()
+
+
+def is_halving(layers: list[nn.Module]) -> bool:
+    """Are these max-pooling by windows of 2x2 side by side, and ReLU?"""
+    if len(layers) < 2 or not isinstance(layers[1], nn.ReLU):
+        return False
+    pool = layers[0]
+    if not isinstance(pool, nn.MaxPool2d):
+        return False
     options = (pool.kernel_size, pool.stride, pool.padding, pool.dilation, pool.ceil_mode)
     return options == (2, 2, 0, 1, False)
+
+
+def is_stacked(*tensors: Tensor | None) -> bool:
+    """Is one of these under `torch.vmap`?"""
+    given = [tensor for tensor in tensors if tensor is not None]
+    return any(torch._C._functorch.is_batchedtensor(tensor) for tensor in given)
+
+
+def in_autocast(*tensors: Tensor | None) -> list[Any]:
+    """The tensors, in the type that `torch.autocast` prescribes to products."""
+    device = next(tensor.device.type for tensor in tensors if tensor is not None)
+    if not torch.is_autocast_enabled(device):
+        return list(tensors)
+    dtype = torch.get_autocast_dtype(device)
+    return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
+
+
+# Each of the following is None where there is no torch.vmap, or no kernel fits.
 
 
 def small_convolution(
     x: Tensor,
     weight: Tensor,
     bias: Tensor | None,
-    stride: Pair,
-    padding: Pair | str,
-    dilation: Pair,
+    stride: tuple[int, int],
+    padding: tuple[int, int] | str,
+    dilation: tuple[int, int],
     groups: int,
     *,
-    pooled: bool,
+    pooled: bool = False,
 ) -> Tensor | None:
-    """The convolution by a kernel; None where that is not under vmap, or nothing for the kernels."""
-    tensors = [x, weight, bias]
-    is_stacked = any(
-        tensor is not None and torch._C._functorch.is_batchedtensor(tensor) for tensor in tensors
-    )
+    """`torch.nn.functional.conv2d`; where it is ``pooled``, with 2x2 max-pooling and ReLU."""
     is_plain = groups == 1 and not isinstance(padding, str) and max(dilation) == 1
-    if not is_stacked or not is_plain or max(stride) > 2:
+    if not is_stacked(x, weight, bias) or not is_plain or max(stride) > 2:
         return None
-    if torch.is_autocast_enabled(x.device.type):
-        dtype = torch.get_autocast_dtype(x.device.type)
-        tensors = [None if tensor is None else tensor.to(dtype) for tensor in tensors]
-    convolution = kernels()
-    if not convolution.fits(*tensors[:2]):
+    convolution, _ = kernels()
+    x, weight, bias = in_autocast(x, weight, bias)
+    if not convolution.fits(x, weight):
         return None
-    return convolution.convolution(*tensors, convolution.Layer(stride, padding, pooled))
+    return convolution.convolution(x, weight, bias, convolution.Layer(stride, padding, pooled))
+
+
+def linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, relu: bool = False
+) -> Tensor | None:
+    """`torch.nn.functional.linear`; with ``relu``, not below 0."""
+    if not is_stacked(x, weight, bias):
+        return None
+    convolution, dense = kernels()
+    x, weight, bias = in_autocast(x, weight, bias)
+    if not dense.fits_linear(x, weight):
+        return None
+    return convolution.ForAllClients.apply(dense.Linear, x, weight, bias, relu)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
+    """`torch.nn.functional.cross_entropy`, the mean over images, with no other option."""
+    defaults = {"ignore_index": -100, "reduction": "mean", "label_smoothing": 0.0}
+    is_plain = all(value == defaults.get(name) for name, value in options.items())
+    if not is_plain or not is_stacked(logits, labels):
+        return None
+    convolution, dense = kernels()
+    if not dense.fits_cross_entropy(logits, labels):
+        return None
+    return convolution.ForAllClients.apply(dense.CrossEntropy, logits, labels)
+
+
+def normalise(
+    x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: Tensor | None = None
+) -> Tensor | None:
+    """`torch.nn.functional.normalize` over the last dimension."""
+    is_plain = p == 2.0 and dim in (-1, x.ndim - 1) and out is None
+    if not is_plain or not is_stacked(x) or x.dtype != torch.float32:
+        return None
+    convolution, dense = kernels()
+    return convolution.ForAllClients.apply(dense.Normalise, x, eps)
+
+
+KERNELS: dict[Callable, Callable] = {
+    F.conv2d: small_convolution,
+    F.linear: linear,
+    F.cross_entropy: cross_entropy,
+    F.normalize: normalise,
+}

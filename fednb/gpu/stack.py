@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_map, tree_map_only
 
 from fednb.client import Client, Phase
 from fednb.federation import Federation
-from fednb.gpu.fused import KernelLayers, fuse
+from fednb.gpu.fused import KernelLayers, fuse, kernels
 from fednb.gpu.layers import MatrixLayers
 from fednb.messages import Message, State
 from fednb.method import FedAvg
@@ -144,6 +144,7 @@ class StackedClients:
         self.sgd_options = first.sgd_options
         self.axes = stacked_axes([row.given for row in rows])
         self.device = self.federation.images.device
+        self.kernel_reads = self.layers is KernelLayers and reads_batches(self.federation)
         self.loss = self._loss_module(first)
         state = first.client.model.state_dict()
         dtype = state[next(iter(self.shapes))].dtype
@@ -165,6 +166,9 @@ class StackedClients:
         self.draws = zeros(n, capacity, 4, dtype=torch.float32)  # for their augmentation
         self.position = zeros(n, dtype=torch.long)  # where the next batch of each begins
         self.stepping = zeros(n, dtype=torch.long)  # who takes a step, where it is not the first
+        self.everyone = torch.arange(n, device=self.device)
+        self.ones = torch.ones(n, dtype=dtype, device=self.device)
+        self.ones_of_position = torch.ones(n, dtype=torch.long, device=self.device)
         terms, num_masks = self._try_loss(first)
         self.losses = {name: zeros(n, dtype=value.dtype) for name, value in terms.items()}
         # what dropout draws for an image: numbers of torch's default type, as in the plain loop
@@ -260,12 +264,8 @@ class StackedClients:
         """A step of the first clients, or those in ``stepping``, on a batch of this size each."""
         k, size, are_first = shape
         who = slice(k) if are_first else self.stepping[:k]  # views of the first, copies of others
-        rows = torch.arange(k, device=self.device) if are_first else self.stepping[:k]
-        columns = self.position[who, None] + torch.arange(size, device=self.device)
-        batch = rows[:, None], columns
-        index = self.index[batch]
-        draws = self.draws[batch].flatten(0, 1)
-        x = self.federation.inputs(index.flatten(), draws).unflatten(0, (k, size))
+        rows = self.everyone[:k] if are_first else self.stepping[:k]
+        x, y, masks = self._batch(rows, size)
         rest = {name: values[who] for name, values in self.rest.items()}
         weights = self.weights[who].detach().requires_grad_()
         momentum = self.momentum[who]
@@ -274,21 +274,41 @@ class StackedClients:
         )
         with self.layers():
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
-            masks = self.masks[batch].flatten(1)
-            terms = loss(weights, rest, masks, x, self.federation.labels[index], given)
+            terms = loss(weights, rest, masks, x, y, given)
         # no loss reads another client's row: each row of the sum's gradient is the gradient of one
         # client
-        total = total_loss({name: value.sum() for name, value in terms.items()})
-        (gradient,) = torch.autograd.grad(total, weights)
+        trained = [value for value in terms.values() if value.requires_grad]
+        (gradient,) = torch.autograd.grad(
+            trained, weights, [self.ones[:k].to(value.dtype) for value in trained]
+        )
         sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
         if not are_first:
             self.weights[who] = weights.detach()
             self.momentum[who] = momentum
             for name, values in self.rest.items():
                 values[who] = rest[name]
-        self.position.index_add_(0, rows, torch.full_like(rows, size))
+        self.position.index_add_(0, rows, self.ones_of_position[:k], alpha=size)
         for name, value in terms.items():
             self.losses[name].index_add_(0, rows, value.detach())
+
+    def _batch(self, rows: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The next batch of these rows [k]: x [k, B, C, H, W], y [k, B], numbers for dropout."""
+        fed = self.federation
+        masks = self.masks[: len(rows), 0]
+        if self.masks.shape[2] or not self.kernel_reads:
+            columns = torch.arange(size, device=self.device)
+            batch = rows[:, None], self.position[rows][:, None] + columns
+            masks = self.masks[batch].flatten(1)
+        if self.kernel_reads:
+            change = fed.dataset.augmentation
+            schedule = (self.index, self.draws, self.position, rows)
+            x, y = kernels()[1].read_batch(
+                (fed.images, fed.labels), schedule, fed.constants, size, change.pad, change.flip
+            )
+            return x, y, masks
+        index = self.index[batch]
+        x = fed.inputs(index.flatten(), self.draws[batch].flatten(0, 1))
+        return x.unflatten(0, (len(rows), size)), fed.labels[index], masks
 
     def _named(self, weights: Tensor) -> State:
         """One client's row of weights [P] as parameters by name."""
@@ -383,6 +403,13 @@ def stacked_axes(given: Sequence[Any]) -> Any:
         return 0 if len(different) > 1 else None
 
     return tree_map(axis, *given)
+
+
+def reads_batches(federation: Federation) -> bool:
+    """Can a kernel read its batches, as `Workspace.inputs` does? It cannot rotate images."""
+    has_bytes = federation.images.dtype == torch.uint8
+    has_floats = federation.constants[0].dtype == torch.float32
+    return has_bytes and has_floats and not federation.dataset.augmentation.rotation
 
 
 def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:

@@ -33,8 +33,8 @@ class Sizes:
     """How large everything is."""
 
     def __init__(self, quick):
-        self.images = 200 if quick else 50_000
-        self.batch = 4 if quick else 64
+        self.images = 24 if quick else 50_000
+        self.batch = 8 if quick else 64
         self.side = 8 if quick else 32
         self.model = "digits-cnn" if quick else "simple-cnn"
         self.seeds = (1,) if quick else (1, 2, 3)  # ten clients each

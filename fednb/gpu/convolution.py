@@ -23,8 +23,16 @@ SUMS = 150  # of gradients of weights that a thread keeps
 LANES = 32  # threads that share out the pixels of these sums: a warp
 DTYPES = (torch.float32, torch.bfloat16)
 
+# What a kernel is given when it is called. No kernel is compiled anew where a number is 1 or where
+# an address can be divided by 16: that gains nothing here, and each compilation takes a second.
+GIVEN = """
+    x w bias y code dy dx dw db parts out logits labels loss gradient norm images index draws position
+    who scale shift x_k w_k bias_k n chunk splits num_x capacity B eps
+""".split()
+compiled = triton.jit(do_not_specialize=GIVEN)
 
-@triton.jit(do_not_specialize=["n"])
+
+@compiled
 def _forward(
     x, w, bias, y, code, x_k, w_k, bias_k, n,
     XB: tl.constexpr, XC: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr,
@@ -79,7 +87,7 @@ def _forward(
         tl.store(code + at, tl.where(largest > 0, which, POOL * POOL).to(tl.uint8), mask=mask)
 
 
-@triton.jit(do_not_specialize=["n", "chunk", "splits"])
+@compiled
 def _weight_gradient(
     x, dy, code, parts, x_k, n, chunk, splits,
     XB: tl.constexpr, XC: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr,
@@ -142,7 +150,7 @@ def _weight_gradient(
                 tl.store(part + O * C * R * S + first + o, tl.sum(of_bias[o], 0))
 
 
-@triton.jit(do_not_specialize=["n"])
+@compiled
 def _spread(
     dy, code, out, n,
     R: tl.constexpr, S: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,

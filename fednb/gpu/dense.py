@@ -10,13 +10,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fednb.gpu.convolution import DTYPES, rows
+from fednb.gpu.convolution import DTYPES, compiled, rows
 
 BLOCK = 32  # rows and columns of a product that a program makes
 LARGEST = 16384  # numbers of a client's logits, or of a few vectors, that a program holds at once
 
 
-@triton.jit(do_not_specialize=["B"])
+@compiled
 def _linear(
     x, w, bias, y, x_k, w_k, bias_k, B,
     I: tl.constexpr, O: tl.constexpr, BIAS: tl.constexpr, RELU: tl.constexpr,
@@ -42,7 +42,7 @@ def _linear(
     tl.store(y + at, acc.to(y.dtype.element_ty), mask=(b < B)[:, None] & (o < O)[None, :])
 
 
-@triton.jit(do_not_specialize=["B", "num_x"])
+@compiled
 def _linear_gradients(
     dy, y, x, w, dx, dw, db, x_k, w_k, B, num_x,
     I: tl.constexpr, O: tl.constexpr, RELU: tl.constexpr, N: tl.constexpr,
@@ -87,7 +87,7 @@ def _linear_gradients(
             tl.store(db + k * O + o, of_bias.to(db.dtype.element_ty), mask=o < O)
 
 
-@triton.jit
+@compiled
 def _cross_entropy(
     logits, labels, loss, gradient,
     B: tl.constexpr, K: tl.constexpr, BP: tl.constexpr, KP: tl.constexpr,
@@ -110,7 +110,7 @@ def _cross_entropy(
     tl.store(gradient + at, (e / total[:, None] - tl.where(own, 1.0, 0.0)) / B, mask=mask)
 
 
-@triton.jit(do_not_specialize=["n"])
+@compiled
 def _normalise(x, y, norm, n, eps, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr):
     """N rows of y [n, D]: those of x, divided by their length or, if it is less, by eps."""
     r = tl.program_id(0) * N + tl.arange(0, N)
@@ -123,7 +123,7 @@ def _normalise(x, y, norm, n, eps, D: tl.constexpr, DP: tl.constexpr, N: tl.cons
     tl.store(norm + r, length, mask=r < n)
 
 
-@triton.jit(do_not_specialize=["n"])
+@compiled
 def _normalise_gradient(
     dy, y, norm, dx, n, eps, D: tl.constexpr, DP: tl.constexpr, N: tl.constexpr
 ):
@@ -139,7 +139,7 @@ def _normalise_gradient(
     tl.store(dx + at, (g - along[:, None] * unit) / length[:, None], mask=mask)
 
 
-@triton.jit(do_not_specialize=["capacity"])
+@compiled
 def _read_batch(
     images, labels, index, draws, position, who, scale, shift, x, y, capacity,
     C: tl.constexpr, H: tl.constexpr, W: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
-from fednb import models, papers
+from fednb import models, papers, seeds
 from fednb.data import Augmentation, Dataset, augment
 from fednb.federation import Federation, Training
 from fednb.gpu import convolution, dense, stacked
@@ -135,7 +135,7 @@ def normalise_errors():
 
 def batch_error():
     """How far a batch that a kernel reads is from `Workspace.inputs`; and whether labels are the same."""
-    fed = federation(papers.methods()["FedAvg"](), None, shape=(3, 8, 8), network="digits-cnn")
+    fed = federation(papers.methods()["FedAvg"](), None, shape=(3, 8, 8))
     index = torch.randint(0, 12, (3, 9))
     draws = augment.draw(27, fed.dataset.augmentation, np.random.default_rng(0)).view(3, 9, 4)
     position, who = torch.tensor([0, 5, 3]), torch.tensor([2, 0])
@@ -188,7 +188,25 @@ def stays_inside(pooled):
     return finite and untouched and len(memories) > 4
 
 
-def federation(method, train, network="digits-cnn", shape=(1, 8, 8)):
+def tiny_network(channels):
+    """As the papers' small networks, with few channels."""
+    with seeds.torch_seed(0, "initial weights"):
+        encoder = nn.Sequential(
+            nn.Conv2d(channels, 3, 3, padding=1),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Conv2d(3, 4, 3),
+            nn.MaxPool2d(2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(4, 8),
+            nn.ReLU(),
+        )
+        head = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 6))
+        return models.Net(encoder, head, nn.Linear(6, 10))
+
+
+def federation(method, train, network=None, shape=(1, 8, 8)):
     """Two clients, one with twice as many images as the other."""
     rng = np.random.default_rng(0)
     pixels = torch.from_numpy(rng.integers(0, 256, (16, *shape), np.uint8))
@@ -208,7 +226,9 @@ def federation(method, train, network="digits-cnn", shape=(1, 8, 8)):
     )
     training = Training(3, 1, 4, lr=0.05, momentum=0.9, weight_decay=1e-3)
     parts = [np.arange(0, 8), np.arange(8, 12)]
-    build_model = partial(models.build, network, 10, channels=shape[0], side=shape[1])
+    build_model = partial(tiny_network, shape[0])
+    if network:
+        build_model = partial(models.build, network, 10, channels=shape[0], side=shape[1])
     return Federation(method, dataset, parts, build_model, training, workers=1, train=train)
 
 

@@ -12,7 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from fednb.federation import Federation
 from fednb.gpu.layers import MatrixLayers
+from fednb.method import FedAvg
+from fednb.models import Net
 
 
 def have_kernels(device: torch.device) -> bool:
@@ -38,6 +41,18 @@ class KernelLayers(MatrixLayers):
         if y is not None:
             return y
         return super().__torch_function__(function, types, args, kwargs)
+
+
+class LossModule(nn.Module):
+    """A method's loss as a module, so that `functional_call` can give its network other weights."""
+
+    def __init__(self, method: FedAvg, model: Net) -> None:
+        super().__init__()
+        self.method = method
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
+        return self.method.loss(self.model, x, y, given)
 
 
 class PooledConvolution(nn.Module):
@@ -122,6 +137,13 @@ def in_autocast(*tensors: Tensor | None) -> list[Any]:
         return list(tensors)
     dtype = torch.get_autocast_dtype(device)
     return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
+
+
+def reads_batches(federation: Federation) -> bool:
+    """Can a kernel read its batches, as `Workspace.inputs` does? It cannot rotate images."""
+    has_bytes = federation.images.dtype == torch.uint8
+    has_floats = federation.constants[0].dtype == torch.float32
+    return has_bytes and has_floats and not federation.dataset.augmentation.rotation
 
 
 # Each of the following is None where there is no torch.vmap, or no kernel fits.

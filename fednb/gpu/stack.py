@@ -12,18 +12,17 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 from torch.optim.sgd import sgd
 from torch.utils._pytree import tree_map, tree_map_only
 
 from fednb.client import Client, Phase
 from fednb.federation import Federation
-from fednb.gpu.fused import KernelLayers, fuse, kernels
+from fednb.gpu.fused import KernelLayers, LossModule, fuse, kernels, reads_batches
 from fednb.gpu.layers import MatrixLayers
 from fednb.messages import Message, State
-from fednb.method import FedAvg
-from fednb.models import Net, seed_dropout
+from fednb.models import seed_dropout
 from fednb.training.loop import add_losses, sgd_steps, total_loss
 from fednb.workspace import Batch
 
@@ -108,18 +107,6 @@ class ClientRound:
     def num_weights(self) -> int:
         """How many numbers are trained."""
         return sum(shape.numel() for shape in self.trained.values())
-
-
-class LossModule(nn.Module):
-    """A method's loss as a module, so that `functional_call` can give its network other weights."""
-
-    def __init__(self, method: FedAvg, model: Net) -> None:
-        super().__init__()
-        self.method = method
-        self.model = model
-
-    def forward(self, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        return self.method.loss(self.model, x, y, given)
 
 
 class StackedClients:
@@ -403,13 +390,6 @@ def stacked_axes(given: Sequence[Any]) -> Any:
         return 0 if len(different) > 1 else None
 
     return tree_map(axis, *given)
-
-
-def reads_batches(federation: Federation) -> bool:
-    """Can a kernel read its batches, as `Workspace.inputs` does? It cannot rotate images."""
-    has_bytes = federation.images.dtype == torch.uint8
-    has_floats = federation.constants[0].dtype == torch.float32
-    return has_bytes and has_floats and not federation.dataset.augmentation.rotation
 
 
 def schedule_steps(sizes: Sequence[Sequence[int]]) -> list[tuple[list[int], int]]:

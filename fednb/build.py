@@ -193,7 +193,7 @@ def _federation(
     dataset = load_dataset(s.dataset)
     train = None
     if device != "cpu":  # by replays of a recorded step of all clients
-        from fednb.training.stacked import StackedTrainer
+        from fednb.gpu.stacked import StackedTrainer
 
         train = StackedTrainer()
     try:

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 
 from fednb import build, data, models, papers, settings
 from fednb.data import Augmentation
-from fednb.training import stacked
+from fednb.gpu import stacked
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
 CLIENTS, TEST_IMAGES = 10, 2000

@@ -1,6 +1,7 @@
 """Fixtures that several test files share: an isolated ledger, tiny data sets, tiny networks, federations made of them."""
 
 import dataclasses
+import importlib.util
 import itertools
 import random
 
@@ -16,6 +17,7 @@ from fednb.models import Net, Output
 
 # whose tests start kernels, commands, or processes that are killed, or go through all methods with all options
 SLOW = {
+    "test_kernels",
     "test_command_line",
     "test_course",
     "test_docs",
@@ -30,6 +32,10 @@ SLOW = {
     "test_sweep",
     "test_wheel",
 }
+
+
+# where there is no Triton (it is made for Linux), there are no kernels to test
+collect_ignore = [] if importlib.util.find_spec("triton") else ["test_kernels.py"]
 
 
 def pytest_collection_modifyitems(items):

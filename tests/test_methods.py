@@ -14,7 +14,7 @@ from torch import nn
 from fednb import build, models, papers, settings
 from fednb import records as ledger
 from fednb.federation import FedAvg
-from fednb.training import stack
+from fednb.gpu import stack
 
 GOLDEN = Path(__file__).with_name("golden.json")
 UPDATE = "FEDNB_UPDATE_GOLDEN"

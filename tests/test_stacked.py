@@ -16,7 +16,7 @@ from fednb import build, federation, models, papers, settings
 from fednb import run as runner
 from fednb.data import Augmentation
 from fednb.federation import FedAvg, Phase
-from fednb.training import layers, stack, stacked
+from fednb.gpu import layers, stack, stacked
 
 
 @dataclass
@@ -117,6 +117,7 @@ class Watch(TorchDispatchMode):
     WAITING += ["lift_fresh"]
     VIEWS = "view _unsafe_view expand permute transpose t squeeze unsqueeze as_strided".split()
     VIEWS += "detach alias split split_with_sizes select slice unfold unbind".split()
+    VIEWS += "empty new_empty empty_like empty_strided new_empty_strided".split()
 
     def __init__(self):
         super().__init__()

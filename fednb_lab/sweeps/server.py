@@ -33,7 +33,7 @@ _PRELOADED = (
     "sklearn.datasets",
     "torch._dynamo",  # the first step of an optimizer imports it
     "fednb.run",
-    "fednb.training.stacked",
+    "fednb.gpu.stacked",
     "fednb.plots",
     "fednb.prototypes",
 )

@@ -17,8 +17,9 @@ import torch
 
 from fednb.client import Client
 from fednb.federation import Federation
+from fednb.gpu.fused import have_kernels
+from fednb.gpu.stack import ClientRound, Kind, StackedClients, WrongStep, stacked_axes
 from fednb.messages import Message
-from fednb.training.stack import ClientRound, Kind, StackedClients, WrongStep, stacked_axes
 
 # Networks with more weights go one at a time, by the same recording: a step of ResNet-18 (11
 # million) keeps a GPU busy for longer than its launches take, and ten times its activations may not
@@ -45,14 +46,18 @@ class StackedTrainer:
 
     Parameters
     ----------
-    check: compare the first step of each kind with the plain loop's, and raise `WrongStep` if they differ; None: on a GPU.
+    check: compare the first step of each kind with the plain loop's, and raise `WrongStep` if they
+        differ; None: on a GPU.
+    kernels: make layers by Triton's kernels; None: on a GPU, if Triton is there. Where they fail,
+        the trainer says so, and goes on with products of matrices.
     """
 
-    def __init__(self, check: bool | None = None) -> None:
+    def __init__(self, check: bool | None = None, kernels: bool | None = None) -> None:
         self.check = check
+        self.kernels = kernels
         self.stacks: dict[Hashable, StackedClients] = {}
         self._refused: set[Kind] = set()  # kinds that cannot be stacked
-        self._reasons: set[str] = set()  # that were given
+        self._said: set[str] = set()
 
     def __call__(
         self, federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int
@@ -90,43 +95,66 @@ class StackedTrainer:
 
     def _train_group(self, kind: Kind, group: Sequence[ClientRound]) -> None:
         masks = [one.client.dropout_generator.get_state() for one in group]
-        on_gpu = group[0].federation.images.device.type == "cuda"
+        images = group[0].federation.images
+        device = torch.device(images.device)
+        on_gpu = device.type == "cuda"
+        if self.kernels is None:
+            self.kernels = have_kernels(device)
         try:
             stack = self._stack(kind, group)
             stack.train(group, check=on_gpu if self.check is None else self.check)
-        except WrongStep:
-            raise
+            return
+        except WrongStep as error:
+            if not self.kernels:
+                raise
+            reason = one_line(error)
         except Exception as error:
-            # vmap and CUDA's recordings refuse what they cannot do by errors of any type
-            self._refused.add(kind)
-            self._say_why(group[0], error)
-            for client_round, state in zip(group, masks, strict=True):
-                client_round.client.dropout_generator.set_state(state)
-                client_round.train_alone()
+            # vmap, Triton and CUDA's recordings refuse what they cannot do by errors of any type
+            reason = one_line(error)
+        for client_round, state in zip(group, masks, strict=True):
+            client_round.client.dropout_generator.set_state(state)
+        if self.kernels:
+            self._train_without_kernels(kind, group, reason)
+            return
+        self._refused.add(kind)
+        self._say(
+            f"{group[0].method_name} trains client by client, as its step cannot be made for all "
+            f"at once ({reason})."
+        )
+        for client_round in group:
+            client_round.train_alone()
 
-    def _say_why(self, client_round: ClientRound, error: Exception) -> None:
-        method = type(client_round.federation.method).__name__
-        reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
-        if reason not in self._reasons:
-            self._reasons.add(reason)
-            print(
-                f"fednb: {method} trains client by client, as its step cannot be made for all at "
-                f"once ({reason}).",
-                file=sys.stderr,
-            )
+    def _train_without_kernels(self, kind: Kind, group: Sequence[ClientRound], reason: str) -> None:
+        """Try the same by products of matrices; where that works, leave the kernels out for good."""
+        self.kernels = False
+        self._train_group(kind, group)
+        if kind in self._refused:  # it was not for the kernels
+            self.kernels = True
+            return
+        self._say(f"layers are products of matrices from now on, as a kernel failed ({reason}).")
+
+    def _say(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            print(f"fednb: {sentence}", file=sys.stderr)
 
     def _stack(self, kind: Kind, group: Sequence[ClientRound]) -> StackedClients:
         epochs = max(phase.epochs for one in group for phase in one.plan)
         most = max(client.num_samples for one in group for client in one.federation.clients)
         axes = repr(stacked_axes([one.given for one in group]))
-        key = (kind, len(group), epochs * most, axes)
+        key = (kind, len(group), epochs * most, axes, self.kernels)
         if key not in self.stacks:
             if len(self.stacks) >= MAX_STACKS:
                 if group[0].federation.images.device.type == "cuda":
                     torch.cuda.synchronize()  # replays that are under way still need their memory
                 self.stacks.clear()
-            self.stacks[key] = StackedClients(group, epochs * most)
+            self.stacks[key] = StackedClients(group, epochs * most, bool(self.kernels))
         return self.stacks[key]
+
+
+def one_line(error: Exception) -> str:
+    """What an error says, in a line of at most 200 letters."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 
 class SeedsTogether(StackedTrainer):

@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.func import functional_call
 from torch.optim.sgd import sgd
 from torch.utils._pytree import tree_map, tree_map_only
@@ -20,10 +20,10 @@ from torch.utils._pytree import tree_map, tree_map_only
 from fednb.batches import Batch
 from fednb.client import Client, Phase
 from fednb.federation import Federation, add_losses, sgd_steps, total_loss
+from fednb.gpu.fused import KernelLayers, LossModule, fuse, kernels, reads_batches
+from fednb.gpu.layers import MatrixLayers
 from fednb.messages import Message, State
-from fednb.method import FedAvg
-from fednb.models import Net, seed_dropout
-from fednb.training.layers import MatrixLayers
+from fednb.models import seed_dropout
 
 WARM_UP = 3  # steps before a recording: libraries choose their kernels and allocate what they need
 # How far, of the length of a client's step, a step of all clients may be from the plain loop's.
@@ -100,21 +100,14 @@ class ClientRound:
         sgd_steps(self.federation.method, self.client, self.given, self.batches)
 
     @property
+    def method_name(self) -> str:
+        """The name of the method's class."""
+        return type(self.federation.method).__name__
+
+    @property
     def num_weights(self) -> int:
         """How many numbers are trained."""
         return sum(shape.numel() for shape in self.trained.values())
-
-
-class LossModule(nn.Module):
-    """A method's loss as a module, so that `functional_call` can give its network other weights."""
-
-    def __init__(self, method: FedAvg, model: Net) -> None:
-        super().__init__()
-        self.method = method
-        self.model = model
-
-    def forward(self, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        return self.method.loss(self.model, x, y, given)
 
 
 class StackedClients:
@@ -125,15 +118,21 @@ class StackedClients:
     rows: the clients in a phase, of federations that differ in nothing but the seed; later calls of
         `train` bring others of the same kind.
     capacity: how many images a client sees at most in a phase, all epochs together.
+    kernels: let Triton's kernels make the layers that they can make.
     """
 
-    def __init__(self, rows: Sequence[ClientRound], capacity: int) -> None:
+    def __init__(self, rows: Sequence[ClientRound], capacity: int, kernels: bool = False) -> None:
         n, first = len(rows), rows[0]
+        # layers of one client alone are best as they are
+        self.layers: type = nullcontext
+        if n > 1:
+            self.layers = KernelLayers if kernels else MatrixLayers
         self.federation = first.federation  # whose images and loss all share
         self.shapes = first.trained
         self.sgd_options = first.sgd_options
         self.axes = stacked_axes([row.given for row in rows])
         self.device = self.federation.images.device
+        self.kernel_reads = self.layers is KernelLayers and reads_batches(self.federation)
         self.loss = self._loss_module(first)
         state = first.client.model.state_dict()
         dtype = state[next(iter(self.shapes))].dtype
@@ -155,6 +154,9 @@ class StackedClients:
         self.draws = zeros(n, capacity, 4, dtype=torch.float32)  # for their augmentation
         self.position = zeros(n, dtype=torch.long)  # where the next batch of each begins
         self.stepping = zeros(n, dtype=torch.long)  # who takes a step, where it is not the first
+        self.everyone = torch.arange(n, device=self.device)
+        self.ones = torch.ones(n, dtype=dtype, device=self.device)
+        self.ones_of_position = torch.ones(n, dtype=torch.long, device=self.device)
         terms, num_masks = self._try_loss(first)
         self.losses = {name: zeros(n, dtype=value.dtype) for name, value in terms.items()}
         # what dropout draws for an image: numbers of torch's default type, as in the plain loop
@@ -169,6 +171,8 @@ class StackedClients:
             module.training = like.training
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.shapes)
+        if self.layers is KernelLayers:
+            fuse(model)
         return LossModule(self.federation.method, model)
 
     @torch.no_grad()
@@ -248,35 +252,56 @@ class StackedClients:
         """A step of the first clients, or those in ``stepping``, on a batch of this size each."""
         k, size, are_first = shape
         who = slice(k) if are_first else self.stepping[:k]  # views of the first, copies of others
-        rows = torch.arange(k, device=self.device) if are_first else self.stepping[:k]
-        columns = self.position[who, None] + torch.arange(size, device=self.device)
-        batch = rows[:, None], columns
-        index = self.index[batch]
-        draws = self.draws[batch].flatten(0, 1)
-        x = self.federation.images.inputs(index.flatten(), draws).unflatten(0, (k, size))
+        rows = self.everyone[:k] if are_first else self.stepping[:k]
+        x, y, masks = self._batch(rows, size)
         rest = {name: values[who] for name, values in self.rest.items()}
         weights = self.weights[who].detach().requires_grad_()
         momentum = self.momentum[who]
         given = tree_map(
             lambda axis, value: value if axis is None else value[who], self.axes, self.given
         )
-        with MatrixLayers() if len(self.weights) > 1 else nullcontext():
+        with self.layers():
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
-            masks = self.masks[batch].flatten(1)
-            terms = loss(weights, rest, masks, x, self.federation.images.labels[index], given)
+            terms = loss(weights, rest, masks, x, y, given)
         # no loss reads another client's row: each row of the sum's gradient is the gradient of one
         # client
-        total = total_loss({name: value.sum() for name, value in terms.items()})
-        (gradient,) = torch.autograd.grad(total, weights)
+        trained = [value for value in terms.values() if value.requires_grad]
+        (gradient,) = torch.autograd.grad(
+            trained, weights, [self.ones[:k].to(value.dtype) for value in trained]
+        )
         sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
         if not are_first:
             self.weights[who] = weights.detach()
             self.momentum[who] = momentum
             for name, values in self.rest.items():
                 values[who] = rest[name]
-        self.position.index_add_(0, rows, torch.full_like(rows, size))
+        self.position.index_add_(0, rows, self.ones_of_position[:k], alpha=size)
         for name, value in terms.items():
             self.losses[name].index_add_(0, rows, value.detach())
+
+    def _batch(self, rows: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """The next batch of these rows [k]: x [k, B, C, H, W], y [k, B], numbers for dropout."""
+        fed = self.federation
+        masks = self.masks[: len(rows), 0]
+        if self.masks.shape[2] or not self.kernel_reads:
+            columns = torch.arange(size, device=self.device)
+            batch = rows[:, None], self.position[rows][:, None] + columns
+            masks = self.masks[batch].flatten(1)
+        if self.kernel_reads:
+            change = fed.dataset.augmentation
+            schedule = (self.index, self.draws, self.position, rows)
+            x, y = kernels()[1].read_batch(
+                (fed.images.train, fed.images.labels),
+                schedule,
+                fed.images.constants,
+                size,
+                change.pad,
+                change.flip,
+            )
+            return x, y, masks
+        index = self.index[batch]
+        x = fed.images.inputs(index.flatten(), self.draws[batch].flatten(0, 1))
+        return x.unflatten(0, (len(rows), size)), fed.images.labels[index], masks
 
     def _named(self, weights: Tensor) -> State:
         """One client's row of weights [P] as parameters by name."""

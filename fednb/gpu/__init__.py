@@ -1,0 +1,1 @@
+"""The trainer for GPUs: all clients take each step together."""

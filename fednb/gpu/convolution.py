@@ -1,0 +1,336 @@
+"""Small convolutions of many clients at once, by Triton kernels: no patch is written to memory.
+
+    y[k, b, o, i, j] = bias[k, o] + Σ_{c,u,v} w[k, o, c, u, v] · x[k, b, c, s·i + u - p, s·j + v - q]
+
+for client k, image b, stride s and paddings p and q; then, where a layer is ``pooled``, the largest
+value of each 2x2 window, and ReLU. Sums are float32, whether numbers are float32 or bfloat16.
+
+A client's numbers lie anywhere: kernels get the distance from one client to the next, which is 0
+where all share them. Only `fednb.gpu.layers` imports this file, where there is Triton.
+"""
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+ENOUGH = 264  # programs that keep a large GPU busy: two for each multiprocessor
+MAX_CHANNELS = 64  # in and out; with more, products of matrices are faster
+MAX_KERNEL = 49  # weights of a channel
+SUMS = 150  # of gradients of weights that a thread keeps
+LANES = 32  # threads that share out the pixels of these sums: a warp
+DTYPES = (torch.float32, torch.bfloat16)
+
+# What a kernel is given when it is called. No kernel is compiled anew where a number is 1 or where
+# an address can be divided by 16: that gains nothing here, and each compilation takes a second.
+GIVEN = """
+    x w bias y code dy dx dw db parts out logits labels loss gradient norm images index draws position
+    who scale shift x_k w_k bias_k n chunk splits num_x capacity B eps
+""".split()
+compiled = triton.jit(do_not_specialize=GIVEN)
+
+
+@compiled
+def _forward(
+    x, w, bias, y, code, x_k, w_k, bias_k, n,
+    XB: tl.constexpr, XC: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr,
+    C: tl.constexpr, O: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, QH: tl.constexpr, QW: tl.constexpr,
+    WO: tl.constexpr, WC: tl.constexpr, FLIP: tl.constexpr,
+    POOL: tl.constexpr, BIAS: tl.constexpr, OB: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """y, of P pixels of the convolution (window by window) and OB channels; n: pixels in all."""
+    k = tl.program_id(2).to(tl.int64)
+    m = tl.program_id(0) * P + tl.arange(0, P)
+    live = m < n
+    q = m // (POOL * POOL)  # the pixel of the result
+    position = m % (POOL * POOL)  # in its window
+    image = q // (QH * QW)
+    r = q % (QH * QW)
+    i = (r // QW * POOL + position // POOL) * SH - PH
+    j = (r % QW * POOL + position % POOL) * SW - PW
+    pixel = x + k * x_k + image * XB + i * XH + j * XW
+    o = tl.program_id(1) * OB + tl.arange(0, OB)
+    is_channel = o < O
+    filters = w + k * w_k + o * WO
+    acc = tl.zeros((OB, P), tl.float32)
+    if BIAS:
+        acc += tl.load(bias + k * bias_k + o, mask=is_channel, other=0.0).to(tl.float32)[:, None]
+    for c in range(C):
+        for u in tl.static_range(R):
+            for v in tl.static_range(S):
+                inside = live
+                if PH + PW > 0:
+                    inside = live & (i + u >= 0) & (i + u < H) & (j + v >= 0) & (j + v < W)
+                value = tl.load(pixel + (c * XC + u * XH + v * XW), mask=inside, other=0.0)
+                tap = u * S + v
+                if FLIP:
+                    tap = R * S - 1 - tap
+                weight = tl.load(filters + (c * WC + tap), mask=is_channel, other=0.0)
+                acc += weight.to(tl.float32)[:, None] * value.to(tl.float32)[None, :]
+    out = k * (O * (n // (POOL * POOL)))
+    if POOL == 1:
+        at = out + image[None, :] * (O * QH * QW) + o[:, None] * (QH * QW) + r[None, :]
+        tl.store(y + at, acc.to(y.dtype.element_ty), mask=is_channel[:, None] & live[None, :])
+    else:
+        windows = tl.reshape(acc, (OB, P // (POOL * POOL), POOL * POOL))
+        largest, which = tl.max(windows, 2, return_indices=True)
+        q = tl.program_id(0) * (P // (POOL * POOL)) + tl.arange(0, P // (POOL * POOL))
+        r = q % (QH * QW)
+        at = out + (q // (QH * QW))[None, :] * (O * QH * QW) + o[:, None] * (QH * QW) + r[None, :]
+        mask = is_channel[:, None] & (q < n // (POOL * POOL))[None, :]
+        # NaN stays NaN
+        tl.store(y + at, tl.where(largest < 0, 0.0, largest).to(y.dtype.element_ty), mask=mask)
+        tl.store(code + at, tl.where(largest > 0, which, POOL * POOL).to(tl.uint8), mask=mask)
+
+
+@compiled
+def _weight_gradient(
+    x, dy, code, parts, x_k, n, chunk, splits,
+    XB: tl.constexpr, XC: tl.constexpr, XH: tl.constexpr, XW: tl.constexpr,
+    C: tl.constexpr, O: tl.constexpr, H: tl.constexpr, W: tl.constexpr,
+    R: tl.constexpr, S: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, QH: tl.constexpr, QW: tl.constexpr,
+    POOL: tl.constexpr, OB: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """A part of the gradients of weights, [O · C · R · S], and after them of the bias, [O].
+
+    That of OB channels of y and one of x, and of the ``split``-th chunk of the n pixels of the
+    convolution. A thread keeps OB · R · S sums over its own pixels; all threads add in the end.
+    """
+    k = tl.program_id(2).to(tl.int64)
+    split = tl.program_id(1)
+    c = tl.program_id(0) % C
+    first = tl.program_id(0) // C * OB
+    out = k * (O * (n // (POOL * POOL))) + first * (QH * QW)
+    acc = (tl.zeros((P,), tl.float32),) * (OB * R * S)
+    of_bias = (tl.zeros((P,), tl.float32),) * OB
+    for start in range(split * chunk, min(split * chunk + chunk, n), P):
+        m = start + tl.arange(0, P)
+        live = m < n
+        q = m // (POOL * POOL)
+        position = m % (POOL * POOL)
+        image = q // (QH * QW)
+        r = q % (QH * QW)
+        i = (r // QW * POOL + position // POOL) * SH - PH
+        j = (r % QW * POOL + position % POOL) * SW - PW
+        pixel = x + k * x_k + c * XC + image * XB + i * XH + j * XW
+        at = out + image * (O * QH * QW) + r
+        values = ()
+        for u in tl.static_range(R):
+            for v in tl.static_range(S):
+                inside = live
+                if PH + PW > 0:
+                    inside = live & (i + u >= 0) & (i + u < H) & (j + v >= 0) & (j + v < W)
+                value = tl.load(pixel + (u * XH + v * XW), mask=inside, other=0.0)
+                values += (value.to(tl.float32),)
+        sums = ()
+        sums_of_bias = ()
+        for o in tl.static_range(OB):
+            mask = live & (first + o < O)
+            d = tl.load(dy + at + o * (QH * QW), mask=mask, other=0.0).to(tl.float32)
+            if POOL > 1:
+                chosen = tl.load(code + at + o * (QH * QW), mask=mask, other=POOL * POOL)
+                d = tl.where(chosen == position, d, 0.0)
+            sums_of_bias += (of_bias[o] + d,)
+            for tap in tl.static_range(R * S):
+                sums += (acc[o * (R * S) + tap] + d * values[tap],)
+        acc = sums
+        of_bias = sums_of_bias
+    for o in tl.static_range(OB):
+        if first + o < O:
+            part = parts + (k * splits + split) * (O * (C * R * S + 1))
+            at = ((first + o) * C + c) * (R * S)
+            for tap in tl.static_range(R * S):
+                tl.store(part + at + tap, tl.sum(acc[o * (R * S) + tap], 0))
+            if c == 0:  # all channels of x have the same: one of them writes it
+                tl.store(part + O * C * R * S + first + o, tl.sum(of_bias[o], 0))
+
+
+@compiled
+def _spread(
+    dy, code, out, n,
+    R: tl.constexpr, S: tl.constexpr, SH: tl.constexpr, SW: tl.constexpr,
+    PH: tl.constexpr, PW: tl.constexpr, QH: tl.constexpr, QW: tl.constexpr,
+    EH: tl.constexpr, EW: tl.constexpr, POOL: tl.constexpr, P: tl.constexpr,
+):  # fmt: skip
+    """dy [planes, QH, QW] laid out for the gradient of x: [planes, EH, EW], with n numbers.
+
+    The convolution's gradient, whose pixels are a stride apart, in a frame of R - 1 - padding rows
+    and S - 1 - padding columns of zeros.
+    """
+    e = tl.program_id(0).to(tl.int64) * P + tl.arange(0, P)
+    r = (e % (EH * EW)).to(tl.int32)
+    i = r // EW - (R - 1 - PH)
+    j = r % EW - (S - 1 - PW)
+    inside = (e < n) & (i >= 0) & (i < QH * POOL * SH) & (j >= 0) & (j < QW * POOL * SW)
+    inside = inside & (i % SH == 0) & (j % SW == 0)
+    i = i // SH
+    j = j // SW
+    at = e // (EH * EW) * (QH * QW) + i // POOL * QW + j // POOL
+    d = tl.load(dy + at, mask=inside, other=0.0)
+    if POOL > 1:
+        chosen = tl.load(code + at, mask=inside, other=POOL * POOL)
+        d = tl.where(chosen == i % POOL * POOL + j % POOL, d, 0.0)
+    tl.store(out + e, d, mask=e < n)
+
+
+class Layer(NamedTuple):
+    """What a convolution is beside its numbers; ``pooled``: the maxima of 2x2 windows, and ReLU."""
+
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    pooled: bool
+
+    def constants(self, x: Tensor, w: Tensor) -> dict[str, int]:
+        """What kernels are compiled for, given x [k, B, C, H, W] and w [k, O, C, R, S]."""
+        pool = 2 if self.pooled else 1
+        sides = []
+        for dim in (0, 1):
+            reach = x.shape[3 + dim] + 2 * self.padding[dim] - w.shape[3 + dim]
+            sides.append((reach // self.stride[dim] + 1) // pool)
+        names = ("C", "H", "W", "O", "R", "S", "SH", "SW", "PH", "PW", "QH", "QW", "POOL")
+        shape = (*x.shape[2:], w.shape[1], *w.shape[3:])
+        values = (*shape, *self.stride, *self.padding, *sides, pool)
+        return dict(zip(names, values, strict=True))
+
+
+def strides(x: Tensor) -> dict[str, int]:
+    """The distances in memory within a client's x [k, B, C, H, W]."""
+    return dict(zip(("XB", "XC", "XH", "XW"), x.stride()[1:], strict=True))
+
+
+def rows(value: Tensor) -> Tensor:
+    """The same [k, ...], with each client's numbers one after the other; copied if they are not."""
+    if value[0].is_contiguous():
+        return value
+    if value.stride(0) == 0:  # one for all
+        return value[:1].contiguous().expand_as(value)
+    return value.contiguous()
+
+
+class Convolution(torch.autograd.Function):
+    """x [k, B, C, H, W], w [k, O, C, R, S], bias [k, O] or None, all of one dtype."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor:
+        w = rows(w)
+        bias = None if bias is None else rows(bias)
+        shape = layer.constants(x, w)
+        k, num_images = x.shape[:2]
+        y = x.new_empty(k, num_images, shape["O"], shape["QH"], shape["QW"])
+        code = torch.empty_like(y, dtype=torch.uint8) if layer.pooled else y
+        n = y[0, :, 0].numel() * shape["POOL"] ** 2
+        constants = strides(x) | shape | {"WO": w[0, 0].numel(), "WC": w[0, 0, 0].numel()}
+        multiply(x, w, bias, y, code, n, constants | {"FLIP": False, "BIAS": bias is not None})
+        ctx.save_for_backward(x, w, code if layer.pooled else None)
+        ctx.layer = layer
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, dy: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        x, w, code = ctx.saved_tensors
+        dy = dy.contiguous()
+        code = dy if code is None else code
+        needs_x, needs_w, needs_bias, _ = ctx.needs_input_grad
+        dx = input_gradient(dy, code, x, w, ctx.layer) if needs_x else None
+        dw = None
+        db = None
+        if needs_w or needs_bias:
+            both = weight_gradient(dy, code, x, w, ctx.layer).to(w.dtype)
+            dw = both[:, : w[0].numel()].unflatten(1, w.shape[1:]) if needs_w else None
+            db = both[:, w[0].numel() :] if needs_bias else None
+        return dx, dw, db, None
+
+
+def multiply(
+    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, code: Tensor, n: int, constants: Any
+) -> None:
+    """Fill y [k, B, O, ...], and ``code``, by `_forward`; the convolution has n pixels a client."""
+    bias = w if bias is None else bias
+    channels = min(8, triton.next_power_of_2(constants["O"]))
+    blocks = triton.cdiv(constants["O"], channels)
+    # few pixels a program, if there would not be enough programs of many
+    many = triton.cdiv(n, 512) * blocks * len(x) >= ENOUGH
+    pixels = 512 if many else 128
+    _forward[(triton.cdiv(n, pixels), blocks, len(x))](
+        x, w, bias, y, code, x.stride(0), w.stride(0), bias.stride(0), n,
+        **constants, OB=channels, P=pixels, num_warps=4,
+    )  # fmt: skip
+
+
+def weight_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer) -> Tensor:
+    """[k, O · C · R · S + O]: the gradients of the weights and, after them, of the bias."""
+    shape = layer.constants(x, w)
+    k = len(x)
+    n = dy[0, :, 0].numel() * shape["POOL"] ** 2
+    # so many sums fit into the registers of a thread; channels are shared out evenly
+    channels = max(1, SUMS // w[0, 0, 0].numel())
+    channels = triton.cdiv(shape["O"], triton.cdiv(shape["O"], channels))
+    blocks = triton.cdiv(shape["O"], channels) * shape["C"]
+    # the pixels are split, so that one client has programs enough too
+    chunk = triton.cdiv(n * blocks * k, 8 * ENOUGH)
+    chunk = triton.cdiv(min(max(chunk, 256), 1024), LANES) * LANES
+    splits = triton.cdiv(n, chunk)
+    parts = x.new_empty(k, splits, w[0].numel() + shape["O"], dtype=torch.float32)
+    _weight_gradient[(blocks, splits, k)](
+        x, dy, code, parts, x.stride(0), n, chunk, splits, **strides(x), **shape,
+        OB=channels, P=LANES, num_warps=1,
+    )  # fmt: skip
+    return parts.sum(1)
+
+
+def input_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer) -> Tensor:
+    """The gradient of x, [k, B, C, H, W]: the convolution of dy's pixels with filters turned over."""
+    shape = layer.constants(x, w)
+    sides = {"EH": shape["H"] + shape["R"] - 1, "EW": shape["W"] + shape["S"] - 1}
+    spread = dy.new_empty(*dy.shape[:3], *sides.values())
+    same = {name: shape[name] for name in ("R", "S", "SH", "SW", "PH", "PW", "QH", "QW", "POOL")}
+    _spread[(triton.cdiv(spread.numel(), 1024),)](
+        dy, code, spread, spread.numel(), **same, **sides, P=1024, num_warps=4
+    )
+    dx = torch.empty_like(x, memory_format=torch.contiguous_format)
+    constants = Layer((1, 1), (0, 0), False).constants(spread, w.transpose(1, 2))
+    constants |= strides(spread) | {"WO": w[0, 0, 0].numel(), "WC": w[0, 0].numel()}
+    n = dx[0, :, 0].numel()
+    multiply(spread, w, None, dx, dx, n, constants | {"FLIP": True, "BIAS": False})
+    return dx
+
+
+class ForAllClients(torch.autograd.Function):
+    """Under `torch.vmap`: a function of tensors [k, ...] in the place of each client's own."""
+
+    @staticmethod
+    def forward(function: type[torch.autograd.Function], *given: Any) -> Tensor:
+        raise RuntimeError("this is for torch.vmap alone")
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        pass
+
+    @staticmethod
+    def vmap(  # type: ignore[override]
+        info: Any, in_dims: tuple[Any, ...], function: type[torch.autograd.Function], *given: Any
+    ) -> tuple[Tensor, int]:
+        stacked = []
+        for value, dim in zip(given, in_dims[1:], strict=True):
+            if isinstance(value, Tensor) and dim is None:  # one for all
+                value = value.expand(info.batch_size, *value.shape)
+            elif isinstance(value, Tensor):
+                value = value.movedim(dim, 0)
+            stacked.append(value)
+        return function.apply(*stacked), 0
+
+
+def fits(x: Tensor, w: Tensor) -> bool:
+    """Do the kernels make a convolution of x [B, C, H, W] by w [O, C, R, S] without groups?"""
+    small = max(w.shape[:2]) <= MAX_CHANNELS and w.shape[2] * w.shape[3] <= MAX_KERNEL
+    return small and x.ndim == 4 and x.dtype == w.dtype and x.dtype in DTYPES
+
+
+def convolution(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor:
+    """A client's convolution, under `torch.vmap`: x [B, C, H, W], w [O, C, R, S], bias [O]."""
+    return ForAllClients.apply(Convolution, x, w, bias, layer)

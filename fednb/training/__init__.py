@@ -1,1 +1,0 @@
-"""How clients train: step by step (`loop`), or all of them in one step (`stacked`)."""

@@ -1,0 +1,136 @@
+"""The kernels of `fednb.gpu` in Triton's interpreter on a CPU, against float64 and against the plain loop."""
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+
+import count_launches
+import in_interpreter
+import pytest
+import torch
+from torch import nn
+
+from fednb import models
+from fednb.gpu import fused, stacked
+
+CASES = {
+    "the first of the simple CNN": {"images": (3, 32, 32), "out": 6, "kernel": (5, 5)},
+    "the second of the simple CNN": {"images": (6, 14, 14), "out": 16, "kernel": (5, 5)},
+    "padding": {"images": (3, 9, 8), "out": 5, "padding": (1, 1)},
+    "stride 2": {"images": (2, 9, 12), "out": 4, "kernel": (3, 2), "stride": (2, 2)},
+    "sides that differ": {
+        "images": (2, 11, 9),
+        "out": 3,
+        "kernel": (4, 1),
+        "stride": (2, 1),
+        "padding": (2, 0),
+    },
+    "without bias": {"images": (3, 9, 9), "out": 6, "bias": False},
+    "more channels than a program has": {"images": (2, 7, 7), "out": 20},
+    "one image of one client": {"images": (3, 9, 9), "out": 6, "batch": 1, "clients": 1},
+    "images for all": {"images": (3, 8, 8), "out": 6, "shared": "x"},
+    "weights for all": {"images": (3, 8, 8), "out": 6, "shared": "w"},
+    "weights and biases for all": {"images": (3, 8, 8), "out": 6, "shared": "wb"},
+    "channels last": {"images": (3, 8, 8), "out": 6, "channels_last": True},
+    "bfloat16": {"images": (3, 9, 9), "out": 6, "dtype": "bfloat16"},
+}
+
+
+@pytest.fixture(scope="module")
+def interpreted():
+    """Call a function of ``in_interpreter`` in a process where Triton's kernels are interpreted.
+
+    Triton reads TRITON_INTERPRET when it is imported, which other tests may have done here.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_INTERPRET", "1")
+        patch.setenv("OMP_NUM_THREADS", "1")
+        context = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(1, mp_context=context) as pool:
+            yield lambda function, *args, **given: pool.submit(function, *args, **given).result()
+
+
+@pytest.mark.parametrize("pooled", [False, True], ids=["plain", "pooled"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_convolution_and_its_gradients_are_those_of_float64(interpreted, name, pooled):
+    errors = interpreted(in_interpreter.convolution_errors, pooled=pooled, **CASES[name])
+    assert len(errors) == (3 if "bias" in CASES[name] else 4)
+    # of the largest of the numbers; bfloat16 has eight digits
+    assert max(errors) < (1e-2 if "dtype" in CASES[name] else 1e-6)
+
+
+LINEAR = {
+    "wider than a block": {"images": 5, "width": 70, "out": 40},
+    "more images than a block": {"images": 40, "width": 12, "out": 10},
+    "with ReLU": {"images": 5, "width": 70, "out": 40, "relu": True},
+    "without bias": {"images": 5, "width": 7, "out": 3, "bias": False},
+    "images for all": {"images": 5, "width": 7, "out": 3, "shared": "x"},
+    "weights for all": {"images": 5, "width": 7, "out": 3, "shared": "wb"},
+    "bfloat16": {"images": 5, "width": 70, "out": 40, "dtype": "bfloat16"},
+}
+
+
+@pytest.mark.parametrize("name", LINEAR)
+def test_a_linear_layer_and_its_gradients_are_those_of_float64(interpreted, name):
+    errors = interpreted(in_interpreter.linear_errors, **LINEAR[name])
+    assert len(errors) == (3 if "bias" in LINEAR[name] else 4)
+    assert max(errors) < (1e-2 if "dtype" in LINEAR[name] else 1e-6)
+
+
+def test_losses_and_their_gradients_are_those_of_float64(interpreted):
+    assert max(interpreted(in_interpreter.cross_entropy_errors)) < 1e-6
+    assert max(interpreted(in_interpreter.normalise_errors)) < 1e-6
+
+
+def test_a_batch_is_read_as_the_plain_loop_reads_it(interpreted):
+    assert interpreted(in_interpreter.batch_error) < 1e-6
+
+
+# products take 108 and 200
+@pytest.mark.parametrize(("method", "most"), [("FedAvg", 30), ("MOON", 75), ("FedSSC", 110)])
+def test_a_step_takes_few_launches(method, most):
+    launches, by_triton = count_launches.count(method, kernels=True)
+    assert 15 <= launches <= most
+    assert by_triton > 0
+
+
+def test_kernels_neither_read_nor_write_beside_their_numbers(interpreted):
+    assert interpreted(in_interpreter.stays_inside, pooled=True)
+    assert interpreted(in_interpreter.stays_inside, pooled=False)
+
+
+# MOON's contrast begins in the second round
+@pytest.mark.parametrize(("method", "rounds"), [("FedAvg", 1), ("MOON", 2)])
+def test_a_step_by_kernels_is_that_of_the_plain_loop(interpreted, method, rounds):
+    error, num_kernels = interpreted(in_interpreter.step_error, method, rounds)
+    assert error < 1e-4
+    assert num_kernels > 0
+
+
+def test_a_kernel_that_fails_is_told_once_and_training_goes_on_with_products(interpreted):
+    lines, is_same = interpreted(in_interpreter.with_failing_kernels)
+    (line,) = lines
+    assert "products of matrices" in line and "no such instruction" in line
+    assert is_same
+
+
+def test_pooled_layers_are_fused_in_place_and_outside_a_step_are_what_they_were():
+    net = models.build("simple-cnn", 10)
+    x = torch.randn(2, 3, 32, 32)
+    before, names = net(x), list(net.state_dict())
+    fused.fuse(net)
+    assert sum(isinstance(module, fused.PooledConvolution) for module in net.modules()) == 2
+    assert not any(isinstance(module, nn.MaxPool2d) for module in net.modules())
+    assert list(net.state_dict()) == names
+    torch.testing.assert_close(net(x), before, rtol=0, atol=0)
+
+
+def test_a_network_with_other_pools_is_left_as_it_is():
+    block = nn.Sequential(nn.Conv2d(1, 2, 3), nn.MaxPool2d(3, stride=2, padding=1), nn.ReLU())
+    fused.fuse(block)
+    assert isinstance(block[0], nn.Conv2d)
+
+
+def test_without_a_gpu_no_kernel_is_used(federate):
+    fed = federate(train=stacked.StackedTrainer())
+    fed.run_round()
+    assert fed.train.kernels is False

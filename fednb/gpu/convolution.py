@@ -29,7 +29,13 @@ GIVEN = """
     x w bias y code dy dx dw db parts out logits labels loss gradient norm images index draws position
     who scale shift x_k w_k bias_k n chunk splits num_x capacity B eps
 """.split()
-compiled = triton.jit(do_not_specialize=GIVEN)
+
+
+def compiled(kernel: Any) -> Any:
+    """Return a kernel that is compiled once for each set of its constants."""
+    constants = kernel.__annotations__
+    given = [name for name in GIVEN if name not in constants]  # some releases refuse constants here
+    return triton.jit(kernel, do_not_specialize=given)
 
 
 @compiled

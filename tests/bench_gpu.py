@@ -17,9 +17,8 @@ from functools import partial
 
 import numpy as np
 import torch
-from fednb.experiments import build, settings
 
-from fednb import papers
+from fednb import build, papers, settings
 from fednb.data import Augmentation, Dataset
 from fednb.gpu import stacked
 
@@ -190,7 +189,7 @@ def main():
     sizes = Sizes(given.quick)
     device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     dataset = random_dataset(sizes)
-    build.load_dataset = lambda name, places=None: dataset
+    build.load_dataset = lambda name: dataset
     print(f"{build.device_name(device)}; torch {torch.__version__}", flush=True)
     seeds = len(sizes.seeds)
     parts = {"right-MOON": partial(right, "MOON", sizes, device)}

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednb import models, papers, seeds
-from fednb.data import Augmentation, Dataset, augment
+from fednb import augment, models, papers, seeds
+from fednb.data import Augmentation, Dataset
 from fednb.federation import Federation, Training
 from fednb.gpu import convolution, dense, stacked
 
@@ -140,13 +140,18 @@ def batch_error():
     draws = augment.draw(27, fed.dataset.augmentation, np.random.default_rng(0)).view(3, 9, 4)
     position, who = torch.tensor([0, 5, 3]), torch.tensor([2, 0])
     x, y = dense.read_batch(
-        (fed.images.train, fed.images.labels), (index, draws, position, who), fed.images.constants, 4, 2, True
+        (fed.images.train, fed.images.labels),
+        (index, draws, position, who),
+        fed.images.constants,
+        4,
+        2,
+        True,
     )
     error = 0.0
     for row, begin in enumerate((3, 0)):
         batch = slice(begin, begin + 4)
         chosen = index[who[row], batch]
-        expected = fed.inputs(chosen, draws[who[row], batch])
+        expected = fed.images.inputs(chosen, draws[who[row], batch])
         error = max(error, float((x[row] - expected).abs().max()))
         assert (y[row] == fed.images.labels[chosen]).all()
     return error

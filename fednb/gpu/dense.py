@@ -16,6 +16,12 @@ BLOCK = 32  # rows and columns of a product that a program makes
 LARGEST = 16384  # numbers of a client's logits, or of a few vectors, that a program holds at once
 
 
+@triton.jit
+def single(value):
+    """In float32: products of bfloat16 are exact in it, and Triton's interpreter knows no others."""
+    return value.to(tl.float32)
+
+
 @compiled
 def _linear(
     x, w, bias, y, x_k, w_k, bias_k, B,
@@ -33,7 +39,7 @@ def _linear(
         value = tl.load(x + k * x_k + b[:, None] * I + i[None, :], mask=mask, other=0.0)
         mask = (o < O)[:, None] & (i < I)[None, :]
         weight = tl.load(w + k * w_k + o[:, None] * I + i[None, :], mask=mask, other=0.0)
-        acc = tl.dot(value, tl.trans(weight), acc, input_precision="ieee")
+        acc = tl.dot(single(value), tl.trans(single(weight)), acc, input_precision="ieee")
     if BIAS:
         acc += tl.load(bias + k * bias_k + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
     if RELU:
@@ -63,7 +69,7 @@ def _linear_gradients(
                 d = tl.where(tl.load(y + at, mask=mask, other=0.0) > 0, d, 0.0)
             mask = (o < O)[:, None] & (i < I)[None, :]
             weight = tl.load(w + k * w_k + o[:, None] * I + i[None, :], mask=mask, other=0.0)
-            acc = tl.dot(d, weight, acc, input_precision="ieee")
+            acc = tl.dot(single(d), single(weight), acc, input_precision="ieee")
         at = k * (B * I) + b[:, None] * I + i[None, :]
         tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=(b < B)[:, None] & (i < I)[None, :])
     else:
@@ -79,7 +85,7 @@ def _linear_gradients(
                 d = tl.where(tl.load(y + at, mask=mask, other=0.0) > 0, d, 0.0)
             mask = (b < B)[:, None] & (i < I)[None, :]
             value = tl.load(x + k * x_k + b[:, None] * I + i[None, :], mask=mask, other=0.0)
-            acc = tl.dot(d, value, acc, input_precision="ieee")
+            acc = tl.dot(single(d), single(value), acc, input_precision="ieee")
             of_bias += tl.sum(d.to(tl.float32), 1)
         at = k * (O * I) + o[:, None] * I + i[None, :]
         tl.store(dw + at, acc.to(dw.dtype.element_ty), mask=(o < O)[:, None] & (i < I)[None, :])

@@ -16,14 +16,14 @@ from fednb import ROOT, data
 from fednb.errors import DataError
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
-from fednb_lab.analysis.cells import Cell, Run
-from fednb_lab.analysis.claims import Claim, claims_file
-from fednb_lab.analysis.comparisons import Comparison, leads_over_baseline
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.analysis.statistics import Kind, quantile
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import check_command, command, sweep_command
-from fednb_lab.reporting.pages import Results, place_of, read_results
+from fednb_lab import words
+from fednb_lab.cells import Cell, Run
+from fednb_lab.claims import Claim, claims_file
+from fednb_lab.comparisons import Comparison, leads_over_baseline
+from fednb_lab.leads import Kind, quantile
+from fednb_lab.markdown import check_command, command, sweep_command
+from fednb_lab.pages import Results, place_of, read_results
+from fednb_lab.printed import reported_table
 from fednb_lab.sweeps.table import Table
 
 IN_NO_TABLE = "in no table"  # the name under which records of no table stand

@@ -8,9 +8,9 @@ import matplotlib.pyplot as plt
 from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
-from fednb_lab.analysis.claims import Claim, claims_file, claims_of
-from fednb_lab.reporting import figures, words
-from fednb_lab.reporting.front import cards, front
+from fednb_lab import figures, words
+from fednb_lab.claims import Claim, claims_file, claims_of
+from fednb_lab.front import cards, front
 
 MARKDOWN = MarkdownIt()
 FIGURE = ROOT / "results" / "figures" / "glance.svg"

@@ -62,7 +62,7 @@ def sweep(args: argparse.Namespace) -> int:
 
 def _show_tables(tables: Sequence[Table], named: Sequence[Table]) -> None:
     """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
-    from fednb_lab.reporting import markdown, pages  # slow to import
+    from fednb_lab import markdown, pages  # slow to import
 
     shown = named if len(named) <= _SHOWN_AT_ONCE else []
     own = [table for table in tables if markdown.is_own(table)]
@@ -84,7 +84,7 @@ def _write(files: Mapping[Path, str]) -> None:
 
 def _check_tables(tables: Iterable[Table]) -> None:
     """Refuse a table with a measure, or an original, that nobody knows."""
-    from fednb_lab.analysis import cells  # slow to import, and only now surely needed
+    from fednb_lab import cells  # slow to import, and only now surely needed
 
     for table in tables:
         cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
@@ -166,7 +166,7 @@ def _report_own(args: argparse.Namespace) -> None:
         )
     tables = list(read_tables(args.path).values())
     _check_tables(tables)
-    from fednb_lab.reporting import pages  # slow to import
+    from fednb_lab import pages  # slow to import
 
     cells = pages.recorded_cells(tables)
     for text in pages.tables_with_runs(tables, cells):
@@ -199,7 +199,7 @@ def compare(args: argparse.Namespace) -> None:
     names = [word for word in args.methods if "=" not in word]
     contestants = contestants_of(names)  # first, as what comes next is slow to import
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
-    from fednb_lab.reporting import head_to_head
+    from fednb_lab import compare as head_to_head
 
     setting = {"dataset": args.dataset} | overrides
     text, paths = head_to_head.compare(contestants, setting, seeds=args.seeds, jobs=args.jobs)
@@ -208,7 +208,8 @@ def compare(args: argparse.Namespace) -> None:
 
 def check(args: argparse.Namespace) -> int:
     """``fednb check``: 1 if the cell does not agree with its records."""
-    from fednb_lab.reporting import again, words  # slow to import
+    from fednb_lab import check as again
+    from fednb_lab import words  # slow to import
 
     cell = again.cell_to_check(args.table, args.row, args.column)
     runs = again.recorded_runs(cell, args.seeds)

@@ -6,13 +6,13 @@ from made_up import job, record, table
 from scipy import stats
 
 from fednb import ROOT
-from fednb_lab.analysis.across_splits import average_leads
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.claims import ClaimsFile, Finding, SideBySide
-from fednb_lab.analysis.statistics import Kind
-from fednb_lab.analysis.trials import tunings
-from fednb_lab.reporting import findings
-from fednb_lab.reporting.findings import Filler
+from fednb_lab import findings
+from fednb_lab.across_splits import average_leads
+from fednb_lab.cells import cells_of
+from fednb_lab.claims import ClaimsFile, Finding, SideBySide
+from fednb_lab.findings import Filler
+from fednb_lab.leads import Kind
+from fednb_lab.tuning import tunings
 
 # leads over FedAvg by table: of seeds 0, 1, ...; None: the run diverged
 LEADS = {

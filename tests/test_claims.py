@@ -14,15 +14,14 @@ from scipy import stats
 
 from fednb import ROOT, data
 from fednb.errors import ReportError
-from fednb_lab import reporting
-from fednb_lab.analysis import claims, statistics
-from fednb_lab.analysis.cells import cells_of, committed
-from fednb_lab.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
-from fednb_lab.analysis.comparisons import compare_cells
-from fednb_lab.analysis.statistics import Kind, Why, corrected, interval, judge, lead
+from fednb_lab import claims, figures, markdown, pages, reporting, words
+from fednb_lab import leads as statistics
+from fednb_lab.cells import cells_of, committed
+from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
 from fednb_lab.cli import assignment
-from fednb_lab.reporting import figures, markdown, pages, words
-from fednb_lab.reporting.findings import Filler
+from fednb_lab.comparisons import compare_cells
+from fednb_lab.findings import Filler
+from fednb_lab.leads import Kind, Why, corrected, interval, judge, lead
 from fednb_lab.sweeps.jobs import Notebook
 
 METHODS = ("FedProx", "FedAvg")

@@ -13,8 +13,8 @@ from PIL import Image
 from fednb import ROOT, papers
 from fednb.data import registered
 from fednb.experiments import ledger, runner, settings
+from fednb_lab import compare as head_to_head
 from fednb_lab.cli import main
-from fednb_lab.reporting import head_to_head
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.jobs import contestants_of
 

@@ -10,9 +10,9 @@ from made_up import job, record, recorded, table
 
 from fednb import ROOT
 from fednb.experiments import ledger
-from fednb_lab.analysis import statistics
-from fednb_lab.reporting import pages, words
-from fednb_lab.reporting.front import cards
+from fednb_lab import leads as statistics
+from fednb_lab import pages, words
+from fednb_lab.front import cards
 from fednb_lab.sweeps.files import read_tables
 
 

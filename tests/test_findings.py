@@ -7,10 +7,10 @@ import pytest
 
 from fednb import ROOT
 from fednb.errors import ReportError
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.claims import claims_file, claims_of
-from fednb_lab.reporting import findings
-from fednb_lab.reporting.findings import Filler
+from fednb_lab import findings
+from fednb_lab.cells import cells_of
+from fednb_lab.claims import claims_file, claims_of
+from fednb_lab.findings import Filler
 
 # findings that say that there is no difference, or give a number without a direction
 WITHOUT_DIRECTION = {

@@ -16,13 +16,13 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, papers
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
-from fednb_lab import cli, cli_help, reporting
-from fednb_lab.analysis import effort
-from fednb_lab.analysis.cells import Cell, cells_of
-from fednb_lab.analysis.comparisons import corrected_family, leads_over_baseline
-from fednb_lab.analysis.statistics import lead
-from fednb_lab.reporting import again, head_to_head, markdown, pages, words
-from fednb_lab.reporting.markdown import table_in_full
+from fednb_lab import check as again
+from fednb_lab import cli, cli_help, effort, markdown, pages, reporting, words
+from fednb_lab import compare as head_to_head
+from fednb_lab.cells import Cell, cells_of
+from fednb_lab.comparisons import corrected_family, leads_over_baseline
+from fednb_lab.leads import lead
+from fednb_lab.markdown import table_in_full
 from fednb_lab.sweeps import execution, scaffold
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.jobs import Notebook, contestants_of

@@ -5,10 +5,9 @@ from dataclasses import replace
 from made_up import project, record
 
 from fednb.experiments import ledger
-from fednb_lab import reporting
-from fednb_lab.analysis.measures import measure
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.reporting import words
+from fednb_lab import reporting, words
+from fednb_lab.measures import measure
+from fednb_lab.printed import reported_table
 
 SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 

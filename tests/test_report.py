@@ -11,13 +11,12 @@ from made_up import job, record, recorded, table
 
 from fednb import ROOT
 from fednb.experiments import ledger
+from fednb_lab import cells, figures, markdown, measures, words
+from fednb_lab import pages as pages_module
 from fednb_lab import reporting as report
-from fednb_lab.analysis import cells, measures
-from fednb_lab.analysis.deviations import Choice, TuningDeviation
-from fednb_lab.analysis.measures import measure
 from fednb_lab.cli import main
-from fednb_lab.reporting import figures, markdown, words
-from fednb_lab.reporting import pages as pages_module
+from fednb_lab.deviations import Choice, TuningDeviation
+from fednb_lab.measures import measure
 from fednb_lab.sweeps.table import Axis
 
 OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")

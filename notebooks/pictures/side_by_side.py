@@ -11,11 +11,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import Cell, cells_of
-from fednb_lab.analysis.comparisons import compare_at
-from fednb_lab.analysis.statistics import Lead
-from fednb_lab.analysis.trials import Tuning, tunings
+from fednb_lab import leads as statistics
+from fednb_lab.cells import Cell, cells_of
+from fednb_lab.comparisons import compare_at
+from fednb_lab.leads import Lead
+from fednb_lab.tuning import Tuning, tunings
 
 _TICKS = (-30, 0, 10)  # of leads; beyond ten points the axis is logarithmic
 _DEEPEST = 12.0  # points below a method's best trial that are drawn

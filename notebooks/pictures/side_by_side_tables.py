@@ -9,16 +9,16 @@ from IPython.display import Markdown
 
 from fednb import partition
 from fednb.experiments import build
-from fednb_lab.analysis import called, statistics
-from fednb_lab.analysis.across_splits import AverageLead, average_leads
-from fednb_lab.analysis.cells import Cell, CellsOf, cells_of
-from fednb_lab.analysis.claims import claims_file
-from fednb_lab.analysis.comparisons import cell_at, compare_at
-from fednb_lab.analysis.reported import printed
-from fednb_lab.analysis.statistics import Lead
-from fednb_lab.analysis.trials import Tuning, tunings
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import to_markdown
+from fednb_lab import called, words
+from fednb_lab import leads as statistics
+from fednb_lab.across_splits import AverageLead, average_leads
+from fednb_lab.cells import Cell, CellsOf, cells_of
+from fednb_lab.claims import claims_file
+from fednb_lab.comparisons import cell_at, compare_at
+from fednb_lab.leads import Lead
+from fednb_lab.markdown import to_markdown
+from fednb_lab.printed import printed
+from fednb_lab.tuning import Tuning, tunings
 
 BASELINE = "FedAvg"
 TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from fednb.errors import ReportError, check, require_known
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
-from fednb_lab.analysis import effort
-from fednb_lab.analysis.cells import Cell, cells_of
+from fednb_lab import effort
+from fednb_lab.cells import Cell, cells_of
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.table import Job
 

@@ -13,14 +13,14 @@ import jinja2
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb_lab.analysis.across_splits import average_leads
-from fednb_lab.analysis.cells import Cell, CellsOf
-from fednb_lab.analysis.claims import Claim, Finding, claims_file, claims_of
-from fednb_lab.analysis.comparisons import Comparison, cell_at, compare_cells
-from fednb_lab.analysis.statistics import Kind, Lead
-from fednb_lab.analysis.trials import Tuning, tunings
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import link_to
+from fednb_lab import words
+from fednb_lab.across_splits import average_leads
+from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.claims import Claim, Finding, claims_file, claims_of
+from fednb_lab.comparisons import Comparison, cell_at, compare_cells
+from fednb_lab.leads import Kind, Lead
+from fednb_lab.markdown import link_to
+from fednb_lab.tuning import Tuning, tunings
 
 
 class _NotRun(Exception):

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from fednb import ROOT, papers
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.claims import Claim, claims_file, claims_of
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.reporting.findings import Filler, headlines
+from fednb_lab.cells import cells_of
+from fednb_lab.claims import Claim, claims_file, claims_of
+from fednb_lab.findings import Filler, headlines
+from fednb_lab.printed import reported_table
 
 
 class Front(NamedTuple):

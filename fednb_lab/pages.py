@@ -16,12 +16,12 @@ from fednb import ROOT, papers
 from fednb.errors import ReportError, check
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
-from fednb_lab.analysis.cells import Cell, cells_of, records_of
-from fednb_lab.analysis.claims import Claim, Finding, cells_among, claims_file, claims_of
-from fednb_lab.reporting import figures, words
-from fednb_lab.reporting.findings import Filler, headlines
-from fednb_lab.reporting.front import front
-from fednb_lab.reporting.markdown import command, fill, is_own, link_to, table_in_full
+from fednb_lab import figures, words
+from fednb_lab.cells import Cell, cells_of, records_of
+from fednb_lab.claims import Claim, Finding, cells_among, claims_file, claims_of
+from fednb_lab.findings import Filler, headlines
+from fednb_lab.front import front
+from fednb_lab.markdown import command, fill, is_own, link_to, table_in_full
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.table import Table
 

@@ -20,4 +20,4 @@ _FUNCTIONS = {
     "pages": ["make_pages", "read_results"],
     "words": ["main_claims"],
 }
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_FUNCTIONS)
+__getattr__, __dir__, __all__ = lazy_loader.attach("fednb_lab", submod_attrs=_FUNCTIONS)

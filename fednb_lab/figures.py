@@ -13,11 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
-from fednb_lab.analysis.cells import Cell, Ledger, TableOrName, cells_of, table_of
-from fednb_lab.analysis.claims import Claim, claims_of
-from fednb_lab.analysis.comparisons import Comparison, compare_at
-from fednb_lab.analysis.statistics import Kind, Why
-from fednb_lab.reporting import words
+from fednb_lab import words
+from fednb_lab.cells import Cell, Ledger, TableOrName, cells_of, table_of
+from fednb_lab.claims import Claim, claims_of
+from fednb_lab.comparisons import Comparison, compare_at
+from fednb_lab.leads import Kind, Why
 
 _PRINTED: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}
 _LARGE = 8  # measured

@@ -93,7 +93,7 @@ def corrected(leads: Sequence[Lead]) -> list[Lead]:
 class Kind(StrEnum):
     """What a claim's verdict is: the six words that stand in tables, figures, README and prose.
 
-    Smaller and larger are two sides of one. `fednb_lab.reporting.words` tells which runs decided.
+    Smaller and larger are two sides of one. `fednb_lab.words` tells which runs decided.
     """
 
     CONFIRMED = "confirmed"  # as claimed, and the interval holds the printed lead if there is one

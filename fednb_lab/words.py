@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from math import inf
 
 from fednb import data
-from fednb_lab.analysis import called, effort
-from fednb_lab.analysis.cells import Cell
-from fednb_lab.analysis.claims import Claim, ClaimSetting
-from fednb_lab.analysis.comparisons import Comparison
-from fednb_lab.analysis.deviations import AnyDeviation, Deviation
-from fednb_lab.analysis.measures import Measure
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.analysis.statistics import MIN_SEEDS, Kind, Lead, Why
+from fednb_lab import called, effort
+from fednb_lab.cells import Cell
+from fednb_lab.claims import Claim, ClaimSetting
+from fednb_lab.comparisons import Comparison
+from fednb_lab.deviations import AnyDeviation, Deviation
+from fednb_lab.leads import MIN_SEEDS, Kind, Lead, Why
+from fednb_lab.measures import Measure
+from fednb_lab.printed import reported_table
 
 # what counts something reads better as "20 rounds" than as "num_rounds 20"
 _COUNTS = {

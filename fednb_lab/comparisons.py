@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeVar
 
 from fednb.errors import ReportError
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import Cell
-from fednb_lab.analysis.deviations import AnyDeviation, TuningDeviation
-from fednb_lab.analysis.statistics import Lead
+from fednb_lab import leads as statistics
+from fednb_lab.cells import Cell
+from fednb_lab.deviations import AnyDeviation, TuningDeviation
+from fednb_lab.leads import Lead
 from fednb_lab.sweeps.table import Table
 
 Key = TypeVar("Key")

@@ -7,8 +7,9 @@ from IPython.display import Markdown
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb_lab.analysis import statistics as statistics  # notebooks ask here
-from fednb_lab.analysis.cells import (
+from fednb_lab import leads as statistics  # notebooks ask here
+from fednb_lab import words
+from fednb_lab.cells import (
     Ledger,
     TableOrName,
     cells_of,
@@ -16,12 +17,10 @@ from fednb_lab.analysis.cells import (
     is_own_file,
     table_of,
 )
-from fednb_lab.analysis.claims import claims_file, claims_of
-from fednb_lab.analysis.comparisons import compare_at
-from fednb_lab.analysis.reported import printed, shared_numbers
-from fednb_lab.reporting import words
-from fednb_lab.reporting.findings import Filler
-from fednb_lab.reporting.markdown import (
+from fednb_lab.claims import claims_file, claims_of
+from fednb_lab.comparisons import compare_at
+from fednb_lab.findings import Filler
+from fednb_lab.markdown import (
     claims_table,
     deviations,
     fill,
@@ -30,7 +29,8 @@ from fednb_lab.reporting.markdown import (
     table_rows,
     to_markdown,
 )
-from fednb_lab.reporting.pages import page_of
+from fednb_lab.pages import page_of
+from fednb_lab.printed import printed, shared_numbers
 
 
 def lead(

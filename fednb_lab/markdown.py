@@ -12,14 +12,14 @@ import jinja2
 
 from fednb import papers
 from fednb.data.own_folder import OWN_FOLDER
-from fednb_lab.analysis import effort, statistics
-from fednb_lab.analysis.cells import Cell
-from fednb_lab.analysis.claims import Claim
-from fednb_lab.analysis.comparisons import Comparison, leads_over_baseline
-from fednb_lab.analysis.measures import measure
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.analysis.statistics import Kind
-from fednb_lab.reporting import words
+from fednb_lab import effort, words
+from fednb_lab import leads as statistics
+from fednb_lab.cells import Cell
+from fednb_lab.claims import Claim
+from fednb_lab.comparisons import Comparison, leads_over_baseline
+from fednb_lab.leads import Kind
+from fednb_lab.measures import measure
+from fednb_lab.printed import reported_table
 from fednb_lab.sweeps.table import Table
 
 QUICK = 120.0  # seconds

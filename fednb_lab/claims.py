@@ -12,10 +12,10 @@ import yaml
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
 from fednb.experiments.record import check_form
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import Cell, CellsOf, cells_of
-from fednb_lab.analysis.comparisons import Comparison, RowDeviation, compare_at, corrected_family
-from fednb_lab.analysis.statistics import MIN_SEEDS, Judged, Lead
+from fednb_lab import leads as statistics
+from fednb_lab.cells import Cell, CellsOf, cells_of
+from fednb_lab.comparisons import Comparison, RowDeviation, compare_at, corrected_family
+from fednb_lab.leads import MIN_SEEDS, Judged, Lead
 
 SCHEMA = Path(__file__).with_name("claims.schema.yaml")
 
@@ -60,7 +60,7 @@ class SideBySide(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A result in words, whose numbers records fill in: see `fednb_lab.reporting.findings`."""
+    """A result in words, whose numbers records fill in: see `fednb_lab.findings`."""
 
     name: str
     notebook: str

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fednb.experiments.settings import Deviation, Settings, deviations
-from fednb_lab.analysis.measures import Measure
-from fednb_lab.analysis.reported import NOT_TOLD, PrintedCell, same_value
+from fednb_lab.measures import Measure
+from fednb_lab.printed import NOT_TOLD, PrintedCell, same_value
 from fednb_lab.sweeps.table import Table
 
 

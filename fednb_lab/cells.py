@@ -10,10 +10,11 @@ from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
 from fednb.experiments.ledger import LazyLedger, load, read, runs_folder, state
 from fednb.experiments.record import Record
-from fednb_lab.analysis import called, statistics
-from fednb_lab.analysis.deviations import AnyDeviation, Choice, compare_with_paper
-from fednb_lab.analysis.measures import Measure, measure
-from fednb_lab.analysis.reported import PrintedCell, printed_cell
+from fednb_lab import called
+from fednb_lab import leads as statistics
+from fednb_lab.deviations import AnyDeviation, Choice, compare_with_paper
+from fednb_lab.measures import Measure, measure
+from fednb_lab.printed import PrintedCell, printed_cell
 from fednb_lab.sweeps import files
 from fednb_lab.sweeps.table import Job, Table
 

@@ -8,7 +8,7 @@ from fednb import data
 from fednb.errors import FednbError
 from fednb.experiments.record import Record
 from fednb.experiments.settings import Settings
-from fednb_lab.analysis.cells import Cell
+from fednb_lab.cells import Cell
 
 # What a test accuracy must exceed, to be told from guessing: so much of the way to 100 %, and so
 # many standard errors of a guesser on as many test images.

@@ -11,11 +11,11 @@ import matplotlib.pyplot as plt
 from fednb import plots
 from fednb.errors import SweepError, check, require_known
 from fednb.experiments import ledger, settings
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import cells_of, records_of
-from fednb_lab.analysis.comparisons import Comparison, corrected_family, leads_over_baseline
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import table_in_full
+from fednb_lab import leads as statistics
+from fednb_lab import words
+from fednb_lab.cells import cells_of, records_of
+from fednb_lab.comparisons import Comparison, corrected_family, leads_over_baseline
+from fednb_lab.markdown import table_in_full
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.jobs import MAX_RUNS, Contestant, Notebook
 from fednb_lab.sweeps.plan import recorded_and_missing

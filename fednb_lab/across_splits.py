@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import Cell, CellsOf
-from fednb_lab.analysis.comparisons import compare_at
-from fednb_lab.analysis.statistics import Judged, Lead
+from fednb_lab import leads as statistics
+from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.comparisons import compare_at
+from fednb_lab.leads import Judged, Lead
 
 
 class AverageLead(NamedTuple):

@@ -1,37 +1,38 @@
-"""What the papers claim, judged by runs on each claim's own data set: `judge` has the words."""
+"""What the papers claim (``data/claims.yaml``), judged where each claim was made."""
 
 import functools
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
-from fednb.experiments.record import check_form
-from fednb_lab import leads as statistics
 from fednb_lab.cells import Cell, CellsOf, cells_of
-from fednb_lab.comparisons import Comparison, RowDeviation, compare_at, corrected_family
-from fednb_lab.leads import MIN_SEEDS, Judged, Lead
-
-SCHEMA = Path(__file__).with_name("claims.schema.yaml")
+from fednb_lab.intervals import MIN_SEEDS
+from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
 
 
-class Place(NamedTuple):
+class _FromFile(BaseModel):
+    """An entry of the file: what it does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Place(_FromFile):
     """Where runs for a claim are looked for, or a printed lead: two rows of a table."""
 
     table: str
     ahead: str
     behind: str
-    column: str
+    column: str | tuple[str, ...]  # several: the mean over them, seed by seed
     no_evidence: str = ""  # why the runs there say nothing about the claim; empty: they do
 
 
-class ClaimEntry(NamedTuple):
-    """A claim as ``data/claims.yaml`` has it."""
+class ClaimEntry(_FromFile):
+    """A claim as the file has it; ``ahead``, ``behind``, ``column`` hold where a place has none."""
 
     claim: str  # a sentence
     where: str  # in the paper
@@ -41,15 +42,36 @@ class ClaimEntry(NamedTuple):
     reason: str = ""  # what to keep in mind
     printed_too: tuple[Place, ...] = ()  # where the paper prints another number for the same
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "runs" not in content:
+            return content
+        rest = dict(content)
+        usual = {name: rest.pop(name) for name in ("ahead", "behind", "column") if name in rest}
+        places = [_place(one, usual) for one in rest.pop("runs")]
+        others = [_place(one, usual) for one in rest.pop("printed too", ())]
+        return rest | {"places": places, "printed_too": others}
 
-class PaperClaims(NamedTuple):
-    """What ``data/claims.yaml`` has of a paper."""
+
+def _place(of_table: Any, usual: Mapping[str, Any]) -> Any:
+    """A place in the words of the file: the name of a table, or what else differs there."""
+    if isinstance(of_table, str):
+        return {"table": of_table, **usual}
+    if not isinstance(of_table, dict):
+        return of_table
+    own = {name.replace(" ", "_"): value for name, value in of_table.items()}
+    return {**usual, **own}
+
+
+class PaperClaims(_FromFile):
+    """What the file has of a paper."""
 
     notebook: str
-    entries: tuple[ClaimEntry, ...]
+    claims: tuple[ClaimEntry, ...]
 
 
-class SideBySide(NamedTuple):
+class SideBySide(_FromFile):
     """The tables in which all methods have one protocol."""
 
     notebook: str
@@ -59,7 +81,7 @@ class SideBySide(NamedTuple):
     tables: dict[str, str]  # their titles by their names
 
 
-class Finding(NamedTuple):
+class Finding(_FromFile):
     """A result in words, whose numbers records fill in: see `fednb_lab.findings`."""
 
     name: str
@@ -67,6 +89,7 @@ class Finding(NamedTuple):
     says: str  # a template, as are the next two
     fact: str = ""  # the same in one short sentence, for lists
     holds: str = ""  # an expression over records that is true as long as the sentence is
+    against: tuple[str, ...] = ()  # tables that could speak against it, and that it names
     surprise: bool = False  # whether the report opens with it
 
 
@@ -80,43 +103,34 @@ class ClaimsFile(NamedTuple):
 
 @functools.cache
 def claims_file() -> ClaimsFile:
-    """What the papers claim and what was found; a `ReportError` if the file cannot be read."""
+    """Read what the papers claim and what was found; a `ReportError` if that cannot be."""
     try:
         content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
-        check_form(content, SCHEMA)
-    except (ValueError, yaml.YAMLError) as error:
+        return _parsed(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = f"{error.title}, {where}: {first['msg']}"
+        raise ReportError(f"data/claims.yaml cannot be read: {reason}") from error
+    except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as error:
         raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
-    side_by_side = SideBySide(**content.pop("side by side"))
-    findings = _findings(content.pop("findings"))
-    papers = {}
-    for paper, described in content.items():
-        entries = tuple(_entry(entry) for entry in described["claims"])
-        papers[paper] = PaperClaims(described["notebook"], entries)
-    return ClaimsFile(papers, side_by_side, findings)
 
 
-def _findings(content: Mapping[str, Mapping[str, Any]]) -> dict[str, Finding]:
+def _parsed(content: Any) -> ClaimsFile:
+    if not isinstance(content, dict) or not {"side by side", "findings"} <= content.keys():
+        raise ValueError("it must have 'side by side', 'findings', and papers with their claims")
+    rest = dict(content)
+    side_by_side = SideBySide.model_validate(rest.pop("side by side"))
     findings: dict[str, Finding] = {}
-    for notebook, of_notebook in content.items():
+    for notebook, of_notebook in rest.pop("findings").items():
         for name, described in of_notebook.items():
             if name in findings:
-                raise ReportError(f"data/claims.yaml has two findings {name}; rename one.")
-            findings[name] = Finding(name, notebook, **described)
-    return findings
-
-
-def _entry(entry: Mapping[str, Any]) -> ClaimEntry:
-    rest = dict(entry)
-    usual = {name: rest.pop(name) for name in ("ahead", "behind", "column")}
-    places = tuple(_place(of_table, usual) for of_table in rest.pop("runs"))
-    others = tuple(_place(of_table, usual) for of_table in rest.pop("printed too", ()))
-    return ClaimEntry(places=places, printed_too=others, **rest)
-
-
-def _place(of_table: str | Mapping[str, str], usual: Mapping[str, str]) -> Place:
-    own = {"table": of_table} if isinstance(of_table, str) else dict(of_table)
-    no_evidence = own.pop("no evidence", "")
-    return Place(**{**usual, **own}, no_evidence=no_evidence)
+                raise ValueError(f"there are two findings {name}; rename one")
+            findings[name] = Finding.model_validate(
+                {"name": name, "notebook": notebook, **described}
+            )
+    papers = {paper: PaperClaims.model_validate(described) for paper, described in rest.items()}
+    return ClaimsFile(papers, side_by_side, findings)
 
 
 class ClaimSetting(NamedTuple):
@@ -131,111 +145,73 @@ class ClaimSetting(NamedTuple):
         """Whether nothing is."""
         return self == ClaimSetting()
 
-    @property
-    def shorter(self) -> bool:
-        """Whether its runs have other numbers of rounds or of local epochs."""
-        names = {row.deviation.name for row in self.deviations}
-        return bool(names & {"num_rounds", "local_epochs"})
-
-
-class Borrowed(NamedTuple):
-    """An interval for fewer than `MIN_SEEDS` runs, from runs of the same rows elsewhere."""
-
-    half_width: float
-    source: Comparison
-
 
 @dataclass(frozen=True)
 class Claim:
-    """What a paper says, and what is found, the paper's own setting first."""
+    """What a paper says, and what was run for it."""
 
     entry: ClaimEntry
-    comparisons: list[Comparison]  # one for each of its places
+    comparisons: list[Comparison]  # one for each of its places, the paper's own setting first
     printed: tuple[float, ...] = ()  # the printed leads, in the direction of the claim
-    # that of `best`, with a p that is corrected for the paper's claims; without evidence no lead
+    # that of `decisive`, with a p that is corrected for the paper's claims; else no lead
     lead: Lead = field(default_factory=Lead)
 
     @property
-    def with_runs(self) -> list[Comparison]:
-        """Those with runs, nearest to the paper first; without any just the first."""
-        with_runs = [comparison for comparison in self.comparisons if comparison.lead.seeds]
-        return with_runs or self.comparisons[:1]
-
-    @property
-    def evidence(self) -> list[Comparison]:
-        """Those with runs on the claim's own data set that say something about it."""
-        evidence = []
+    def in_its_setting(self) -> Comparison | None:
+        """The runs at the claim's own data, setting and length, where there are most seeds."""
+        best: Comparison | None = None
         for place, comparison in zip(self.entry.places, self.comparisons, strict=True):
-            counts = comparison.lead.seeds and not place.no_evidence
-            if counts and self.on_its_data(comparison):
-                evidence.append(comparison)
-        return evidence
+            more = best is None or comparison.lead.seeds > best.lead.seeds
+            is_there = comparison.lead.seeds > 0 and not place.no_evidence
+            if more and is_there and self.setting(comparison).is_the_papers:
+                best = comparison
+        return best
 
     @property
-    def best(self) -> Comparison:
-        """The comparison that decides; else what is nearest to the paper and decides nothing.
-
-        Of the evidence it is the first with `MIN_SEEDS` seeds, even of shorter runs, else the
-        first.
-        """
-        evidence = self.evidence
-        for comparison in evidence:
-            if comparison.lead.seeds >= MIN_SEEDS:
-                return comparison
-        return evidence[0] if evidence else self.with_runs[0]
+    def decisive(self) -> Comparison | None:
+        """The comparison that the claim is judged by; None with fewer than `MIN_SEEDS` seeds."""
+        found = self.in_its_setting
+        return found if found is not None and found.lead.seeds >= MIN_SEEDS else None
 
     @property
     def beside(self) -> list[Comparison]:
-        """Other comparisons with runs, which decide nothing."""
-        return [comparison for comparison in self.with_runs if comparison is not self.best]
+        """All others with runs: shorter, narrower, or on other data; they decide nothing."""
+        own = self.in_its_setting
+        return [one for one in self.comparisons if one.lead.seeds and one is not own]
 
     @property
-    def verdict(self) -> Judged:
-        """Of the comparison that decides, among those of the paper's other claims."""
-        return statistics.judge(self.lead, self.printed)
+    def first(self) -> Comparison:
+        """What stands for the claim: its own setting, else what was run, else what could be."""
+        return self.in_its_setting or (self.beside or self.comparisons)[0]
 
-    def borrowed(self, comparison: Comparison) -> Borrowed | None:
-        """An interval for a comparison with few seeds, if its runs scatter as those of another do.
-
-        None if it has enough, or none has.
-        """
-        lead = comparison.lead
-        if lead.mean is None or lead.seeds >= MIN_SEEDS:
-            return None
-        for source in self.with_runs:
-            if source.lead.judged and not source.lead.diverged:
-                factor = math.sqrt(source.lead.seeds / lead.seeds)
-                return Borrowed(source.lead.half_width * factor, source)
-        return None
+    @property
+    def word(self) -> Word:
+        """One of seven words, by the comparison that decides among the paper's other claims."""
+        return word_for(self.lead, self.printed)
 
     def no_evidence(self, comparison: Comparison) -> str:
-        """Why a comparison says nothing about the claim; empty if it does."""
+        """Say why a comparison says nothing about the claim; empty if it does."""
         return self.entry.places[self.comparisons.index(comparison)].no_evidence
 
-    def on_its_data(self, comparison: Comparison) -> bool:
-        """Whether a comparison is on the same data set as the paper's own."""
-        own = self.comparisons[0].ahead.job.settings.dataset
-        return comparison.ahead.job.settings.dataset == own
-
     def setting(self, comparison: Comparison) -> ClaimSetting:
-        """What is not the paper's about it; on embedded data the settings never are."""
+        """Tell what is not the paper's about it; on embedded data the settings never are."""
+        own = self.comparisons[0].ahead.job.settings.dataset
         dataset = comparison.ahead.job.settings.dataset
         deviations = () if dataset in data.EMBEDDED else tuple(comparison.deviations)
-        if not self.on_its_data(comparison):
+        if dataset != own:
             return ClaimSetting(dataset=data.spec_of(dataset).title, deviations=deviations)
-        other_images = bool(comparison.ahead.notes)
-        return ClaimSetting(other_images=other_images, deviations=deviations)
+        return ClaimSetting(other_images=bool(comparison.ahead.notes), deviations=deviations)
 
 
 def claims_of(paper: str, of: CellsOf = cells_of) -> list[Claim]:
-    """The claims of a paper, judged as one family: what decides one of them is in it.
+    """Judge the claims of a paper as one family: what decides one of them is in it.
 
     Unless told otherwise, the committed records decide.
     """
     papers = claims_file().papers
     require_known("There are no claims of", paper, papers, ReportError)
     claims = []
-    for i, entry in enumerate(papers[paper].entries):
+    for i, entry in enumerate(papers[paper].claims):
         try:
             comparisons = [_compare_at(place, of) for place in entry.places]
             others = [_compare_at(place, of) for place in entry.printed_too]
@@ -243,14 +219,14 @@ def claims_of(paper: str, of: CellsOf = cells_of) -> list[Claim]:
             where = f"data/claims.yaml, {paper}, claim {i + 1}"
             raise ReportError(f"{where}: {error}") from error
         claims.append(Claim(entry, comparisons, _printed_leads(comparisons, others)))
-    decisive = {i: claim.best for i, claim in enumerate(claims) if claim.evidence}
-    for i, comparison in corrected_family(decisive).items():
+    decisive = {i: claim.decisive for i, claim in enumerate(claims) if claim.decisive is not None}
+    for i, comparison in as_family(decisive).items():
         claims[i] = replace(claims[i], lead=comparison.lead)
     return claims
 
 
 def cells_among(tables: Mapping[str, list[Cell]]) -> CellsOf:
-    """What gives the cells of one of these tables; a `ReportError` for any other."""
+    """Give what finds the cells of one of these tables; a `ReportError` for any other."""
 
     def of(name: str) -> list[Cell]:
         require_known("there is no table", name, tables, ReportError)
@@ -267,4 +243,10 @@ def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> t
     """The first one that is printed for the claim, and those printed elsewhere in the paper."""
     printed = [comparison.printed for comparison in own if comparison.printed is not None][:1]
     printed += [comparison.printed for comparison in others if comparison.printed is not None]
-    return tuple(dict.fromkeys(round(lead, 6) for lead in printed))
+    return tuple(dict.fromkeys(round(number, 6) for number in printed))
+
+
+def count_words(claims: Sequence[Claim]) -> dict[Word, int]:
+    """Count how many claims have each word, in the order of the words."""
+    words = [claim.word for claim in claims]
+    return {word: words.count(word) for word in Word}

@@ -97,6 +97,21 @@ def reported_table(name: str) -> ReportedTable:
     return tables[name]
 
 
+def is_printed(name: str) -> bool:
+    """Tell whether a name is that of a printed table, such as ``"MOON Table 8"``."""
+    return name in _reported_tables()
+
+
+def printed_numbers(paper: str) -> list[tuple[str, str, str]]:
+    """List all numbers that a paper prints: table, row and column of each."""
+    places = []
+    for name, table in _reported_tables().items():
+        if name.startswith(f"{paper} "):
+            lines = table.cells.items()
+            places += [(name, *place) for place, line in lines if line.value is not None]
+    return places
+
+
 def printed(name: str) -> dict[str, dict[str, float | None]]:
     """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
     values: dict[str, dict[str, float | None]] = {}
@@ -129,6 +144,7 @@ class PrintedCell(NamedTuple):
     std: float | None = None  # what stands behind its ±
     text: str = ""  # what is printed where that is no number
     settings: Mapping[str, Any] = {}  # what the paper says there of settings, as in `ReportedLine`
+    row: str = ""  # what the printed row is called
 
 
 def printed_cell(
@@ -154,7 +170,7 @@ def printed_cell(
             what = f"column {column!r}; it has {', '.join(columns)}"
         raise ReportError(f"{table.name}: {table.printed} has no {what}.")
     value, std = _in_units_of(measure, line, reported, table.baseline)
-    return PrintedCell(value, std, line.text, stated)
+    return PrintedCell(value, std, line.text, stated, rows[0])
 
 
 def _matching_rows(reported: ReportedTable, label: str, settings: Mapping[str, Any]) -> list[str]:

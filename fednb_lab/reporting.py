@@ -15,8 +15,12 @@ _FUNCTIONS = {
         "printed",
         "shared_numbers",
         "statistics",
+        "curves",
+        "glance",
+        "lead_curves",
+        "leads",
+        "trend",
     ],
-    "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
     "pages": ["make_pages", "read_results"],
     "words": ["main_claims"],
 }

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
+from fednb_lab.across_splits import average_leads
 from made_up import job, record, table
 from scipy import stats
 
 from fednb import ROOT
 from fednb_lab import findings
-from fednb_lab.across_splits import average_leads
 from fednb_lab.cells import cells_of
 from fednb_lab.claims import ClaimsFile, Finding, SideBySide
 from fednb_lab.findings import Filler

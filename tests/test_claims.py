@@ -9,6 +9,7 @@ import shlex
 
 import matplotlib.pyplot as plt
 import pytest
+from fednb_lab.comparisons import compare_cells
 from made_up import job, project, record, table
 from scipy import stats
 
@@ -19,7 +20,6 @@ from fednb_lab import leads as statistics
 from fednb_lab.cells import cells_of, committed
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
 from fednb_lab.cli import assignment
-from fednb_lab.comparisons import compare_cells
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Kind, Why, corrected, interval, judge, lead
 from fednb_lab.sweeps.jobs import Notebook

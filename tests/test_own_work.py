@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 import made_up
 import pytest
+from fednb_lab.comparisons import corrected_family, leads_over_baseline
+from fednb_lab.markdown import table_in_full
 from tiny import TABLE, write, write_notebook
 
 from fednb import PACKAGE, ROOT, papers
@@ -20,9 +22,7 @@ from fednb_lab import check as again
 from fednb_lab import cli, cli_help, effort, markdown, pages, reporting, words
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.comparisons import corrected_family, leads_over_baseline
 from fednb_lab.leads import lead
-from fednb_lab.markdown import table_in_full
 from fednb_lab.sweeps import execution, scaffold
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.jobs import Notebook, contestants_of

@@ -11,10 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
-from fednb_lab import leads as statistics
+from fednb_lab import intervals as statistics
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.comparisons import compare_at
-from fednb_lab.leads import Lead
+from fednb_lab.leads import Lead, compare_at
 from fednb_lab.tuning import Tuning, tunings
 
 _TICKS = (-30, 0, 10)  # of leads; beyond ten points the axis is logarithmic

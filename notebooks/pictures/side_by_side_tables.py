@@ -5,18 +5,18 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
+from fednb_lab.across_splits import AverageLead, average_leads
+from fednb_lab.comparisons import cell_at, compare_at
+from fednb_lab.markdown import to_markdown
 from IPython.display import Markdown
 
 from fednb import partition
 from fednb.experiments import build
 from fednb_lab import called, words
 from fednb_lab import leads as statistics
-from fednb_lab.across_splits import AverageLead, average_leads
 from fednb_lab.cells import Cell, CellsOf, cells_of
 from fednb_lab.claims import claims_file
-from fednb_lab.comparisons import cell_at, compare_at
 from fednb_lab.leads import Lead
-from fednb_lab.markdown import to_markdown
 from fednb_lab.printed import printed
 from fednb_lab.tuning import Tuning, tunings
 

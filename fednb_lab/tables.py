@@ -1,6 +1,5 @@
-"""Tables in Markdown: printed and measured values, seeds, leads."""
+"""Tables in Markdown: cells, claims, and the lines to type that make them."""
 
-import os
 import re
 import shlex
 from collections import Counter
@@ -12,25 +11,38 @@ import jinja2
 
 from fednb import papers
 from fednb.data.own_folder import OWN_FOLDER
-from fednb_lab import effort, words
-from fednb_lab import leads as statistics
+from fednb_lab import intervals, words
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim
-from fednb_lab.comparisons import Comparison, leads_over_baseline
-from fednb_lab.leads import Kind
+from fednb_lab.leads import Comparison, leads_over_baseline
 from fednb_lab.measures import measure
 from fednb_lab.printed import reported_table
 from fednb_lab.sweeps.table import Table
 
-QUICK = 120.0  # seconds
 _MOST_SEEDS = 20  # that are listed one by one where they are no links
-POINTS = "points"  # what most leads are counted in
+_POINTS = "points"  # what most leads are counted in
+_NUMERIC = re.compile(r"(\(?[-+]?\d.*|diverged)?")
 
-_NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
+Page = Callable[[str], str]  # where the page of a table is, by the table's name
+
+
+# ---- tables in Markdown
+
+
+def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
+    """Make a table, without columns in which nothing stands; numbers are to the right."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = [name for name in names if any(line.get(name) for line in lines)]
+    rules = []
+    for name in columns:
+        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
+        rules.append("--:" if numeric else ":--")
+    cells = [[line.get(name, "") for name in columns] for line in lines]
+    return "\n".join(f"| {' | '.join(texts)} |" for texts in [columns, rules, *cells])
 
 
 def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
-    """What holds for the cells of a table, each text once, and of which rows unless it is all."""
+    """Say what holds for the cells of a table, each text once, and of which rows unless of all."""
     holds_for: dict[str, list[Cell]] = {}
     for cell in cells:
         for text in texts_of(cell):
@@ -41,7 +53,7 @@ def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) ->
     for rows in dict.fromkeys(where.values()):
         texts = ", ".join(text for text, there in where.items() if there == rows)
         parts.append(texts if rows == "; ".join(size) else f"{texts} ({rows})")
-    return "; ".join(parts)
+    return words.in_markdown("; ".join(parts))
 
 
 def _rows(cells: Sequence[Cell], size: Counter[str]) -> str:
@@ -55,12 +67,12 @@ def _rows(cells: Sequence[Cell], size: Counter[str]) -> str:
 
 
 def deviations(cells: Sequence[Cell]) -> str:
-    """How the cells of a table deviate from the paper's settings."""
+    """Tell how the cells of a table deviate from the paper's settings."""
     return by_rows(cells, lambda cell: [words.deviation(one) for one in cell.deviations])
 
 
 def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
-    """What else has to be known of runs in a table, by what it is about; empty if nothing."""
+    """Tell what else has to be known of runs in a table, by what it is about; empty if nothing."""
 
     def joined(texts: Sequence[str]) -> list[str]:
         return ["; ".join(texts).replace("_", " ")] if any(texts) else []
@@ -73,67 +85,11 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
         data_remark: by_rows(cells, lambda cell: joined(cell.notes)),
         "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
         "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
-        "Training": words.training(cells),
-        "Guessing gives": words.guessing(cells),
-        "Learned nothing": words.learned_nothing(cells),
-        "Without ±": words.without_half_width(cells),
-        "Checked in under two minutes by `fednb check`": by_rows(cells, _if_quick),
     }
 
 
-def _if_quick(cell: Cell) -> list[str]:
-    """What is said of a cell whose runs together took at most `QUICK` seconds."""
-    return ["each cell with all of its seeds"] if 0 < effort.seconds(cell) <= QUICK else []
-
-
-def check_command(cell: Cell) -> str:
-    """The line that makes the runs of a cell again and compares; empty if none is recorded."""
-    if not cell.runs:
-        return ""
-    row, column = shlex.quote(cell.row), shlex.quote(cell.column)
-    return f"python -m fednb check {cell.table} {row} --column {column}"
-
-
-def command(cell: Cell) -> str:
-    """The line that makes the first run of a cell again, with the parameters of the sweep."""
-    own = cell.job.settings
-    parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
-    parameters.pop("seed", None)  # it comes last
-    given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
-    seed = cell.seeds[0] if cell.seeds else own.seed
-    return f"python -m fednb run {cell.job.notebook} {shlex.join(given)} seed={seed}"
-
-
-def link_to(path: Path, folder: Path) -> str:
-    """A path as seen from a folder."""
-    return os.path.relpath(path, folder).replace(os.sep, "/")
-
-
-def is_own(table: Table) -> bool:
-    """Whether a table is none of the project's, or of the notebooks that stand for these."""
-    return table.file.absolute().parent != papers.folder().absolute() / "sweeps"
-
-
-def sweep_command(table: Table) -> str:
-    """The line that makes the runs of a table."""
-    file = str(table.file) if is_own(table) else f"notebooks/sweeps/{table.file.name}"
-    return f"python -m fednb sweep {file} --table {table.name}"
-
-
-def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
-    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
-    names = dict.fromkeys(name for line in lines for name in line)
-    columns = [name for name in names if any(line.get(name) for line in lines)]
-    rules = []
-    for name in columns:
-        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
-        rules.append("--:" if numeric else ":--")
-    cells = [[line.get(name, "") for name in columns] for line in lines]
-    return "\n".join(f"| {' | '.join(texts)} |" for texts in [columns, rules, *cells])
-
-
 def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict[str, str]]:
-    """A line for each cell; or for each row, of its accuracy, if runs are read in several ways.
+    """Make a line for each cell; for each row, of its accuracy, if runs are read in several ways.
 
     Seeds lead to records that are at ``link``. The first entry, named as what rows vary, is the
     name of the row.
@@ -146,16 +102,17 @@ def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict
     several_columns = len({table.columns.name(job) for job in table.jobs}) > 1
     lines = []
     for cell in cells:
-        line = {row_title(table): cell.row}
+        line = {row_title(table): words.in_markdown(cell.row)}
         if several_columns and not table.columns.measures:
-            line[table.columns.parameter.replace("_", " ")] = cell.column
+            column_title = table.columns.parameter.replace("_", " ")
+            line[column_title] = words.in_markdown(cell.column)
         lead = leads.get((cell.row, cell.column))
         lines.append(line | _line(cell, lead, baseline, link))
     return lines
 
 
 def row_title(table: Table) -> str:
-    """What the rows of a table vary."""
+    """Name what the rows of a table vary."""
     return table.rows.parameter.replace("_", " ")
 
 
@@ -167,15 +124,16 @@ def _line(cell: Cell, lead: Comparison | None, baseline: str, link: str) -> dict
     if lead and lead.printed is not None:
         printed_lead = f"{lead.printed:+z.1f}"
     if lead and not lead.lead.diverged:
-        measured_lead = words.lead(lead.lead)
+        measured_lead = words.lead(lead)
+    title = f"lead over {words.in_markdown(baseline)}"
     return {
         "printed": words.printed(cell),
         "paper's ±": words.printed_std(cell),
         "measured": words.measured(cell),
         "over clients": spread,
         "seeds": _seeds(cell, link),
-        f"lead over {baseline}, printed": printed_lead,
-        f"lead over {baseline}, measured": measured_lead,
+        f"{title}, printed": printed_lead,
+        f"{title}, measured": measured_lead,
     }
 
 
@@ -198,7 +156,7 @@ def _seeds(cell: Cell, link: str) -> str:
 def table_in_full(
     table: Table, cells: Sequence[Cell], link: str = "", *, page: bool = False
 ) -> str:
-    """A table with records at ``link``; on a ``page`` with heading and commands for its runs."""
+    """Write a table with records at ``link``; on a ``page`` with heading and commands to run it."""
     shown = [cell for cell in cells if cell.runs] or list(cells)
     lines = table_rows(table, shown, link)
     if table.columns.measures:
@@ -214,7 +172,7 @@ def _one_line_a_row(
     title = row_title(table)
     wide = []
     for line in lines:
-        of_row = [cell for cell in cells if cell.row == line[title]]
+        of_row = [cell for cell in cells if words.in_markdown(cell.row) == line[title]]
         printed = {cell.column: words.printed_with_std(cell) for cell in of_row}
         if any(printed.values()):
             wide.append({title: line[title], "": "printed"} | printed)
@@ -225,52 +183,99 @@ def _one_line_a_row(
     return wide
 
 
-def claims_table(claims: Sequence[Claim], page: Callable[[str], str]) -> str:
-    """The claims of a paper, a line each; ``page`` links to a table's page.
+# ---- lines to type
 
-    Those that are counted in something else than points, such as rounds, stand in a table of their
-    own below the others.
-    """
+
+def check_command(cell: Cell) -> str:
+    """Write the line that makes the runs of a cell again and compares; empty without a record."""
+    if not cell.runs:
+        return ""
+    row, column = shlex.quote(cell.row), shlex.quote(cell.column)
+    return f"python -m fednb check {cell.table} {row} --column {column}"
+
+
+def command(cell: Cell) -> str:
+    """Write the line that makes the first run of a cell again, as the sweep has it."""
+    own = cell.job.settings
+    parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
+    parameters.pop("seed", None)  # it comes last
+    given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
+    seed = cell.seeds[0] if cell.seeds else own.seed
+    return f"python -m fednb run {cell.job.notebook} {shlex.join(given)} seed={seed}"
+
+
+def sweep_command(table: Table) -> str:
+    """Write the line that makes the runs of a table."""
+    file = str(table.file) if is_own(table) else f"notebooks/sweeps/{table.file.name}"
+    return f"python -m fednb sweep {file} --table {table.name}"
+
+
+def is_own(table: Table) -> bool:
+    """Tell a table of one's own from the project's, or of notebooks that stand for these."""
+    return table.file.absolute().parent != papers.folder().absolute() / "sweeps"
+
+
+# ---- claims
+
+
+def judged_table(claims: Mapping[str, Sequence[Claim]], page: Page) -> str:
+    """List the claims that have a word, of all papers: printed, ours, the word."""
+    lines = []
+    for paper, of_paper in claims.items():
+        for claim in of_paper:
+            if claim.decisive is not None:
+                lines.append({"paper": paper} | _claim_line(claim, page))
+    for line in lines:
+        line.pop("why")
+        line.pop("other runs")
+    return to_markdown(lines)
+
+
+def claims_table(claims: Sequence[Claim], page: Page) -> str:
+    """List claims, a line each; those counted in something else than points stand below."""
     by_unit: dict[str, list[dict[str, str]]] = {}
-    for claim in sorted(claims, key=lambda one: _unit(one) != POINTS):
+    for claim in sorted(claims, key=lambda one: _unit(one) != _POINTS):
         by_unit.setdefault(_unit(claim), []).append(_claim_line(claim, page))
     parts = []
     for unit, lines in by_unit.items():
-        heading = "" if unit == POINTS else f"How many {unit}:\n\n"
+        heading = "" if unit == _POINTS else f"How many {unit}:\n\n"
         parts.append(heading + to_markdown(lines))
     return "\n\n".join(parts)
 
 
 def _unit(claim: Claim) -> str:
     """What the lead of a claim is counted in."""
-    return claim.best.ahead.measure.lead_unit
+    return claim.first.ahead.measure.lead_unit
 
 
-def _claim_line(claim: Claim, page: Callable[[str], str]) -> dict[str, str]:
-    decides = claim.verdict.kind != Kind.NOT_TESTED
-    beside = claim.beside if decides else claim.with_runs
-    others = [
-        f"{_runs(claim, one, page)}: {words.lead(one.lead)}" for one in beside if one.lead.seeds
-    ]
+def _claim_line(claim: Claim, page: Page) -> dict[str, str]:
+    own = claim.in_its_setting
+    others = [f"{_runs(claim, one, page)}: {words.lead(one)}" for one in claim.beside]
+    measured = ""
+    if own is not None:
+        measured = f"[{words.lead(own)}]({page(own.ahead.table)}), {words.seeds(own.lead.seeds)}"
     return {
         "the paper says": f"{claim.entry.claim} (*{claim.entry.where}*)",
         "printed": words.printed_leads(claim),
-        "ours": words.lead(claim.best.lead) if decides else "",
-        "verdict": f"**{words.verdict(claim)}**",
-        "on": _runs(claim, claim.best, page) if decides else "",
+        "ours": measured,
+        "word": f"**{claim.word}**",
         "why": words.why(claim),
-        "beside it, deciding nothing": "<br>".join(others),
+        "other runs": "<br>".join(others),
     }
 
 
-def _runs(claim: Claim, comparison: Comparison, page: Callable[[str], str]) -> str:
+def _runs(claim: Claim, comparison: Comparison, page: Page) -> str:
     """On what runs a comparison rests, with a link to their table."""
     setting = words.setting(claim.setting(comparison), brief=True)
+    reason = claim.no_evidence(comparison)
     seeds = words.seeds(comparison.lead.seeds)
-    return f"[{setting}]({page(comparison.ahead.table)}), {seeds}"
+    told = f"{setting}; {reason}" if reason else setting
+    return f"[{told}]({page(comparison.ahead.table)}), {seeds}"
 
 
-# what makes pages of values: `words` makes texts of these
+# ---- templates
+
+
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
     undefined=jinja2.StrictUndefined,
@@ -279,16 +284,19 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.globals |= {
-    "statistics": statistics,
+    "LEVEL": intervals.LEVEL,
+    "MIN_SEEDS": intervals.MIN_SEEDS,
     "check_command": check_command,
     "claims_table": claims_table,
     "command": command,
-    "sweep_command": sweep_command,
+    "judged_table": judged_table,
     "measure": measure,
     "reported_table": reported_table,
+    "sweep_command": sweep_command,
 }
+_TEMPLATES.filters |= {"code": words.in_code, "markdown": words.in_markdown}
 
 
 def fill(template: str, **values: Any) -> str:
-    """``templates/TEMPLATE.md.j2`` with these values."""
+    """Fill ``templates/TEMPLATE.md.j2`` with these values."""
     return _TEMPLATES.get_template(f"{template}.md.j2").render(values)

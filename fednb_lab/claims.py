@@ -122,7 +122,12 @@ def _parsed(content: Any) -> ClaimsFile:
     rest = dict(content)
     side_by_side = SideBySide.model_validate(rest.pop("side by side"))
     findings: dict[str, Finding] = {}
-    for notebook, of_notebook in rest.pop("findings").items():
+    by_notebook = rest.pop("findings")
+    if not isinstance(by_notebook, dict) or not all(
+        isinstance(of_notebook, dict) for of_notebook in by_notebook.values()
+    ):
+        raise ValueError("'findings' must be a mapping of notebooks to their findings")
+    for notebook, of_notebook in by_notebook.items():
         for name, described in of_notebook.items():
             if name in findings:
                 raise ValueError(f"there are two findings {name}; rename one")

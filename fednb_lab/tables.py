@@ -219,16 +219,24 @@ def is_own(table: Table) -> bool:
 
 
 def judged_table(claims: Mapping[str, Sequence[Claim]], page: Page) -> str:
-    """List the claims that have a word, of all papers: printed, ours, the word."""
+    """List the claims that have a word, of all papers: printed, ours, the word, why."""
     lines = []
     for paper, of_paper in claims.items():
         for claim in of_paper:
             if claim.decisive is not None:
                 lines.append({"paper": paper} | _claim_line(claim, page))
     for line in lines:
-        line.pop("why")
         line.pop("other runs")
     return to_markdown(lines)
+
+
+def untested_table(claims: Sequence[Claim], page: Page) -> str:
+    """List the claims that lack seeds in their own setting, with what was run; empty if none."""
+    untested = [claim for claim in claims if claim.decisive is None]
+    lines = [_claim_line(claim, page) for claim in untested]
+    for line in lines:
+        line.pop("word")
+    return to_markdown(lines) if lines else ""
 
 
 def claims_table(claims: Sequence[Claim], page: Page) -> str:
@@ -290,6 +298,7 @@ _TEMPLATES.globals |= {
     "claims_table": claims_table,
     "command": command,
     "judged_table": judged_table,
+    "untested_table": untested_table,
     "measure": measure,
     "reported_table": reported_table,
     "sweep_command": sweep_command,

@@ -37,10 +37,9 @@ def changed(cell, change):
         if run.value is None:
             runs.append(run)
             continue
-        metrics = {
-            name: [value if isinstance(value, list | None) else change(value) for value in values]
-            for name, values in run.record["metrics"].items()
-        }
+        metrics = dict(run.record["metrics"])
+        for curve in {"accuracy", cell.measure.curve} & metrics.keys():
+            metrics[curve] = [None if one is None else change(one) for one in metrics[curve]]
         record = run.record | {"metrics": metrics}
         runs.append(run._replace(value=change(run.value), record=record))
     return replace(cell, runs=tuple(runs))

@@ -16,10 +16,10 @@ from fednb import ROOT
 from fednb.errors import RunError
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
+from fednb.leads import quantile
 from fednb_lab import words
 from fednb_lab.cells import Cell, Run
 from fednb_lab.claims import Claim, claims_file
-from fednb_lab.intervals import quantile
 from fednb_lab.leads import Comparison, Word, leads_over_baseline
 from fednb_lab.pages import Results, place_of, results_of
 from fednb_lab.printed import reported_table

@@ -10,8 +10,8 @@ from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
 from fednb.experiments.ledger import LazyLedger, load, read, runs_folder, state
 from fednb.experiments.record import Record
+from fednb.leads import interval
 from fednb_lab.deviations import AnyDeviation, Choice, called_with_value, compare_with_paper
-from fednb_lab.intervals import interval
 from fednb_lab.measures import Measure, measure
 from fednb_lab.printed import PrintedCell, printed_cell
 from fednb_lab.sweeps import files

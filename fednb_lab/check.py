@@ -17,8 +17,8 @@ import numpy as np
 from fednb.errors import ReportError, check, require_known
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
+from fednb.leads import MIN_SEEDS
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.intervals import MIN_SEEDS
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.table import Job
 

@@ -10,8 +10,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
+from fednb.leads import MIN_SEEDS
 from fednb_lab.cells import Cell, CellsOf, cells_of
-from fednb_lab.intervals import MIN_SEEDS
 from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
 
 

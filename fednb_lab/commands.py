@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fednb import papers
+from fednb import ROOT, papers
 from fednb.errors import RunError, SweepError
 from fednb.experiments import ledger
 from fednb_lab.sweeps import execution, scaffold
@@ -150,10 +150,12 @@ def report(args: argparse.Namespace) -> None:
         raise RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    from fednb_lab import pages, words  # slow to import
+    from fednb_lab import for_readers, pages, words  # slow to import
 
     results = pages.read_results(papers.folder() / "sweeps", folder)
-    files: Mapping[Path, str] = pages.make_pages(results, out)
+    files: dict[Path, str] = pages.make_pages(results, out)
+    if out == ROOT / "results":  # what notebooks show
+        files |= {out / name: text for name, text in for_readers.files(results).items()}
     for path, content in files.items():
         ledger.write_atomically(path, content)
     print(words.main_claims(results.claims))

@@ -14,9 +14,9 @@ import matplotlib.pyplot as plt
 from fednb import data, plots
 from fednb.errors import FednbError, SweepError, check, require_known
 from fednb.experiments import ledger, settings
+from fednb.leads import MIN_SEEDS
 from fednb_lab import words
 from fednb_lab.cells import Cell, cells_of, records_of
-from fednb_lab.intervals import MIN_SEEDS
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.jobs import MAX_RUNS, Contestant, Notebook

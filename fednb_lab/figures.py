@@ -1,4 +1,4 @@
-"""Figures of claims: leads as printed and as measured, a line for each claim."""
+"""Figures of tables and claims: what `fednb.plots` draws, as values."""
 
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -9,58 +9,70 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
-from fednb_lab import words
+from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim
 
-_PRINTED: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}
-_MEAN = 8  # size of a mean over three seeds or more
-_SEED = 4  # of a single seed
+
+def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """The curves of a table's cells, for `fednb.plots.curves`."""
+    described = []
+    for name, cell in _with_curves(cells).items():
+        metrics = [run.record["metrics"] for run in cell.runs]
+        rounds = max((one.get("round", []) for one in metrics), key=len, default=[])
+        values = [one.get(cell.measure.curve, []) for one in metrics]
+        described.append(
+            {
+                "name": name,
+                "method": cell.job.settings.method,
+                "seeds": list(cell.seeds),
+                "rounds": rounds,
+                "values": [_rounded(of_run) for of_run in values],
+            }
+        )
+    return described
+
+
+def _rounded(values: Sequence[float | None]) -> list[float | None]:
+    """To what a figure can show."""
+    return [None if value is None else round(value, 4) for value in values]
+
+
+def _with_curves(cells: Sequence[Cell]) -> dict[str, Cell]:
+    """The cells that are drawn, by what they are called; of several read-outs the accuracy."""
+    drawn = [cell for cell in cells if cell.measure.curve]
+    drawn = [cell for cell in drawn if cell.measure.name == "accuracy"] or drawn
+    columns = {cell.column for cell in drawn if cell.runs}
+    usual_seeds = max((cell.seeds for cell in drawn), key=len, default=())
+    named = {}
+    for cell in drawn:
+        name = f"{cell.row}, {cell.column}" if len(columns) > 1 else cell.row
+        if cell.seeds != usual_seeds:
+            name += f" (seed {', '.join(map(str, cell.seeds))})"
+        named[name] = cell
+    return named
 
 
 def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
-    """Draw the leads of claims in points, a line for each, in the colour of its paper.
-
-    Only runs in the claim's own setting are drawn: their mean with its interval, or below three
-    seeds a small dot for each seed.
-    """
-    ax = plt.figure(figsize=(8.2, 1.1 + 0.42 * len(claims)), layout="constrained").subplots()
-    ax.axvline(0, color="0.6", lw=1, zorder=0)
-    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
-    for y, (paper, claim) in enumerate(claims):
-        _draw_ours(ax, y, claim, plots.colour(paper))
-        for printed in claim.printed:
-            ax.plot(printed, y, "o", zorder=3, **_PRINTED)
-        weight = "normal" if claim.decisive is None else "bold"
-        ax.text(1.02, y, str(claim.word), weight=weight, size="small", **beside)
-    ax.margins(x=0.12)
-    ax.set(ylim=(len(claims) - 0.4, -0.6), xlabel="lead in points of accuracy")
-    ax.set_yticks(range(len(claims)), [claim.entry.short for _, claim in claims])
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", alpha=0.3)
-    _legend(ax)
-    return ax
+    """Draw the leads of claims, each with its paper."""
+    return plots.claims([(paper, drawn_claim(claim)) for paper, claim in claims])
 
 
-def _draw_ours(ax: Axes, y: float, claim: Claim, colour: str) -> None:
-    """Draw the lead in the claim's own setting, if there is one."""
+def drawn_claim(claim: Claim) -> dict[str, Any]:
+    """Describe a claim for `fednb.plots.claims`, by runs in its own setting."""
     found = claim.in_its_setting
-    if found is None or found.lead.mean is None:
-        return
-    if claim.decisive is None:
+    lead = None if found is None else found.lead
+    is_judged = lead is not None and claim.decisive is not None and lead.mean is not None
+    seeds: list[float] = []
+    if found is not None and not is_judged and found.lead.mean is not None:
         seeds = list(found.by_seed.values())
-        ax.plot(seeds, [y] * len(seeds), "o", color=colour, ms=_SEED)
-    else:
-        look: dict[str, Any] = {"color": colour, "ms": _MEAN, "capsize": 3}
-        ax.errorbar(found.lead.mean, y, xerr=found.lead.half_width, fmt="o", **look)
-
-
-def _legend(ax: Axes) -> None:
-    ax.plot([], [], "o", label="printed", **_PRINTED)
-    measured = f"measured, 95 % interval, {words.MIN_SEEDS} seeds or more"
-    ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, ms=_MEAN)
-    ax.plot([], [], "o", color="0.4", label="a single seed", ms=_SEED)
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
-    ax.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
+    return {
+        "name": claim.entry.short,
+        "printed": list(claim.printed),
+        "mean": lead.mean if lead is not None and is_judged else None,
+        "half_width": lead.half_width if lead is not None and is_judged else None,
+        "seeds": seeds,
+        "word": str(claim.word),
+    }
 
 
 def claim_figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:

@@ -9,63 +9,16 @@ from enum import StrEnum
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
-from scipy import special
 
 from fednb.errors import ReportError
+from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.deviations import AnyDeviation, TuningDeviation
-from fednb_lab.intervals import LEVEL, MIN_SEEDS, interval
 from fednb_lab.sweeps.table import Table
 
 ROUNDING = 0.05  # so precise are printed leads, in points
 
 Key = TypeVar("Key")
-
-
-class Lead(NamedTuple):
-    """By how much one is ahead of another; negative if it is behind."""
-
-    seeds: int = 0  # so many pairs of runs
-    mean: float | None = None  # over pairs; None without a pair, or if a run never got there
-    half_width: float = float("nan")  # of the interval for the mean
-    p: float = float("nan")  # of the two-sided t test that the mean is 0
-    among: int = 1  # so many comparisons p is corrected for
-    diverged: bool = False  # a run of either side did: what is left are lucky seeds
-
-    @property
-    def judged(self) -> bool:
-        """Whether there are enough seeds for a word."""
-        return self.mean is not None and self.seeds >= MIN_SEEDS
-
-    @property
-    def holds_zero(self) -> bool:
-        """Whether its own interval does: then it is not told from 0, not even alone."""
-        return self.mean is None or abs(self.mean) <= self.half_width
-
-    @property
-    def shown(self) -> bool:
-        """Whether it is told from 0, among as many comparisons as there are."""
-        return self.judged and not self.diverged and self.p < 1 - LEVEL
-
-
-def lead(differences: Sequence[float], *, diverged: bool = False) -> Lead:
-    """Compute the lead of these differences, one per seed; infinite: a run never got there."""
-    n = len(differences)
-    if n == 0 or not np.isfinite(differences).all():
-        return Lead(n, diverged=diverged)
-    mean, half_width = interval(differences)
-    return Lead(n, mean, half_width, _p_value(differences, mean), diverged=diverged)
-
-
-def _p_value(differences: Sequence[float], mean: float) -> float:
-    """Test that the mean is 0, on both sides: below 5 % where the interval leaves out 0."""
-    n = len(differences)
-    if n < 2:
-        return float("nan")
-    error = float(np.std(differences, ddof=1) / np.sqrt(n))
-    if error == 0:
-        return float(mean == 0)
-    return float(2 * special.stdtr(n - 1, -abs(mean) / error))
 
 
 def holm(leads: Sequence[Lead], runs: Sequence[Hashable] | None = None) -> list[Lead]:
@@ -189,14 +142,10 @@ class Comparison:
 
 def compare_cells(ahead: Cell, behind: Cell) -> Comparison:
     """Compare in pairs of runs, same seed and split; of a measure with sign -1 less is ahead."""
-    sign = ahead.measure.sign
-    by_seed = {}
-    for pair, value in ahead.by_pair.items():
-        if pair in behind.by_pair:
-            seed, _ = pair
-            by_seed[seed] = sign * (value - behind.by_pair[pair])
+    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.measure.sign)
+    by_seed = {seed: value for (seed, _), value in by_pair.items()}
     diverged = ahead.diverged or behind.diverged
-    return Comparison(ahead, behind, by_seed, lead(list(by_seed.values()), diverged=diverged))
+    return Comparison(ahead, behind, by_seed, lead_of(list(by_seed.values()), diverged=diverged))
 
 
 def mean_of(comparisons: Sequence[Comparison]) -> Comparison:
@@ -212,7 +161,7 @@ def mean_of(comparisons: Sequence[Comparison]) -> Comparison:
         if all(seed in one.by_seed for one in comparisons):
             by_seed[seed] = float(np.mean([one.by_seed[seed] for one in comparisons]))
     diverged = any(one.lead.diverged for one in comparisons)
-    average = lead(list(by_seed.values()), diverged=diverged)
+    average = lead_of(list(by_seed.values()), diverged=diverged)
     return Comparison(first.ahead, first.behind, by_seed, average, tuple(comparisons))
 
 

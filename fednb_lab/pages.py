@@ -15,7 +15,9 @@ from fednb import ROOT, papers
 from fednb.errors import ReportError, check
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
-from fednb_lab import figures, intervals, words
+from fednb.leads import MIN_SEEDS
+from fednb.results import to_markdown
+from fednb_lab import figures, words
 from fednb_lab.cells import Cell, CellsOf, cells_of, records_of
 from fednb_lab.claims import (
     Claim,
@@ -31,7 +33,7 @@ from fednb_lab.leads import Word, average_leads, compare_at, word_for
 from fednb_lab.printed import printed_numbers
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.table import Table
-from fednb_lab.tables import Page, command, fill, is_own, table_in_full, to_markdown
+from fednb_lab.tables import Page, command, fill, is_own, table_in_full
 
 
 class Results(NamedTuple):
@@ -92,7 +94,7 @@ def coverage(
             measured.add(place)
             if not cell.deviations and not cell.notes:
                 in_setting.add(place)
-                if len(cell.values) >= intervals.MIN_SEEDS:
+                if len(cell.values) >= MIN_SEEDS:
                     with_seeds.add(place)
     return Coverage(len(printed), len(measured), len(in_setting), len(with_seeds))
 

@@ -1,6 +1,5 @@
 """Tables in Markdown: cells, claims, and the lines to type that make them."""
 
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,8 +9,10 @@ from typing import Any
 import jinja2
 
 from fednb import papers
-from fednb.data.own_folder import OWN_FOLDER
-from fednb_lab import intervals, words
+from fednb.data import OWN_FOLDER
+from fednb.leads import LEVEL, MIN_SEEDS
+from fednb.results import to_markdown
+from fednb_lab import words
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim
 from fednb_lab.leads import Comparison, leads_over_baseline
@@ -20,25 +21,11 @@ from fednb_lab.printed import reported_table
 from fednb_lab.sweeps.table import Table
 
 _MOST_SEEDS = 20  # that are listed one by one where they are no links
-_POINTS = "points"  # what most leads are counted in
-_NUMERIC = re.compile(r"(\(?[-+]?\d.*|diverged)?")
 
 Page = Callable[[str], str]  # where the page of a table is, by the table's name
 
 
 # ---- tables in Markdown
-
-
-def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
-    """Make a table, without columns in which nothing stands; numbers are to the right."""
-    names = dict.fromkeys(name for line in lines for name in line)
-    columns = [name for name in names if any(line.get(name) for line in lines)]
-    rules = []
-    for name in columns:
-        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
-        rules.append("--:" if numeric else ":--")
-    cells = [[line.get(name, "") for name in columns] for line in lines]
-    return "\n".join(f"| {' | '.join(texts)} |" for texts in [columns, rules, *cells])
 
 
 def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
@@ -94,10 +81,7 @@ def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict
     Seeds lead to records that are at ``link``. The first entry, named as what rows vary, is the
     name of the row.
     """
-    if table.columns.measures:
-        read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
-        column = (read_as_accuracy or cells)[0].column
-        cells = [cell for cell in cells if cell.column == column]
+    cells = one_column(table, cells)
     baseline, leads = leads_over_baseline(table, cells)
     several_columns = len({table.columns.name(job) for job in table.jobs}) > 1
     lines = []
@@ -109,6 +93,15 @@ def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict
         lead = leads.get((cell.row, cell.column))
         lines.append(line | _line(cell, lead, baseline, link))
     return lines
+
+
+def one_column(table: Table, cells: Sequence[Cell]) -> list[Cell]:
+    """Take of runs that are read in several ways the cells with the accuracy; else all cells."""
+    if not table.columns.measures:
+        return list(cells)
+    read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
+    column = (read_as_accuracy or cells)[0].column
+    return [cell for cell in cells if cell.column == column]
 
 
 def row_title(table: Table) -> str:
@@ -239,21 +232,9 @@ def untested_table(claims: Sequence[Claim], page: Page) -> str:
     return to_markdown(lines) if lines else ""
 
 
-def claims_table(claims: Sequence[Claim], page: Page) -> str:
-    """List claims, a line each; those counted in something else than points stand below."""
-    by_unit: dict[str, list[dict[str, str]]] = {}
-    for claim in sorted(claims, key=lambda one: _unit(one) != _POINTS):
-        by_unit.setdefault(_unit(claim), []).append(_claim_line(claim, page))
-    parts = []
-    for unit, lines in by_unit.items():
-        heading = "" if unit == _POINTS else f"How many {unit}:\n\n"
-        parts.append(heading + to_markdown(lines))
-    return "\n\n".join(parts)
-
-
-def _unit(claim: Claim) -> str:
-    """What the lead of a claim is counted in."""
-    return claim.first.ahead.measure.lead_unit
+def claim_row(claim: Claim, page: Page) -> dict[str, Any]:
+    """Make a claim a line of a table, and say what its lead is counted in."""
+    return {"unit": claim.first.ahead.measure.lead_unit, "line": _claim_line(claim, page)}
 
 
 def _claim_line(claim: Claim, page: Page) -> dict[str, str]:
@@ -292,10 +273,9 @@ _TEMPLATES = jinja2.Environment(
     keep_trailing_newline=True,
 )
 _TEMPLATES.globals |= {
-    "LEVEL": intervals.LEVEL,
-    "MIN_SEEDS": intervals.MIN_SEEDS,
+    "LEVEL": LEVEL,
+    "MIN_SEEDS": MIN_SEEDS,
     "check_command": check_command,
-    "claims_table": claims_table,
     "command": command,
     "judged_table": judged_table,
     "untested_table": untested_table,

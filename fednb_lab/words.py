@@ -13,10 +13,10 @@ from typing import Any
 
 from fednb import data
 from fednb.errors import DataError
+from fednb.leads import MIN_SEEDS
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim, ClaimSetting, count_words
 from fednb_lab.deviations import AnyDeviation, Deviation, called, called_with_value, value_called
-from fednb_lab.intervals import MIN_SEEDS
 from fednb_lab.leads import Comparison, Word
 from fednb_lab.measures import Measure
 from fednb_lab.printed import reported_table

@@ -14,8 +14,8 @@ from made_up import job, record, recorded, table
 from markdown_it import MarkdownIt
 
 from fednb import ROOT
+from fednb import leads as statistics
 from fednb.experiments import ledger
-from fednb_lab import intervals as statistics
 from fednb_lab import pages, tables, words
 from fednb_lab.cells import cells_of
 from fednb_lab.sweeps.files import read_tables

@@ -15,13 +15,13 @@ import pytest
 from tiny import TABLE, write, write_notebook
 
 from fednb import PACKAGE, ROOT, papers
-from fednb.errors import NotebookError, ReportError, SweepError
+from fednb.errors import NotebookError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb_lab import check as again
-from fednb_lab import cli, cli_help, notebook, pages, words
+from fednb_lab import cli, cli_help, pages
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.leads import as_family, compare_at, leads_over_baseline
+from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import execution, scaffold
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.jobs import Notebook, contestants_of
@@ -269,18 +269,12 @@ def test_a_sweep_ends_with_its_table_and_its_page(swept: Swept, beside: None) ->
     assert len(rows) == 3 and rows[2].startswith("mine,Mine,")
 
 
-def test_report_and_compact_take_ones_own_sweep(
+def test_report_takes_ones_own_sweep(
     swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert cli.main(["report", str(swept.file), "--out", str(tmp_path)]) == 0
     assert "| Mine |" in capsys.readouterr().out
     assert (tmp_path / "mine.md").exists() and (tmp_path / "mine.csv").exists()
-    for name in (str(swept.file), f"{swept.file}:mine"):
-        assert "| Mine |" in notebook.compact(name).data
-    mine = compare_at(cells_of(str(swept.file)), "Mine", "FedAvg")
-    assert "points" in words.lead_over_seeds(mine)
-    with pytest.raises(ReportError, match=r"'theirs'.*mine"):
-        notebook.compact(f"{swept.file}:theirs")
     assert cli.main(["report", str(swept.file), "--runs", "x"]) == 2
 
 

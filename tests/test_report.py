@@ -1,4 +1,4 @@
-"""Tables: every verdict by hand, nothing hidden (deviations, diverged, stale), pages, figures, what notebooks show."""
+"""Tables: every verdict by hand, nothing hidden (deviations, diverged, stale), pages, figures."""
 
 import math
 import re
@@ -7,18 +7,16 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from made_up import job, record, recorded, table
+from made_up import job, lead, record, recorded, table
 
-from fednb import ROOT
+from fednb import plots
 from fednb.errors import ReportError
 from fednb.experiments import ledger
-from fednb_lab import cells as cells_module
-from fednb_lab import measures, notebook, tables, words
+from fednb_lab import figures, measures, tables, words
 from fednb_lab import pages as pages_module
 from fednb_lab.cells import cells_of
 from fednb_lab.cli import main
 from fednb_lab.deviations import Choice, TuningDeviation
-from fednb_lab.leads import compare_at
 from fednb_lab.measures import measure
 from fednb_lab.sweeps.table import Axis
 
@@ -235,10 +233,7 @@ def test_what_is_never_reached_is_shown():
     assert shown("speedup", never) == "never"
     assert shown("speedup", never, slow, fast) == "1.00 (never to 4.00)"
     t = against_baseline("rounds_to_baseline", {"FedAvg": [AVERAGE], "FedProx": [never]})
-    assert (
-        words.lead_over_seeds(compare_at(cells_of(t), "FedProx", "FedAvg"))
-        == "not reached by every run"
-    )
+    assert lead(t, "FedProx", "FedAvg") == "not reached by every run"
 
 
 def test_rounds_and_bytes_to_a_target():
@@ -263,7 +258,7 @@ def test_rounds_that_were_not_evaluated():
     curve = [None, 20.0, None, 40.0, 30.0]
     record(one := job(num_rounds=5, evaluate_every=2), 30.0, curve=curve)
     t = table(one, printed=None)
-    drawn = notebook.curves(t, ledger=ledger.load()).lines[0]
+    drawn = plots.curves(figures.curves_of(cells_of(t))).lines[0]
     assert drawn.get_xydata().tolist() == [[2, 20], [4, 40], [5, 30]]
     assert deviations(only(t)) == ["num_rounds 5 instead of 100"]
     assert only(replace(t, measure="halfway")).values == (20.0,)
@@ -271,7 +266,7 @@ def test_rounds_that_were_not_evaluated():
     record(odd := job(num_rounds=5, evaluate_every=5), 30.0, curve=[None] * 4 + [30.0])
     with pytest.raises(ReportError, match="json has no halfway: it was not evaluated then"):
         cells_of(table(odd, printed=None, measure="halfway"))
-    level = notebook.curves(table(odd, printed=None), ledger=ledger.load()).lines[0]
+    level = plots.curves(figures.curves_of(cells_of(table(odd, printed=None)))).lines[0]
     assert (set(level.get_ydata()), level.get_label()) == ({30.0}, "FedAvg (after 5 rounds)")
 
 
@@ -342,7 +337,7 @@ def test_a_run_fills_a_row_of_domains():
     here = next(x for x in text.splitlines() if x.startswith("| FedProx | measured |"))
     assert "| 64.5 ± 0.2 | 85.2 ± 0.2 |" in here and "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here
     assert here.count("](") == 3
-    ax = notebook.curves(t, ledger=ledger.load())  # a run has one curve, by its mean
+    ax = plots.curves(figures.curves_of(cells_of(t)))  # a run has one curve, by its mean
     assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
 
 
@@ -386,59 +381,11 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
     assert f"{tmp_path / 'file'}" in capsys.readouterr().err
 
 
-@pytest.fixture
-def shown(tmp_path, monkeypatch):
-    """A table by its name, of FedAvg, FedProx with a seed more, and SOLO with none, as if their records were committed."""
-    folder = tmp_path / "repository" / "results"
-    monkeypatch.setenv("FEDNB_RUNS", str(folder / "runs"))
-    prox = recorded(61.5, 63.0, 64.5, 99.0, method="FedProx", num_rounds=20)
-    jobs = *recorded(60.0, 61.0, 62.0, num_rounds=20).jobs, *prox.jobs, job("SOLO", num_rounds=1)
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(cells_module, "ROOT", tmp_path / "repository")
-    monkeypatch.setattr(cells_module.files, "read_tables", lambda path: {"moon-1": table(*jobs)})
-    for name in ("committed", "_tables"):  # without what other tests have read
-        monkeypatch.setattr(cells_module, name, getattr(cells_module, name).__wrapped__)
-
-
-def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monkeypatch):
-    """Gaps are over the seeds that both have: 1.5, 2, 2.5; and rows with other seeds say so."""
-    text = notebook.compact("moon-1").data
-    told = line(text, "FedProx")
-    assert (told["measured"], told["seeds"]) == ("72.0 ± 28.7", "0 1 2 3")
-    gaps = [told[f"lead over FedAvg, {kind}"] for kind in ("printed", "measured")]
-    assert gaps == ["+0.6", "+2.0 ± 1.2"]
-    assert "Reduced: 20 rounds instead of 100. Rows differ in their seeds" in text
-    assert "SOLO" not in text
-    assert "Seeds: 0 1 2." in (one := notebook.compact("moon-1", ["FedAvg"]).data)
-    assert "seeds |" not in one
-    where = "../results/tables/00_foundations.md#moon-1"
-    assert f"[All of it]({where})" in text and str(tmp_path) not in text
-    monkeypatch.chdir(ROOT / "notebooks" / "sweeps")  # as deep as the notebooks in extras/
-    assert f"(../{where})" in notebook.compact("moon-1").data
-    with pytest.raises(ReportError, match="no table 'moon-2': known are moon-1"):
-        notebook.compact("moon-2")
-    with pytest.raises(
-        ReportError, match="moon-1 has no row 'MOON': known are FedAvg, FedProx, SOLO"
-    ):
-        notebook.compact("moon-1", ["MOON"])
-    assert f"1: CIFAR-10**: [not run yet](../{where})." in notebook.compact("moon-1", ["SOLO"]).data
-
-
-def test_leads_of_some_rows_by_other_names_have_the_printed_lead_beside_them(shown):
-    ax = notebook.leads(
-        "moon-1", "FedAvg", column="CIFAR-10", rows={"FedProx": "with a proximal term"}
-    )
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["with a proximal term"]
-    hollow, filled = [line for line in ax.lines if line.get_marker() == "o"]
-    assert hollow.get_markerfacecolor() == "none" != filled.get_markerfacecolor()
-    assert [hollow.get_ydata()[0], filled.get_ydata()[0]] == pytest.approx([0.6, 2.0])
-
-
 def test_curves():
     jobs = [job(seed=seed, num_rounds=3) for seed in range(2)] + [job("SOLO", num_rounds=1)]
     for one, curve in zip(jobs, ([10.0, 20.0, 30.0], [20.0, 40.0, None], [46.0]), strict=True):
         record(one, curve=curve, status="finished" if None not in curve else "diverged")
-    ax = notebook.curves(table(*jobs), ledger=ledger.load())
+    ax = plots.curves(figures.curves_of(cells_of(table(*jobs))))
     mean, level = ax.lines[0], next(line for line in ax.lines if line.get_linestyle() == "--")
     assert mean.get_xydata().tolist() == [[1, 15], [2, 30], [3, 30]]
     assert set(level.get_ydata()) == {46.0}
@@ -450,10 +397,10 @@ def test_curves():
     variants = [job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)]
     for one in variants:
         record(one, curve=[10.0, 20.0])
-    ax = notebook.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load())
+    ax = plots.curves(figures.curves_of(cells_of(table(jobs[0], *variants, printed=None))))
     colours = [line.get_color() for line in ax.lines]
-    own = [notebook.plots.colour(name) for name in ("FedAvg", "FedProx")]
+    own = [figures.plots.colour(name) for name in ("FedAvg", "FedProx")]
     assert colours[:2] == list(map(plt.matplotlib.colors.to_rgb, own))
     assert len({*map(tuple, colours)}) == 3
-    empty = notebook.curves(table(job("FedProx", 9)), ledger=ledger.load())
+    empty = plots.curves(figures.curves_of(cells_of(table(job("FedProx", 9)))))
     assert empty.texts[0].get_text() == "nothing recorded"

@@ -16,8 +16,8 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb.federation import FedAvg
-from fednb_lab import reporting as report
-from fednb_lab.leads import Kind
+from fednb_lab.cells import cells_of, committed
+from fednb_lab.leads import Word
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.tuning import tuned, tunings
 
@@ -43,9 +43,9 @@ def tables():
 def first_client(fed):
     """The server's model with the first client, a batch of it, and what the method prepares."""
     client = fed.clients[0]
-    with fed.lend_model(client):
+    with fed.at_work(client):
         client.load({"model": fed.server["model"]})
-        x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
+        x, y = next(client.batches(np.random.default_rng(0)))
         yield client.model.eval(), x, y, fed.method.prepare(client, {}, 0)
 
 
@@ -138,7 +138,7 @@ def test_before_every_method_had_six_trials_on_one_seed(tables):
     for table in found:
         assert {job.settings.seed for job in table.jobs} == {100}
         assert {job.settings.validation for job in table.jobs} == {0.1}
-        trials = Counter(cell.label for cell in report.cells_of(table, report.committed()))
+        trials = Counter(cell.label for cell in cells_of(table, committed()))
         assert set(trials.values()) == {6} and set(trials) >= COMPARED, table.name
 
 
@@ -148,7 +148,7 @@ def test_every_trial_has_the_same_three_seeds_and_length_and_the_best_is_inside(
     asked = [job.settings for job in tables[name].jobs]
     assert {one.validation for one in asked} == {0.1}
     assert len({(one.num_rounds, one.local_epochs) for one in asked}) == 1
-    cells = report.cells_of(tables[name], report.committed())
+    cells = cells_of(tables[name], committed())
     assert all(cell.seeds == (0, 1, 2) for cell in cells)
     found = tunings(cells)
     assert set(found) == COMPARED
@@ -163,7 +163,7 @@ def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
     """They are written into the sweep file by hand, so they are compared with what the records say."""
     assert len(list(finals(tables))) == 14
     for trials, table in finals(tables):
-        cells = report.cells_of(trials, report.committed())
+        cells = cells_of(trials, committed())
         found = tunings(cells)
         for job in table.jobs:
             method = {"OwnPrior": "FedAvg"}.get(job.settings.method, job.settings.method)
@@ -193,7 +193,7 @@ def by_seed(table, method, read):
 def test_the_question_is_answered_as_by_hand(tables):
     names = list(side_by_side.splits().values())
     assert len(names) == 5
-    found = {one.method: one.lead for one in side_by_side.question()}
+    found = side_by_side.question()
     assert set(found) == COMPARED - {"FedAvg"}
 
     def accuracies(method):
@@ -214,7 +214,7 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
     difference = (right("FedProto") - right("OwnPrior")).mean()
     text = side_by_side.told_table().data
     assert f"| **FedProto − FedAvg (told)** | **{difference:+.1f} ±" in text
-    assert not [kind for kind in Kind if kind in text]  # what no paper claims is not judged
+    assert not [word for word in Word if word in text]  # what no paper claims is not judged
     of_first = next(iter(side_by_side.for_itself().values()))
     assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (told)", "FedProto", "Local"}
     assert all(10 < share < 100 for share in of_first[side_by_side.GUESS])

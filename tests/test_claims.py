@@ -14,13 +14,14 @@ from scipy import stats
 
 from fednb import ROOT, data
 from fednb.errors import ReportError
-from fednb.leads import interval
+from fednb.leads import Lead, interval
+from fednb.leads import lead_of as lead
 from fednb_lab import claims, figures, leads, pages, printed, tables, words
 from fednb_lab.cells import cells_of, committed
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
 from fednb_lab.cli import assignment
 from fednb_lab.findings import Filler
-from fednb_lab.leads import Lead, Word, compare_at, compare_cells, holm, lead, word_for
+from fednb_lab.leads import Word, compare_at, compare_cells, holm, word_for
 from fednb_lab.sweeps.jobs import Notebook
 
 METHODS = ("FedProx", "FedAvg")

@@ -1,19 +1,17 @@
 """What the start page and the explorer are filled with: cards of the papers, the data of all cells."""
 
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 import explorer_data as explorer
 import matplotlib.pyplot as plt
+from cards import cards, results
 from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
-from fednb_lab import figures, words
-from fednb_lab.claims import Claim, cells_among, claims_file
-from fednb_lab.findings import Filler, headlines
-from fednb_lab.pages import Coverage, Front, Results, coverage, front
-from fednb_lab.printed import reported_table
+from fednb_lab import figures
+from fednb_lab.claims import Claim
+from fednb_lab.pages import Results, front
 
 MARKDOWN = MarkdownIt("commonmark", {"html": False})  # texts of records are in it
 FIGURE = ROOT / "results" / "figures" / "glance.svg"
@@ -24,48 +22,6 @@ class Extra(NamedTuple):
 
     page: str
     title: str
-
-
-@cache  # the records are read once
-def results() -> Results:
-    """The project's tables and records."""
-    return explorer.project_results()
-
-
-class Card(NamedTuple):
-    """What the start page has of a paper."""
-
-    paper: str
-    title: str
-    notebook: str
-    front: Front  # of the notebook
-    claims: list[Claim]  # the main ones
-    num_claims: int  # of all
-    counted: str  # the words of all its claims
-    coverage: Coverage
-    fact: str  # in Markdown; empty if records do not bear it out
-
-
-def cards(of: Results) -> list[Card]:
-    """Make a card for each paper, in the order of their notebooks."""
-    facts = headlines(Filler(cells_among(of.cells), ROOT, of.claims))
-    found = []
-    by_notebook = sorted(claims_file().papers.items(), key=lambda item: item[1].notebook)
-    for paper, about in by_notebook:
-        claims = of.claims[paper]
-        card = Card(
-            paper=paper,
-            title=reported_table(paper).about.text,
-            notebook=about.notebook,
-            front=front(papers.path(about.notebook)),
-            claims=[claim for claim in claims if claim.entry.main],
-            num_claims=len(claims),
-            counted=words.counted(claims),
-            coverage=coverage(paper, of.tables, of.cells),
-            fact=facts.get(about.notebook, ""),
-        )
-        found.append(card)
-    return found
 
 
 def write_data(folder: Path) -> None:

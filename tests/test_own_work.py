@@ -344,7 +344,7 @@ def test_ones_own_runs_are_not_the_projects(
     before = pages.make_pages(pages.read_results(Path("sweeps"), runs), out)
     made_up.record(made_up.job("FedProx", 77, mu=0.123))
     assert pages.make_pages(pages.read_results(Path("sweeps"), runs), out) == before
-    assert "3 recorded runs" in before[out / "REPORT.md"]
+    assert "from 3 records" in before[out / "REPORT.md"]
 
 
 def test_a_bar_between_runs_shows_the_time_left(

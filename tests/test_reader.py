@@ -22,12 +22,10 @@ NOTEBOOKS = ROOT / "notebooks"
 # What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
 # CONTRIBUTING.md which cell calls it.
 REACHED_BY_01 = """
-    client data data.augment data.compare data.dataset data.decode data.downloads data.files
-    data.find data.loading data.own_folder data.registered data.seen data.spec data.synthetic
-    data.tree errors evaluation experiments experiments.defaults experiments.method_names
-    experiments.schema experiments.settings federation hyperparameters leads messages method models
-    papers papers.importer papers.outlines papers.parameter_cells partition places plots results
-    seeds training.loop workspace
+    arrays augment batches client data dataset errors evaluation experiments experiments.defaults
+    experiments.method_names experiments.schema experiments.settings federation folders hyperparameters
+    images leads messages method models papers papers.importer papers.outlines
+    papers.parameter_cells partition places plots results seeds
 """.split()
 
 

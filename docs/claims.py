@@ -7,7 +7,7 @@ claim, over the whole width, so that nothing has to be scrolled sideways, on a p
 from docutils import nodes
 
 FIRST = "the paper says"  # the name of the first column of a table of claims
-IN_THE_ROW = (FIRST, "printed", "ours", "verdict")
+IN_THE_ROW = (FIRST, "printed", "ours", "word")
 WITHOUT_NAME = "why"  # the column whose text says by itself what it is
 
 
@@ -54,6 +54,6 @@ def _notes(row: nodes.row, names: list[str], width: int) -> nodes.row:
 def _mark_verdict(entry: nodes.entry) -> None:
     """The colour of its word."""
     for strong in list(entry.findall(nodes.strong)):
-        kind = strong.astext().partition(",")[0].replace(" ", "-")
+        kind = strong.astext().replace(" ", "-")
         mark = nodes.inline("", strong.astext(), classes=["verdict", f"kind-{kind}"])
         strong.replace_self(mark)

@@ -12,24 +12,25 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fednb import ROOT, data
+from fednb import ROOT
 from fednb import records as ledger
-from fednb.errors import DataError
+from fednb.errors import RunError
+from fednb.leads import quantile
 from fednb.records import Record
-from fednb_lab.analysis.cells import Cell, Run
-from fednb_lab.analysis.claims import Claim, claims_file
-from fednb_lab.analysis.comparisons import Comparison, leads_over_baseline
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.analysis.statistics import Kind, quantile
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import check_command, command, sweep_command
-from fednb_lab.reporting.pages import Results, place_of, read_results
+from fednb_lab import words
+from fednb_lab.cells import Cell, Run
+from fednb_lab.claims import Claim, claims_file
+from fednb_lab.leads import Comparison, Word, leads_over_baseline
+from fednb_lab.pages import Results, place_of, results_of
+from fednb_lab.printed import reported_table
 from fednb_lab.sweeps.table import Table
+from fednb_lab.tables import check_command, command, sweep_command
 
 IN_NO_TABLE = "in no table"  # the name under which records of no table stand
 OTHERS = "others"  # the script with their curves
 MOST_RUNS = 200  # of a cell: so many quantiles of Student's t are written
 ACCURACY = "accuracy"  # the curve of what has none of its own
+NEEDED = {"seed", "method", "dataset"}  # settings without which a record has no place
 DIGITS = 3  # of values and curves, in percent
 
 Entry = dict[str, Any]  # what becomes a JSON object
@@ -75,18 +76,43 @@ class Explorer:
             "settings": self.settings,
             "cells": self.cells,
             "measures": self.measures,
-            "verdicts": [str(kind) for kind in Kind],
+            "verdicts": [str(word) for word in Word],
         }
-        scripts = {"cells.js": f"EXPLORER.cells({_json(content)});\n"}
+        scripts = {"cells.js": f"EXPLORER.cells({words.in_script(content)});\n"}
         for notebook, curves in self.curves.items():
-            script = f"EXPLORER.curves({_json(notebook)}, {_json(curves)});\n"
+            arguments = f"{words.in_script(notebook)}, {words.in_script(curves)}"
+            script = f"EXPLORER.curves({arguments});\n"
             scripts[f"curves/{notebook}.js"] = script
         return scripts
 
 
-def write(out: Path) -> None:
-    """Write the scripts for all tables and records of the project."""
-    results = read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
+def project_results() -> Results:
+    """Read the project's tables and records; what is no record is named, and left out."""
+    runs = ROOT / "results" / "runs"
+    records, broken = readable_records(runs)
+    for name in broken:
+        print(f"The explorer leaves out {name}: it is no run record.")
+    return results_of(ROOT / "notebooks" / "sweeps", runs, records)
+
+
+def readable_records(runs: Path) -> tuple[dict[Path, Record], list[str]]:
+    """Read a folder of records; those that can be read, and the names of the others."""
+    records: dict[Path, Record] = {}
+    broken = []
+    for path in sorted(runs.glob("*.json")):
+        try:
+            record = ledger.read(path)
+        except RunError:
+            record = None
+        if record is not None and NEEDED <= record["settings"].keys():
+            records[path] = record
+        else:
+            broken.append(path.name)
+    return records, broken
+
+
+def write(out: Path, results: Results) -> None:
+    """Write the scripts for all tables and records of some results."""
     for name, script in gather(results).scripts().items():
         ledger.write_atomically(out / name, script)
 
@@ -96,7 +122,7 @@ def gather(results: Results) -> Explorer:
     tables, records, cells = results.tables, results.records, results.cells
     judged: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in chain.from_iterable(results.claims.values()):
-        judged.setdefault(_name(claim.best.ahead), []).append(claim)
+        judged.setdefault(_name(claim.first.ahead), []).append(claim)
     explorer = Explorer()
     for name, table in tables.items():
         baseline, leads = leads_over_baseline(table, cells[name])
@@ -155,7 +181,7 @@ def _add_cell(
         "row": cell.row,
         "column": cell.column,
         "method": own.method,
-        "dataset": _title(own.dataset),
+        "dataset": words.dataset_title(own.dataset),
         "measure": measure,
         "setting": setting_of(table, cell),
         "printed": _rounded(cell.printed),
@@ -173,21 +199,13 @@ def _add_cell(
         "again": command(cell),
         "check": check_command(cell),
         "metric": metric,
-        # a printed number is a line among the curves if it is on their scale
-        "line": cell.printed if cell.measure.judged else None,
+        # a printed number is a line among the curves if it is on their scale and at their length
+        "line": cell.printed if cell.measure.judged and not cell.deviations else None,
     }
     if lead is not None and not lead.lead.diverged:
         entry["lead"] = _rounded(lead.lead.mean)
-        entry["leadText"] = words.lead(lead.lead)
+        entry["leadText"] = words.lead(lead)
     explorer.add_cell(entry)
-
-
-def _title(dataset: str) -> str:
-    """What a data set is called; one's own, which may lie elsewhere by now, as it was recorded."""
-    try:
-        return data.spec_of(dataset).title
-    except DataError:
-        return dataset
 
 
 def setting_of(table: Table, cell: Cell) -> str:
@@ -209,19 +227,15 @@ def _run(run: Run) -> Entry:
 
 
 def _claim(claim: Claim) -> Entry:
-    behind = claim.best.behind
-    ours = words.lead(claim.best.lead, claim.best.ahead.measure.lead_unit)
-    if claim.verdict.kind == Kind.NOT_TESTED:
-        ours = ""  # what other data show is no answer to the claim
     return {
         "says": claim.entry.claim,
         "where": claim.entry.where,
-        "kind": str(claim.verdict.kind),
-        "verdict": words.verdict(claim),
+        "kind": str(claim.word),
+        "verdict": str(claim.word),
         "why": words.why(claim),
         "printed": words.printed_leads(claim),
-        "ours": ours,
-        "behind": list(_name(behind)),
+        "ours": words.ours(claim),
+        "behind": list(_name(claim.first.behind)),
     }
 
 
@@ -253,16 +267,16 @@ def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
     return {
         "table": IN_NO_TABLE,
         "row": f"{first['settings']['method']} {first['key']}",
-        "column": first["dataset"]["name"],
+        "column": first["dataset"].get("name", first["settings"]["dataset"]),
         "method": first["settings"]["method"],
-        "dataset": _title(first["settings"]["dataset"]),
+        "dataset": words.dataset_title(first["settings"]["dataset"]),
         "measure": ACCURACY,
         "setting": "our own setting",
         "ours": mean,
         "oursText": runs[0]["state"] if mean is None else f"{mean:.1f}",
         "expected": len(runs),
         "runs": runs,
-        "deviations": first["deviations"],
+        "deviations": first.get("deviations", []),
         "notes": [first["dataset"]["note"]] if first["dataset"].get("note") else [],
         "settings": place,
         "metric": ACCURACY,
@@ -274,11 +288,3 @@ def _rounded(value: Any) -> float | None:
     if isinstance(value, int | float) and math.isfinite(value):
         return round(value, DIGITS)
     return None
-
-
-def _json(value: Any) -> str:
-    """In one line, null for what is no number, and no text in it ends the script around it."""
-    # JSON has neither NaN nor infinity, which Python writes and reads all the same
-    plain = json.loads(json.dumps(value), parse_constant=lambda constant: None)
-    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
-    return text.replace("</", "<\\/")

@@ -5,14 +5,15 @@ from typing import NamedTuple
 
 import explorer_data as explorer
 import matplotlib.pyplot as plt
+from cards import cards, results
 from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
-from fednb_lab.analysis.claims import Claim, claims_file, claims_of
-from fednb_lab.reporting import figures, words
-from fednb_lab.reporting.front import cards, front
+from fednb_lab import figures
+from fednb_lab.claims import Claim
+from fednb_lab.pages import Results, front
 
-MARKDOWN = MarkdownIt()
+MARKDOWN = MarkdownIt("commonmark", {"html": False})  # texts of records are in it
 FIGURE = ROOT / "results" / "figures" / "glance.svg"
 
 
@@ -25,9 +26,9 @@ class Extra(NamedTuple):
 
 def write_data(folder: Path) -> None:
     """The explorer's scripts and the start page's figure, into a folder that is copied to the site."""
-    explorer.write(folder / "explorer")
+    explorer.write(folder / "explorer", results())
     (folder / FIGURE.name).write_bytes(FIGURE.read_bytes())
-    _draw_narrow(folder / "glance-narrow.svg")
+    _draw_narrow(results(), folder / "glance-narrow.svg")
 
 
 def add_values(records: str, repository: str):
@@ -40,8 +41,7 @@ def add_values(records: str, repository: str):
         if pagename == "explorer":
             context["records"] = records
         if pagename == "index":
-            context["cards"] = cards()
-            context["verdict"] = words.verdict
+            context["cards"] = cards(results())
             context["inline"] = MARKDOWN.renderInline
             context["extras"] = [
                 Extra(f"notebooks/extras/{path.stem}", front(path).title)
@@ -60,12 +60,12 @@ def _line_to_begin_with(repository: str) -> str:
     return f"git clone https://github.com/{repository} && cd {folder} && make run"
 
 
-def _draw_narrow(path: Path) -> None:
+def _draw_narrow(found: Results, path: Path) -> None:
     """The figure for a phone: what stands beside a claim's line stands above it."""
     main = [
         (paper, claim)
-        for paper in claims_file().papers
-        for claim in claims_of(paper)
+        for paper, claims in found.claims.items()
+        for claim in claims
         if claim.entry.main and claim.entry.short
     ]
     with plt.rc_context({"svg.fonttype": "none", "svg.hashsalt": "narrow"}):
@@ -94,4 +94,4 @@ def _draw_narrow(path: Path) -> None:
 def _write_above(ax: plt.Axes, y: float, claim: Claim) -> None:
     place = {"y": y - 0.18, "va": "bottom", "transform": ax.get_yaxis_transform()}
     ax.text(x=0.02, s=claim.entry.short, **place)
-    ax.text(x=0.98, s=claim.verdict.kind, ha="right", weight="bold", **place)
+    ax.text(x=0.98, s=str(claim.word), ha="right", weight="bold", **place)

@@ -46,8 +46,12 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
     mean = float(np.mean(values))
     if n < 2:
         return mean, nan
-    error = np.std(values, ddof=1) / np.sqrt(n)
-    return mean, float(stats.t.ppf((1 + LEVEL) / 2, n - 1) * error)
+    return mean, float(quantile(n) * np.std(values, ddof=1) / np.sqrt(n))
+
+
+def quantile(n: int) -> float:
+    """Student's quantile for the interval of a mean over so many values."""
+    return float(stats.t.ppf((1 + LEVEL) / 2, n - 1))
 
 
 def lead_of(differences: Sequence[float], *, diverged: bool = False) -> Lead:

@@ -212,22 +212,23 @@ def _palette(of_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def claims(of_papers: Sequence[tuple[str, Mapping[str, Any]]]) -> Axes:
     """Draw the leads of claims in points, a line for each, in the colour of its paper.
 
-    A claim has a ``name``, the ``printed`` leads, our ``leads``, a ``verdict`` and the ``runs`` it
-    rests on. A lead has a ``mean``, a ``half_width`` or None, and whether it ``decides``; one that
-    does not is grey, its interval dotted where it is ``borrowed``.
+    A claim has a ``name``, the ``printed`` leads, a ``word``, and of our runs in the claim's own
+    setting a ``mean`` with its ``half_width``, or below three seeds the leads of single ``seeds``.
     """
-    figure = plt.figure(figsize=(8.6, 1.1 + 0.56 * len(of_papers)), layout="constrained")
+    figure = plt.figure(figsize=(8.2, 1.1 + 0.42 * len(of_papers)), layout="constrained")
     ax = figure.subplots()
     ax.axvline(0, color="0.6", lw=1, zorder=0)
-    beside: dict[str, Any] = {"x": 1.02, "transform": ax.get_yaxis_transform()}
+    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
     for y, (paper, claim) in enumerate(of_papers):
-        for i, lead in enumerate(claim["leads"]):
-            _claimed_lead(ax, y + 0.22 * i, lead, colour(paper))
+        is_judged = claim["mean"] is not None
+        if is_judged:
+            look: dict[str, Any] = {"color": colour(paper), "ms": _LARGE, "capsize": 3}
+            ax.errorbar(claim["mean"], y, xerr=claim["half_width"], fmt="o", **look)
+        ax.plot(claim["seeds"], [y] * len(claim["seeds"]), "o", color=colour(paper), ms=_SMALL)
         for lead in claim["printed"]:
             ax.plot(lead, y, "o", zorder=3, **PRINTED)
-        weight = "bold" if claim["decided"] else "normal"
-        ax.text(y=y, s=claim["verdict"], va="bottom", size="small", weight=weight, **beside)
-        ax.text(y=y + 0.04, s=claim["runs"], va="top", size="x-small", color="0.4", **beside)
+        weight = "bold" if is_judged else "normal"
+        ax.text(1.02, y, claim["word"], weight=weight, size="small", **beside)
     ax.margins(x=0.12)
     ax.set(ylim=(len(of_papers) - 0.4, -0.6), xlabel="lead in points of accuracy")
     ax.set_yticks(range(len(of_papers)), [claim["name"] for _, claim in of_papers])
@@ -237,24 +238,11 @@ def claims(of_papers: Sequence[tuple[str, Mapping[str, Any]]]) -> Axes:
     return ax
 
 
-def _claimed_lead(ax: Axes, y: float, lead: Mapping[str, Any], of_paper: str) -> None:
-    """Draw a lead with its interval, if it has one."""
-    look: dict[str, Any] = {"color": "0.55", "ms": _SMALL}
-    if lead["decides"]:
-        look = {"color": of_paper, "ms": _LARGE}
-    if lead["half_width"] is not None:
-        look["xerr"] = lead["half_width"]
-    drawn = ax.errorbar(lead["mean"], y, fmt="o", capsize=3, **look)
-    if lead["borrowed"]:
-        for line in drawn[2]:
-            line.set_linestyle(":")
-
-
 def _legend_of_claims(ax: Axes) -> None:
-    measured = "measured, 95 % interval over seeds"
-    other = "decides nothing (dotted: borrowed)"
     ax.plot([], [], "o", label="printed", **PRINTED)
-    ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, ms=_LARGE)
-    ax.plot([], [], "o:", color="0.55", label=other, ms=_SMALL)
+    look: dict[str, Any] = {"color": "0.4", "capsize": 3, "ms": _LARGE}
+    measured = "measured, 95 % interval over seeds"
+    ax.errorbar([], [], xerr=[], fmt="o", label=measured, **look)
+    ax.plot([], [], "o", color="0.4", label="a single seed", ms=_SMALL)
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
     ax.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)

@@ -111,6 +111,9 @@ def _add_compare_and_check(commands: Any) -> None:
     add("--seeds", type=_count, default=3, metavar="N", help="default: 3")
     add("--jobs", type=_count, default=1, metavar="N", help="runs at once (default: 1)")
     add("--dataset", default="digits", metavar="NAME", help="default: digits")
+    add("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
+    curves_help = "write the accuracy of each run after each round"
+    add("--curves", type=Path, metavar="FILE.csv", help=curves_help)
 
     summary = "make a cell of a table again, and say how closely it agrees with its records"
     add = _add_command(commands, "check", run_commands.check, summary)

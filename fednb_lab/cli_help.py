@@ -22,6 +22,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "new": ("new FedDyn", "new my_method"),
     "compare": (
         "compare FedAvg MOON",
+        "compare FedAvg MOON --latex --curves curves.csv",
         "compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30",
     ),
     "settings": ("settings",),

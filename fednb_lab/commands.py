@@ -12,7 +12,6 @@ from tqdm import tqdm
 from fednb import ROOT, papers
 from fednb import records as ledger
 from fednb.errors import RunError, SweepError
-from fednb_lab import reporting  # imports what takes long when a command needs it
 from fednb_lab.sweeps import execution, scaffold
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.jobs import Notebook, contestants_of
@@ -62,10 +61,11 @@ def sweep(args: argparse.Namespace) -> int:
 
 def _show_tables(tables: Sequence[Table], named: Sequence[Table]) -> None:
     """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
-    from fednb_lab.reporting import markdown, pages  # slow to import
+    from fednb_lab import pages  # slow to import
+    from fednb_lab.tables import is_own
 
     shown = named if len(named) <= _SHOWN_AT_ONCE else []
-    own = [table for table in tables if markdown.is_own(table)]
+    own = [table for table in tables if is_own(table)]
     cells = pages.recorded_cells({table.name: table for table in [*own, *shown]}.values())
     for text in pages.tables_with_runs(shown, cells):
         print(f"\n{text}")
@@ -84,7 +84,7 @@ def _write(files: Mapping[Path, str]) -> None:
 
 def _check_tables(tables: Iterable[Table]) -> None:
     """Refuse a table with a measure, or an original, that nobody knows."""
-    from fednb_lab.analysis import cells  # slow to import, and only now surely needed
+    from fednb_lab import cells  # slow to import, and only now surely needed
 
     for table in tables:
         cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
@@ -148,18 +148,18 @@ def report(args: argparse.Namespace) -> None:
     folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise RunError(f"There is no folder of run records at {folder}.")
-    from fednb_lab import for_readers  # slow to import
-
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
-    results = reporting.read_results(papers.folder() / "sweeps", folder)
-    pages: dict[Path, str] = reporting.make_pages(results, out)
+    from fednb_lab import for_readers, pages, words  # slow to import
+
+    results = pages.read_results(papers.folder() / "sweeps", folder)
+    files: dict[Path, str] = pages.make_pages(results, out)
     if out == ROOT / "results":  # what notebooks show
-        pages |= {out / name: text for name, text in for_readers.files(results).items()}
-    for path, content in pages.items():
+        files |= {out / name: text for name, text in for_readers.files(results).items()}
+    for path, content in files.items():
         ledger.write_atomically(path, content)
-    print(reporting.main_claims(results.claims))
-    print(f"{len(pages)} files written; all that was found is in {out / 'REPORT.md'}")
+    print(words.main_claims(results.claims))
+    print(f"{len(files)} files written; all that was found is in {out / 'REPORT.md'}")
 
 
 def _report_own(args: argparse.Namespace) -> None:
@@ -170,7 +170,7 @@ def _report_own(args: argparse.Namespace) -> None:
         )
     tables = list(read_tables(args.path).values())
     _check_tables(tables)
-    from fednb_lab.reporting import pages  # slow to import
+    from fednb_lab import pages  # slow to import
 
     cells = pages.recorded_cells(tables)
     for text in pages.tables_with_runs(tables, cells):
@@ -203,19 +203,23 @@ def compare(args: argparse.Namespace) -> None:
     names = [word for word in args.methods if "=" not in word]
     contestants = contestants_of(names)  # first, as what comes next is slow to import
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
-    from fednb_lab.reporting import head_to_head
+    from fednb_lab import compare as head_to_head
 
     setting = {"dataset": args.dataset} | overrides
-    text, paths = head_to_head.compare(contestants, setting, seeds=args.seeds, jobs=args.jobs)
-    print(text, *paths, sep="\n")
+    made = head_to_head.compare(contestants, setting, seeds=args.seeds, jobs=args.jobs)
+    print(head_to_head.latex(made) if args.latex else made.text, *made.paths, sep="\n")
+    if args.curves is not None:
+        ledger.write_atomically(args.curves, head_to_head.curves_csv(made))
+        print(args.curves)
 
 
 def check(args: argparse.Namespace) -> int:
     """``fednb check``: 1 if the cell does not agree with its records."""
-    from fednb_lab.reporting import again, words  # slow to import
+    from fednb_lab import check as checking
+    from fednb_lab import words
 
-    cell = again.cell_to_check(args.table, args.row, args.column)
-    runs = again.recorded_runs(cell, args.seeds)
+    cell = checking.cell_to_check(args.table, args.row, args.column)
+    runs = checking.recorded_runs(cell, args.seeds)
     seconds = sum(record.get("wall_seconds", 0.0) for _, record in runs)
     took = tqdm.format_interval(int(seconds))
     devices = ", ".join(dict.fromkeys(record.get("device", "unknown") for _, record in runs))
@@ -224,6 +228,6 @@ def check(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     sys.stdout.flush()
-    made = again.make_again(runs, jobs=args.jobs)
-    print(again.outcome(made))
-    return int(not all(one.agrees for one in made))
+    checked = checking.make_again(cell, args.seeds, jobs=args.jobs)
+    print(checking.outcome(checked))
+    return int(not checked.agrees)

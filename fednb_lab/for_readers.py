@@ -11,18 +11,16 @@ from typing import Any
 import numpy as np
 
 from fednb import ROOT, build, partition, results
-from fednb.leads import MIN_SEEDS, lead_of
-from fednb_lab.analysis import called
-from fednb_lab.analysis.cells import Cell, CellsOf
-from fednb_lab.analysis.claims import Claim, cells_among, claims_file
-from fednb_lab.analysis.comparisons import cell_at, leads_over_baseline
-from fednb_lab.analysis.trials import Tuning, tunings
-from fednb_lab.reporting import words
-from fednb_lab.reporting.figures import curves_of, drawn_claim
-from fednb_lab.reporting.findings import Filler
-from fednb_lab.reporting.markdown import claim_row, deviations, one_column, table_rows
-from fednb_lab.reporting.pages import Results
+from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.claims import Claim, cells_among, claims_file
+from fednb_lab.deviations import called
+from fednb_lab.figures import curves_of, drawn_claim
+from fednb_lab.findings import Filler
+from fednb_lab.leads import cell_at
+from fednb_lab.pages import Results
 from fednb_lab.sweeps.table import Table
+from fednb_lab.tables import claim_row, deviations, table_rows
+from fednb_lab.tuning import Tuning, tunings
 
 # Curves are large, so only those are written that a notebook draws.
 CURVES = ["moon-1-cifar10", "fedproc-2", "fedssc-1", "digits-fedssc", "digits-feddyn-fednova"]
@@ -94,7 +92,7 @@ def _claims(claims: Sequence[Claim], found: Results) -> list[dict[str, Any]]:
 def _table(table: Table, cells: Sequence[Cell]) -> dict[str, Any]:
     """The lines of a table that has runs, and what to know of them."""
     shown = [cell for cell in cells if cell.runs]
-    lines = _lines(table, shown) if shown else []
+    lines = table_rows(table, shown) if shown else []
     notes = []
     reduced = deviations(shown) if table.printed else ""
     if reduced:
@@ -117,24 +115,6 @@ def _table(table: Table, cells: Sequence[Cell]) -> dict[str, Any]:
         "columns": columns,
         "lines": [[line.get(name, "") for name in columns] for line in lines],
     }
-
-
-def _lines(table: Table, shown: Sequence[Cell]) -> list[dict[str, str]]:
-    """A table's lines, as on its page; but below three seeds values stand in place of intervals."""
-    cells = one_column(table, shown)
-    baseline, comparisons = leads_over_baseline(table, cells)
-    lines = table_rows(table, shown)
-    for cell, line in zip(cells, lines, strict=True):
-        if 0 < len(cell.values) < MIN_SEEDS:
-            texts = [words.value(cell.measure, one) for one in cell.values]
-            line["measured"] = results.one_by_one(texts)
-        comparison = comparisons.get((cell.row, cell.column))
-        if comparison and 0 < comparison.lead.seeds < MIN_SEEDS:
-            by_seed = list(comparison.by_seed.values())
-            lead = lead_of(by_seed, diverged=comparison.lead.diverged)
-            text = "" if lead.diverged else results.in_words(lead)
-            line[f"lead over {baseline}, measured"] = text
-    return lines
 
 
 def _measures(found: Results) -> dict[str, Any]:
@@ -202,7 +182,7 @@ def _tuning(tuning: Tuning) -> dict[str, Any]:
     return {
         "method": tuning.method,
         "tuned": tuning.tuned,
-        "called": called.name(tuning.tuned),
+        "called": called(tuning.tuned),
         "values": [trial.value for trial in tuning.trials],
         "accuracies": [
             None if math.isnan(trial.accuracy) else trial.accuracy for trial in tuning.trials

@@ -7,9 +7,9 @@ from fednb.papers.foundations import METHODS
 
 from fednb import ROOT, settings
 from fednb import records as ledger
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.comparisons import compare_at
-from fednb_lab.reporting import words
+from fednb_lab import words
+from fednb_lab.cells import cells_of
+from fednb_lab.leads import compare_at
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.table import Axis, Job, Table
 

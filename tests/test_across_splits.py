@@ -6,13 +6,12 @@ from made_up import job, record, table
 from scipy import stats
 
 from fednb import ROOT
-from fednb_lab.analysis.across_splits import average_leads
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.claims import ClaimsFile, Finding, SideBySide
-from fednb_lab.analysis.statistics import Kind
-from fednb_lab.analysis.trials import tunings
-from fednb_lab.reporting import findings
-from fednb_lab.reporting.findings import Filler
+from fednb_lab import findings
+from fednb_lab.cells import cells_of
+from fednb_lab.claims import ClaimsFile, Finding, SideBySide
+from fednb_lab.findings import Filler
+from fednb_lab.leads import Word, average_leads, word_for
+from fednb_lab.tuning import tunings
 
 # leads over FedAvg by table: of seeds 0, 1, ...; None: the run diverged
 LEADS = {
@@ -43,8 +42,7 @@ def splits():
 
 def leads_in(tables):
     """The mean leads over these tables, by method."""
-    found = average_leads(list(tables), lambda name: cells_of(tables[name]))
-    return {one.method: one for one in found}
+    return average_leads(list(tables), lambda name: cells_of(tables[name]))
 
 
 def test_a_mean_lead_is_of_the_same_seed_in_every_split(splits):
@@ -52,15 +50,15 @@ def test_a_mean_lead_is_of_the_same_seed_in_every_split(splits):
     prox = found["FedProx"]
     assert prox.by_seed == pytest.approx({0: 2.0, 1: 2.0, 2: 2.1})
     assert prox.lead.mean == pytest.approx(np.mean([2.0, 2.0, 2.1]))
-    assert prox.verdict.kind == Kind.CONFIRMED  # in neither split alone it would be
-    assert leads_in({"b": splits["b"]})["FedProx"].verdict.kind == Kind.CANNOT_TELL
-    assert found["SOLO"].verdict.kind == Kind.REVERSED
+    assert word_for(prox.lead) == Word.CONFIRMED  # in neither split alone it would be
+    assert word_for(leads_in({"b": splits["b"]})["FedProx"].lead) == Word.OPEN
+    assert word_for(found["SOLO"].lead) == Word.REVERSED
 
 
 def test_the_methods_are_one_family_without_those_that_diverged(splits):
     found = leads_in(splits)
     assert found["SCAFFOLD"].lead.diverged
-    assert found["SCAFFOLD"].verdict.kind == Kind.CANNOT_TELL
+    assert word_for(found["SCAFFOLD"].lead) == Word.OPEN
     among = {name: one.lead.among for name, one in found.items()}
     assert among == {"FedProx": 2, "SOLO": 2, "SCAFFOLD": 1}
     alone = stats.ttest_1samp([2.0, 2.0, 2.1], 0.0).pvalue
@@ -72,7 +70,7 @@ def test_with_a_diverged_run_of_the_baseline_nobody_is_judged(splits):
     record(job("FedAvg", 0, beta=0.5), status="diverged", split="a")
     found = leads_in(splits).values()
     assert found and all(one.lead.diverged for one in found)
-    assert not {one.verdict.kind for one in found} & {Kind.CONFIRMED, Kind.REVERSED}
+    assert {word_for(one.lead) for one in found} <= {Word.OPEN, Word.NOT_TESTED}
 
 
 @pytest.mark.parametrize(
@@ -86,10 +84,18 @@ def test_with_a_diverged_run_of_the_baseline_nobody_is_judged(splits):
     ],
 )
 def test_findings_can_be_about_the_mean_over_splits(says, holds, sentence, splits, monkeypatch):
-    side = SideBySide("x", "", "FedAvg", "accuracy", {"a": "first", "b": "second"})
+    side = SideBySide(
+        notebook="x",
+        note="",
+        baseline="FedAvg",
+        column="accuracy",
+        tables={"a": "first", "b": "second"},
+    )
     monkeypatch.setattr(findings, "claims_file", lambda: ClaimsFile({}, side, {}))
     filler = Filler(lambda name: cells_of(splits[name]), ROOT)
-    assert sentence in filler.sentence(Finding("f", "06_side_by_side", says, holds=holds))
+    assert sentence in filler.sentence(
+        Finding(name="f", notebook="06_side_by_side", says=says, holds=holds)
+    )
 
 
 def trials_of(accuracies):

@@ -13,8 +13,8 @@ from PIL import Image
 from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
 from fednb import run as runner
+from fednb_lab import compare as head_to_head
 from fednb_lab.cli import main
-from fednb_lab.reporting import head_to_head
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.jobs import contestants_of
 

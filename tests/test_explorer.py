@@ -1,18 +1,23 @@
 """The explorer's data: every record has a place, verdicts stand with their cells, and it is JSON."""
 
+import csv
+import html
+import io
 import json
 import re
 
+import cards
 import explorer_data as explorer
+import mistune
 import numpy as np
 import pytest
 from made_up import job, record, recorded, table
 
 from fednb import ROOT
+from fednb import leads as statistics
 from fednb import records as ledger
-from fednb_lab.analysis import statistics
-from fednb_lab.reporting import pages, words
-from fednb_lab.reporting.front import cards
+from fednb_lab import pages, tables, words
+from fednb_lab.cells import cells_of
 from fednb_lab.sweeps.files import read_tables
 
 
@@ -26,7 +31,8 @@ def folder():
 def gathered(*tables):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "read_tables", lambda _: {one.name: one for one in tables})
-        return explorer.gather(pages.read_results(ROOT, ledger.runs_folder()))
+        records, _ = explorer.readable_records(ledger.runs_folder())
+        return explorer.gather(pages.results_of(ROOT, ledger.runs_folder(), records))
 
 
 def argument(script):
@@ -38,7 +44,10 @@ def argument(script):
 def test_a_cell_has_what_its_page_shows():
     found = gathered(recorded(66.0, 67.0, 68.0, num_rounds=20))
     (cell,) = found.cells
-    assert (cell["printed"], cell["ours"], cell["line"]) == (66.3, 67.0, 66.3)
+    assert (cell["printed"], cell["ours"]) == (66.3, 67.0)
+    assert "line" not in cell  # printed is what a hundred rounds make
+    (in_full,) = gathered(recorded(66.0, 67.0, 68.0)).cells[:1]
+    assert in_full["line"] == 66.3
     assert cell["setting"] == "short runs"
     assert cell["deviations"] == ["20 rounds instead of 100"]
     assert found.settings[cell["settings"]]["num_rounds"] == 20
@@ -108,12 +117,62 @@ def test_not_a_number_becomes_null():
     assert list(curves.values()) == [{"accuracy": [None, None, 66.0]}]
 
 
-def test_text_does_not_end_the_script():
+HOSTILE = "</script><img src=x onerror=alert(1)> | `code` [link](javascript:x) =cmd"
+
+
+def test_text_of_a_record_does_not_end_the_script():
     own = recorded(66.0, num_rounds=20)
-    record(own.jobs[0], 66.0, dataset={"name": "cifar10", "note": "</script><b>"})
+    record(own.jobs[0], 66.0, dataset={"name": "cifar10", "note": HOSTILE})
     script = gathered(own).scripts()["cells.js"]
-    assert "</script" not in script
-    assert argument(script)["cells"][0]["notes"] == ["</script><b>"]
+    assert "<" not in script and ">" not in script
+    assert argument(script)["cells"][0]["notes"] == [HOSTILE]
+
+
+def test_text_of_a_record_is_text_on_a_page_of_tables():
+    own = recorded(66.0, num_rounds=20)
+    record(own.jobs[0], 66.0, dataset={"name": "cifar10", "note": HOSTILE})
+    text = tables.table_in_full(own, cells_of(own), "../runs", page=True)
+    assert "<img" not in text and "<script" not in text and "</script" not in text
+    shown = str(mistune.create_markdown(plugins=["table"])(text))
+    assert "<img" not in shown and not re.search(r'href="javascript:', shown)
+    assert "onerror=alert(1)" in html.unescape(shown)  # it is still told
+
+
+def test_no_text_of_a_record_is_a_formula():
+    own = recorded(66.0, num_rounds=20)
+    for note in ("=cmd|' /C calc'!A0", "+1", "-1", "@x"):
+        record(own.jobs[0], 66.0, dataset={"name": "cifar10", "note": note})
+        text = pages._cells_csv({own.name: cells_of(own)})
+        (line,) = csv.DictReader(io.StringIO(text))
+        assert line["note"] == f"'{note}" and float(line["mean"]) == 66.0
+
+
+def test_one_way_for_each_kind_of_page():
+    assert words.in_html('"<b>') == "&quot;&lt;b&gt;"
+    assert words.in_markdown("a|b\n<c>") == "a\\|b &lt;c&gt;"
+    assert words.in_code("a `b` <c>") == "`` a `b` <c> ``"
+    assert words.in_latex("5 % of a_b ± 1") == r"5 \% of a\_b $\pm$ 1"
+    assert json.loads(words.in_script({"a": float("nan"), "b": "</x>"})) == {"a": None, "b": "</x>"}
+
+
+def test_a_broken_record_is_left_out_by_name():
+    own = recorded(66.0, 67.0)
+    (ledger.runs_folder() / "broken.json").write_text("{")
+    content = json.loads(own.jobs[1].path.read_text())
+    del content["settings"]["seed"]
+    content["key"] = ledger.key(content["settings"])
+    own.jobs[1].path.write_text(json.dumps(content))
+    records, broken = explorer.readable_records(ledger.runs_folder())
+    assert sorted(broken) == sorted(["broken.json", own.jobs[1].path.name])
+    assert list(records) == [own.jobs[0].path]
+
+
+def test_what_tabulator_shows_is_escaped_and_asks_the_cell_not_the_event():
+    """A tooltip gets the event first, and what it returns becomes HTML."""
+    text = (ROOT / "docs" / "explorer" / "explorer.js").read_text()
+    tooltips = re.findall(r"tooltip: ([^,}]+)", text)
+    assert tooltips and all(re.fullmatch(r'tip\("\w+"\)', one) for one in tooltips)
+    assert re.search(r"const tip = \(field\) => \(_, cell\) => escapeText\(", text)
 
 
 def test_quantiles_make_the_interval_of_the_tables():
@@ -122,24 +181,23 @@ def test_quantiles_make_the_interval_of_the_tables():
     assert half == pytest.approx(statistics.interval(values)[1], abs=1e-3)
 
 
-def test_each_claim_stands_with_the_cell_that_decides_it(tmp_path):
-    tables = read_tables(ROOT / "notebooks" / "sweeps")
-    explorer.write(tmp_path)
+def test_each_claim_stands_with_a_cell(tmp_path):
+    read = read_tables(ROOT / "notebooks" / "sweeps")
+    results = cards.results()
+    explorer.write(tmp_path, results)
     content = argument((tmp_path / "cells.js").read_text(encoding="utf-8"))
     claims = [claim for cell in content["cells"] for claim in cell.get("claims", ())]
+    assert len(claims) == sum(map(len, results.claims.values()))
     assert {claim["kind"] for claim in claims} <= set(content["verdicts"])
-    for card in cards():
-        for main in card.claims:
-            verdicts = {claim["verdict"] for claim in claims if claim["says"] == main.entry.claim}
-            assert words.verdict(main) in verdicts
-    assert {cell["table"] for cell in content["cells"]} >= tables.keys()
+    assert {cell["table"] for cell in content["cells"]} >= read.keys()
     assert {path.parent.name for path in tmp_path.rglob("*.js")} == {tmp_path.name, "curves"}
 
 
-def test_a_card_names_paper_venue_claim_and_finding():
-    found = cards()
+def test_a_card_names_paper_venue_claim_finding_and_coverage():
+    found = cards.cards(cards.results())
     assert [card.notebook for card in found] == sorted(card.notebook for card in found)
     assert len(found) == 5
     for card in found:
-        assert card.title and card.front.claim and card.claims
+        assert card.title and card.front.claim and card.claims and card.counted
+        assert card.coverage.printed >= card.coverage.measured > 0
         assert re.fullmatch(r"\S+ 20\d\d", card.front.venue)

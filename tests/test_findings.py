@@ -1,67 +1,149 @@
-"""Findings: a sentence vanishes when the records say otherwise."""
+"""Findings: a sentence vanishes when the records say otherwise, and knows what could speak against it."""
 
 import functools
+import operator
 from dataclasses import replace
 
 import pytest
 
 from fednb import ROOT
 from fednb.errors import ReportError
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.claims import claims_file, claims_of
-from fednb_lab.reporting import findings
-from fednb_lab.reporting.findings import Filler
+from fednb_lab import findings
+from fednb_lab.cells import cells_of
+from fednb_lab.claims import claims_file, claims_of
+from fednb_lab.findings import Filler
+from fednb_lab.leads import Word
+from fednb_lab.printed import is_printed
 
 # findings that say that there is no difference, or give a number without a direction
 WITHOUT_DIRECTION = {
     "fedprox-is-fedavg",
     "moon-start",
     "fedproto-readings",
-    "fedplcc-order",
     "side-tuning-noise",
     "side-twins",
     "fednova-on-digits",
     "fednova-momentum",
 }
-
+FINDINGS = claims_file().findings
 
 recorded = functools.cache(cells_of)  # of the committed records
 
 
 def changed(cell, change):
     """The same cell with other values in its runs."""
-    runs = [
-        run if run.value is None else run._replace(value=change(run.value)) for run in cell.runs
-    ]
+    runs = []
+    for run in cell.runs:
+        if run.value is None:
+            runs.append(run)
+            continue
+        metrics = dict(run.record["metrics"])
+        for curve in {"accuracy", cell.measure.curve} & metrics.keys():
+            metrics[curve] = [None if one is None else change(one) for one in metrics[curve]]
+        record = run.record | {"metrics": metrics}
+        runs.append(run._replace(value=change(run.value), record=record))
     return replace(cell, runs=tuple(runs))
+
+
+def turned(tables=None):
+    """What gives cells with all numbers turned round; of some tables, or of all."""
+
+    def cells(table):
+        if tables is not None and table not in tables:
+            return recorded(table)
+        return [changed(cell, lambda value: 100 - value) for cell in recorded(table)]
+
+    return cells
+
+
+def test_findings_hold_for_the_committed_records():
+    """What is told as a result is one; their tables and rows exist."""
+    filler = Filler(recorded, ROOT)
+    assert not [name for name, finding in FINDINGS.items() if not filler.fact(finding)]
+    for finding in FINDINGS.values():
+        assert "Not run yet" not in filler.sentence(finding)
+        assert filler.headline(finding) in (filler.fact(finding), filler.headline(finding))
 
 
 def test_who_was_ahead_and_is_behind_now_is_not_told_to_be_ahead():
     """With all numbers turned round each finding with a direction falls."""
-    turned = Filler(
-        lambda table: [changed(cell, lambda value: 100 - value) for cell in recorded(table)], ROOT
-    )
-    findings = claims_file().findings.values()
-    borne_out = {one.name for one in findings if one.holds and turned.fact(one)}
+    filler = Filler(turned(), ROOT)
+    borne_out = {one.name for one in FINDINGS.values() if one.holds and filler.fact(one)}
     assert borne_out == WITHOUT_DIRECTION
-    fallen = next(one for one in findings if one.surprise and one.holds)
-    assert "do not bear out" in turned.sentence(fallen)
+    fallen = next(one for one in FINDINGS.values() if one.surprise and one.holds)
+    assert "do not bear out" in filler.sentence(fallen)
+
+
+def test_what_records_decide_names_what_could_speak_against_it():
+    for name, finding in FINDINGS.items():
+        assert bool(finding.against) == bool(finding.holds) or finding.against, name
+        for table in finding.against:
+            assert is_printed(table) or recorded(table), name
+            assert table.removeprefix("MOON ") in finding.says + finding.holds, (name, table)
+
+
+AGAINST = [
+    (finding.name, table)
+    for finding in FINDINGS.values()
+    for table in finding.against
+    if not is_printed(table)
+]
+
+
+@pytest.mark.parametrize(("name", "table"), AGAINST)
+def test_a_sentence_follows_each_table_that_could_speak_against_it(name, table):
+    """Without its records the sentence is not told; with others it falls, or tells other numbers."""
+    finding = FINDINGS[name]
+
+    def without(of):
+        cells = recorded(of)
+        return [replace(cell, runs=()) for cell in cells] if of == table else cells
+
+    assert not Filler(without, ROOT).fact(finding)
+    before = Filler(recorded, ROOT).sentence(finding)
+    others = [Filler(cells, ROOT).sentence(finding) for cells in (stirred(table), turned({table}))]
+    assert set(others) != {before}
+
+
+def stirred(table):
+    """What gives cells of which one table's first runs diverged, and each row ends elsewhere."""
+
+    def cells(of):
+        if of != table:
+            return recorded(of)
+        found = []
+        for place, cell in enumerate(recorded(of)):
+            moved = changed(cell, functools.partial(operator.add, 3.0 * place))
+            first, *others = moved.runs or [None]
+            if others:
+                moved = replace(moved, runs=(first._replace(state="diverged", value=None), *others))
+            found.append(moved)
+        return found
+
+    return cells
 
 
 @pytest.mark.parametrize(
     ("name", "table", "row"),
     [
         ("fedprox-is-fedavg", "moon-1-short", "FedProx"),
-        ("moon-ahead-of-fedavg", "moon-1-short", "MOON"),  # then the claim's verdict is another
+        ("fedprox-is-fedavg", "moon-1", "FedProx"),
+        ("moon-ahead-of-fedavg", "moon-1", "MOON"),  # then the claim's word is another
+        ("moon-ahead-of-fedavg", "digits-moon", "MOON"),
+        ("moon-mu", "moon-9-short", "mu=10"),
+        ("moon-behind-scaffold", "moon-1", "MOON"),
+        ("fedssc-share-all", "fedssc-2-short", "k=10"),
         ("fedproto-two-numbers", "fedproto-2", "FedProto, stdev 2"),
+        ("fedproto-baselines", "fedproto-2", "FedProto, stdev 2"),
         ("fedproto-readings", "digits-fedproto-readings", "prototypes weighted with images"),
         ("fedssc-share-all", "digits-fedssc-parts", "without l_moon"),
+        ("fedplcc-strength", "mini-fedplcc", "FedPLVM"),
         ("side-prior", "side-digits-beta-0.5", "FedPrior"),
         ("side-twins", "side-domains", "FedPrior"),
         ("fednova-momentum", "digits-fednova-unequal", "FedNova"),
     ],
 )
-def test_no_difference_is_told_only_where_there_is_none(name, table, row):
+def test_what_is_told_falls_when_one_row_ends_higher(name, table, row):
     """A row that ends ten points higher takes the sentence away."""
 
     def cells(of):
@@ -72,20 +154,21 @@ def test_no_difference_is_told_only_where_there_is_none(name, table, row):
             for cell in recorded(of)
         ]
 
-    finding = claims_file().findings[name]
+    finding = FINDINGS[name]
     assert Filler(recorded, ROOT).fact(finding) and not Filler(cells, ROOT).fact(finding)
 
 
-def test_a_sentence_asks_for_the_verdict_of_a_claim_by_its_name_in_figures():
-    finding = claims_file().findings["moon-ahead-of-fedavg"]
-    says = finding._replace(says="{{ verdict('MOON − SCAFFOLD') }}", holds="")
-    assert Filler(recorded, ROOT).sentence(says) in ("reversed", "cannot tell", "confirmed")
+def test_a_sentence_asks_for_the_word_of_a_claim_by_its_name_in_figures():
+    finding = FINDINGS["moon-ahead-of-fedavg"]
+    says = finding.model_copy(update={"says": "{{ word('MOON − SCAFFOLD') }}", "holds": ""})
+    assert Filler(recorded, ROOT).sentence(says) in set(Word)
+    nobody = says.model_copy(update={"says": "{{ word('MOON − Nobody') }}"})
     with pytest.raises(ReportError, match="There is no claim 'MOON − Nobody'"):
-        Filler(recorded, ROOT).sentence(says._replace(says="{{ verdict('MOON − Nobody') }}"))
+        Filler(recorded, ROOT).sentence(nobody)
 
 
 def test_claims_that_are_handed_in_are_not_judged_again(monkeypatch):
     judged = claims_of("MOON", recorded)
     monkeypatch.setattr(findings, "claims_of", pytest.fail)
-    finding = claims_file().findings["moon-ahead-of-fedavg"]  # whose truth hangs on a verdict
+    finding = FINDINGS["moon-ahead-of-fedavg"]  # whose truth hangs on a word
     assert Filler(recorded, ROOT, {"MOON": judged}).fact(finding)

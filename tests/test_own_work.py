@@ -1,5 +1,6 @@
 """One's own methods and sweeps: their names, tables and pages, what compare says, and a cell that is made again."""
 
+import csv
 import io
 import re
 import shlex
@@ -16,17 +17,16 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, build, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
-from fednb_lab import cli, cli_help
-from fednb_lab.analysis import effort
-from fednb_lab.analysis.cells import Cell, cells_of
-from fednb_lab.analysis.comparisons import corrected_family, leads_over_baseline
-from fednb_lab.analysis.statistics import lead
-from fednb_lab.reporting import again, head_to_head, markdown, pages, words
-from fednb_lab.reporting.markdown import table_in_full
+from fednb_lab import check as again
+from fednb_lab import cli, cli_help, pages
+from fednb_lab import compare as head_to_head
+from fednb_lab.cells import Cell, cells_of
+from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import execution, scaffold
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.jobs import Notebook, contestants_of
 from fednb_lab.sweeps.table import Table
+from fednb_lab.tables import is_own, table_in_full
 
 # ---- names
 
@@ -159,19 +159,6 @@ def test_one_seed_of_a_comparison_is_refused() -> None:
 # ---- what is said
 
 
-@pytest.mark.parametrize(
-    "given", [{}, {"keep_last": True}, {"local_steps": 3}, {"batch_size": 4096}]
-)
-def test_steps_are_those_that_clients_take(given: dict[str, object]) -> None:
-    methods = papers.methods("foundations")
-    short = {"num_rounds": 1, "local_epochs": 2, "num_clients": 5} | given
-    asked = settings.resolve(methods, method="FedAvg", dataset="digits", **short)
-    fed = build.federation(asked, methods, workers=1)
-    fed.run_round()
-    record = {"partition": {"sizes": [client.num_samples for client in fed.clients]}}
-    assert effort.steps_per_round(asked, record) == [client.steps for client in fed.clients]
-
-
 def table_with(**accuracies: list[float]) -> Table:
     """A row for each method, a run for each accuracy, on 400 test images."""
     jobs = []
@@ -190,20 +177,28 @@ def cells_with(**accuracies: list[float]) -> list[Cell]:
 
 
 def test_what_is_no_better_than_guessing_is_named() -> None:
-    cells = cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
-    assert [effort.learned_nothing(cell) for cell in cells] == [True, False]
-    told = words.learned_nothing(cells)
+    told = head_to_head.learned_nothing(cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0]))
     assert "FedAvg" in told and "FedProx" not in told
-    assert words.guessing(cells) == "10 %"
-    assert words.training(cells).startswith("10 to 100 SGD steps")  # 10 epochs of 64
+    assert head_to_head.learned_nothing(cells_with(FedProx=[15.0, 17.0])) == ""
 
 
-def test_two_seeds_that_lie_far_apart_have_no_interval() -> None:
-    near, far = cells_with(FedAvg=[50.0, 51.0], FedProx=[36.7, 80.0])
-    assert "±" in words.measured(near) and "±" not in words.measured(far)
-    assert "FedProx" in words.without_half_width([near, far])
-    assert "±" not in words.lead(lead([-40.0, 60.0]))
-    assert "±" in words.lead(lead([-40.0, 60.0, 20.0]))  # of three seeds it is told, however wide
+def compared(**accuracies: list[float]) -> head_to_head.Outcome:
+    """A comparison of rows that are recorded."""
+    table = table_with(**accuracies)
+    cells = cells_of(table, ledger.load())
+    baseline, comparisons = leads_over_baseline(table, cells)
+    return head_to_head.Outcome("", [], table, cells, baseline, as_family(comparisons))
+
+
+def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
+    outcome = compared(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
+    lines = head_to_head.latex(outcome).splitlines()
+    assert lines[0].startswith(r"\begin{tabular}") and lines[-1] == r"\end{tabular}"
+    (prox,) = [line for line in lines if line.startswith("FedProx")]
+    assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
+    rows = list(csv.DictReader(io.StringIO(head_to_head.curves_csv(outcome))))
+    assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
+    assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
 
 
 def test_many_seeds_are_told_from_where_to_where() -> None:
@@ -226,7 +221,7 @@ def test_a_direction_is_told_only_where_the_interval_leaves_out_zero(
 ) -> None:
     table = table_with(FedAvg=[60.0, 60.1, 59.9][: len(accuracies)], FedProx=accuracies)
     baseline, comparisons = leads_over_baseline(table, cells_of(table, ledger.load()))
-    told = head_to_head._who_is_ahead(baseline, corrected_family(comparisons))
+    told = head_to_head.who_is_ahead(baseline, as_family(comparisons))
     assert told.startswith(f"- {side}: FedProx") and reason in told
 
 
@@ -297,21 +292,46 @@ def test_a_cell_is_made_again_without_touching_its_records(
     assert "known are FedAvg, Mine" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("now", "said", "agrees"),
-    [(66.3, "last digit", True), (66.8, "0.50 points", True), (70.3, "Does not agree", False)],
-)
-def test_how_closely_a_run_agrees_is_told(now: float, said: str, agrees: bool) -> None:
-    job = made_up.job()
-    made_up.record(job, 66.3)
+def made_again(now: float, *, losses: tuple[float, float] = (2.0, 1.0)) -> again.MadeAgain:
+    """A run that is recorded with 66.3 % and losses 2 and 1, and how it was made again."""
+    job = made_up.job(num_rounds=2)
+    made_up.record(job, 66.3, metrics={"loss/cross_entropy": [2.0, 1.0]})
     recorded = ledger.read(job.path)
-    made_up.record(job, now)
-    made = again.MadeAgain(job, recorded, ledger.read(job.path))
-    assert said in again.outcome([made]) and made.agrees == agrees
-    other = made._replace(made=recorded | {"dataset": {"fingerprint": "other"}})
-    assert "not the images" in again.outcome([other])
-    diverged = made._replace(made=recorded | {"status": "diverged"})
-    assert not diverged.agrees
+    made_up.record(job, now, metrics={"loss/cross_entropy": list(losses)})
+    return again.MadeAgain(job, recorded, ledger.read(job.path))
+
+
+@pytest.mark.parametrize(
+    ("now", "losses", "scatter", "said", "agrees"),
+    [
+        (66.3, (2.0, 1.0), 0.2, "last digit", True),
+        (66.8, (2.001, 1.002), 0.2, "0.50 points", True),  # never too much
+        (68.8, (2.001, 1.002), 1.0, "2.50 points apart, within the 3.00", True),  # another torch
+        (70.3, (2.001, 1.002), 1.0, "4.00 points apart, more than the 3.00", False),
+        (66.4, (2.01, 1.0), 1.0, "other code or other data", False),  # ends alike, begins otherwise
+        (66.4, (2.0, 1.02), 1.0, "other code or other data", False),
+        (70.3, (2.001, 1.002), None, "not judged", True),
+    ],
+)
+def test_first_rounds_are_compared_strictly_and_ends_by_what_seeds_scatter(
+    now: float, losses: tuple[float, float], scatter: float | None, said: str, agrees: bool
+) -> None:
+    checked = again.Check([made_again(now, losses=losses)], scatter)
+    assert said in again.outcome(checked) and checked.agrees == agrees
+
+
+def test_other_images_and_another_end_are_told() -> None:
+    made = made_again(66.3)
+    other = made._replace(made=made.recorded | {"dataset": {"fingerprint": "other"}})
+    assert "not the images" in again.outcome(again.Check([other], 1.0))
+    diverged = made._replace(made=made.recorded | {"status": "diverged"})
+    assert not again.Check([diverged], None).agrees
+
+
+def test_how_runs_scatter_is_known_from_three_seeds() -> None:
+    (two,) = cells_with(FedAvg=[60.0, 62.0])
+    (three,) = cells_with(FedProx=[60.0, 62.0, 64.0])
+    assert again.scatter_of(two) is None and again.scatter_of(three) == pytest.approx(2.0)
 
 
 def test_ones_own_runs_are_not_the_projects(
@@ -324,7 +344,7 @@ def test_ones_own_runs_are_not_the_projects(
     before = pages.make_pages(pages.read_results(Path("sweeps"), runs), out)
     made_up.record(made_up.job("FedProx", 77, mu=0.123))
     assert pages.make_pages(pages.read_results(Path("sweeps"), runs), out) == before
-    assert "3 recorded runs" in before[out / "REPORT.md"]
+    assert "from 3 records" in before[out / "REPORT.md"]
 
 
 def test_a_bar_between_runs_shows_the_time_left(
@@ -343,7 +363,7 @@ def test_a_bar_between_runs_shows_the_time_left(
 
 def test_a_table_of_the_projects_is_not_ones_own() -> None:
     tables = read_tables(ROOT / "notebooks" / "sweeps" / "00_foundations.yaml")
-    assert not any(markdown.is_own(table) for table in tables.values())
+    assert not any(is_own(table) for table in tables.values())
 
 
 # ---- help

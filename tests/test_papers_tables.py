@@ -6,10 +6,10 @@ from made_up import project, record
 
 from fednb import plots, results
 from fednb import records as ledger
-from fednb_lab.analysis.cells import cells_of
-from fednb_lab.analysis.measures import measure
-from fednb_lab.analysis.reported import reported_table
-from fednb_lab.reporting import figures, words
+from fednb_lab import figures, words
+from fednb_lab.cells import cells_of
+from fednb_lab.measures import measure
+from fednb_lab.printed import reported_table
 
 SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 

@@ -13,8 +13,8 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from fednb import ROOT, data, papers, settings
+from fednb_lab import figures, pages, words
 from fednb_lab.course import solutions
-from fednb_lab.reporting import figures, pages, words
 from fednb_lab.sweeps.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))

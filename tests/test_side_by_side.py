@@ -16,10 +16,10 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb.federation import FedAvg
-from fednb_lab.analysis.cells import cells_of, committed
-from fednb_lab.analysis.statistics import Kind
-from fednb_lab.analysis.trials import tuned, tunings
+from fednb_lab.cells import cells_of, committed
+from fednb_lab.leads import Word
 from fednb_lab.sweeps.files import read_tables
+from fednb_lab.tuning import tuned, tunings
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
 COMPARED = {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC", "FedProto"}
@@ -214,7 +214,7 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
     difference = (right("FedProto") - right("OwnPrior")).mean()
     text = side_by_side.told_table().data
     assert f"| **FedProto − FedAvg (told)** | **{difference:+.1f} ±" in text
-    assert not [kind for kind in Kind if kind in text]  # what no paper claims is not judged
+    assert not [word for word in Word if word in text]  # what no paper claims is not judged
     of_first = next(iter(side_by_side.for_itself().values()))
     assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (told)", "FedProto", "Local"}
     assert all(10 < share < 100 for share in of_first[side_by_side.GUESS])

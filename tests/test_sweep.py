@@ -14,7 +14,7 @@ from fednb import build, data, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SettingsError, SweepError
 from fednb.places import Places
-from fednb_lab.reporting import head_to_head
+from fednb_lab import compare as head_to_head
 from fednb_lab.sweeps import execution, processes
 from fednb_lab.sweeps.files import Loader, read_tables
 from fednb_lab.sweeps.jobs import Notebook, contestants_of

@@ -160,16 +160,17 @@ function titleOf(facet, value) {
 function makeGrid() {
   const isNarrow = window.innerWidth < 700;
   const number = { hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, headerSortStartingDir: "desc" };
-  const shown = (field) => (cell) => escapeText(cell.getData()[field]);
+  const shown = (field) => (cell) => escapeText(cell.getData()[field] ?? "");
   const plain = (cell) => escapeText(cell.getValue() ?? "");
+  const tip = (field) => (_, cell) => escapeText(cell.getData()[field] ?? ""); // Tabulator takes it for HTML
   const columns = [
     { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, cssClass: "tick", headerSort: false, download: false, width: 42, minWidth: 42, responsive: 0 },
     { title: "paper", field: "paper", formatter: plain, width: 112, responsive: 6 },
-    { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: (_, cell) => escapeText(cell.getData().title), responsive: 5 },
-    { title: "row", field: "row", formatter: rowName, variableHeight: true, cssClass: "several", widthGrow: 2, minWidth: 92, tooltip: true, responsive: 0 },
-    { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: true, responsive: 2 },
+    { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: tip("title"), responsive: 5 },
+    { title: "row", field: "row", formatter: rowName, variableHeight: true, cssClass: "several", widthGrow: 2, minWidth: 92, tooltip: tip("row"), responsive: 0 },
+    { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: tip("column"), responsive: 2 },
     { title: "printed", field: "printed", formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
-    { title: "ours", field: "ours", formatter: shown("oursText"), tooltip: shown("oursText"), width: isNarrow ? 92 : 104, responsive: 0, ...number },
+    { title: "ours", field: "ours", formatter: shown("oursText"), tooltip: tip("oursText"), width: isNarrow ? 92 : 104, responsive: 0, ...number },
     { title: "interval", field: "half", visible: false },
     { title: "runs", field: "expected", visible: false, accessorDownload: (_, cell) => cell.runs.length },
     { title: "data set", field: "dataset", visible: false },
@@ -203,7 +204,7 @@ function escapeText(text) {
 function badges(cell) {
   return cell.facets.verdict.map((kind) => {
     const says = cell.claims.filter((claim) => claim.kind === kind).map((claim) => claim.says);
-    return `<span class="verdict" data-kind="${kind}" title="${inAttribute(says.join("; "))}">${kind}</span>`;
+    return `<span class="verdict" data-kind="${inAttribute(kind)}" title="${inAttribute(says.join("; "))}">${escapeText(kind)}</span>`;
   }).join(" ");
 }
 

@@ -1,31 +1,36 @@
 """Methods against one another in one setting: missing runs are made, all are tabled and drawn."""
 
+import csv
 import dataclasses
+import io
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 
-from fednb import plots, settings
+from fednb import data, plots, settings
 from fednb import records as ledger
-from fednb.errors import SweepError, check, require_known
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import cells_of, records_of
-from fednb_lab.analysis.comparisons import Comparison, corrected_family, leads_over_baseline
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import table_in_full
+from fednb.errors import FednbError, SweepError, check, require_known
+from fednb.leads import MIN_SEEDS
+from fednb_lab import words
+from fednb_lab.cells import Cell, cells_of, records_of
+from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import execution
 from fednb_lab.sweeps.jobs import MAX_RUNS, Contestant, Notebook
 from fednb_lab.sweeps.plan import recorded_and_missing
 from fednb_lab.sweeps.table import Axis, Job, Table
+from fednb_lab.tables import table_in_full
+
+_LEARNED = 0.05  # of the way from guessing to 100 %: what has come less far has learned nothing
 
 Family = Mapping[tuple[str, str], Comparison]  # by row and column
 
 
 def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], seeds: int) -> Table:
-    """A row per method, in the setting of the first one, but for what is given.
+    """Make a row per method, in the setting of the first one, but for what is given.
 
     ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters:
     each method gets what it has. A `SweepError` if none has it.
@@ -76,10 +81,21 @@ def _setting_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     return {name: getattr(job.settings, name) for name in names}
 
 
+class Outcome(NamedTuple):
+    """What a comparison has made."""
+
+    text: str  # its table in Markdown, and who is ahead
+    paths: list[Path]  # of what was written
+    table: Table
+    cells: list[Cell]
+    baseline: str
+    family: Family  # the leads over the baseline, corrected for their number
+
+
 def compare(
     contestants: Mapping[str, Contestant], given: Mapping[str, Any], *, seeds: int, jobs: int
-) -> tuple[str, list[Path]]:
-    """Make what is not recorded; a table in Markdown, and where it and its figure lie."""
+) -> Outcome:
+    """Make what is not recorded; write a page with the table, and a figure of leads."""
     table = table_of(contestants, given, seeds)
     _, todo = recorded_and_missing(table.jobs)
     if todo:
@@ -87,8 +103,9 @@ def compare(
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
     baseline, comparisons = leads_over_baseline(table, cells)
-    family = corrected_family(comparisons)
-    text = f"{table_in_full(table, cells)}\n{_who_is_ahead(baseline, family)}\n"
+    family = as_family(comparisons)
+    parts = [table_in_full(table, cells), who_is_ahead(baseline, family), learned_nothing(cells)]
+    text = "\n".join(filter(None, parts)) + "\n"
     key = ledger.key({"paths": [job.path.name for job in table.jobs]})
     rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
     name = f"{rows[:80]}-{key}"
@@ -97,11 +114,11 @@ def compare(
     page, figure = folder / f"{name}.md", folder / f"{name}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
     _draw(baseline, family, figure)
-    return text, [page, figure]
+    return Outcome(text, [page, figure], table, cells, baseline, family)
 
 
-def _who_is_ahead(baseline: str, family: Family) -> str:
-    """Which methods are ahead of the baseline, which behind, and of which the runs do not tell."""
+def who_is_ahead(baseline: str, family: Family) -> str:
+    """Say which methods are ahead of the baseline, which behind, and which cannot be told from it."""
     sides: dict[str, list[str]] = {}
     for (row, _), comparison in family.items():
         lead = comparison.lead
@@ -114,7 +131,8 @@ def _who_is_ahead(baseline: str, family: Family) -> str:
             is_ahead = lead.mean is not None and lead.mean > 0
             side = f"{'Ahead of' if is_ahead else 'Behind'} {baseline}"
         sides.setdefault(side, []).append(f"{told})")
-    return "\n".join(f"- {side}: {', '.join(rows)}." for side, rows in sides.items())
+    lines = [f"- {side}: {', '.join(rows)}." for side, rows in sides.items()]
+    return words.in_markdown_lines(lines)
 
 
 def _why_open(comparison: Comparison, number: int) -> str:
@@ -122,11 +140,66 @@ def _why_open(comparison: Comparison, number: int) -> str:
     lead = comparison.lead
     if lead.diverged or lead.mean is None:
         return "a run diverged"
-    if lead.seeds < statistics.MIN_SEEDS:
-        return f"it takes {statistics.MIN_SEEDS} seeds to tell"
+    if lead.seeds < MIN_SEEDS:
+        return f"it takes {MIN_SEEDS} seeds to tell"
     if lead.holds_zero:
         return "the interval holds zero"
     return "" if lead.shown else f"one of {number} comparisons may look so by luck"
+
+
+def learned_nothing(cells: Sequence[Cell]) -> str:
+    """Warn of methods that end where guessing does: two such rows cannot be compared."""
+    names = []
+    for cell in cells:
+        chance = _guessing(cell)
+        if chance is not None and cell.mean is not None:
+            if cell.mean < chance + _LEARNED * (100 - chance):
+                names.append(f"{cell.row} ({cell.mean:.1f} %, guessing gives {chance:.3g} %)")
+    if not names:
+        return ""
+    advice = "more rounds, more local epochs or another learning rate may help"
+    return words.in_markdown_lines([f"- Learned nothing: {'; '.join(names)}; {advice}."])
+
+
+def _guessing(cell: Cell) -> float | None:
+    """The accuracy (%) of one who guesses among all classes; None if their number is unknown."""
+    with suppress(FednbError, OSError):  # somebody's own images may be gone
+        num_classes = data.spec_of(cell.job.settings.dataset).num_classes
+        return 100 / num_classes if num_classes else None
+    return None
+
+
+def latex(outcome: Outcome) -> str:
+    """Write the comparison as a table for LaTeX, with booktabs: accuracy, and lead over the first."""
+    lines = [
+        r"\begin{tabular}{lrr}",
+        r"\toprule",
+        rf"method & accuracy (\%) & lead over {words.in_latex(outcome.baseline)} \\",
+        r"\midrule",
+    ]
+    for cell in outcome.cells:
+        comparison = outcome.family.get((cell.row, cell.column))
+        lead = words.lead(comparison) if comparison is not None else ""
+        texts = [words.in_latex(text) for text in (cell.row, words.measured(cell), lead)]
+        lines.append(" & ".join(texts) + r" \\")
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    return "\n".join(lines)
+
+
+def curves_csv(outcome: Outcome) -> str:
+    """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["method", "seed", "round", "accuracy"])
+    for cell in outcome.cells:
+        for run in cell.runs:
+            metrics = run.record["metrics"]
+            points = zip(metrics.get("round", []), metrics.get("accuracy", []), strict=False)
+            for number, accuracy in points:
+                if accuracy is not None:
+                    seed = run.job.settings.seed
+                    writer.writerow([words.in_csv(cell.row), seed, number, accuracy])
+    return text.getvalue()
 
 
 def _draw(baseline: str, family: Family, path: Path) -> None:
@@ -137,12 +210,15 @@ def _draw(baseline: str, family: Family, path: Path) -> None:
     ax.axvline(0, color=plots.colour(baseline))
     for y, comparison in enumerate(family.values()):
         lead = comparison.lead
-        if lead.mean is not None:
-            colour = plots.colour(comparison.ahead.row)
-            is_absurd = words.is_absurd(lead.half_width, lead.seeds)
-            half_width = None if is_absurd else lead.half_width
-            face = colour if lead.shown else "white"
-            ax.errorbar(lead.mean, y, xerr=half_width, fmt="o", color=colour, mfc=face, capsize=3)
+        colour = plots.colour(comparison.ahead.row)
+        face = colour if lead.shown else "white"
+        if lead.judged:
+            look: dict[str, Any] = {"color": colour, "mfc": face, "capsize": 3}
+            assert lead.mean is not None  # a judged one has it
+            ax.errorbar(lead.mean, y, xerr=lead.half_width, fmt="o", **look)
+        elif lead.mean is not None:  # too few seeds for an interval: each one's lead
+            seeds = list(comparison.by_seed.values())
+            ax.plot(seeds, [y] * len(seeds), "o", color=colour, mfc=face)
     ax.set_yticks(range(len(rows)), rows)
     xlabel = f"lead over {baseline} (points of accuracy)"
     ax.set(xlabel=xlabel, ylim=(len(rows) - 0.5, -0.5))

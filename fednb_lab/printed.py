@@ -10,7 +10,7 @@ import yaml
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb_lab.analysis.measures import Measure
+from fednb_lab.measures import Measure
 from fednb_lab.sweeps.table import Table
 
 NOT_TOLD = "any"  # stands for the value of a setting about which a paper says nothing
@@ -97,6 +97,21 @@ def reported_table(name: str) -> ReportedTable:
     return tables[name]
 
 
+def is_printed(name: str) -> bool:
+    """Tell whether a name is that of a printed table, such as ``"MOON Table 8"``."""
+    return name in _reported_tables()
+
+
+def printed_numbers(paper: str) -> list[tuple[str, str, str]]:
+    """List all numbers that a paper prints: table, row and column of each."""
+    places = []
+    for name, table in _reported_tables().items():
+        if name.startswith(f"{paper} "):
+            lines = table.cells.items()
+            places += [(name, *place) for place, line in lines if line.value is not None]
+    return places
+
+
 class PrintedCell(NamedTuple):
     """What is printed beside a cell of ours."""
 
@@ -104,6 +119,7 @@ class PrintedCell(NamedTuple):
     std: float | None = None  # what stands behind its ±
     text: str = ""  # what is printed where that is no number
     settings: Mapping[str, Any] = {}  # what the paper says there of settings, as in `ReportedLine`
+    row: str = ""  # what the printed row is called
 
 
 def printed_cell(
@@ -129,7 +145,7 @@ def printed_cell(
             what = f"column {column!r}; it has {', '.join(columns)}"
         raise ReportError(f"{table.name}: {table.printed} has no {what}.")
     value, std = _in_units_of(measure, line, reported, table.baseline)
-    return PrintedCell(value, std, line.text, stated)
+    return PrintedCell(value, std, line.text, stated, rows[0])
 
 
 def _matching_rows(reported: ReportedTable, label: str, settings: Mapping[str, Any]) -> list[str]:

@@ -1,13 +1,64 @@
-"""How the settings of runs differ from those under which a paper's number was made."""
+"""How settings are called where people read them, and how those of runs differ from a paper's."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from fednb.settings import Deviation, Settings, deviations
-from fednb_lab.analysis.measures import Measure
-from fednb_lab.analysis.reported import NOT_TOLD, PrintedCell, same_value
+from fednb_lab.measures import Measure
+from fednb_lab.printed import NOT_TOLD, PrintedCell, same_value
 from fednb_lab.sweeps.table import Table
+
+_NAMES = {
+    "lr": "learning rate",
+    "lam": "λ",
+    "lam1": "λ₁",
+    "lam2": "λ₂",
+    "mu": "μ",
+    "mu_glob": "μ_glob",
+    "mu_moon": "μ_moon",
+    "alpha": "α",
+    "beta": "β",
+}
+_SWITCHES = {
+    ("niid_bench", True): "as in NIID-Bench",
+    ("momentum_factor", False): "without the momentum factor",
+    ("classical", True): "classical momentum",
+    ("balance", False): "without the balance rule",
+    ("random_start", True): "with a random start",
+    ("pretrained", False): "without ImageNet weights",
+    ("projection_head", True): "with a projection head",
+    ("projection_head", False): "without a projection head",
+}
+_KINDS_OF_SPLIT = {
+    "dirichlet": "label shift",
+    "iid": "IID clients",
+    "quantity": "quantity shift",
+    "domain": "a domain for each client",
+    "n-way-k-shot": "n classes for each client",
+}
+
+
+def called(setting: str) -> str:
+    """Name a setting as people read it: ``learning rate``, ``λ₁``."""
+    return _NAMES.get(setting, setting.replace("_", " "))
+
+
+def value_called(setting: str, of: Any) -> str:
+    """Put a value in words, without the name of the setting."""
+    return _KINDS_OF_SPLIT.get(of, str(of)) if setting == "partition" else str(of)
+
+
+def called_with_value(setting: str, of: Any) -> str:
+    """Name a setting with its value: ``λ₁ = 0.3``, ``learning rate 0.02``, ``without the balance rule``."""
+    title = called(setting)
+    if isinstance(of, bool):
+        usual = title if of else f"without {title}"
+        return _SWITCHES.get((setting, of), usual)
+    if setting == "partition":
+        return value_called(setting, of)
+    is_symbol = not title.isascii()
+    return f"{title} = {of}" if is_symbol else f"{title} {of}"
 
 
 class TuningDeviation(NamedTuple):

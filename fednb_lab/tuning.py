@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from fednb_lab.analysis.cells import Cell
+from fednb_lab.cells import Cell
 
 _BASELINE = "FedAvg"
 # What is tuned where it is not the learning rate; a second weight that goes with it is left out.

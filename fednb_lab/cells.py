@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, cast
 
 from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
+from fednb.leads import interval
 from fednb.records import Record, load, read, runs_folder, state
-from fednb_lab.analysis import called, statistics
-from fednb_lab.analysis.deviations import AnyDeviation, Choice, compare_with_paper
-from fednb_lab.analysis.lazy import LazyLedger
-from fednb_lab.analysis.measures import Measure, measure
-from fednb_lab.analysis.reported import PrintedCell, printed_cell
+from fednb_lab.deviations import AnyDeviation, Choice, called_with_value, compare_with_paper
+from fednb_lab.lazy import LazyLedger
+from fednb_lab.measures import Measure, measure
+from fednb_lab.printed import PrintedCell, printed_cell
 from fednb_lab.sweeps import files
 from fednb_lab.sweeps.table import Job, Table
 
@@ -57,7 +57,7 @@ class Cell:
     @property
     def row(self) -> str:
         """The label of its row, and what else tells its runs from others there."""
-        variant = [called.with_value(name, value) for name, value in self.variant]
+        variant = [called_with_value(name, value) for name, value in self.variant]
         return ", ".join([self.label, *variant])
 
     @property
@@ -109,7 +109,7 @@ class Cell:
         """Of the mean's interval; NaN for one run, None for a median."""
         if not self.values or self.measure.median:
             return None
-        return statistics.interval(self.values)[1]
+        return interval(self.values)[1]
 
     @property
     def spread(self) -> float | None:
@@ -117,7 +117,7 @@ class Cell:
         spreads: list[Any] = [run.record["final"].get("accuracy_std") for run in self.measured_runs]
         if not spreads or None in spreads:
             return None
-        return statistics.interval(spreads)[0]
+        return interval(spreads)[0]
 
     @property
     def notes(self) -> tuple[str, ...]:

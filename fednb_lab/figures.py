@@ -1,7 +1,5 @@
 """Figures of tables and claims: what `fednb.plots` draws, as values."""
 
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from io import StringIO
 from typing import Any, cast
@@ -11,11 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
-from fednb_lab.analysis.cells import Cell
-from fednb_lab.analysis.claims import Claim
-from fednb_lab.analysis.comparisons import Comparison
-from fednb_lab.analysis.statistics import Kind, Why
-from fednb_lab.reporting import words
+from fednb_lab.cells import Cell
+from fednb_lab.claims import Claim
 
 
 def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -63,55 +58,25 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
 
 
 def drawn_claim(claim: Claim) -> dict[str, Any]:
-    """A claim, for `fednb.plots.claims`: its verdict, and below it the runs that are drawn."""
+    """Describe a claim for `fednb.plots.claims`, by runs in its own setting."""
+    found = claim.in_its_setting
+    lead = None if found is None else found.lead
+    is_judged = lead is not None and claim.decisive is not None and lead.mean is not None
+    seeds: list[float] = []
+    if found is not None and not is_judged and found.lead.mean is not None:
+        seeds = list(found.by_seed.values())
     return {
         "name": claim.entry.short,
         "printed": list(claim.printed),
-        "leads": [_drawn_lead(claim, comparison) for comparison in _drawn(claim)],
-        "verdict": words.verdict(claim),
-        "decided": bool(claim.best.lead.judged and claim.evidence),
-        "runs": _runs(claim),
+        "mean": lead.mean if lead is not None and is_judged else None,
+        "half_width": lead.half_width if lead is not None and is_judged else None,
+        "seeds": seeds,
+        "word": str(claim.word),
     }
-
-
-def _drawn_lead(claim: Claim, comparison: Comparison) -> dict[str, Any]:
-    """A lead with its interval, if it has one; of few runs with one that is borrowed."""
-    lead = comparison.lead
-    borrowed = claim.borrowed(comparison)
-    half_width = borrowed.half_width if borrowed else lead.half_width
-    return {
-        "mean": lead.mean,
-        "half_width": None if math.isnan(half_width) else half_width,
-        "decides": bool(lead.judged and claim.evidence),
-        "borrowed": borrowed is not None,
-    }
-
-
-def _drawn(claim: Claim) -> list[Comparison]:
-    """What decides, then what is nearer to the paper's setting but has too few runs; with a lead."""
-    best = claim.best
-    nearer = itertools.takewhile(lambda one: one is not best, claim.evidence)
-    return [one for one in (best, *nearer) if one.lead.mean is not None]
-
-
-def _runs(claim: Claim) -> str:
-    """The runs that are drawn for a claim, and what its verdict rests on besides their interval."""
-    seeds = claim.best.lead.seeds
-    if not seeds:
-        return "nothing was run"
-    runs = f"{words.setting(claim.setting(claim.best), brief=True)}, {words.seeds(seeds)}"
-    if not claim.evidence:
-        return f"drawn: {runs}"
-    if claim.verdict.why == Why.AMONG_MANY:
-        return f"{runs}\none of {claim.lead.among} claims: may be luck"
-    borrowed = claim.borrowed(claim.best)
-    if borrowed is None:
-        return f"{runs}\nno ± to borrow" if claim.verdict.kind == Kind.ONE_RUN else runs
-    return f"{runs}\n± from {words.setting(claim.setting(borrowed.source), brief=True)}"
 
 
 def claim_figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:
-    """The report's figures as SVG by name: the claims of each paper, and the main ones of all."""
+    """Draw the report's figures as SVG, by name: each paper's claims, and the main ones of all."""
     drawn: dict[str, list[tuple[str, Claim]]] = {}
     for paper, of_paper in claims.items():
         drawn[paper] = [(paper, claim) for claim in of_paper if claim.entry.short]

@@ -1,1 +1,0 @@
-"""What records and printed numbers say, as values; `fednb_lab.reporting` makes words of them."""

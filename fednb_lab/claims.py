@@ -1,0 +1,257 @@
+"""What the papers claim (``data/claims.yaml``), judged where each claim was made."""
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import yaml
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from fednb import ROOT, data
+from fednb.errors import ReportError, require_known
+from fednb.leads import MIN_SEEDS
+from fednb_lab.cells import Cell, CellsOf, cells_of
+from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
+
+
+class _FromFile(BaseModel):
+    """An entry of the file: what it does not know is refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Place(_FromFile):
+    """Where runs for a claim are looked for, or a printed lead: two rows of a table."""
+
+    table: str
+    ahead: str
+    behind: str
+    column: str | tuple[str, ...]  # several: the mean over them, seed by seed
+    no_evidence: str = ""  # why the runs there say nothing about the claim; empty: they do
+
+
+class ClaimEntry(_FromFile):
+    """A claim as the file has it; ``ahead``, ``behind``, ``column`` hold where a place has none."""
+
+    claim: str  # a sentence
+    where: str  # in the paper
+    places: tuple[Place, ...]  # the paper's own setting first
+    short: str = ""  # its name in figures; without one it is in none
+    main: bool = False  # whether it stands on the report's first page
+    reason: str = ""  # what to keep in mind
+    printed_too: tuple[Place, ...] = ()  # where the paper prints another number for the same
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, content: Any) -> Any:
+        if not isinstance(content, dict) or "runs" not in content:
+            return content
+        rest = dict(content)
+        usual = {name: rest.pop(name) for name in ("ahead", "behind", "column") if name in rest}
+        places = [_place(one, usual) for one in rest.pop("runs")]
+        others = [_place(one, usual) for one in rest.pop("printed too", ())]
+        return rest | {"places": places, "printed_too": others}
+
+
+def _place(of_table: Any, usual: Mapping[str, Any]) -> Any:
+    """A place in the words of the file: the name of a table, or what else differs there."""
+    if isinstance(of_table, str):
+        return {"table": of_table, **usual}
+    if not isinstance(of_table, dict):
+        return of_table
+    own = {name.replace(" ", "_"): value for name, value in of_table.items()}
+    return {**usual, **own}
+
+
+class PaperClaims(_FromFile):
+    """What the file has of a paper."""
+
+    notebook: str
+    claims: tuple[ClaimEntry, ...]
+
+
+class SideBySide(_FromFile):
+    """The tables in which all methods have one protocol."""
+
+    notebook: str
+    note: str
+    baseline: str  # a row
+    column: str
+    tables: dict[str, str]  # their titles by their names
+
+
+class Finding(_FromFile):
+    """A result in words, whose numbers records fill in: see `fednb_lab.findings`."""
+
+    name: str
+    notebook: str
+    says: str  # a template, as are the next two
+    fact: str = ""  # the same in one short sentence, for lists
+    holds: str = ""  # an expression over records that is true as long as the sentence is
+    against: tuple[str, ...] = ()  # tables that could speak against it, and that it names
+    surprise: bool = False  # whether the report opens with it
+
+
+class ClaimsFile(NamedTuple):
+    """``data/claims.yaml``."""
+
+    papers: dict[str, PaperClaims]
+    side_by_side: SideBySide
+    findings: dict[str, Finding]  # by name; the first one of a notebook is its headline
+
+
+@functools.cache
+def claims_file() -> ClaimsFile:
+    """Read what the papers claim and what was found; a `ReportError` if that cannot be."""
+    try:
+        content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
+        return _parsed(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = f"{error.title}, {where}: {first['msg']}"
+        raise ReportError(f"data/claims.yaml cannot be read: {reason}") from error
+    except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as error:
+        raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
+
+
+def _parsed(content: Any) -> ClaimsFile:
+    if not isinstance(content, dict) or not {"side by side", "findings"} <= content.keys():
+        raise ValueError("it must have 'side by side', 'findings', and papers with their claims")
+    rest = dict(content)
+    side_by_side = SideBySide.model_validate(rest.pop("side by side"))
+    findings: dict[str, Finding] = {}
+    by_notebook = rest.pop("findings")
+    if not isinstance(by_notebook, dict) or not all(
+        isinstance(of_notebook, dict) for of_notebook in by_notebook.values()
+    ):
+        raise ValueError("'findings' must be a mapping of notebooks to their findings")
+    for notebook, of_notebook in by_notebook.items():
+        for name, described in of_notebook.items():
+            if name in findings:
+                raise ValueError(f"there are two findings {name}; rename one")
+            findings[name] = Finding.model_validate(
+                {"name": name, "notebook": notebook, **described}
+            )
+    papers = {paper: PaperClaims.model_validate(described) for paper, described in rest.items()}
+    return ClaimsFile(papers, side_by_side, findings)
+
+
+class ClaimSetting(NamedTuple):
+    """What is not the paper's about the data and settings that a comparison rests on."""
+
+    dataset: str = ""  # the title of another data set
+    other_images: bool = False  # it is the same data set with other images
+    deviations: tuple[RowDeviation, ...] = ()
+
+    @property
+    def is_the_papers(self) -> bool:
+        """Whether nothing is."""
+        return self == ClaimSetting()
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a paper says, and what was run for it."""
+
+    entry: ClaimEntry
+    comparisons: list[Comparison]  # one for each of its places, the paper's own setting first
+    printed: tuple[float, ...] = ()  # the printed leads, in the direction of the claim
+    # that of `decisive`, with a p that is corrected for the paper's claims; else no lead
+    lead: Lead = field(default_factory=Lead)
+
+    @property
+    def in_its_setting(self) -> Comparison | None:
+        """The runs at the claim's own data, setting and length, where there are most seeds."""
+        best: Comparison | None = None
+        for place, comparison in zip(self.entry.places, self.comparisons, strict=True):
+            more = best is None or comparison.lead.seeds > best.lead.seeds
+            is_there = comparison.lead.seeds > 0 and not place.no_evidence
+            if more and is_there and self.setting(comparison).is_the_papers:
+                best = comparison
+        return best
+
+    @property
+    def decisive(self) -> Comparison | None:
+        """The comparison that the claim is judged by; None with fewer than `MIN_SEEDS` seeds."""
+        found = self.in_its_setting
+        return found if found is not None and found.lead.seeds >= MIN_SEEDS else None
+
+    @property
+    def beside(self) -> list[Comparison]:
+        """All others with runs: shorter, narrower, or on other data; they decide nothing."""
+        own = self.in_its_setting
+        return [one for one in self.comparisons if one.lead.seeds and one is not own]
+
+    @property
+    def first(self) -> Comparison:
+        """What stands for the claim: its own setting, else what was run, else what could be."""
+        return self.in_its_setting or (self.beside or self.comparisons)[0]
+
+    @property
+    def word(self) -> Word:
+        """One of seven words, by the comparison that decides among the paper's other claims."""
+        return word_for(self.lead, self.printed)
+
+    def no_evidence(self, comparison: Comparison) -> str:
+        """Say why a comparison says nothing about the claim; empty if it does."""
+        return self.entry.places[self.comparisons.index(comparison)].no_evidence
+
+    def setting(self, comparison: Comparison) -> ClaimSetting:
+        """Tell what is not the paper's about it; on embedded data the settings never are."""
+        own = self.comparisons[0].ahead.job.settings.dataset
+        dataset = comparison.ahead.job.settings.dataset
+        deviations = () if dataset in data.EMBEDDED else tuple(comparison.deviations)
+        if dataset != own:
+            return ClaimSetting(dataset=data.spec_of(dataset).title, deviations=deviations)
+        return ClaimSetting(other_images=bool(comparison.ahead.notes), deviations=deviations)
+
+
+def claims_of(paper: str, of: CellsOf = cells_of) -> list[Claim]:
+    """Judge the claims of a paper as one family: what decides one of them is in it.
+
+    Unless told otherwise, the committed records decide.
+    """
+    papers = claims_file().papers
+    require_known("There are no claims of", paper, papers, ReportError)
+    claims = []
+    for i, entry in enumerate(papers[paper].claims):
+        try:
+            comparisons = [_compare_at(place, of) for place in entry.places]
+            others = [_compare_at(place, of) for place in entry.printed_too]
+        except ReportError as error:
+            where = f"data/claims.yaml, {paper}, claim {i + 1}"
+            raise ReportError(f"{where}: {error}") from error
+        claims.append(Claim(entry, comparisons, _printed_leads(comparisons, others)))
+    decisive = {i: claim.decisive for i, claim in enumerate(claims) if claim.decisive is not None}
+    for i, comparison in as_family(decisive).items():
+        claims[i] = replace(claims[i], lead=comparison.lead)
+    return claims
+
+
+def cells_among(tables: Mapping[str, list[Cell]]) -> CellsOf:
+    """Give what finds the cells of one of these tables; a `ReportError` for any other."""
+
+    def of(name: str) -> list[Cell]:
+        require_known("there is no table", name, tables, ReportError)
+        return tables[name]
+
+    return of
+
+
+def _compare_at(place: Place, of: CellsOf) -> Comparison:
+    return compare_at(of(place.table), place.ahead, place.behind, place.column)
+
+
+def _printed_leads(own: Sequence[Comparison], others: Sequence[Comparison]) -> tuple[float, ...]:
+    """The first one that is printed for the claim, and those printed elsewhere in the paper."""
+    printed = [comparison.printed for comparison in own if comparison.printed is not None][:1]
+    printed += [comparison.printed for comparison in others if comparison.printed is not None]
+    return tuple(dict.fromkeys(round(number, 6) for number in printed))
+
+
+def count_words(claims: Sequence[Claim]) -> dict[Word, int]:
+    """Count how many claims have each word, in the order of the words."""
+    words = [claim.word for claim in claims]
+    return {word: words.count(word) for word in Word}

@@ -1,0 +1,295 @@
+"""Findings: sentences of ``data/claims.yaml`` whose numbers come from records.
+
+Between the braces of a sentence, and in its ``holds``, may stand what `Answers` has, such as
+``{{ lead("moon-1", "MOON", "FedAvg", "CIFAR-10") }}``.
+"""
+
+import functools
+import os
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import jinja2
+import numpy as np
+from scipy import stats
+
+from fednb import ROOT
+from fednb.errors import ReportError, require_known
+from fednb.leads import MIN_SEEDS
+from fednb_lab import words
+from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.claims import Claim, Finding, claims_file, claims_of
+from fednb_lab.leads import Comparison, average_leads, cell_at, compare_at
+from fednb_lab.printed import is_printed, reported_table
+from fednb_lab.tuning import Tuning, tunings
+
+Columns = str | Sequence[str] | None  # several: the mean over them, seed by seed
+Claims = Mapping[str, Sequence[Claim]]  # by paper
+
+
+def link_to(path: Path, folder: Path) -> str:
+    """Write a path as seen from a folder."""
+    return os.path.relpath(path, folder).replace(os.sep, "/")
+
+
+class _NotRun(Exception):
+    """A number that a sentence asks for is of runs that are not recorded."""
+
+
+class Answers:
+    """What a sentence may ask of records; what has no underscore can stand between its braces.
+
+    ``row`` is the name of a table, of its row and, where the table has several, of a column;
+    ``rows`` has two rows, the one that is ahead first, and a column or a list of columns, over
+    which the mean is taken seed by seed.
+    """
+
+    def __init__(self, cells_of: CellsOf, folder: Path, claims: Claims) -> None:
+        self._cells_of = functools.cache(cells_of)  # a sentence asks for a table many times
+        self._folder = folder
+        self._claims = dict(claims)  # as far as they are judged
+
+    def lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+        """Give a lead: ``+1.0 ± 0.4 points over 3 seeds``; below three seeds each one's."""
+        return words.lead_over_seeds(self._compare(table, ahead, behind, column))
+
+    def points(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+        """Give the lead without the number of seeds: ``+1.0 ± 0.4 points``."""
+        comparison = self._compare(table, ahead, behind, column)
+        return words.lead(comparison, comparison.ahead.measure.lead_unit)
+
+    def by(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+        """Give the points without their plus, as in *ahead by 1.0 ± 0.4 points*.
+
+        Below three seeds it is *ahead by 4.9 and 1.4 points*.
+        """
+        comparison = self._compare(table, ahead, behind, column)
+        if comparison.lead.seeds >= MIN_SEEDS or comparison.lead.mean is None:
+            return self.points(table, ahead, behind, column).removeprefix("+")
+        values = [f"{value:.1f}" for value in comparison.by_seed.values()]
+        return f"{' and '.join(values)} {comparison.ahead.measure.lead_unit}"
+
+    def printed_lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+        """Give the printed lead: ``2.8``."""
+        printed = self._compare(table, ahead, behind, column).printed
+        return "" if printed is None else f"{printed:z.1f}"
+
+    def apart(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
+        """Give how far two rows are apart at most, seed by seed."""
+        by_seed = self._compare(table, ahead, behind, column).by_seed
+        return f"{max(map(abs, by_seed.values())):.1f}"
+
+    def difference(self, table: str, ahead: str, behind: str, column: Columns = None) -> float:
+        """Give the lead, to compute with."""
+        return _number(self._compare(table, ahead, behind, column))
+
+    def sure(self, table: str, ahead: str, behind: str, column: Columns = None) -> bool:
+        """Tell whether the interval of the lead, over three seeds or more, lies above 0."""
+        comparison = self._compare(table, ahead, behind, column)
+        return comparison.lead.judged and _number(comparison) > comparison.lead.half_width
+
+    def seeds(self, table: str, ahead: str, behind: str, column: Columns = None) -> int:
+        """Count the seeds that a lead is over."""
+        return self._compare(table, ahead, behind, column).lead.seeds
+
+    def measured(self, *row: str) -> str:
+        """Give what is measured: ``72.1 ± 0.4``; below three seeds ``(67.2, 70.4)``."""
+        return words.measured(self._cell(*row))
+
+    def printed(self, *row: str) -> str:
+        """Give what the paper prints there."""
+        return words.printed(self._cell(*row))
+
+    def printed_spread(self, *row: str) -> str:
+        """Give what stands behind its ±."""
+        return words.printed_std(self._cell(*row))
+
+    def printed_gap(self, *row: str) -> float:
+        """Give how far the measured mean is from the printed number, on either side."""
+        return abs(self.mean_over_printed(*row))
+
+    def mean_over_printed(self, *row: str) -> float:
+        """Give how far the measured mean is above the printed number; NaN without one."""
+        cell = self._cell(*row)
+        if cell.mean is None or cell.printed is None:
+            return float("nan")
+        return cell.mean - cell.printed
+
+    def gained(self, rounds: int, *row: str) -> float:
+        """Give what a cell's curves gain in their last so many rounds, mean over runs."""
+        cell = self._cell(*row)
+        gains = []
+        for run in cell.measured_runs:
+            curve = run.record["metrics"][cell.measure.curve]
+            gains.append(curve[-1] - curve[-1 - rounds])
+        return float(np.mean(gains))
+
+    def recorded(self, *row: str) -> bool:
+        """Tell whether there are values in a cell."""
+        return bool(cell_at(self._cells_of(row[0]), *row[1:]).values)
+
+    def reported(self, table: str, row: str, column: str) -> float:
+        """Give the number that a printed table, or another's log, has there."""
+        return reported_table(table).number(row, column)
+
+    def mean(self, *row: str) -> float:
+        """Give what is measured, to compute with; NaN, which nothing holds for, if it diverged."""
+        mean = self._cell(*row).mean
+        return float("nan") if mean is None else mean
+
+    def values(self, *row: str) -> tuple[float, ...]:
+        """Give what is measured with each seed, such as for ``values(...) | min``."""
+        return self._cell(*row).values
+
+    def of_seed(self, seed: int, *row: str) -> float:
+        """Give what is measured with that seed."""
+        cell = self._cell(*row)
+        for run in cell.measured_runs:
+            if run.job.settings.seed == seed and run.value is not None:
+                return run.value
+        raise _NotRun(f"seed {seed} of {cell.table}, {cell.row}")
+
+    def rank_correlation(self, table: str, column: str) -> float:
+        """Compute Spearman's coefficient of printed and measured values over a column's rows."""
+        cells = [cell for cell in self._cells_of(table) if cell.column == column]
+        pairs = [(one.printed, one.mean) for one in cells if None not in (one.printed, one.mean)]
+        if len(pairs) < 3:
+            raise _NotRun(f"{table}, {column}")
+        printed, measured = zip(*pairs, strict=True)
+        return float(stats.spearmanr(printed, measured).statistic)
+
+    def average(self, method: str) -> str:
+        """Give its mean lead over the five splits of notebook 06, as `points`."""
+        return words.lead(self._average_lead(method), "points")
+
+    def mean_lead(self, method: str) -> float:
+        """Give the same, to compute with."""
+        return _number(self._average_lead(method))
+
+    def sure_alone_on_average(self, method: str) -> bool:
+        """Tell whether its own interval leaves out 0, whatever the other methods do."""
+        lead = self._average_lead(method).lead
+        return lead.judged and not lead.holds_zero
+
+    def diverged(self, table: str, row: str | None = None) -> int:
+        """Count the runs that did; each counts once, however many columns are read from it."""
+        runs = set()
+        for cell in self._cells_of(table):
+            if row in (None, cell.row):
+                runs |= {run.path for run in cell.runs if run.state == "diverged"}
+        return len(runs)
+
+    def tuning(self, table: str) -> dict[str, Tuning]:
+        """Give by method its trials, such as ``.spread``, to be rounded in the sentence."""
+        found = tunings(self._cells_of(table))
+        if all(one.gain is None for one in found.values()):  # nothing to compare with
+            raise _NotRun(table)
+        return found
+
+    def word(self, claim: str) -> str:
+        """Give the word of a claim that figures call so, among those of its paper."""
+        papers: dict[str, str] = {}
+        for paper, about in claims_file().papers.items():
+            papers |= dict.fromkeys([entry.short for entry in about.claims], paper)
+        require_known("There is no claim", claim, papers, ReportError)
+        paper = papers[claim]
+        if paper not in self._claims:
+            self._claims[paper] = claims_of(paper, self._cells_of)
+        (word,) = [one.word for one in self._claims[paper] if one.entry.short == claim]
+        return str(word)
+
+    def link(self, path: str) -> str:
+        """Write a path of the project as seen from where the sentence stands."""
+        return link_to(ROOT / path, self._folder)
+
+    def _cell(self, table: str, row: str, column: str | None = None) -> Cell:
+        cell = cell_at(self._cells_of(table), row, column)
+        if cell.mean is None and not cell.diverged:
+            raise _NotRun(f"{table}, {row}")
+        return cell
+
+    def _compare(self, table: str, ahead: str, behind: str, column: Columns = None) -> Comparison:
+        for one in [column] if column is None or isinstance(column, str) else column:
+            self._cell(table, ahead, one)
+            self._cell(table, behind, one)
+        return compare_at(self._cells_of(table), ahead, behind, column)
+
+    def _average_lead(self, method: str) -> Comparison:
+        side = claims_file().side_by_side
+        averages = average_leads(
+            list(side.tables), self._cells_of, baseline=side.baseline, column=side.column
+        )
+        require_known("Not in all of the five splits is", method, averages, ReportError)
+        if not averages[method].lead.seeds:
+            raise _NotRun(f"{method} in the five splits")
+        return averages[method]
+
+    def _check_recorded(self, table: str) -> None:
+        """Without a record of a table that could speak against it, a sentence is not told."""
+        if is_printed(table):
+            return
+        if not any(cell.runs for cell in self._cells_of(table)):
+            raise _NotRun(table)
+
+
+def _number(comparison: Comparison) -> float:
+    """Its mean; NaN, which no comparison holds for, where there is none."""
+    mean = comparison.lead.mean
+    return float("nan") if mean is None else mean
+
+
+class Filler:
+    """Fills numbers into sentences that stand in ``folder``.
+
+    ``cells_of`` gives the cells of a table by its name; ``claims`` are those that are judged.
+    """
+
+    def __init__(self, cells_of: CellsOf, folder: Path, claims: Claims | None = None) -> None:
+        self._answers = Answers(cells_of, folder, claims or {})
+        self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
+        for name in vars(Answers):
+            if not name.startswith("_"):
+                self._environment.globals[name] = getattr(self._answers, name)
+
+    def sentence(self, finding: Finding) -> str:
+        """Say what was found; or that it is not run, or that records do not bear it out."""
+        try:
+            told = self._told(finding, finding.says)
+        except _NotRun as missing:
+            return f"Not run yet: {missing} ({finding.name})."
+        return told or f"These records do not bear out what was found before ({finding.name})."
+
+    def fact(self, finding: Finding) -> str:
+        """Give the short sentence; empty if it is not run, or records do not bear it out."""
+        with suppress(_NotRun):
+            return self._told(finding, finding.fact or finding.says)
+        return ""
+
+    def headline(self, finding: Finding) -> str:
+        """Give the shortest form, as `fact`: that sentence, or the first one's words in bold."""
+        told = self.fact(finding)
+        bold = re.match(r"\*\*(.+?)\*\*", told)
+        return bold[1] if bold else told
+
+    def _told(self, finding: Finding, text: str) -> str:
+        """A text of a finding with its numbers; empty if records do not bear it out."""
+        try:
+            for table in finding.against:
+                self._answers._check_recorded(table)
+            if finding.holds and not self._environment.compile_expression(finding.holds)():
+                return ""
+            filled = self._environment.from_string(text).render()
+        except (jinja2.TemplateError, TypeError, KeyError, ReportError) as error:
+            raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error
+        return " ".join(filled.split())
+
+
+def headlines(filler: Filler) -> dict[str, str]:
+    """Give each notebook's first finding as a short sentence; empty if records do not bear it out."""
+    facts: dict[str, str] = {}
+    for finding in claims_file().findings.values():
+        if finding.notebook not in facts:
+            facts[finding.notebook] = filler.fact(finding)
+    return facts

@@ -1,0 +1,362 @@
+"""All that records make: the report, pages of tables, figures, ``cells.csv``, the README's list.
+
+A sweep of one's own makes a page and a CSV file beside its records.
+"""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from fednb import ROOT, papers
+from fednb import records as ledger
+from fednb.errors import ReportError, check
+from fednb.leads import MIN_SEEDS
+from fednb.records import Record
+from fednb.results import to_markdown
+from fednb_lab import figures, words
+from fednb_lab.cells import Cell, CellsOf, cells_of, records_of
+from fednb_lab.claims import (
+    Claim,
+    Finding,
+    SideBySide,
+    cells_among,
+    claims_file,
+    claims_of,
+    count_words,
+)
+from fednb_lab.findings import Filler, headlines, link_to
+from fednb_lab.leads import Word, average_leads, compare_at, word_for
+from fednb_lab.printed import printed_numbers
+from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps.table import Table
+from fednb_lab.tables import Page, command, fill, is_own, table_in_full
+
+
+class Results(NamedTuple):
+    """What sweep files ask and records answer."""
+
+    runs: Path  # the folder of the records
+    tables: dict[str, Table]
+    records: Mapping[Path, Record]
+    cells: dict[str, list[Cell]]  # of each table
+    claims: dict[str, list[Claim]]  # of each paper whose notebook has tables
+
+    @property
+    def notebooks(self) -> list[str]:
+        """Those that have tables, in their order."""
+        return list(dict.fromkeys(table.notebook for table in self.tables.values()))
+
+
+def read_results(sweeps: Path, runs: Path) -> Results:
+    """Read a folder of sweep files and one of records, and judge what the papers claim."""
+    return results_of(sweeps, runs, ledger.load(runs))
+
+
+def results_of(sweeps: Path, runs: Path, records: Mapping[Path, Record]) -> Results:
+    """Put these records into the tables of a folder of sweep files, and judge the claims."""
+    tables = read_tables(sweeps)
+    cells = {name: cells_of(table, records) for name, table in tables.items()}
+    notebooks = {table.notebook for table in tables.values()}
+    claims = {}
+    for paper, about in claims_file().papers.items():
+        if about.notebook in notebooks:
+            claims[paper] = claims_of(paper, cells_among(cells))
+    return Results(runs, tables, records, cells, claims)
+
+
+class Coverage(NamedTuple):
+    """Of how many numbers that a paper prints there are runs of ours."""
+
+    printed: int
+    measured: int  # by any runs on the same data set, short ones, too
+    in_setting: int  # in the paper's own setting
+    with_seeds: int  # of these with as many seeds as a word takes
+
+
+def coverage(
+    paper: str, tables: Mapping[str, Table], cells: Mapping[str, Sequence[Cell]]
+) -> Coverage:
+    """Count the printed numbers of a paper, and those that stand beside measured ones."""
+    printed = set(printed_numbers(paper))
+    measured: set[tuple[str, str, str]] = set()
+    in_setting: set[tuple[str, str, str]] = set()
+    with_seeds: set[tuple[str, str, str]] = set()
+    for name, table in tables.items():
+        for cell in cells[name]:
+            is_itself = not cell.measure.printed and not cell.measure.relative
+            place = (table.printed or "", cell.printed_cell.row, cell.column)
+            if not cell.values or not is_itself or place not in printed:
+                continue
+            measured.add(place)
+            if not cell.deviations and not cell.notes:
+                in_setting.add(place)
+                if len(cell.values) >= MIN_SEEDS:
+                    with_seeds.add(place)
+    return Coverage(len(printed), len(measured), len(in_setting), len(with_seeds))
+
+
+def coverage_table(results: Results) -> str:
+    """Count, for each paper, the words of its claims and what was run of its printed numbers."""
+    lines = []
+    for paper, claims in results.claims.items():
+        counts = {str(word): str(number) for word, number in count_words(claims).items()}
+        found = coverage(paper, results.tables, results.cells)
+        notebook = claims_file().papers[paper].notebook
+        lines.append(
+            {"paper": f"[{paper}]({place_of(notebook)})", "claims": str(len(claims))}
+            | counts
+            | {
+                "printed numbers": str(found.printed),
+                "measured": str(found.measured),
+                "in its setting": str(found.in_setting),
+                "with three seeds": str(found.with_seeds),
+            }
+        )
+    return to_markdown(lines)
+
+
+def side_by_side_table(of: CellsOf, side: SideBySide, page: Page) -> str:
+    """List each method's mean lead over the baseline on all splits, the largest first.
+
+    A column of words on "it is ahead" is there if anybody has another one than *open*.
+    """
+    averages = average_leads(list(side.tables), of, baseline=side.baseline, column=side.column)
+    found = sorted(averages.items(), key=lambda item: -(item[1].lead.mean or 0.0))
+    told = {method: word_for(one.lead) for method, one in found}
+    any_word = any(word != Word.OPEN for word in told.values())
+    lines = []
+    for method, average in found:
+        line = {"method": method, "mean": f"**{words.lead(average)}**"}
+        if any_word:
+            line["is it ahead?"] = told[method]
+        line["seeds"] = str(average.lead.seeds)
+        for name, title in side.tables.items():
+            in_split = compare_at(of(name), method, side.baseline, side.column)
+            dagger = " †" if in_split.lead.diverged else ""
+            line[f"[{title}]({page(name)})"] = words.lead(in_split) + dagger
+        lines.append(line)
+    return to_markdown(lines)
+
+
+def make_pages(results: Results, out: Path) -> dict[Path, str]:
+    """Write the text of each file that results make; of the project's own also the README."""
+    files = {}
+    for name, figure in figures.claim_figures(results.claims).items():
+        files[out / "figures" / f"{name}.svg"] = figure
+    link = link_to(results.runs, out / "tables")
+    for notebook in results.notebooks:
+        tables = [table for table in results.tables.values() if table.notebook == notebook]
+        files[out / "tables" / f"{notebook}.md"] = _tables("page", tables, results.cells, link)
+    files[out / "cells.csv"] = _cells_csv(results.cells)
+    files[out / "REPORT.md"] = _report(results, out)
+    if out == ROOT / "results":
+        readme = ROOT / "README.md"
+        facts = headlines(Filler(cells_among(results.cells), ROOT, results.claims))
+        files[readme] = _readme(readme.read_text(encoding="utf-8"), facts, results)
+    return files
+
+
+def _report(results: Results, out: Path) -> str:
+    """The report, as it stands in a folder."""
+    tables = results.tables
+    named = {job.path.name for table in tables.values() for job in table.jobs}
+    side = claims_file().side_by_side
+    of = cells_among(results.cells)
+    filler = Filler(of, out, results.claims)
+
+    def page(name: str) -> str:
+        return f"tables/{tables[name].notebook}.md#{name}"
+
+    side_table = ""
+    if side.notebook in results.notebooks:
+        side_table = side_by_side_table(of, side, page)
+    # runs of one's own, in the same folder, are not the project's
+    records = [one for path, one in results.records.items() if path.name in named]
+    devices = sorted({record.get("device", "unknown") for record in records})
+    every_claim = list(chain.from_iterable(results.claims.values()))
+    return fill(
+        "REPORT",
+        tables=tables,
+        num_records=len(records),
+        devices=words.in_markdown(", ".join(devices)),
+        claims_of=results.claims,
+        every_claim=every_claim,
+        counts=count_words(every_claim),
+        coverage=coverage_table(results).replace("](notebooks/", "](../notebooks/"),
+        described=claims_file().papers,
+        side=side,
+        side_table=side_table,
+        place_of=place_of,
+        page=page,
+        findings=_findings(results.notebooks),
+        sentence=filler.sentence,
+        fact=filler.fact,
+        headline=filler.headline,
+    )
+
+
+def place_of(notebook: str) -> str:
+    """Tell where a notebook lies in the project: ``notebooks/extras/tuning.ipynb``."""
+    return link_to(papers.path(notebook), ROOT)
+
+
+def _findings(notebooks: Sequence[str]) -> list[Finding]:
+    return [one for one in claims_file().findings.values() if one.notebook in notebooks]
+
+
+def _tables(
+    template: str, tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str
+) -> str:
+    """A page of tables: those with runs in full, with records at ``link``, the others by name."""
+    parts = {}
+    for table in tables:
+        if any(cell.runs for cell in cells[table.name]):
+            parts[table.name] = table_in_full(table, cells[table.name], link, page=True)
+    return fill(template, tables=tables, parts=parts)
+
+
+def _cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
+    """All cells in full precision; several values in a field are parted by semicolons."""
+    every_cell = chain.from_iterable(cells.values())
+    frame = pd.DataFrame([_csv_line(cell) for cell in every_cell])
+    return frame.to_csv(index=False, lineterminator="\n")
+
+
+def _csv_line(cell: Cell) -> dict[str, Any]:
+    def joined(values: Sequence[Any]) -> str:
+        return "; ".join(map(str, values))
+
+    texts = {
+        "table": cell.table,
+        "row": cell.row,
+        "column": cell.column,
+        "measure": cell.measure.name,
+        "seeds": joined(cell.seeds),
+        "statuses": joined(cell.statuses),
+        "paths": joined([run.job.path.name for run in cell.runs]),
+        "note": joined(cell.notes),
+        "remark": joined(cell.remarks),
+    }
+    numbers = {
+        "expected": cell.expected,
+        "stale": cell.stale,
+        "values": joined(cell.values),
+        "mean": cell.mean,
+        "half": cell.half_width,
+        "spread": cell.spread,
+        "printed": cell.printed,
+    }
+    more_texts = {
+        "deviations": joined([words.recorded_deviation(one) for one in cell.deviations]),
+        "choice": words.choice(cell),
+        "repeat": command(cell),
+    }
+    line = {name: words.in_csv(text) for name, text in texts.items()}
+    return line | numbers | {name: words.in_csv(text) for name, text in more_texts.items()}
+
+
+def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
+    """The README with its list of notebooks made anew between the two marks."""
+    fronts = {path.stem: front(path) for path in papers.notebooks()}
+    marks = re.compile(
+        r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
+    )
+    every_claim = list(chain.from_iterable(results.claims.values()))
+    notebooks = fill(
+        "readme",
+        fronts=fronts,
+        facts=facts,
+        number=len(every_claim),
+        counted=words.counted(every_claim),
+        coverage=coverage_table(results),
+    )
+    written, number = marks.subn(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
+    message = "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."
+    check(number, message, ReportError)
+    return written
+
+
+# ---- pages of one's own sweeps
+
+
+def page_of(table: Table) -> Path:
+    """Tell where the page of one's own sweep that a table is in lies: beside its records."""
+    folder = table.jobs[0].path.parent.parent / "tables"
+    name = table.file.stem if is_own(table) else table.notebook
+    return folder / f"{name}.md"
+
+
+def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
+    """Read the cells of tables, by name, from their own records, which lie where each says."""
+    return {table.name: cells_of(table, records_of(table)) for table in tables}
+
+
+def own_pages(
+    tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], out: Path | None = None
+) -> dict[Path, str]:
+    """Write the text of each file that one's own sweep makes: its tables, its cells as CSV."""
+    page = page_of(tables[0])
+    if out is not None:
+        page = out / page.name
+    link = link_to(tables[0].jobs[0].path.parent, page.parent)
+    text = _tables("own_page", tables, cells, link)
+    of_tables = {table.name: cells[table.name] for table in tables}
+    return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}
+
+
+def tables_with_runs(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]]) -> list[str]:
+    """Write each table that has records in Markdown."""
+    found = []
+    for table in tables:
+        if any(cell.runs for cell in cells[table.name]):
+            found.append(table_in_full(table, cells[table.name]))
+    return found
+
+
+# ---- what notebooks say of themselves
+
+
+class Front(NamedTuple):
+    """The first lines of a notebook; a text that it does not have is empty."""
+
+    number: str  # such as 01; extras have none
+    title: str  # the words before the colon, such as MOON
+    venue: str  # and year, such as CVPR 2021
+    link: str  # to the paper
+    claim: str  # in Markdown, at most two sentences
+    reading: str  # such as 30 min
+
+
+def front(notebook: Path) -> Front:
+    """Read the first lines of a notebook, without executing it."""
+    texts = papers.cells(notebook, "markdown")
+    heading, *rest = [line for line in texts[0].splitlines() if line.strip()]
+    citation = rest[0] if rest else ""  # the line below the title
+    number, _, title = heading.removeprefix("# ").rpartition(" · ")
+    claim = _found(r"\*\*Claim[^*]*\*\* (.+)", "\n".join(texts))
+    sentences = re.split(r"(?<=[.!?])\s+(?=[A-Z])", claim)
+    return Front(
+        number=number,
+        title=title.partition(":")[0],
+        venue=_venue(citation),
+        link=_found(r"\]\((https?://[^)]+)\)", citation),
+        claim=" ".join(sentences[:2]),
+        reading=_found(r"[Rr]ead: (\d+ min)ute", texts[0]),
+    )
+
+
+def _found(pattern: str, text: str) -> str:
+    """What the pattern's group holds; empty where it is not found."""
+    match = re.search(pattern, text)
+    return match[1] if match else ""
+
+
+def _venue(citation: str) -> str:
+    """Such as ``CVPR 2021``; a paper that names none is on arXiv."""
+    year = _found(r"\b(20\d\d)\b", citation)
+    on_arxiv = f"arXiv {year}" if year else ""
+    return _found(r"\b([A-Z]{3,8} 20\d\d)\b", citation) or on_arxiv

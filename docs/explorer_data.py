@@ -24,7 +24,7 @@ from fednb_lab.analysis.statistics import Kind, quantile
 from fednb_lab.reporting import words
 from fednb_lab.reporting.markdown import check_command, command, sweep_command
 from fednb_lab.reporting.pages import Results, place_of, read_results
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 IN_NO_TABLE = "in no table"  # the name under which records of no table stand
 OTHERS = "others"  # the script with their curves

@@ -8,8 +8,8 @@ from fednb.papers.foundations import METHODS
 from fednb import ROOT
 from fednb.experiments import ledger, settings
 from fednb_lab.analysis.cells import cells_of
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.table import Axis, Job, Table
+from fednb_lab.jobs import Job
+from fednb_lab.sweeps import Axis, Table, read_tables
 
 
 @functools.cache

@@ -21,9 +21,9 @@ from fednb_lab.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClai
 from fednb_lab.analysis.comparisons import compare_cells
 from fednb_lab.analysis.statistics import Kind, Why, corrected, interval, judge, lead
 from fednb_lab.cli import assignment
+from fednb_lab.jobs import Notebook
 from fednb_lab.reporting import figures, markdown, pages, words
 from fednb_lab.reporting.findings import Filler
-from fednb_lab.sweeps.jobs import Notebook
 
 METHODS = ("FedProx", "FedAvg")
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from fednb_lab.sweeps.processes import log_of
 from made_up import record
 from PIL import Image
 from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
@@ -18,8 +19,7 @@ from fednb import ROOT
 from fednb.experiments import ledger
 from fednb_lab import cli
 from fednb_lab.cli import main
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.processes import log_of
+from fednb_lab.sweeps import read_tables
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from fednb.experiments import ledger
 from fednb_lab.analysis import statistics
 from fednb_lab.reporting import pages, words
 from fednb_lab.reporting.front import cards
-from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps import read_tables
 
 
 @pytest.fixture(autouse=True)

@@ -16,17 +16,15 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, papers
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
-from fednb_lab import cli, cli_help, reporting
+from fednb_lab import cli, commands, new, reporting
 from fednb_lab.analysis import effort
 from fednb_lab.analysis.cells import Cell, cells_of
 from fednb_lab.analysis.comparisons import corrected_family, leads_over_baseline
 from fednb_lab.analysis.statistics import lead
+from fednb_lab.jobs import Notebook, contestants_of
 from fednb_lab.reporting import again, head_to_head, markdown, pages, words
 from fednb_lab.reporting.markdown import table_in_full
-from fednb_lab.sweeps import execution, scaffold
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.jobs import Notebook, contestants_of
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table, read_tables
 
 # ---- names
 
@@ -44,7 +42,7 @@ from fednb_lab.sweeps.table import Table
 def test_a_new_method_is_called_as_asked(
     tmp_path: Path, name: str, file: str, class_name: str
 ) -> None:
-    made = scaffold.new_method(name, tmp_path)
+    made = new.new_method(name, tmp_path)
     assert [path.name for path in made] == [f"{file}.ipynb", f"{file}.yaml"]
     assert class_name in papers.outline(str(made[0]))
     assert {job.settings.method for job in read_tables(made[1])[file].jobs} == {
@@ -64,12 +62,12 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
     tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(NotebookError, match=r"name|called"):
-        scaffold.new_method(name, tmp_path)
+        new.new_method(name, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
-    notebook, _ = scaffold.new_method("FedDyn", tmp_path)
+    notebook, _ = new.new_method("FedDyn", tmp_path)
     methods = papers.methods(str(notebook))
     short = {"num_rounds": 3, "local_epochs": 1, "num_clients": 3}
     asked = settings.resolve(methods, method="FedDyn", dataset="digits", **short)
@@ -338,9 +336,9 @@ def test_a_bar_between_runs_shows_the_time_left(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     job = made_up.job()
     made_up.record(job)
-    progress = execution._Progress(4)
+    progress = pool.Progress(4)
     time.sleep(0.2)
-    progress.tell(execution.Outcome(job, None))
+    progress.tell(pool.Outcome(job, None))
     progress.bar.refresh()
     progress.bar.close()
     assert re.search(r"1/4 runs .*about \d\d:\d\d left", capsys.readouterr().err)
@@ -367,13 +365,14 @@ def parsers(parser=None, name=""):
 
 def test_every_command_has_examples_that_can_be_typed() -> None:
     found = {name: parser for name, parser in parsers() if name != "course"}
-    assert found.keys() == cli_help.EXAMPLES.keys()
+    assert found.keys() == commands.COMMANDS.keys()
     for name, parser in found.items():
-        shown = parser.format_help()
-        for line in cli_help.EXAMPLES[name]:
-            assert f"fednb {line}" in shown
-            args = cli._parsed(shlex.split(line))
-            assert args.command is parser.get_default("command")
+        _, _, examples = parser.format_help().partition("examples:")
+        lines = [shlex.split(line) for line in examples.splitlines() if line.strip()]
+        assert lines
+        for program, *words in lines:
+            assert program == "fednb"
+            assert cli._parsed(words).command is commands.COMMANDS[name]
 
 
 def test_every_variable_that_is_read_is_in_the_help() -> None:
@@ -381,7 +380,7 @@ def test_every_variable_that_is_read_is_in_the_help() -> None:
     for path in PACKAGE.rglob("*.py"):
         if "course" not in path.parts:
             read |= set(re.findall(r"FEDNB_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
-    read -= {"FEDNB_SEEDS"}  # which a sweep sets for its own processes
+    read -= {"FEDNB_SEEDS", "FEDNB_AGAIN"}  # which a sweep sets for its own processes
     named = set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help()))
     assert named == read
 

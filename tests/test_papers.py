@@ -8,6 +8,7 @@ import traceback
 
 import nbformat
 import pytest
+from fednb_lab.sweeps.processes import process_environment
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import fednb
@@ -16,7 +17,6 @@ from fednb.errors import NotebookError, SettingsError
 from fednb.experiments import ledger
 from fednb.federation import FedAvg
 from fednb.places import Places
-from fednb_lab.sweeps.processes import process_environment
 
 SOURCE = '''from dataclasses import dataclass
 

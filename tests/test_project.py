@@ -15,8 +15,8 @@ from packaging.utils import canonicalize_name
 from fednb import ROOT, data, papers
 from fednb.experiments import settings
 from fednb_lab.course import solutions
+from fednb_lab.jobs import Notebook
 from fednb_lab.reporting import figures, pages, words
-from fednb_lab.sweeps.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -19,7 +19,7 @@ from fednb.federation import FedAvg
 from fednb_lab import reporting as report
 from fednb_lab.analysis.statistics import Kind
 from fednb_lab.analysis.trials import tuned, tunings
-from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps import read_tables
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"
 COMPARED = {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC", "FedProto"}

@@ -9,6 +9,9 @@ from pathlib import Path
 import made_up
 import pytest
 import yaml
+from fednb_lab.sweeps.files import Loader, read_tables
+from fednb_lab.sweeps.processes import GroupResult, Slots
+from fednb_lab.sweeps.table import DEFAULT_PRIORITY, Job, Table
 from tiny import METHODS, TABLE, write, write_notebook
 
 from fednb import data, models, papers
@@ -16,13 +19,9 @@ from fednb.errors import NotebookError, SettingsError, SweepError
 from fednb.experiments import build, ledger, settings
 from fednb.hyperparameters import field_rules
 from fednb.places import Places
+from fednb_lab import processes
+from fednb_lab.jobs import Notebook, contestants_of, median_duration, recorded_and_missing, select
 from fednb_lab.reporting import head_to_head
-from fednb_lab.sweeps import execution, processes
-from fednb_lab.sweeps.files import Loader, read_tables
-from fednb_lab.sweeps.jobs import Notebook, contestants_of
-from fednb_lab.sweeps.plan import median_duration, recorded_and_missing, select
-from fednb_lab.sweeps.processes import GroupResult, Slots
-from fednb_lab.sweeps.table import DEFAULT_PRIORITY, Job, Table
 
 
 @pytest.fixture(scope="module")

@@ -29,6 +29,11 @@ def save_model() -> bool:
     return _one_of("FEDNB_SAVE_MODEL", "0", "1") == "1"
 
 
+def again() -> bool:
+    """``FEDNB_AGAIN``, which a sweep sets: whether runs are made although they are recorded."""
+    return _one_of("FEDNB_AGAIN", "0", "1") == "1"
+
+
 def seeds() -> tuple[int, ...]:
     """``FEDNB_SEEDS``, which a sweep sets: the seeds whose runs this process makes together."""
     texts = os.environ.get("FEDNB_SEEDS", "").split(",")

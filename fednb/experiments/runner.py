@@ -53,7 +53,7 @@ def run(
         places=places or Places.from_environment(),
         progress=environment.progress(),
         workers=workers,
-        again=again,
+        again=again or environment.again(),
         save_model=environment.save_model() if save_model is None else save_model,
     )
     seeds = environment.seeds()

@@ -9,7 +9,7 @@ from fednb_lab.analysis import statistics
 from fednb_lab.analysis.cells import Cell
 from fednb_lab.analysis.deviations import AnyDeviation, TuningDeviation
 from fednb_lab.analysis.statistics import Lead
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 Key = TypeVar("Key")
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fednb.experiments.settings import Deviation, Settings, deviations
 from fednb_lab.analysis.measures import Measure
 from fednb_lab.analysis.reported import NOT_TOLD, PrintedCell, same_value
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 
 class TuningDeviation(NamedTuple):

@@ -10,10 +10,10 @@ from typing import NamedTuple
 from fednb.errors import ReportError, check, require_known
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
+from fednb_lab import pool
 from fednb_lab.analysis import effort
 from fednb_lab.analysis.cells import Cell, cells_of
-from fednb_lab.sweeps import execution
-from fednb_lab.sweeps.table import Job
+from fednb_lab.jobs import Job
 
 CLOSE = 1.0  # points of accuracy: what other processors and libraries may make of the same run
 
@@ -87,10 +87,9 @@ def make_again(runs: Sequence[tuple[Job, Record]], *, jobs: int = 1) -> list[Mad
     folder = Path(tempfile.mkdtemp(prefix="fednb-check-"))
     elsewhere = []
     for job, _ in runs:
-        places = dataclasses.replace(job.places, runs=folder / "runs")
         path = folder / "runs" / job.path.name
-        elsewhere.append(dataclasses.replace(job, path=path, places=places))
-    execution.run_needed(elsewhere, jobs=jobs)
+        elsewhere.append(dataclasses.replace(job, path=path))
+    pool.run_needed(elsewhere, jobs=jobs)
     made = [
         MadeAgain(job, recorded, ledger.read(again.path))
         for (job, recorded), again in zip(runs, elsewhere, strict=True)

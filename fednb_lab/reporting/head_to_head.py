@@ -11,15 +11,14 @@ import matplotlib.pyplot as plt
 from fednb import plots
 from fednb.errors import SweepError, check, require_known
 from fednb.experiments import ledger, settings
+from fednb_lab import pool
 from fednb_lab.analysis import statistics
 from fednb_lab.analysis.cells import cells_of, records_of
 from fednb_lab.analysis.comparisons import Comparison, corrected_family, leads_over_baseline
+from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, in_order, recorded_and_missing
 from fednb_lab.reporting import words
 from fednb_lab.reporting.markdown import table_in_full
-from fednb_lab.sweeps import execution
-from fednb_lab.sweeps.jobs import MAX_RUNS, Contestant, Notebook
-from fednb_lab.sweeps.plan import recorded_and_missing
-from fednb_lab.sweeps.table import Axis, Job, Table
+from fednb_lab.sweeps import Axis, Table
 
 Family = Mapping[tuple[str, str], Comparison]  # by row and column
 
@@ -77,13 +76,20 @@ def _setting_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def compare(
-    contestants: Mapping[str, Contestant], given: Mapping[str, Any], *, seeds: int, jobs: int
+    contestants: Mapping[str, Contestant],
+    given: Mapping[str, Any],
+    *,
+    seeds: int,
+    jobs: int,
+    again: bool = False,
 ) -> tuple[str, list[Path]]:
-    """Make what is not recorded; a table in Markdown, and where it and its figure lie."""
+    """Make what is not recorded, or all ``again``; a table in Markdown, and where it and its figure
+    lie.
+    """
     table = table_of(contestants, given, seeds)
-    _, todo = recorded_and_missing(table.jobs)
+    todo = in_order(table.jobs) if again else recorded_and_missing(table.jobs)[1]
     if todo:
-        execution.run_needed(todo, jobs=jobs)
+        pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
     baseline, comparisons = leads_over_baseline(table, cells)

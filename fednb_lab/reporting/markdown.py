@@ -20,7 +20,7 @@ from fednb_lab.analysis.measures import measure
 from fednb_lab.analysis.reported import reported_table
 from fednb_lab.analysis.statistics import Kind
 from fednb_lab.reporting import words
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 QUICK = 120.0  # seconds
 _MOST_SEEDS = 20  # that are listed one by one where they are no links

@@ -22,8 +22,7 @@ from fednb_lab.reporting import figures, words
 from fednb_lab.reporting.findings import Filler, headlines
 from fednb_lab.reporting.front import front
 from fednb_lab.reporting.markdown import command, fill, is_own, link_to, table_in_full
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table, read_tables
 
 
 class Results(NamedTuple):

@@ -13,6 +13,7 @@ from PIL import Image
 from fednb import ROOT, papers
 from fednb.data import registered
 from fednb.experiments import ledger, runner, settings
+from fednb_lab import pool
 from fednb_lab.cli import main
 from fednb_lab.jobs import contestants_of
 from fednb_lab.reporting import head_to_head

@@ -16,7 +16,7 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, papers
 from fednb.errors import NotebookError, ReportError, SweepError
 from fednb.experiments import build, ledger, settings
-from fednb_lab import cli, commands, new, reporting
+from fednb_lab import cli, commands, new, pool, reporting
 from fednb_lab.analysis import effort
 from fednb_lab.analysis.cells import Cell, cells_of
 from fednb_lab.analysis.comparisons import corrected_family, leads_over_baseline
@@ -370,9 +370,9 @@ def test_every_command_has_examples_that_can_be_typed() -> None:
         _, _, examples = parser.format_help().partition("examples:")
         lines = [shlex.split(line) for line in examples.splitlines() if line.strip()]
         assert lines
-        for program, *words in lines:
+        for program, *typed in lines:
             assert program == "fednb"
-            assert cli._parsed(words).command is commands.COMMANDS[name]
+            assert cli._parsed(typed).command is commands.COMMANDS[name]
 
 
 def test_every_variable_that_is_read_is_in_the_help() -> None:

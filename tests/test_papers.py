@@ -5,10 +5,10 @@ import inspect
 import re
 import sys
 import traceback
+from types import SimpleNamespace
 
 import nbformat
 import pytest
-from fednb_lab.sweeps.processes import process_environment
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 import fednb
@@ -16,7 +16,7 @@ from fednb import ROOT, papers
 from fednb.errors import NotebookError, SettingsError
 from fednb.experiments import ledger
 from fednb.federation import FedAvg
-from fednb.places import Places
+from fednb_lab import pool
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -114,8 +114,8 @@ def test_runs_with_other_notebooks_are_not_recorded_among_the_projects(monkeypat
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("FEDNB_DATA", raising=False)
     assert ledger.runs_folder() == tmp_path / "results" / "runs"
-    environment = process_environment(Places.from_environment())
-    assert environment["FEDNB_RUNS"] == str(ledger.runs_folder())
+    environment = pool.environment_of([SimpleNamespace(notebook="01_moon")], tmp_path / "r", False)
+    assert environment["FEDNB_RUNS"] == str(tmp_path / "r")
     assert environment["FEDNB_DATA"] == str(tmp_path / "data")
 
 

@@ -168,6 +168,8 @@ def _call(
     os.dup2(output, 2)
     os.environ.clear()
     os.environ.update(environment)
+    if CAN_FORK:  # what a run makes itself is as in a notebook, with no semaphores that outlive it
+        multiprocessing.set_start_method("fork", force=True)
     status = 0
     try:
         function(*arguments)

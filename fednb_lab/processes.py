@@ -118,9 +118,13 @@ def call(
         return f"{signal.Signals(-process.exitcode).name} has ended its process."
     if process.exitcode == 0:
         return ""
+    if process.exitcode == _LOST:
+        return "the process that starts all others was ended."
     lines = log.read_text("utf-8", "replace").strip().splitlines() if log.exists() else []
     return lines[-1] if lines else f"status {process.exitcode}."
 
+
+_LOST = 255  # the status of a fork whose server is gone
 
 # Each start asks which processes have ended; who asks at the same time may miss how.
 _ONE_AT_A_TIME = threading.Lock()

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fednb.errors import RunError, SweepError
+from fednb.errors import FednbError, RunError, SweepError
 
 if TYPE_CHECKING:
     from fednb_lab.jobs import Job
@@ -519,21 +519,32 @@ def _report_own(args: argparse.Namespace) -> None:
 @command(
     "data",
     argument("name", nargs="?", metavar="NAME", help="such as cifar10; without it, all are listed"),
+    argument(
+        "--from",
+        type=Path,
+        dest="given",
+        metavar="PATH",
+        help="the folder or file that holds it (default: the folder of the data sets)",
+    ),
 )
 def data(args: argparse.Namespace) -> None:
-    """List the data sets, or download one.
+    """List the data sets, or fetch and convert one.
 
     fednb data
     fednb data cifar10
+    fednb data domainnet --from downloads
     """
     from fednb import data
+    from fednb_lab import datasets
 
     if args.name is not None:
-        data.download(args.name)
-        return
-    print("data set         what is here of it", flush=True)
-    for name in data.NAMES:
-        print(f"{name:<16} {data.where(name)}", flush=True)
+        datasets.get(args.name, args.given)
+    elif args.given is not None:
+        raise FednbError("Say which data set is in that folder: fednb data NAME --from PATH.")
+    else:
+        print("data set         what is here of it", flush=True)
+        for name in data.NAMES:
+            print(f"{name:<16} {datasets.state(name)}", flush=True)
 
 
 # ---- course

@@ -34,7 +34,7 @@ from fednb import PACKAGE, data, papers
 from fednb.errors import NotebookError, SweepError, check
 from fednb.experiments import ledger
 from fednb.experiments.record import Record
-from fednb_lab import processes
+from fednb_lab import datasets, processes
 from fednb_lab.jobs import Job, places_of
 from fednb_lab.processes import Slots, Stop, in_one_line
 
@@ -117,6 +117,7 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     device = build.find_device()
     build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
+        datasets.ensure(dataset)
         build.load_dataset(dataset)
     for runs in {job.path.parent for job in todo}:
         ledger.make_folders(runs)
@@ -399,6 +400,7 @@ def code_and_data(notebook: str, dataset: str) -> dict[str, str]:
     for file in [*papers.notebooks(extras=True), papers.path(notebook)]:
         sources += papers.cells(file, "code")
     code = hashlib.sha256("\0".join(sources).encode()).hexdigest()
+    datasets.ensure(dataset)
     return {"code": code, "data": data.load(dataset).fingerprint}
 
 

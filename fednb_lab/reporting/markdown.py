@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 
 from fednb import papers
-from fednb.data.own_folder import OWN_FOLDER
+from fednb.data import OWN_FOLDER
 from fednb_lab.analysis import effort, statistics
 from fednb_lab.analysis.cells import Cell
 from fednb_lab.analysis.claims import Claim

@@ -408,7 +408,9 @@ def compare(args: argparse.Namespace) -> None:
     """
     from fednb_lab.jobs import contestants_of
 
-    names = [word for word in args.methods if "=" not in word or Path(word).is_file()]
+    names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
+    if not names:
+        raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
     overrides = dict(assignment(word) for word in args.methods if word not in names)
     contestants = contestants_of(names)  # first, as what comes next is slow to import
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)

@@ -11,7 +11,7 @@ import yaml
 from tiny import TABLE, write, write_notebook
 
 from fednb import data, models, papers
-from fednb.errors import NotebookError, SettingsError, SweepError
+from fednb.errors import SettingsError, SweepError
 from fednb.experiments import ledger, settings
 from fednb.hyperparameters import field_rules
 from fednb_lab import pool, processes
@@ -237,7 +237,7 @@ def test_nothing_starts_that_cannot_be_made(
     monkeypatch.setattr(processes, "call", lambda *_, **options: pytest.fail("a run was started"))
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
-    with pytest.raises(data.DataError, match="CIFAR-10|cifar10"):
+    with pytest.raises(data.DataError, match="CIFAR-10"):
         pool.run(jobs)
     for name, value, message in [
         ("FEDNB_WORKERS", "abc", "FEDNB_WORKERS is 'abc'; it must be a whole number from 1"),
@@ -255,8 +255,8 @@ def test_nothing_starts_that_cannot_be_made(
         tmp_path / "92_fails.ipynb",
         methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0",
     )
-    with pytest.raises(NotebookError, match=r"export cells of 92_fails\.ipynb fail"):
-        pool.run(read(tmp_path, "fails", runs=[{}]).jobs)
+    with pytest.raises(SweepError, match=r"export cells of 92_fails\.ipynb fail"):
+        read(tmp_path, "fails", runs=[{}])
     assert not ledger.runs_folder().exists()
 
 

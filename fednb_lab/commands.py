@@ -479,18 +479,20 @@ def report(args: argparse.Namespace) -> None:
     if args.path is not None:
         _report_own(args)
         return
-    from fednb import papers
+    from fednb import ROOT, papers
     from fednb.experiments import ledger
 
     folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
-    from fednb_lab import reporting
+    from fednb_lab import for_readers, reporting
 
     out = (args.out or folder.parent).absolute()
     results = reporting.read_results(papers.folder() / "sweeps", folder)
-    pages: Mapping[Path, str] = reporting.make_pages(results, out)
+    pages: dict[Path, str] = reporting.make_pages(results, out)
+    if out == ROOT / "results":  # what notebooks show
+        pages |= {out / name: text for name, text in for_readers.files(results).items()}
     for path, content in pages.items():
         ledger.write_atomically(path, content)
     print(reporting.main_claims(results.claims))

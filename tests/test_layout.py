@@ -19,6 +19,7 @@ ORDER = """
     experiments.ledger experiments.checkpoints experiments.build experiments.final_model
     experiments.recording experiments.runner
     papers.importer papers.outlines papers.parameter_cells papers
+    leads results
 """.split()
 FILES = {
     path.relative_to(ROOT / "fednb").with_suffix("").as_posix().replace("/", "."): path

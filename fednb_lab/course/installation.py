@@ -13,6 +13,8 @@ from fednb import CHECKOUT, PACKAGE, ROOT
 TAG = "py3-none-any"
 OF_PROJECT = (
     "data/reported.csv",
+    "results/cells.csv",
+    "results/*.json",
     "notebooks/*.ipynb",
     "notebooks/pictures/*.py",
     "notebooks/*/*.ipynb",

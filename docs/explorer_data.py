@@ -23,7 +23,7 @@ from fednb_lab.claims import Claim, claims_file
 from fednb_lab.leads import Comparison, Word, leads_over_baseline
 from fednb_lab.pages import Results, place_of, results_of
 from fednb_lab.printed import reported_table
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 from fednb_lab.tables import check_command, command, sweep_command
 
 IN_NO_TABLE = "in no table"  # the name under which records of no table stand

@@ -10,12 +10,13 @@ from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
 from fednb.leads import interval
 from fednb.records import Record, load, read, runs_folder, state
+from fednb_lab import sweeps
 from fednb_lab.deviations import AnyDeviation, Choice, called_with_value, compare_with_paper
+from fednb_lab.jobs import Job
 from fednb_lab.lazy import LazyLedger
 from fednb_lab.measures import Measure, measure
 from fednb_lab.printed import PrintedCell, printed_cell
-from fednb_lab.sweeps import files
-from fednb_lab.sweeps.table import Job, Table
+from fednb_lab.sweeps import Table
 
 # None: what is recorded in `runs_folder`, or, of a table's name, what is committed
 Ledger = Mapping[Path, Record] | None
@@ -326,9 +327,9 @@ def _best(
 
 
 @functools.cache  # to read the files means to check each run in them
-def _tables(sweeps: Path, runs: Path) -> dict[str, Table]:
+def _tables(folder: Path, runs: Path) -> dict[str, Table]:
     """The tables of a folder of sweep files; their runs know where they are recorded."""
-    return files.read_tables(sweeps)
+    return sweeps.read_tables(folder)
 
 
 def is_own_file(name: str) -> bool:
@@ -343,7 +344,7 @@ def table_of(name: str) -> Table:
     """
     if is_own_file(name):
         path, _, table = name.partition(":")
-        own = files.read_tables(path)
+        own = sweeps.read_tables(path)
         table = table or (next(iter(own)) if len(own) == 1 else "")
         require_known(f"{path} has several tables, or none called", table, own, ReportError)
         return own[table]

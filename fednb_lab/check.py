@@ -18,9 +18,9 @@ from fednb import records as ledger
 from fednb.errors import ReportError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
+from fednb_lab import pool
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.sweeps import execution
-from fednb_lab.sweeps.table import Job
+from fednb_lab.jobs import Job
 
 # of losses, relative, in the first round and in the second: in the first MOON is still FedAvg
 TOLERANCES = (1e-3, 1e-2)
@@ -159,10 +159,9 @@ def make_again(cell: Cell, most: int | None = None, *, jobs: int = 1) -> Check:
     runs = recorded_runs(cell, most)
     elsewhere = []
     for job, _ in runs:
-        places = dataclasses.replace(job.places, runs=folder / "runs")
         path = folder / "runs" / job.path.name
-        elsewhere.append(dataclasses.replace(job, path=path, places=places))
-    execution.run_needed(elsewhere, jobs=jobs)
+        elsewhere.append(dataclasses.replace(job, path=path))
+    pool.run_needed(elsewhere, jobs=jobs)
     made = [
         MadeAgain(job, recorded, ledger.read(again.path))
         for (job, recorded), again in zip(runs, elsewhere, strict=True)

@@ -1,67 +1,319 @@
-"""The commands that make runs and tell of them, called by `fednb_lab.cli`."""
+"""The commands of ``fednb``: each is a function, and its docstring is its help.
+
+What it needs it imports when it is called, so that help and most errors come at once.
+"""
 
 import argparse
 import ast
+import os
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from tqdm import tqdm
+from fednb.errors import FednbError, RunError, SweepError
 
-from fednb import ROOT, papers
-from fednb import records as ledger
-from fednb.errors import RunError, SweepError
-from fednb_lab.sweeps import execution, scaffold
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.jobs import Notebook, contestants_of
-from fednb_lab.sweeps.plan import median_duration, recorded_and_missing, select
-from fednb_lab.sweeps.processes import log_of, run_in_the_foreground
-from fednb_lab.sweeps.table import Job, Table
+if TYPE_CHECKING:
+    from fednb_lab.jobs import Job
+    from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
+_SOME_OF: dict[str, Any] = {"action": "append", "default": []}
 
 
+class Argument(NamedTuple):
+    """What `argparse.ArgumentParser.add_argument` takes."""
+
+    names: tuple[str, ...]
+    options: dict[str, Any]
+
+
+class Command(NamedTuple):
+    """A command, as it is typed after ``fednb``; the function returns its exit status, None for 0."""
+
+    name: str
+    function: Callable[[argparse.Namespace], int | None]
+    arguments: tuple[Argument, ...]
+
+
+COMMANDS: dict[str, Command] = {}
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """An argument of a command."""
+    return Argument(names, options)
+
+
+def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
+    """Make a function a command with these arguments.
+
+    Its docstring is a line that says what it does, and below examples that can be typed.
+    """
+
+    def register(function: Any) -> Any:
+        COMMANDS[name] = Command(name, function, arguments)
+        return function
+
+    return register
+
+
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``; what is no value of Python's is a text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
+    is_word = value.lower() in ("true", "false", "none")
+    try:
+        return name, ast.literal_eval(value.title() if is_word else value[:1000])
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return name, value
+
+
+JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
+AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+
+
+# ---- notebooks
+
+
+@command(
+    "notebooks",
+    argument(
+        "--out",
+        type=Path,
+        default=Path("build/run"),
+        metavar="FOLDER",
+        help="default: build/run",
+    ),
+    argument("--seed", type=int, metavar="N", help="instead of the notebooks' own"),
+)
+def notebooks(args: argparse.Namespace) -> int:
+    """Execute every notebook from top to bottom at its defaults.
+
+    fednb notebooks
+    fednb notebooks --seed 3 --out build/seed3
+    """
+    from fednb import papers
+
+    files = papers.notebooks(extras=True)
+    parameters = {} if args.seed is None else {"seed": args.seed}
+    failed = []
+    print(f"Executing {len(files)} notebooks", flush=True)
+    ended = _execute_side_by_side(files, args.out.absolute(), parameters)
+    for number, (name, seconds, error) in enumerate(ended, start=1):
+        result = f"FAILED in {error}" if error else "done"
+        print(f"[{number}/{len(files)}] {name:<18} {seconds:4.0f} s  {result}", flush=True)
+        if error:
+            failed.append(name)
+    print(f"The executed notebooks are in {args.out.absolute() / 'notebooks'}")
+    if failed:
+        print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
+    return int(bool(failed))
+
+
+def _execute_side_by_side(
+    files: Sequence[Path], out: Path, parameters: Mapping[str, Any]
+) -> Iterator[tuple[str, float, str]]:
+    """Execute notebooks into ``out/notebooks``, with records in ``out/runs``; yield the name of
+    each at its end, its seconds, and what went wrong.
+
+    One is executed per core, on one thread, and the largest files first, as these take longest.
+    """
+    import time
+    from concurrent.futures import as_completed
+
+    from fednb_lab import engine, pool, processes
+
+    own = {"FEDNB_RUNS": str(out / "runs"), "FEDNB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
+
+    def execute(file: Path, slots: processes.Slots, stop: processes.Stop) -> tuple[str, float, str]:
+        begin = time.monotonic()
+        log = out / "logs" / f"{file.stem}.log"
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        copy = out / "notebooks" / file.name
+        with slots.lend() as slot:
+            environment = slots.environment(slot) | own
+            error = processes.call(
+                engine.execute_whole,
+                file,
+                copy,
+                parameters,
+                environment=environment,
+                log=log,
+                stop=stop,
+            )
+        return file.stem, time.monotonic() - begin, error
+
+    longest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
+    with pool.here(max(1, min(len(files), os.cpu_count() or 1))) as call:
+        for future in as_completed([call(execute, file) for file in longest_first]):
+            yield future.result()
+
+
+@command("new", argument("name", metavar="NAME", help="for instance FedDyn or my_method"))
+def new(args: argparse.Namespace) -> None:
+    """Write a notebook and a sweep file to begin a method with.
+
+    fednb new FedDyn
+    fednb new my_method
+    """
+    from fednb_lab.new import new_method
+
+    notebook, sweep_file = new_method(args.name, Path.cwd())
+    next_step = f"change the method, then fednb compare FedAvg {notebook.name}"
+    print(f"{notebook.name}, {sweep_file.name}: {next_step}")
+
+
+# ---- runs
+
+
+@command(
+    "run",
+    argument("notebook", metavar="NOTEBOOK", help="such as 00_foundations, 00, or a path"),
+    argument(
+        "parameters",
+        nargs="*",
+        type=assignment,
+        metavar="name=value",
+        help="settings and hyperparameters",
+    ),
+    AGAIN,
+)
+def run(args: argparse.Namespace) -> int:
+    """Make one run of a notebook.
+
+    fednb run 01_moon method=MOON mu=5 num_rounds=20
+    fednb run my_method.ipynb dataset=folder:photos lr_decay=0.99
+    """
+    from fednb import records as ledger
+    from fednb_lab import pool
+    from fednb_lab.jobs import Notebook
+
+    job = Notebook(args.notebook).job(dict(args.parameters))
+    print(job.settings, flush=True)
+    if job.recorded.status in ledger.RESULTS and not args.again:
+        print("This run is recorded already.")
+    else:
+        pool.check_prerequisites([job])
+        error = pool.run_in_this_process(job, again=args.again)
+        if error:
+            print(f"fednb: the run failed: {error}", file=sys.stderr)
+            return 1
+    record = ledger.read(job.path)
+    accuracy = record.get("final", {}).get("accuracy")
+    text = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %"
+    print(f"{text} ({record['status']})")
+    print(f"record: {job.path}")
+    return 0
+
+
+@command(
+    "sweep",
+    argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them"),
+    argument("--table", **_SOME_OF, metavar="NAME", help="only this table; may be given again"),
+    argument("--tier", **_SOME_OF, metavar="TIER", help="only runs of this tier; likewise"),
+    argument(
+        "--only",
+        **_SOME_OF,
+        type=assignment,
+        metavar="name=value",
+        help="only runs with this setting",
+    ),
+    JOBS,
+    argument(
+        "--scheduler",
+        metavar="tcp://HOST:PORT",
+        help="of a dask cluster that makes the runs, one per worker thread",
+    ),
+    argument("--notebooks", type=Path, metavar="FOLDER", help="keep the whole executed notebooks"),
+    argument("--dry-run", action="store_true", help="say what would be run"),
+    AGAIN,
+)
 def sweep(args: argparse.Namespace) -> int:
-    """``fednb sweep``: 1 if a run failed."""
-    if args.jobs and args.scheduler is not None:
-        raise SweepError(
-            "A cluster's workers decide how many runs are made at once: leave out --jobs or "
-            "--scheduler."
-        )
-    if args.scheduler == "":
-        raise SweepError("--scheduler needs an address, such as tcp://HOST:8786.")
+    """Make the runs of a paper's tables that are not recorded yet.
+
+    fednb sweep my_method.yaml --jobs 2
+    fednb sweep notebooks/sweeps/01_moon.yaml --table digits-moon --only seed=0 --dry-run
+    fednb sweep notebooks/sweeps --tier minutes-gpu --only dataset=cifar10
+    fednb sweep my_method.yaml --notebooks build/executed
+    """
+    from fednb_lab import pool
+    from fednb_lab.jobs import select
+    from fednb_lab.sweeps import read_tables
+
+    _check_options_of_sweep(args)
     print(f"Reading {args.path}", flush=True)
     tables = read_tables(args.path)
     only = [("table", name) for name in args.table]
     only += [("tier", name) for name in args.tier]
     only += args.only
     selected = select([job for table in tables.values() for job in table.jobs], only)
-    recorded, missing = recorded_and_missing(selected)
-    number = len(recorded) + len(missing)
-    print(f"{number} runs: {len(recorded)} recorded, {len(missing)} to do.", flush=True)
+    todo, number = _to_do(selected, args)
+    print(f"{number} runs: {number - len(todo)} recorded, {len(todo)} to do.", flush=True)
     named = [tables[name] for name in dict.fromkeys(job.table for job in selected)]
     _check_tables(named)
     if args.dry_run:
-        _print_plan(named, missing)
+        _print_plan(named, todo)
         return 0
     failed = []
-    if missing:
-        outcomes = execution.run(missing, jobs=args.jobs or 1, scheduler=args.scheduler)
+    if todo:
+        outcomes = pool.run(
+            todo,
+            jobs=args.jobs or 1,
+            scheduler=args.scheduler,
+            again=args.again,
+            notebooks=args.notebooks and args.notebooks.absolute(),
+        )
         failed = [outcome for outcome in outcomes if outcome.error]
     _show_tables(list(tables.values()), named)
     for job, error in failed:
-        print(f"failed: {job.path.stem}: {error}\n        log: {log_of(job.path)}")
-    if missing:
-        folders = ", ".join(dict.fromkeys(str(job.path.parent) for job in missing))
-        succeeded = len(missing) - len(failed)
+        print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
+    if todo:
+        folders = ", ".join(dict.fromkeys(str(job.path.parent) for job in todo))
+        succeeded = len(todo) - len(failed)
         print(f"{succeeded} runs made, {len(failed)} failed; records are in {folders}.")
     return int(bool(failed))
 
 
-def _show_tables(tables: Sequence[Table], named: Sequence[Table]) -> None:
+def _check_options_of_sweep(args: argparse.Namespace) -> None:
+    if args.scheduler is None:
+        return
+    if not args.scheduler:
+        raise SweepError("--scheduler needs an address, such as tcp://HOST:8786.")
+    if args.jobs:
+        raise SweepError(
+            "A cluster's workers decide how many runs are made at once: leave out --jobs or "
+            "--scheduler."
+        )
+    if args.notebooks:
+        raise SweepError("Executed notebooks stay where they are made: leave out --scheduler.")
+
+
+def _to_do(selected: "Sequence[Job]", args: argparse.Namespace) -> "tuple[list[Job], int]":
+    """The runs that are to be made, and how many there are in all."""
+    from fednb_lab.jobs import in_order, recorded_and_missing
+
+    unique = in_order(selected)
+    if args.again:
+        return unique, len(unique)
+    if args.notebooks is None:
+        return recorded_and_missing(unique)[1], len(unique)
+    lacking = [job for job in unique if not (args.notebooks / f"{job.path.stem}.ipynb").exists()]
+    missing = recorded_and_missing(unique)[1]
+    return [job for job in unique if job in missing or job in lacking], len(unique)
+
+
+def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
     """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
-    from fednb_lab import pages  # slow to import
+    from fednb_lab import pages
     from fednb_lab.tables import is_own
 
     shown = named if len(named) <= _SHOWN_AT_ONCE else []
@@ -77,81 +329,175 @@ def _show_tables(tables: Sequence[Table], named: Sequence[Table]) -> None:
 
 def _write(files: Mapping[Path, str]) -> None:
     """Write files, and say where they are."""
+    from fednb import records as ledger
+
     for path, content in files.items():
         ledger.write_atomically(path, content)
         print(path)
 
 
-def _check_tables(tables: Iterable[Table]) -> None:
+def _check_tables(tables: "Iterable[Table]") -> None:
     """Refuse a table with a measure, or an original, that nobody knows."""
-    from fednb_lab import cells  # slow to import, and only now surely needed
+    from fednb_lab import cells
 
     for table in tables:
         cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
 
 
-def _print_plan(tables: Sequence[Table], missing: Sequence[Job]) -> None:
+def _print_plan(tables: "Sequence[Table]", todo: "Sequence[Job]") -> None:
     """Print how long the tables' runs took, and which would be made."""
+    from fednb_lab.jobs import median_duration
+
     for table in tables:
         duration = median_duration(table.jobs)
         if duration:
             print(f"{table.name}: a run took {duration}")
-    for job in missing:
+    for job in todo:
         parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
         print(f"{job.table}: {job.notebook} {parameters}".rstrip())
 
 
-def run(args: argparse.Namespace) -> int:
-    """``fednb run``: 1 if it failed."""
-    job = Notebook(args.notebook).job(dict(args.parameters))
-    print(job.settings, flush=True)
-    if job.recorded.status in ledger.RESULTS and not args.again:
-        print("This run is recorded already.")
-        method = papers.methods(job.notebook)[job.settings.method]
-        told = ledger.other_code(ledger.read(job.path), method)
-        if told:
-            print(f"fednb: {told}", file=sys.stderr)
-    else:
-        execution.check_prerequisites([job])
-        error = run_in_the_foreground(job, again=args.again)
-        if error:
-            print(f"fednb: the run failed: {error}", file=sys.stderr)
-            return 1
-    record = ledger.read(job.path)
-    accuracy = record.get("final", {}).get("accuracy")
-    text = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %"
-    print(f"{text} ({record['status']})")
-    print(f"record: {job.path}")
-    return 0
-
-
+@command("list")
 def list_tables(args: argparse.Namespace) -> None:
-    """``fednb list``."""
+    """List notebooks, and of each table how much is recorded, and how long a run took.
+
+    fednb list
+    """
+    from fednb import papers
+    from fednb_lab.jobs import median_duration, recorded_and_missing
+    from fednb_lab.sweeps import read_tables
+
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    sweeps = papers.folder() / "sweeps"
-    if not any(sweeps.glob("*.yaml")):
+    folder = papers.folder() / "sweeps"
+    if not any(folder.glob("*.yaml")):
         return
-    for table in read_tables(sweeps).values():
+    for table in read_tables(folder).values():
         recorded, missing = recorded_and_missing(table.jobs)
-        count = f"{len(recorded)}/{len(recorded) + len(missing)}"
+        share = f"{len(recorded)}/{len(recorded) + len(missing)}"
         duration = median_duration(table.jobs)
         title = f"{table.title} ({duration} a run)" if duration else table.title
         tiers = ", ".join(table.tiers)
-        print(f"{table.file.name}  {table.name:<28} {count:>7} recorded  {tiers:<22}  {title}")
+        print(f"{table.file.name}  {table.name:<28} {share:>7} recorded  {tiers:<22}  {title}")
 
 
+# ---- results
+
+
+@command(
+    "compare",
+    argument(
+        "methods",
+        nargs="+",
+        metavar="METHOD",
+        help="for instance MOON, or the path of a notebook; then name=value",
+    ),
+    argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
+    JOBS,
+    argument("--dataset", default="digits", metavar="NAME", help="default: digits"),
+    argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
+    argument(
+        "--curves",
+        type=Path,
+        metavar="FILE.csv",
+        help="write the accuracy of each run after each round",
+    ),
+    AGAIN,
+)
+def compare(args: argparse.Namespace) -> None:
+    """Compare methods with the first one in one setting: the missing runs, a table, a figure.
+
+    fednb compare FedAvg MOON
+    fednb compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30
+    fednb compare FedAvg MOON --latex --curves curves.csv
+    """
+    from fednb_lab.jobs import contestants_of
+
+    names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
+    if not names:
+        raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
+    overrides = dict(assignment(word) for word in args.methods if word not in names)
+    contestants = contestants_of(names)  # first, as what comes next is slow to import
+    print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
+    from fednb import records
+    from fednb_lab import compare as comparing
+
+    setting = {"dataset": args.dataset} | overrides
+    made = comparing.compare(
+        contestants, setting, seeds=args.seeds, jobs=args.jobs or 1, again=args.again
+    )
+    print(comparing.latex(made) if args.latex else made.text, *made.paths, sep="\n")
+    if args.curves is not None:
+        records.write_atomically(args.curves, comparing.curves_csv(made))
+        print(args.curves)
+
+
+@command(
+    "check",
+    argument("table", metavar="TABLE", help="as `fednb list` names it, or FILE.yaml[:TABLE]"),
+    argument(
+        "row",
+        nargs="?",
+        metavar="ROW",
+        help="the name of a row (default: the one that takes least time)",
+    ),
+    argument("--column", metavar="NAME", help="where a row has several (default: likewise)"),
+    argument("--seeds", type=count, metavar="N", help="only so many of its runs"),
+    JOBS,
+    argument("--dry-run", action="store_true", help="say how long it takes"),
+)
+def check(args: argparse.Namespace) -> int:
+    """Make a cell of a table again, and say how closely it agrees with its records.
+
+    fednb check digits --dry-run
+    fednb check digits FedAvg --seeds 1
+    fednb check my_method.yaml MyMethod --column 0.5
+    """
+    from tqdm import tqdm
+
+    from fednb_lab import check as checking
+    from fednb_lab import words
+
+    cell = checking.cell_to_check(args.table, args.row, args.column)
+    runs = checking.recorded_runs(cell, args.seeds)
+    seconds = sum(record.get("wall_seconds", 0.0) for _, record in runs)
+    took = tqdm.format_interval(int(seconds))
+    devices = ", ".join(dict.fromkeys(record.get("device", "unknown") for _, record in runs))
+    print(f"{cell.table}: {cell.row}, {cell.column}: {words.measured(cell)}")
+    print(f"{words.seeds(len(runs))} to make again; when recorded they took {took} on {devices}.")
+    if args.dry_run:
+        return 0
+    sys.stdout.flush()
+    checked = checking.make_again(cell, args.seeds, jobs=args.jobs or 1)
+    print(checking.outcome(checked))
+    return int(not checked.agrees)
+
+
+@command(
+    "report",
+    argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
+    argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
+    argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
+)
 def report(args: argparse.Namespace) -> None:
-    """``fednb report``, of the project or of a sweep file of one's own."""
+    """Write the reproduction report, or the tables of a sweep file of your own.
+
+    fednb report
+    fednb report my_method.yaml
+    fednb report --runs results/runs --out build/report
+    """
     if args.path is not None:
         _report_own(args)
         return
+    from fednb import ROOT, papers
+    from fednb import records as ledger
+
     folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise RunError(f"There is no folder of run records at {folder}.")
     print(f"Reading the records in {folder}", flush=True)
-    out = (args.out or folder.parent).absolute()
-    from fednb_lab import for_readers, pages, words  # slow to import
+    from fednb_lab import for_readers, pages, words
 
+    out = (args.out or folder.parent).absolute()
     results = pages.read_results(papers.folder() / "sweeps", folder)
     files: dict[Path, str] = pages.make_pages(results, out)
     if out == ROOT / "results":  # what notebooks show
@@ -168,9 +514,11 @@ def _report_own(args: argparse.Namespace) -> None:
         raise SweepError(
             "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
         )
+    from fednb_lab.sweeps import read_tables
+
     tables = list(read_tables(args.path).values())
     _check_tables(tables)
-    from fednb_lab import pages  # slow to import
+    from fednb_lab import pages
 
     cells = pages.recorded_cells(tables)
     for text in pages.tables_with_runs(tables, cells):
@@ -178,56 +526,118 @@ def _report_own(args: argparse.Namespace) -> None:
     _write(pages.own_pages(tables, cells, args.out))
 
 
-def new(args: argparse.Namespace) -> None:
-    """``fednb new``."""
-    notebook, sweep_file = scaffold.new_method(args.name, Path.cwd())
-    next_step = f"change the method, then fednb compare FedAvg {notebook.name}"
-    print(f"{notebook.name}, {sweep_file.name}: {next_step}")
+# ---- data
 
 
-def assignment(text: str) -> tuple[str, Any]:
-    """Name and value of ``name=value``; what is no value of Python's is a text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
-    is_word = value.lower() in ("true", "false", "none")
-    try:
-        return name, ast.literal_eval(value.title() if is_word else value[:1000])
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return name, value
+@command(
+    "data",
+    argument("name", nargs="?", metavar="NAME", help="such as cifar10; without it, all are listed"),
+    argument(
+        "--from",
+        type=Path,
+        dest="given",
+        metavar="PATH",
+        help="the folder or file that holds it (default: the folder of the data sets)",
+    ),
+)
+def data(args: argparse.Namespace) -> None:
+    """List the data sets, or fetch and convert one.
+
+    fednb data
+    fednb data cifar10
+    fednb data domainnet --from downloads
+    """
+    from fednb import data
+    from fednb_lab import datasets
+
+    if args.name is not None:
+        datasets.get(args.name, args.given)
+    elif args.given is not None:
+        raise FednbError("Say which data set is in that folder: fednb data NAME --from PATH.")
+    else:
+        print("data set         what is here of it", flush=True)
+        for name in data.NAMES:
+            print(f"{name:<16} {datasets.state(name)}", flush=True)
 
 
-def compare(args: argparse.Namespace) -> None:
-    """``fednb compare``, of the methods among the words, in the setting that the others make."""
-    overrides = dict(assignment(word) for word in args.methods if "=" in word)
-    names = [word for word in args.methods if "=" not in word]
-    contestants = contestants_of(names)  # first, as what comes next is slow to import
-    print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
-    from fednb_lab import compare as head_to_head
+# ---- course
 
-    setting = {"dataset": args.dataset} | overrides
-    made = head_to_head.compare(contestants, setting, seeds=args.seeds, jobs=args.jobs)
-    print(head_to_head.latex(made) if args.latex else made.text, *made.paths, sep="\n")
-    if args.curves is not None:
-        ledger.write_atomically(args.curves, head_to_head.curves_csv(made))
-        print(args.curves)
+_NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
 
 
-def check(args: argparse.Namespace) -> int:
-    """``fednb check``: 1 if the cell does not agree with its records."""
-    from fednb_lab import check as checking
-    from fednb_lab import words
+@command("course release", _NOTEBOOK)
+def course_release(args: argparse.Namespace) -> None:
+    """Write the students' version of a notebook into course/release.
 
-    cell = checking.cell_to_check(args.table, args.row, args.column)
-    runs = checking.recorded_runs(cell, args.seeds)
-    seconds = sum(record.get("wall_seconds", 0.0) for _, record in runs)
-    took = tqdm.format_interval(int(seconds))
-    devices = ", ".join(dict.fromkeys(record.get("device", "unknown") for _, record in runs))
-    print(f"{cell.table}: {cell.row}, {cell.column}: {words.measured(cell)}")
-    print(f"{words.seeds(len(runs))} to make again; when recorded they took {took} on {devices}.")
-    if args.dry_run:
-        return 0
-    sys.stdout.flush()
-    checked = checking.make_again(cell, args.seeds, jobs=args.jobs)
-    print(checking.outcome(checked))
-    return int(not checked.agrees)
+    fednb course release 01_moon
+    """
+    course = _course(args)
+    print(f"Hand out what is in {course.release(args.notebook).parent}")
+    print("Students install the wheel in course/students: it holds no solutions")
+
+
+@command("course split", _NOTEBOOK)
+def course_split(args: argparse.Namespace) -> None:
+    """Move a notebook's solutions into solutions/NOTEBOOK.ipynb, and leave empty stubs.
+
+    fednb course split 01_moon
+    """
+    from fednb_lab.course import solutions
+
+    print(f"Solutions are in {solutions.split(args.notebook)}")
+
+
+@command(
+    "course check",
+    argument("path", type=Path, metavar="FILE", help="the notebook that was handed out"),
+)
+def course_check(args: argparse.Namespace) -> int:
+    """For students: run the visible checks of a notebook.
+
+    fednb course check 01_moon.ipynb
+    """
+    errors = _course(args).check(args.path)
+    for name, error in errors.items():
+        good = "answered; a person grades it" if "answer" in name else "passed"
+        print(f"{name}: {error or good}")
+    return int(any(errors.values()))
+
+
+@command(
+    "course grade",
+    _NOTEBOOK,
+    argument(
+        "path",
+        type=Path,
+        metavar="FOLDER",
+        help="NAME.ipynb, or a folder for each NAME, as nbgrader has it",
+    ),
+    argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
+)
+def course_grade(args: argparse.Namespace) -> None:
+    """Grade a folder of submissions: scores as CSV, and feedback pages.
+
+    fednb course grade 01_moon submitted
+    """
+    _course(args)
+    from fednb_lab.course import grading
+
+    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs)
+    scores = rows["score"].astype(float)
+    points = f"{scores.mean():.1f} of {rows['max_score'].max():g} points on average"
+    print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
+    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
+    print(f"scores: {path}\nfor a learning-management system: {path.stem}-points.csv beside it")
+    print(f"feedback: {path.parent / 'feedback'}")
+
+
+def _course(args: argparse.Namespace) -> Any:
+    """The course's package, which is slow to import, and whose nbgrader may be missing."""
+    from fednb import papers
+
+    if "notebook" in args:
+        papers.path(args.notebook)  # a name that nobody knows is told at once
+    print("Starting nbgrader", file=sys.stderr)
+    from fednb_lab import course
+
+    return course

@@ -15,13 +15,11 @@ from fednb import data, plots, settings
 from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
-from fednb_lab import words
+from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
+from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, in_order, recorded_and_missing
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
-from fednb_lab.sweeps import execution
-from fednb_lab.sweeps.jobs import MAX_RUNS, Contestant, Notebook
-from fednb_lab.sweeps.plan import recorded_and_missing
-from fednb_lab.sweeps.table import Axis, Job, Table
+from fednb_lab.sweeps import Axis, Table
 from fednb_lab.tables import table_in_full
 
 _LEARNED = 0.05  # of the way from guessing to 100 %: what has come less far has learned nothing
@@ -93,13 +91,18 @@ class Outcome(NamedTuple):
 
 
 def compare(
-    contestants: Mapping[str, Contestant], given: Mapping[str, Any], *, seeds: int, jobs: int
+    contestants: Mapping[str, Contestant],
+    given: Mapping[str, Any],
+    *,
+    seeds: int,
+    jobs: int,
+    again: bool = False,
 ) -> Outcome:
-    """Make what is not recorded; write a page with the table, and a figure of leads."""
+    """Make what is not recorded, or all ``again``; write a page with the table, and a figure of leads."""
     table = table_of(contestants, given, seeds)
-    _, todo = recorded_and_missing(table.jobs)
+    todo = in_order(table.jobs) if again else recorded_and_missing(table.jobs)[1]
     if todo:
-        execution.run_needed(todo, jobs=jobs)
+        pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
     baseline, comparisons = leads_over_baseline(table, cells)

@@ -53,7 +53,7 @@ def get(name: str, given: Path | None = None) -> None:
     data.spec_of(name)
     if given is not None:
         _get_from(name, Path(os.path.abspath(given.expanduser())))
-    elif name not in data.EMBEDDED:
+    elif name in ORIGINS and name not in data.EMBEDDED:  # a folder of one's own stays as it is
         _get_here(name)
     print(data.load(name))
 

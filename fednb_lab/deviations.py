@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from fednb.settings import Deviation, Settings, deviations
 from fednb_lab.measures import Measure
 from fednb_lab.printed import NOT_TOLD, PrintedCell, same_value
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 _NAMES = {
     "lr": "learning rate",

@@ -18,7 +18,7 @@ from fednb_lab.figures import curves_of, drawn_claim
 from fednb_lab.findings import Filler
 from fednb_lab.leads import cell_at
 from fednb_lab.pages import Results
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 from fednb_lab.tables import claim_row, deviations, table_rows
 from fednb_lab.tuning import Tuning, tunings
 

@@ -14,7 +14,7 @@ from fednb.errors import ReportError
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.deviations import AnyDeviation, TuningDeviation
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 ROUNDING = 0.05  # so precise are printed leads, in points
 

@@ -31,8 +31,7 @@ from fednb_lab.claims import (
 from fednb_lab.findings import Filler, headlines, link_to
 from fednb_lab.leads import Word, average_leads, compare_at, word_for
 from fednb_lab.printed import printed_numbers
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table, read_tables
 from fednb_lab.tables import Page, command, fill, is_own, table_in_full
 
 

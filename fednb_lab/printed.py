@@ -11,7 +11,7 @@ import yaml
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
 from fednb_lab.measures import Measure
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 NOT_TOLD = "any"  # stands for the value of a setting about which a paper says nothing
 

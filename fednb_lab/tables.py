@@ -18,7 +18,7 @@ from fednb_lab.claims import Claim
 from fednb_lab.leads import Comparison, leads_over_baseline
 from fednb_lab.measures import measure
 from fednb_lab.printed import reported_table
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table
 
 _MOST_SEEDS = 20  # that are listed one by one where they are no links
 

@@ -18,16 +18,16 @@ from fednb.models import Net, Output
 # whose tests start kernels, commands, or processes that are killed, or go through all methods with all options
 SLOW = {
     "test_kernels",
+    "test_cluster",
     "test_command_line",
     "test_course",
     "test_docs",
-    "test_execute",
     "test_memory",
     "test_methods",
     "test_notebooks",
     "test_own_work",
+    "test_pool",
     "test_runs",
-    "test_server",
     "test_stacked",
     "test_sweep",
     "test_wheel",

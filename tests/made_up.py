@@ -9,9 +9,9 @@ from fednb import ROOT, settings
 from fednb import records as ledger
 from fednb_lab import words
 from fednb_lab.cells import cells_of
+from fednb_lab.jobs import Job
 from fednb_lab.leads import compare_at
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.table import Axis, Job, Table
+from fednb_lab.sweeps import Axis, Table, read_tables
 
 
 @functools.cache

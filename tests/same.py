@@ -118,10 +118,10 @@ def keys() -> dict[str, str]:
 
 def jobs() -> dict[str, str]:
     """The settings of every run of every sweep, by table."""
-    from fednb_lab.sweeps import files
+    from fednb_lab import sweeps
 
     found = {}
-    for name, table in sorted(files.read_tables(ROOT / "notebooks" / "sweeps").items()):
+    for name, table in sorted(sweeps.read_tables(ROOT / "notebooks" / "sweeps").items()):
         settings = [json.dumps(job.settings.flat(), sort_keys=True) for job in table.jobs]
         found[name] = f"{len(settings)} {digest(chr(10).join(sorted(settings)).encode())}"
     return found

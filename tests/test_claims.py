@@ -21,8 +21,8 @@ from fednb_lab.cells import cells_of, committed
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
 from fednb_lab.cli import assignment
 from fednb_lab.findings import Filler
+from fednb_lab.jobs import Notebook
 from fednb_lab.leads import Word, compare_at, compare_cells, holm, word_for
-from fednb_lab.sweeps.jobs import Notebook
 
 METHODS = ("FedProx", "FedAvg")
 

@@ -16,10 +16,9 @@ from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
 
 from fednb import ROOT
 from fednb import records as ledger
-from fednb_lab import cli
+from fednb_lab import cli, pool
 from fednb_lab.cli import main
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.processes import log_of
+from fednb_lab.sweeps import read_tables
 
 
 @pytest.fixture(autouse=True)
@@ -31,9 +30,8 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
-    )
+    for name in ("run", "run_in_this_process"):
+        monkeypatch.setattr(pool, name, lambda *_, **options: pytest.fail("a run was started"))
 
 
 def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> None:
@@ -193,8 +191,8 @@ def test_a_limit_to_the_size_of_files_is_told_with_the_file(
 def test_results_that_cannot_be_written_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    log_of(ledger.runs_folder() / "x").parent.parent.mkdir()
-    log_of(ledger.runs_folder() / "x").parent.touch()  # a file at the folder's place
+    ledger.runs_folder().parent.mkdir()
+    (ledger.runs_folder().parent / "logs").touch()  # a file at the folder's place
     assert main(["run", "tiny"]) == 2
     assert re.fullmatch(
         r"fednb: Runs cannot be recorded in .*logs \(File exists\): make it writable.*\n",
@@ -216,27 +214,7 @@ def test_wrong_usage_ends_with_status_2(
 def test_without_a_command_all_are_named(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit, match="0"):
         main([])
-    assert "methods against the first one" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ["list"],
-        ["sweep", "SWEEPS", "--dry-run", "--only", "measure=x"],
-        ["run", "00", "mehtod=FedAvg"],
-        ["data", "x"],
-    ],
-)
-def test_what_is_told_at_once_does_not_wait_for_pytorch(arguments: list[str]) -> None:
-    arguments = [str(ROOT / "notebooks" / "sweeps") if a == "SWEEPS" else a for a in arguments]
-    code = f"import sys; from fednb_lab.cli import main; main({arguments}); assert 'torch' not in sys.modules"
-    env = {name: value for name, value in os.environ.items() if name != "FEDNB_NOTEBOOKS"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, env=env, capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout or done.stderr
+    assert "compare methods with the first one" in capsys.readouterr().out
 
 
 def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
@@ -248,13 +226,17 @@ def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
         assert process.stderr.read() == ""
 
 
-def test_completion_knows_the_commands_and_their_options(
-    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("command", ["run", "compare"])
+def test_a_path_with_an_equals_sign_is_a_notebook_if_there_is_one(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_starts: None,
+    capsys: pytest.CaptureFixture,
+    command: str,
 ) -> None:
-    assert main(["completion", "bash"]) == 0
-    script = capsys.readouterr().out
-    for word in ("sweep", "compare", "--dry-run", "complete -o bashdefault -F _shtab_fednb fednb"):
-        assert word in script
-    monkeypatch.setitem(sys.modules, "shtab", None)
-    assert main(["completion", "zsh"]) == 2
-    assert "pip install shtab" in capsys.readouterr().err
+    write_notebook(tmp_path / "a=b" / "mine.ipynb", methods="METHODS = {}")
+    monkeypatch.chdir(tmp_path)
+    assert main([command, "a=b/mine.ipynb", "num_rounds=1"]) == 2
+    assert re.search("Unknown method|no method", capsys.readouterr().err)
+    assert main([command, "a=b/yours.ipynb"]) == 2
+    assert "There is no notebook" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from tiny import is_alive, wait_for
 
 from fednb import ROOT, papers
-from fednb_lab import course
+from fednb_lab import course, engine
 from fednb_lab.cli import main
 from fednb_lab.course import (
     CourseError,
@@ -35,7 +35,6 @@ from fednb_lab.course import (
     solutions,
     submissions,
 )
-from fednb_lab.sweeps import run_cells
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SOLVED = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
@@ -172,7 +171,7 @@ def test_what_a_notebook_imports_is_found_through_others_and_through_itself(tmp_
 
 def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(short):
     nbformat.write(handout.solved_assignment("short"), short)
-    cells = run_cells.reduced("90_short").cells
+    cells = engine.reduced("90_short").cells
     assert [cell.id for cell in cells] == ["imports", "exported", "seen"]
 
 

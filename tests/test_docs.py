@@ -14,9 +14,9 @@ from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
 from fednb import run as runner
 from fednb_lab import compare as head_to_head
+from fednb_lab import pool
 from fednb_lab.cli import main
-from fednb_lab.sweeps import execution
-from fednb_lab.sweeps.jobs import contestants_of
+from fednb_lab.jobs import contestants_of
 
 
 def blocks(page, kind):
@@ -60,7 +60,7 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
             for job in todo
         ]
 
-    monkeypatch.setattr(execution, "run", made_here)
+    monkeypatch.setattr(pool, "run", made_here)
     lines = re.findall(
         "^python -m fednb (.*(?:my_method|photos).*)",
         (ROOT / "README.md").read_text(),

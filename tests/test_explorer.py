@@ -18,7 +18,7 @@ from fednb import leads as statistics
 from fednb import records as ledger
 from fednb_lab import pages, tables, words
 from fednb_lab.cells import cells_of
-from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps import read_tables
 
 
 @pytest.fixture(autouse=True)

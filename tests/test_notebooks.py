@@ -3,15 +3,14 @@
 import os
 import re
 import threading
-from pathlib import Path
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import papers
+from fednb_lab import commands, processes
 from fednb_lab.cli import main
-from fednb_lab.sweeps import whole
 
 
 @pytest.fixture
@@ -52,46 +51,43 @@ def test_all_are_executed_with_a_seed_and_one_that_fails_is_told(three, tmp_path
 
 
 @pytest.fixture
-def processes(monkeypatch):
-    """The processes that are started, by their notebooks: none is, in truth."""
-    started = {}
+def started(monkeypatch):
+    """The environments of processes that are started, by their notebooks: none is, in truth."""
+    found = {}
 
-    def run_process(env, notebook, *_, **options):
-        started[Path(notebook).stem] = env
-        return 0
+    def call(function, file, *_, environment, **options):
+        found[file.stem] = environment
+        return ""
 
-    monkeypatch.setattr(whole, "run_process", run_process)
-    return started
+    monkeypatch.setattr(processes, "call", call)
+    return found
+
+
+def execute(tmp_path):
+    return list(commands._execute_side_by_side(papers.notebooks(extras=True), tmp_path, {}))
 
 
 def test_notebooks_are_executed_side_by_side_on_a_thread_each(
-    three, tmp_path, processes, monkeypatch
+    three, tmp_path, started, monkeypatch
 ):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    list(whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}))
-    for env in processes.values():
+    execute(tmp_path)
+    for env in started.values():
         assert (env["OMP_NUM_THREADS"], env["FEDNB_WORKERS"]) == ("1", "1")
-    assert len(processes) == 3
+    assert len(started) == 3
 
 
 def test_two_are_executed_at_once_where_there_are_two_cores(three, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     both = threading.Barrier(2, timeout=60)
-    monkeypatch.setattr(whole, "run_process", lambda *_, **options: both.wait() and 0)
-    pair = papers.notebooks(extras=True)[:2]
-    ended = whole.execute_notebooks(pair, tmp_path, {})
-    assert {executed.error for executed in ended} == {None}
+    monkeypatch.setattr(processes, "call", lambda *_, **options: "" if both.wait() < 2 else "alone")
+    (three / "92_better.ipynb").unlink()
+    assert [error for _, _, error in execute(tmp_path)] == ["", ""]
 
 
-def test_the_largest_file_comes_first(three, tmp_path, processes, monkeypatch):
+def test_the_largest_file_comes_first(three, tmp_path, started, monkeypatch):
     monkeypatch.setattr(os, "cpu_count", lambda: 1)
     with (three / "91_bad.ipynb").open("a") as file:
         file.write(" " * 10_000)
-    list(whole.execute_notebooks(papers.notebooks(extras=True), tmp_path, {}))
-    assert next(iter(processes)) == "91_bad"
-
-
-def test_a_process_that_is_killed_fails(three, tmp_path, monkeypatch):
-    monkeypatch.setattr(whole, "run_process", lambda *_, **options: -9)
-    ended = whole.execute_notebooks(papers.notebooks(True)[:1], tmp_path, {})
-    assert [executed.error for executed in ended] == ["status -9."]
+    execute(tmp_path)
+    assert next(iter(started)) == "91_bad"

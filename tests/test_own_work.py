@@ -18,14 +18,12 @@ from fednb import PACKAGE, ROOT, build, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
 from fednb_lab import check as again
-from fednb_lab import cli, cli_help, pages
+from fednb_lab import cli, commands, new, pages, pool
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
+from fednb_lab.jobs import Notebook, contestants_of
 from fednb_lab.leads import as_family, leads_over_baseline
-from fednb_lab.sweeps import execution, scaffold
-from fednb_lab.sweeps.files import read_tables
-from fednb_lab.sweeps.jobs import Notebook, contestants_of
-from fednb_lab.sweeps.table import Table
+from fednb_lab.sweeps import Table, read_tables
 from fednb_lab.tables import is_own, table_in_full
 
 # ---- names
@@ -44,7 +42,7 @@ from fednb_lab.tables import is_own, table_in_full
 def test_a_new_method_is_called_as_asked(
     tmp_path: Path, name: str, file: str, class_name: str
 ) -> None:
-    made = scaffold.new_method(name, tmp_path)
+    made = new.new_method(name, tmp_path)
     assert [path.name for path in made] == [f"{file}.ipynb", f"{file}.yaml"]
     assert class_name in papers.methods(str(made[0]))
     assert {job.settings.method for job in read_tables(made[1])[file].jobs} == {
@@ -64,12 +62,12 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
     tmp_path: Path, name: str
 ) -> None:
     with pytest.raises(NotebookError, match=r"name|called"):
-        scaffold.new_method(name, tmp_path)
+        new.new_method(name, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
 def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
-    notebook, _ = scaffold.new_method("FedDyn", tmp_path)
+    notebook, _ = new.new_method("FedDyn", tmp_path)
     methods = papers.methods(str(notebook))
     short = {"num_rounds": 3, "local_epochs": 1, "num_clients": 3}
     asked = settings.resolve(methods, method="FedDyn", dataset="digits", **short)
@@ -353,9 +351,9 @@ def test_a_bar_between_runs_shows_the_time_left(
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     job = made_up.job()
     made_up.record(job)
-    progress = execution._Progress(4)
+    progress = pool.Progress(4)
     time.sleep(0.2)
-    progress.tell(execution.Outcome(job, None))
+    progress.tell(pool.Outcome(job, None))
     progress.bar.refresh()
     progress.bar.close()
     assert re.search(r"1/4 runs .*about \d\d:\d\d left", capsys.readouterr().err)
@@ -382,13 +380,14 @@ def parsers(parser=None, name=""):
 
 def test_every_command_has_examples_that_can_be_typed() -> None:
     found = {name: parser for name, parser in parsers() if name != "course"}
-    assert found.keys() == cli_help.EXAMPLES.keys()
+    assert found.keys() == commands.COMMANDS.keys()
     for name, parser in found.items():
-        shown = parser.format_help()
-        for line in cli_help.EXAMPLES[name]:
-            assert f"fednb {line}" in shown
-            args = cli._parsed(shlex.split(line))
-            assert args.command is parser.get_default("command")
+        _, _, examples = parser.format_help().partition("examples:")
+        lines = [shlex.split(line) for line in examples.splitlines() if line.strip()]
+        assert lines
+        for program, *typed in lines:
+            assert program == "fednb"
+            assert cli._parsed(typed).command is commands.COMMANDS[name]
 
 
 def test_every_variable_that_is_read_is_in_the_help() -> None:

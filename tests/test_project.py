@@ -15,7 +15,7 @@ from packaging.utils import canonicalize_name
 from fednb import ROOT, data, papers, settings
 from fednb_lab import figures, pages, words
 from fednb_lab.course import solutions
-from fednb_lab.sweeps.jobs import Notebook
+from fednb_lab.jobs import Notebook
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]

@@ -18,7 +18,7 @@ from fednb_lab.cells import cells_of
 from fednb_lab.cli import main
 from fednb_lab.deviations import Choice, TuningDeviation
 from fednb_lab.measures import measure
-from fednb_lab.sweeps.table import Axis
+from fednb_lab.sweeps import Axis
 
 OFFICE = ("Caltech", "Amazon", "Webcam", "DSLR")
 PRINTED = (62.5, 83.16, 72.41, 53.33)  # FedAvg in FedPLCC's table III; the mean is 67.85

@@ -192,7 +192,6 @@ def test_settings_are_printed_one_in_a_line_with_what_they_are():
 
 
 def test_the_page_of_settings_is_up_to_date():
-    """``python -m fednb settings`` writes it."""
     table = settings.table()
     assert all(f"| `{name}` |" in table for name in settings.FIELDS)
     assert table in (ROOT / "notebooks" / "SETTINGS.md").read_text(encoding="utf-8")

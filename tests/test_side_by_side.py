@@ -18,7 +18,7 @@ from fednb import ROOT, papers
 from fednb.federation import FedAvg
 from fednb_lab.cells import cells_of, committed
 from fednb_lab.leads import Word
-from fednb_lab.sweeps.files import read_tables
+from fednb_lab.sweeps import read_tables
 from fednb_lab.tuning import tuned, tunings
 
 SWEEP = ROOT / "notebooks" / "sweeps" / "06_side_by_side.yaml"

@@ -8,19 +8,23 @@ from pathlib import Path
 import made_up
 import pytest
 import yaml
-from tiny import METHODS, TABLE, write, write_notebook
+from fednb.hyperparameters import field_rules
+from fednb_lab.reporting import head_to_head
+from tiny import TABLE, write, write_notebook
 
-from fednb import build, data, models, papers, settings
+from fednb import data, models, papers, settings
 from fednb import records as ledger
-from fednb.errors import NotebookError, SettingsError, SweepError
-from fednb.places import Places
-from fednb_lab import compare as head_to_head
-from fednb_lab.sweeps import execution, processes
-from fednb_lab.sweeps.files import Loader, read_tables
-from fednb_lab.sweeps.jobs import Notebook, contestants_of
-from fednb_lab.sweeps.plan import median_duration, recorded_and_missing, select
-from fednb_lab.sweeps.processes import GroupResult, Slots
-from fednb_lab.sweeps.table import DEFAULT_PRIORITY, Job, Table
+from fednb.errors import SettingsError, SweepError
+from fednb_lab import pool, processes
+from fednb_lab.jobs import (
+    DEFAULT_PRIORITY,
+    Notebook,
+    contestants_of,
+    median_duration,
+    recorded_and_missing,
+    select,
+)
+from fednb_lab.sweeps import Loader, Table, read_tables
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +134,7 @@ def test_files_that_make_no_sense_are_refused_at_once(
 
 WRONG = [
     ({"colums": "dataset"}, "tables.one has no 'colums'; known are title, .*, columns"),
-    ({"priority": True}, "tables.one.priority is True; .*a whole number or a mapping"),
+    ({"priority": True}, "tables.one.priority is True; it must be a valid integer"),
     ({"tier": "weeks"}, "tables.one.tier is 'weeks'; .*minutes-cpu"),
     ({"tier": {"cifar10": "minutes-cpu"}}, "tier says nothing about the data set 'digits'"),
     ({"columns": {"labels": {}}}, "columns lacks parameter"),
@@ -153,7 +157,7 @@ WRONG = [
     ({"rows": "metod"}, "no parameter 'metod'.*did you mean 'method'"),
     ({"grid": {}}, "it has 0 runs, in grid and runs together; it must have 1 to 10,000"),
     ({"grid": {f"p{i}": list(range(59)) for i in range(6)}}, "it has 42,180,533,641 runs"),
-    ({"runs": [{"method": "Slow", "pause": -1.0}]}, "pause is -1.0; it must be a number from 0"),
+    ({"runs": [{"method": "Slow", "pause": -1.0}]}, "pause is -1.0; it must be "),
     ({"parameters": {1: 2}}, "Unknown parameter '1'"),
     (
         {"parameters": {"numrounds": 5}},
@@ -230,13 +234,11 @@ def test_what_records_tell(tmp_path: Path) -> None:
 def test_nothing_starts_that_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        processes.subprocess, "Popen", lambda *args, **options: pytest.fail("a process was started")
-    )
+    monkeypatch.setattr(processes, "call", lambda *_, **options: pytest.fail("a run was started"))
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
-    with pytest.raises(data.DataError, match="CIFAR-10 was not found"):
-        execution.run(jobs)
+    with pytest.raises(data.DataError, match="CIFAR-10"):
+        pool.run(jobs)
     for name, value, message in [
         ("FEDNB_WORKERS", "abc", "FEDNB_WORKERS is 'abc'; it must be a whole number from 1"),
         ("FEDNB_DEVICE", "tpu", "FEDNB_DEVICE is 'tpu'; it must be one of cpu"),
@@ -244,70 +246,35 @@ def test_nothing_starts_that_cannot_be_made(
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
             with pytest.raises(SettingsError, match=message):
-                execution.run(jobs[:1])
+                pool.run(jobs[:1])
     monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     write_notebook(tmp_path / "91_norun.ipynb", run="")
     with pytest.raises(SweepError, match="91_norun has no code cell tagged 'run'"):
-        execution.run(read(tmp_path, "norun", runs=[{}]).jobs)
+        pool.run(read(tmp_path, "norun", runs=[{}]).jobs)
     write_notebook(
         tmp_path / "92_fails.ipynb",
         methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0",
     )
-    with pytest.raises(NotebookError, match=r"export cells of 92_fails\.ipynb fail"):
-        execution.run(read(tmp_path, "fails", runs=[{}]).jobs)
+    with pytest.raises(SweepError, match=r"export cells of 92_fails\.ipynb fail"):
+        read(tmp_path, "fails", runs=[{}])
     assert not ledger.runs_folder().exists()
 
 
-def test_seeds_of_a_cell_are_made_together_where_a_gpu_is(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "runs"))
-    jobs = read(
-        tmp_path, grid={"method": ["FedAvg", "Slow"], "seed": [3, 4]}, runs=[{"num_rounds": 2}]
-    ).jobs
-    asked: list[list[int]] = []
-
-    def make(group: list[Job], *_: object) -> GroupResult:
-        asked.append([job.settings.seed for job in group])
-        return GroupResult(error="not made")
-
-    monkeypatch.setattr(processes, "run_group", make)
-    for device in ("cpu", "cuda"):
-        monkeypatch.setattr(build, "find_device", lambda device=device: device)
-        assert [error for _, error in execution.run(jobs)] == ["not made"] * 5
-    assert asked == [[3], [4], [3], [4], [0], [3, 4], [3, 4], [0]]
-
-
-def test_there_are_no_more_slots_than_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = []
-
-    def make(group: list[Job], places: Places, slots: Slots, stop: object) -> GroupResult:
-        counts.append(slots.count)
-        return GroupResult(error="not made")
-
-    monkeypatch.setattr(processes, "run_group", make)
-    execution.run(read(tmp_path, grid={"seed": [0, 1, 2]}).jobs, jobs=60_000)
-    assert counts == [3, 3, 3]
-
-
-def test_the_repositorys_sweeps_are_resolved_as_by_their_classes(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_papers_main_tables_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDNB_NOTEBOOKS")
     tables = read_tables(papers.folder() / "sweeps")
     jobs = [job for table in tables.values() for job in table.jobs]
-    for job in jobs[::7]:  # with the classes' own checks
-        parameters = papers.parameters(job.notebook)
-        values = parameters | parameters["more"] | job.parameters | {"more": None}
-        assert settings.resolve(papers.methods(job.notebook), **values) == job.settings
     chosen = select(jobs, [("tier", "minutes-gpu"), ("tier", "minutes-cpu")])
     order = dict.fromkeys(
         job.table for job in recorded_and_missing(chosen)[1] if job.priority < DEFAULT_PRIORITY
     )
     known = ["moon-1", "fedproc-2", "fedproc-4", "fedssc-1", "fedproto-2"]
     known += ["moon-5", "moon-12", "moon-figure-7"]
-    assert [name for name in order if name in known] == known  # the papers' main tables come first
-    assert settings.allowed("precision") == f"one of {', '.join(models.PRECISIONS)}"
+    assert [name for name in order if name in known] == known
+    assert settings.MODELS == {
+        name: model.head is not None for name, model in models.MODELS.items()
+    }
+    assert all(map(field_rules(settings.Settings)["precision"].test, models.PRECISIONS))
 
 
 OWN_METHOD = """
@@ -345,15 +312,13 @@ def test_notebooks_in_two_folders_keep_their_records_apart(
         "Alpha": alpha.parent / "results" / "runs",
         "Beta": beta.parent / "results" / "runs",
     }
-    assert [job.path.parent for job in jobs] == [job.places.runs for job in jobs]
 
 
 def test_the_process_of_a_run_works_in_the_places_of_its_notebook(two_folders: list[Path]) -> None:
     before = dict(os.environ)
     for file in two_folders:
         job = Notebook(str(file)).job({"method": file.parent.name.title()})
-        env = processes.process_environment(job.places)
-        assert env["FEDNB_NOTEBOOKS"] == str(file.parent)
+        env = pool.environment_of([job], job.path.parent, again=False)
         assert env["FEDNB_RUNS"] == str(file.parent / "results" / "runs")
     assert dict(os.environ) == before  # what was looked up changes nothing elsewhere
 
@@ -362,17 +327,4 @@ def test_a_folder_of_records_that_is_set_counts_for_all_notebooks(
     two_folders: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "all"))
-    assert [Notebook(str(file)).places.runs for file in two_folders] == [tmp_path / "all"] * 2
-
-
-def test_a_notebook_elsewhere_whose_methods_only_their_classes_tell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
-    own = "def __post_init__(self):\n        mark('')\n        super().__post_init__()"  # unknown without executing cells
-    methods = f"{METHODS.partition('METHODS = ')[0]}class Mine(Slow):\n    {own}\n\n\nMETHODS = {{'Mine': dataclass(Mine)}}"
-    file = write_notebook(tmp_path / "elsewhere" / "91_mine.ipynb", methods=methods)
-    job = Notebook(str(file)).job({"method": "Mine", "pause": 1})
-    assert (job.settings.hyperparameters, job.notebook) == ({"pause": 1.0}, str(file))
-    with pytest.raises(SettingsError, match=r"pause is .*; it must be a number from 0"):
-        Notebook(str(file)).job({"method": "Mine", "pause": -1})
+    assert [Notebook(str(file)).runs for file in two_folders] == [tmp_path / "all"] * 2

@@ -50,7 +50,7 @@ class Slow(FedAvg):
     pause: NonNegativeFloat = 0.0
 
     def round(self, *args):
-        mark(f"gpu {os.environ.get('CUDA_VISIBLE_DEVICES')}")
+        mark(f"gpu {os.environ.get('CUDA_VISIBLE_DEVICES')} {os.getpid()}")
         time.sleep(self.pause)
         return super().round(*args)
 
@@ -93,7 +93,7 @@ RUN = """
 from fednb import run as runner
 
 runner.CHECKPOINT_SECONDS = 0
-record = runner.run(papers.settings("{name}", globals()), METHODS)
+record = runner.run(papers.settings("{name}.ipynb", globals()), METHODS)
 """
 TABLE = {"title": "A title", "rows": "method", "columns": "dataset", "tier": "minutes-cpu"}
 

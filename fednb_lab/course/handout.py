@@ -14,11 +14,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
 from fednb.errors import CourseError
+from fednb_lab import engine
 from fednb_lab.course import solutions
 from fednb_lab.course.assignment import TEMPLATES, grade_id, is_built_on, read_notebook
 from fednb_lab.course.installation import students_wheel
 from fednb_lab.course.kernel import STUDENTS, nbgrader_step, notebook_path
-from fednb_lab.sweeps import run_cells
 
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
 CHECK_BEGINS = r"# Check\."
@@ -202,7 +202,7 @@ def release(name: str) -> Path:
     nbformat.write(nb, source)
     nbgrader_step("generate_assignment", original.stem)
     for imported in imported_notebooks(original):
-        nbformat.write(run_cells.reduced(imported.stem), released.parent / imported.name)
+        nbformat.write(engine.reduced(imported.stem), released.parent / imported.name)
     sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
     if sweep.exists():
         (released.parent / "sweeps").mkdir(exist_ok=True)

@@ -1,23 +1,72 @@
-"""From parameters to runs: the settings of each run, and where its record lies."""
+"""Runs that a sweep or a comparison asks for: their settings, where their records lie, which of them
+are recorded, and how long such a run took.
+"""
 
-import dataclasses
+import functools
 import itertools
-import math
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
+
+from tqdm import tqdm
 
 from fednb import data, papers, settings
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
 from fednb.places import Places
-from fednb_lab.sweeps.table import DEFAULT_PRIORITY, Job
+from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
+TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
+DEFAULT_PRIORITY = 100
 
-Grid = Mapping[str, list[Any]]  # by parameter the values that it takes
+
+class Recorded(NamedTuple):
+    """What the record of a run says about how it went."""
+
+    status: str | None = None  # "finished", "diverged", "failed", "stale"; None: there is no record
+    seconds: float = 0.0  # of its rounds, evaluation included
+    device: str = ""  # the name of its processor or GPU
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run, made or not."""
+
+    notebook: str  # its name without .ipynb; the path of one that is elsewhere
+    table: str  # the name of the table; "" for a run that belongs to none
+    parameters: dict[str, Any]  # what differs from the notebook's own, by flat names
+    settings: Settings
+    path: Path  # of its record, whether it exists or not
+    tier: str = TIERS[0]  # how long it takes, and on what
+    priority: int = DEFAULT_PRIORITY  # from 1, which is made first
+
+    @property
+    def log(self) -> Path:
+        """What its process prints."""
+        return self.path.absolute().parent.parent / "logs" / f"{self.path.stem}.log"
+
+    @functools.cached_property
+    def recorded(self) -> Recorded:
+        """What its record says, which is read when it is first asked for."""
+        try:
+            file = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return Recorded()
+        return _recorded(self.path, file.st_mtime_ns, file.st_ino)
+
+
+@functools.cache
+def _recorded(path: Path, changed: int, number: int) -> Recorded:
+    """What a record says, read once for all tables: as long as its file has this time and number."""
+    record = ledger.read(path)
+    seconds = record.get("wall_seconds", 0.0)
+    return Recorded(ledger.state(record), seconds, record.get("device", ""))
 
 
 def places_of(notebook: str) -> Places:
@@ -38,14 +87,14 @@ class Notebook:
     Attributes
     ----------
     name: its name without .ipynb; the path of one that is elsewhere.
-    places: where its runs find and leave their files.
+    runs: the folder of its records.
     defaults: the names and values of its cell that is tagged parameters.
     methods: its methods by name.
     """
 
     def __init__(self, notebook: str) -> None:
         self.name = papers.name(notebook)
-        self.places = places_of(self.name)
+        self.runs = places_of(self.name).runs
         self.defaults = papers.parameters(notebook)
         self.methods = papers.methods(notebook)
         message = (
@@ -70,12 +119,8 @@ class Notebook:
             papers.arrange(self.name, overrides)
         values = self.defaults | self.defaults.get("more", {}) | overrides
         values.pop("more", None)
-        try:
-            resolved = settings.resolve(self.methods, **values)
-        except (AttributeError, NameError):  # a method's own checks need more than its outline has
-            resolved = settings.resolve(papers.methods(self.name), **values)
-        path = ledger.path(resolved, self.places.runs)
-        return Job(self.name, table, overrides, resolved, path, places=self.places)
+        resolved = settings.resolve(self.methods, **values)
+        return Job(self.name, table, overrides, resolved, ledger.path(resolved, self.runs))
 
 
 def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
@@ -93,6 +138,9 @@ def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
             "records would be taken for those: give it another name."
         )
         check(name not in known or method.__name__ not in defined, message, SweepError)
+
+
+# ---- methods that are compared
 
 
 class Contestant(NamedTuple):
@@ -162,44 +210,57 @@ def _called(one: Contestant, among: Iterable[Contestant]) -> str:
     return f"{one.method} ({'/'.join(parts[-length:])})"
 
 
-def jobs_of_table(name: str, notebook: Notebook, entry: Mapping[str, Any]) -> tuple[Job, ...]:
-    """The runs of a table from its entry in a sweep file, as ``sweep.schema.yaml`` describes it."""
-    grids = _grids(entry)
-    number = sum(math.prod(map(len, grid.values())) for grid in grids)
-    message = f"it has {number:,} runs, in grid and runs together; it must have 1 to {MAX_RUNS:,}."
-    check(1 <= number <= MAX_RUNS, message)
-    common = entry.get("parameters", {})
-    priorities = entry.get("priority", DEFAULT_PRIORITY)
-    jobs = []
-    for values in itertools.chain.from_iterable(map(_combinations, grids)):
-        job = notebook.job(common | values, name)
-        dataset = job.settings.dataset
-        tier = _for_dataset(entry["tier"], dataset, None)
-        message = f"tier says nothing about the data set {dataset!r}, which a run of the table has."
-        check(tier, message)
-        priority = _for_dataset(priorities, dataset, DEFAULT_PRIORITY)
-        jobs.append(dataclasses.replace(job, tier=tier, priority=priority))
-    datasets = dict.fromkeys(job.settings.dataset for job in jobs)
-    for dataset in priorities if isinstance(priorities, dict) else ():
-        require_known("priority: its runs have no data set", dataset, datasets, SweepError)
-    return tuple(jobs)
+# ---- which runs are made, and in which order
 
 
-def _grids(entry: Mapping[str, Any]) -> list[Grid]:
-    """The grid of a table, then its single runs: grids of a value or list for each parameter."""
-    grids: list[Grid] = [entry["grid"]] if entry.get("grid") else []
-    for run in entry.get("runs", ()):
-        grids.append(
-            {name: value if isinstance(value, list) else [value] for name, value in run.items()}
-        )
-    return grids
+def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
+    """The runs with these settings, table and tier; of several values for a name any will do.
+
+    A `SettingsError` tells of a name or value that no run has.
+    """
+    described = []
+    for job in jobs:
+        described.append((job, job.settings.flat() | {"table": job.table, "tier": job.tier}))
+    parameters = dict.fromkeys(itertools.chain.from_iterable(values for _, values in described))
+    wanted: dict[str, list[Any]] = defaultdict(list)
+    for name, asked in only:
+        value = data.recorded_name(asked) if name == "dataset" else asked
+        require_known("the runs have no parameter", name, parameters)
+        known = dict.fromkeys(values[name] for _, values in described if name in values)
+        require_known(f"No run has {name}", value, known)
+        wanted[name].append(value)
+
+    def is_wanted(values: dict[str, Any]) -> bool:
+        return all(name in values and values[name] in any_of for name, any_of in wanted.items())
+
+    return [job for job, values in described if is_wanted(values)]
 
 
-def _combinations(grid: Grid) -> Iterator[dict[str, Any]]:
-    for values in itertools.product(*grid.values()):
-        yield dict(zip(grid, values, strict=True))
+def in_order(jobs: Iterable[Job]) -> list[Job]:
+    """Each run once, though several tables may have it; by its best priority, then as in the files."""
+    unique: dict[Path, Job] = {}
+    for job in sorted(jobs, key=lambda job: job.priority):
+        unique.setdefault(job.path, job)
+    return list(unique.values())
 
 
-def _for_dataset(value: Any, dataset: str, default: Any) -> Any:
-    """A table's tier or priority: one for all data sets, or one for each."""
-    return value.get(dataset, default) if isinstance(value, dict) else value
+def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
+    """The runs that need not be made again, diverged ones included, and those that are to be made,
+    as `in_order`.
+    """
+    unique = in_order(jobs)
+    recorded = [job for job in unique if job.recorded.status in ledger.RESULTS]
+    missing = [job for job in unique if job.recorded.status not in ledger.RESULTS]
+    return recorded, missing
+
+
+def median_duration(jobs: Iterable[Job]) -> str:
+    """How long a run took by the records: the median for each device; "" if none is finished."""
+    seconds_on: dict[str, list[float]] = defaultdict(list)
+    for job in jobs:
+        if job.recorded.status == "finished":
+            seconds_on[job.recorded.device].append(job.recorded.seconds)
+    parts = []
+    for device, seconds in seconds_on.items():
+        parts.append(f"{tqdm.format_interval(int(median(seconds)))} on {device}")
+    return ", ".join(parts)

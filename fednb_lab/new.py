@@ -1,0 +1,67 @@
+"""A notebook and a sweep file to begin a method with: the template, under another name."""
+
+import re
+from pathlib import Path
+
+from fednb import papers
+from fednb import records as ledger
+from fednb import settings as method_names
+from fednb.errors import NotebookError, SettingsError, check
+from fednb_lab.jobs import project_methods
+
+TEMPLATES = Path(__file__).with_name("templates")
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
+_WORD_BEGINS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def new_method(name: str, folder: Path) -> list[Path]:
+    """Write a notebook and a sweep file, which run as they are, and return their paths.
+
+    ``FedDyn`` and ``fed_dyn`` both make ``fed_dyn.ipynb`` with a class ``FedDyn``. A
+    `NotebookError` if the name is none, or if something is called so already.
+    """
+    message = (
+        f"{name[:80]!r} is no name for a method: take at most 40 letters, digits and _, "
+        "such as FedDyn or my_method."
+    )
+    check(_NAME.fullmatch(name), message, NotebookError)
+    if name == name.lower():
+        file_name = name
+        class_name = "".join(part.capitalize() for part in name.split("_"))
+    else:
+        file_name = _WORD_BEGINS.sub("_", name).lower()
+        class_name = name[0].upper() + name[1:].replace("_", "")
+    templates = {}
+    for template in sorted(TEMPLATES.glob("my_method.*")):
+        path = folder / f"{file_name}{template.suffix}"
+        templates[path] = template.read_text(encoding="utf-8")
+    _check_free(file_name, class_name, templates)
+    for path, text in templates.items():
+        content = text.replace("my_method", file_name).replace("MyMethod", class_name)
+        ledger.write_atomically(path, content)
+    return list(templates)
+
+
+def _check_free(file_name: str, class_name: str, templates: dict[Path, str]) -> None:
+    """Refuse a name that means something else already: to Python, to the template, in the project."""
+    try:
+        method_names.check_name(class_name)
+        method_names.check_name(file_name)
+    except SettingsError as error:
+        raise NotebookError(str(error)) from error
+    taken = {path.name for path in templates if path.exists()}
+    notebooks = [path.stem for path in papers.notebooks(extras=True)]
+    modules = [re.sub(r"^\d+_", "", notebook) for notebook in notebooks]
+    for known in [*project_methods(), *modules]:
+        if _alike(known) == _alike(class_name):
+            taken.add(known)
+    for text in templates.values():
+        if class_name != "MyMethod":
+            taken.update(re.findall(rf"\b{class_name}\b", text))
+    message = f"There is a {', '.join(sorted(taken))} already: take another name."
+    check(not taken, message, NotebookError)
+
+
+def _alike(name: str) -> str:
+    """Return what is equal for two names that a reader would take for one: ``fed_avg``, ``FedAvg``."""
+    return re.sub(r"[\W_]", "", name).lower()

@@ -1,0 +1,463 @@
+"""Runs in processes of their own: what is killed costs one run at most, nothing is lost and nothing is made twice."""
+
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
+
+import nbformat
+import psutil
+import pytest
+import torch
+from nbformat.v4 import new_code_cell, new_notebook
+from tiny import METHODS, TABLE, is_alive, wait_for, write, write_notebook
+
+from fednb import ROOT, build, papers
+from fednb import records as ledger
+from fednb import run as runner
+from fednb.errors import NotebookError
+from fednb_lab import engine, pool, processes
+from fednb_lab.cli import main
+from fednb_lab.jobs import Job
+from fednb_lab.processes import Slots
+from fednb_lab.sweeps import read_tables
+
+STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_notebook(tmp_path_factory.mktemp("notebooks") / "90_tiny.ipynb"))
+
+
+@pytest.fixture(autouse=True)
+def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
+
+
+def records(kind: str = "runs/*.json") -> list[Path]:
+    return sorted(ledger.runs_folder().parent.glob(kind))
+
+
+def rounds(log: Path) -> list[str]:
+    return re.findall(r"^round (\S+)", log.read_text(), re.MULTILINE) if log.exists() else []
+
+
+def running(folder: Path) -> set[int]:
+    """The processes of slow runs that live."""
+    numbers = {int(path.name.split("-")[0].split()[-1]) for path in folder.glob("gpu *-*")}
+    return {number for number in numbers if is_alive(number)}
+
+
+def below(process: int) -> list[int]:
+    """Its children that live, and theirs."""
+    return [child.pid for child in psutil.Process(process).children(recursive=True)]
+
+
+def slow(folder: Path, tiny: str, *runs: dict[str, object], **parameters: object) -> Path:
+    """A sweep file of runs that wait in each round."""
+    common = {"method": "Slow", "pause": 0.3} | parameters
+    table = TABLE | {"rows": "seed", "parameters": common, "runs": list(runs)}
+    return write(folder, {"slow": table}, tiny)
+
+
+def jobs_of(file: Path) -> tuple[Job, ...]:
+    return next(iter(read_tables(file).values())).jobs
+
+
+def sweep(file: Path, *options: str) -> subprocess.Popen[str]:
+    """The command, in a folder with a module that must not be imported."""
+    (file.parent / "random.py").write_text("raise SystemExit('a module of the user')")
+    command = [sys.executable, "-P", "-m", "fednb_lab", "sweep", str(file), *options]
+    return subprocess.Popen(
+        command,
+        cwd=file.parent,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def accuracies(jobs: tuple[Job, ...]) -> list[list[float]]:
+    return [ledger.read(job.path)["metrics"]["accuracy"] for job in jobs]
+
+
+def direct(jobs: tuple[Job, ...], folder: Path, tiny: str) -> list[list[float]]:
+    """What the runs come to if nothing is killed and nothing waits."""
+    methods = papers.methods(tiny)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDNB_RUNS", str(folder / "direct"))
+        at_once = [replace(job.settings, hyperparameters={"pause": 0.0}) for job in jobs]
+        return [runner.run(own, methods)["metrics"]["accuracy"] for own in at_once]
+
+
+# ---- what becomes of runs
+
+
+class Mixed(NamedTuple):
+    """What a sweep of good and bad runs leaves behind."""
+
+    file: str  # the sweep file
+    folder: Path  # of the marks that the methods leave
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture(scope="module")
+def mixed(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+    """A sweep, two runs at once: one finishes, one diverges, one fails, one fails the first time."""
+    folder = tmp_path_factory.mktemp("mixed")
+    runs = [{"method": "Pair", "seed": 1}, {"method": "Diverging"}, {"method": "Broken"}]
+    runs.append({"method": "Flaky", "weight_decay": 2e-05})
+    file = str(write(folder, {"mixed": TABLE | {"runs": runs}}, tiny))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FEDNB_TEST_MARKS", str(folder))
+        patch.setenv("FEDNB_RUNS", str(folder / "results" / "runs"))
+        patch.setenv("FEDNB_DEVICE", "cpu")
+        out, err = io.StringIO(), io.StringIO()
+        with redirect_stdout(out), redirect_stderr(err):
+            status = main(["sweep", file, "--jobs", "2"])
+        yield Mixed(file, folder, status, out.getvalue(), err.getvalue())
+
+
+@pytest.fixture
+def after_mixed(mixed: Mixed, monkeypatch: pytest.MonkeyPatch) -> Mixed:
+    """That sweep's ledger is the current one."""
+    monkeypatch.setenv("FEDNB_RUNS", str(mixed.folder / "results" / "runs"))
+    monkeypatch.setenv("FEDNB_TEST_MARKS", str(mixed.folder))
+    return mixed
+
+
+def test_each_run_ends_with_a_record_that_says_how(after_mixed: Mixed) -> None:
+    content = {path.name.split("-")[0]: ledger.read(path) for path in records()}
+    status = {name: record["status"] for name, record in content.items()}
+    good = {"Pair": "finished", "Flaky": "finished"}
+    assert status == good | {"Broken": "failed", "Diverging": "diverged"}
+    # a small number arrives as a number
+    assert content["Flaky"]["settings"]["weight_decay"] == 2e-05
+
+
+def test_a_failed_run_is_told_with_its_error_and_its_log(mixed: Mixed) -> None:
+    assert mixed.status == 1
+    assert "4 runs: 0 recorded, 4 to do." in mixed.out
+    assert "3 runs made, 1 failed" in mixed.out
+    failed = r"failed: Broken\S+: .*RuntimeError: broken on purpose\n +log: (.+)"
+    log = Path(re.search(failed, mixed.out)[1]).read_text()
+    assert "Traceback" in log and log.splitlines()[-1].endswith("RuntimeError: broken on purpose")
+
+
+def test_without_a_terminal_there_is_a_line_per_run(mixed: Mixed) -> None:
+    lines = mixed.err.splitlines()
+    assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
+    assert all("; about " in line for line in lines)
+    for ending in ("  diverged", "  failed: "):
+        assert sum(ending in line for line in lines) == 1
+
+
+def test_what_fails_is_tried_twice_and_no_untagged_cell_is_executed(after_mixed: Mixed) -> None:
+    found = Counter(path.name.split("-")[0] for path in after_mixed.folder.glob("*-*[0-9]"))
+    assert {name: found[name] for name in ("pair", "flaky", "broken", "after")} == {
+        "pair": 2,
+        "flaky": 2,
+        "broken": 2,
+        "after": 0,
+    }
+    (flaky,) = (log for log in records("logs/*.log") if log.name.startswith("Flaky"))
+    assert "the first time" in flaky.read_text()
+    assert rounds(flaky) == ["1/1"]
+
+
+PAIR_AND_DIVERGING = ["--only", "method=Pair", "--only", "method=Diverging"]
+RECORDED = [
+    (["sweep", "FILE", *PAIR_AND_DIVERGING], "2 runs: 2 recorded, 0 to do."),
+    (["run", "TINY", "method=Pair", "seed=1"], "recorded already"),
+    # what failed is to be made again
+    (["sweep", "FILE", "--dry-run"], "method=Broken\n"),
+    (["sweep", "FILE", "--dry-run", "--again"], "4 runs: 0 recorded, 4 to do."),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), RECORDED, ids=lambda value: str(value)[:30])
+def test_what_is_recorded_is_not_made_again(
+    after_mixed: Mixed,
+    tiny: str,
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    before = {path: path.stat().st_mtime_ns for path in records()}
+    monkeypatch.setattr(pool, "run", lambda *_, **options: pytest.fail("something was started"))
+    paths = {"FILE": after_mixed.file, "TINY": tiny}
+    assert main([paths.get(word, word) for word in arguments]) == 0
+    assert message in capsys.readouterr().out
+    assert {path: path.stat().st_mtime_ns for path in records()} == before
+
+
+@pytest.mark.parametrize("command", ["sweep", "run", "compare"])
+def test_again_makes_what_is_recorded(tmp_path: Path, tiny: str, command: str) -> None:
+    file = slow(tmp_path, tiny, {"seed": 0}, num_rounds=1, pause=0.0)
+    words = {
+        "sweep": ["sweep", str(file)],
+        "run": ["run", tiny, "method=Slow"],
+        "compare": ["compare", "FedAvg", "num_rounds=1", "local_epochs=1", "--seeds", "1"],
+    }[command]
+    made = []
+    for again in ([], ["--again"], []):
+        assert main([*words, *again]) == 0
+        (record,) = records()
+        made.append((record, record.stat().st_mtime_ns))
+    assert made[0][0] == made[1][0] and made[0] != made[1] == made[2]
+
+
+# ---- what is killed
+
+
+def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
+    tmp_path: Path, tiny: str
+) -> None:
+    runs = [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 15}]
+    file = slow(tmp_path, tiny, *runs)
+    jobs = jobs_of(file)
+    first, second = jobs
+    with sweep(file, "--jobs", "2") as process:
+        wait_for(lambda: first.path.exists() and rounds(second.log))
+        left = below(process.pid)
+        assert running(tmp_path) < set(left)
+        process.kill()
+    wait_for(lambda: not any(map(is_alive, left)))
+    assert records() == [first.path]
+    time_of_first = first.path.stat().st_mtime_ns
+
+    # under a time limit: `timeout -s INT` sends it to the process and to its group
+    second.log.unlink()
+    with sweep(file, "--jobs", "2") as process:
+        wait_for(lambda: rounds(second.log))
+        left = below(process.pid)
+        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.stderr.read() == STOPPED
+    assert process.returncode == 130
+    wait_for(lambda: not any(map(is_alive, left)))
+    assert records() == [first.path]
+
+    assert main(["sweep", str(file)]) == 0
+    assert rounds(second.log)[0] != "1/15"  # it went on
+    assert records() == sorted([first.path, second.path])
+    assert first.path.stat().st_mtime_ns == time_of_first
+    assert accuracies(jobs) == direct(jobs, tmp_path, tiny)
+
+
+@pytest.mark.parametrize("victim", ["run", "server"])
+def test_what_is_killed_costs_its_own_run_a_round_and_no_other_run_anything(
+    tmp_path: Path, tiny: str, victim: str
+) -> None:
+    """Without the server that forks them, runs go on, and another one is started."""
+    file = slow(tmp_path, tiny, {"seed": [0, 1]}, num_rounds=6)
+    jobs = jobs_of(file)
+    with sweep(file, "--jobs", "2") as process:
+        wait_for(lambda: all(len(rounds(job.log)) > 1 for job in jobs))
+        number = min(running(tmp_path))
+        if victim == "server":
+            number = psutil.Process(number).ppid()
+        os.kill(number, signal.SIGKILL)
+        out, err = process.communicate()
+    assert process.returncode == 0, out + err
+    assert "2 runs made, 0 failed" in out
+    made = [path.name for path in tmp_path.glob("gpu *-*")]
+    assert len(made) in (12, 13)  # the kill costs a round at most, and nothing is made twice
+    assert accuracies(jobs) == direct(jobs, tmp_path, tiny)
+
+
+def test_a_run_that_is_killed_again_and_again_fails_alone(tmp_path: Path) -> None:
+    deadly = METHODS.replace("time.sleep(self.pause)", "os.kill(os.getpid(), 9)")
+    file = str(write_notebook(tmp_path / "91_deadly.ipynb", methods=deadly))
+    runs = [{"method": "Slow"}, {"method": "FedAvg", "seed": [0, 1]}]
+    outcomes = pool.run(jobs_of(write(tmp_path, {"one": TABLE | {"runs": runs}}, file)), jobs=2)
+    errors = {outcome.job.path.name.split("-")[0]: outcome.error for outcome in outcomes}
+    assert errors == {"Slow": "SIGKILL has ended its process", "FedAvg": None}
+    assert len(list(tmp_path.glob("gpu *"))) == 2
+
+
+def test_two_sweeps_at_once_make_each_run_once(tmp_path: Path, tiny: str) -> None:
+    file = slow(tmp_path, tiny, {"seed": [0, 1, 2]}, num_rounds=2)
+    with sweep(file) as one, sweep(file) as other:
+        results = [one.communicate(), other.communicate()]
+    assert [one.returncode, other.returncode] == [0, 0], results
+    assert len(list(tmp_path.glob("gpu *-*"))) == 6
+    assert len(records()) == 3
+
+
+# ---- a process
+
+
+CELLS = {
+    "parameters": "number = 1\nmore = {}",
+    "run": "import os, sys, time\n"
+    "print('number', number, 'there' if 'leftover' in dir(sys) else 'clean', os.environ.get('FEDNB_X'))\n"
+    "sys.leftover = 1\n"
+    "if number == 13:\n    raise ValueError('thirteen')\n"
+    "if number == 50:\n    print(time.process_time())\n"
+    "if number > 90:\n    print('waits', os.getpid(), flush=True)\n    time.sleep(600)",
+}
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A notebook in a folder whose name papermill would take for a template."""
+    cells = [new_code_cell(source, metadata={"tags": [tag]}) for tag, source in CELLS.items()]
+    file = tmp_path_factory.mktemp("own {seed}") / "own.ipynb"
+    nbformat.write(new_notebook(cells=cells), file)
+    return str(file)
+
+
+def call(
+    notebook: str, log: Path, stop: Callable[[], bool] = lambda: False, x: str = "", **given: int
+) -> str:
+    environment = os.environ | {"FEDNB_X": x}
+    return processes.call(
+        engine.execute_run, notebook, given, environment=environment, log=log, stop=stop
+    )
+
+
+@pytest.mark.parametrize("can_fork", [True, False])
+def test_runs_know_nothing_of_one_another(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_fork: bool
+) -> None:
+    monkeypatch.setattr(processes, "CAN_FORK", can_fork and processes.CAN_FORK)
+    logs = [tmp_path / f"{number}.log" for number in range(2)]
+    assert call(own, logs[0], x="first", number=5) == ""
+    assert call(own, logs[1], x="second") == ""
+    assert logs[0].read_text() == "number 5 clean first\n"
+    assert logs[1].read_text() == "number 1 clean second\n"
+
+
+def test_an_error_is_the_last_line(own: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert call(own, log, number=13) == "cell [3]: ValueError: thirteen"
+    assert "Traceback" in log.read_text()
+    with pytest.raises(NotebookError, match="no parameter 'numbre'"):
+        engine.execute_run(
+            str(write_notebook(tmp_path / "91_x.ipynb", parameters="a = 1")), {"numbre": 1}
+        )
+
+
+def test_what_is_stopped_ends_soon(own: str, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    begin = time.monotonic()
+    error = call(own, log, lambda: log.exists() and "waits" in log.read_text(), number=99)
+    assert error == "SIGKILL has ended its process."
+    wait_for(lambda: not is_alive(int(log.read_text().split()[-1])))
+    assert time.monotonic() - begin < 500  # the run would take 600
+
+
+@pytest.mark.skipif(not processes.CAN_FORK, reason="counts CPU time by Linux's ways")
+def test_a_run_costs_little_beside_its_training(own: str, tmp_path: Path) -> None:
+    """A process that imports everything takes more than two CPU seconds."""
+    assert call(own, tmp_path / "log", number=50) == ""
+    assert float((tmp_path / "log").read_text().split()[-1]) < 1.5
+
+
+def test_a_slot_is_lent_to_one_at_a_time() -> None:
+    slots = Slots(2)
+    with pytest.raises(ZeroDivisionError), slots.lend():
+        raise ZeroDivisionError  # after which it is given back
+    with slots.lend() as first:
+        with slots.lend() as second:
+            assert {first, second} == {0, 1}
+            waiting = ThreadPoolExecutor(1).submit(slots.lend().__enter__)
+            with pytest.raises(TimeoutError):
+                waiting.result(timeout=0.1)
+        assert waiting.result(timeout=200) == second
+
+
+def test_slots_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    def of(name: str, count: int, gpus: int, **given: str) -> list[str | None]:
+        with monkeypatch.context() as patch:
+            patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+            patch.setattr(torch.cuda, "device_count", lambda: gpus)
+            for variable, value in given.items():
+                patch.setenv(variable, value)
+            assert processes.can_fork() == (not gpus and processes.CAN_FORK)
+            slots = Slots(count)
+            return [slots.environment(slot).get(name) for slot in range(count)]
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert of("FEDNB_WORKERS", 3, 0) == ["2"] * 3
+    assert of("FEDNB_WORKERS", 20, 0) == ["1"] * 20
+    assert of("FEDNB_WORKERS", 1, 0, FEDNB_WORKERS="3") == ["3"]  # what is said counts
+    assert of("FEDNB_WORKERS", 1, 2) == [None]  # one stream, not one for each core
+    assert of("CUDA_VISIBLE_DEVICES", 1, 0, CUDA_VISIBLE_DEVICES="") == [""]
+    assert of("CUDA_VISIBLE_DEVICES", 4, 2) == ["0", "1", "0", "1"]
+    assert of("CUDA_VISIBLE_DEVICES", 3, 2, CUDA_VISIBLE_DEVICES="5, 3") == ["5", "3", "5"]
+
+
+# ---- groups
+
+
+def test_seeds_of_a_cell_are_made_in_one_process_where_a_gpu_is(
+    tmp_path: Path, tiny: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    grid = {"method": ["FedAvg", "Slow"], "seed": [3, 4]}
+    table = TABLE | {"grid": grid, "runs": [{"num_rounds": 2}]}
+    jobs = jobs_of(write(tmp_path, {"one": table}, tiny))
+    asked: list[tuple[int, list[int]]] = []
+
+    def make(
+        group: list[Job], runs: Path, slots: Slots, *_: object, **options: object
+    ) -> pool.Result:
+        asked.append((slots.count, [job.settings.seed for job in group]))
+        return pool.Result("not made")
+
+    monkeypatch.setattr(pool, "make_group", make)
+    for device in ("cpu", "cuda"):
+        monkeypatch.setattr(build, "find_device", lambda device=device: device)
+        assert [error for _, error in pool.run(jobs, jobs=60_000)] == ["not made"] * 5
+    assert sorted(asked[:5]) == [(5, [0]), (5, [3]), (5, [3]), (5, [4]), (5, [4])]
+    assert sorted(asked[5:]) == [(3, [0]), (3, [3, 4]), (3, [3, 4])]
+
+
+def test_a_group_is_one_process(tmp_path: Path, tiny: str) -> None:
+    group = jobs_of(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}, tiny))
+    result = pool.make_group(group, group[0].path.parent, Slots(1), lambda: False)
+    assert [record["settings"]["seed"] for record in result.records] == [3, 4]
+    assert [rounds(log) for log in records("logs/*.log")] == [["1/1", "1/1"]]
+
+
+def test_a_full_disk_is_told(tmp_path: Path, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    (job,) = jobs_of(write(tmp_path, {"one": TABLE | {"runs": [{"method": "Broken"}]}}, tiny))
+    monkeypatch.setattr(pool.shutil, "disk_usage", lambda _: SimpleNamespace(free=10))
+    error = pool.make_group([job], job.path.parent, Slots(1), lambda: False).error
+    assert re.fullmatch(r"the disk of .*logs is full\.", error)
+
+
+def test_whole_notebooks_are_kept_on_request(tmp_path: Path) -> None:
+    file = write_notebook(tmp_path / "91_shown.ipynb")
+    content = nbformat.read(file, 4)
+    content.cells = [cell for cell in content.cells if "must not run" not in cell.source]
+    content.cells.append(new_code_cell("method, record['status']"))
+    nbformat.write(content, file)
+    runs = [{"method": "Slow"}, {"method": "Broken"}]
+    table = write(tmp_path, {"one": TABLE | {"runs": runs}}, str(file))
+    assert main(["sweep", str(table), "--only", "method=Slow"]) == 0  # recorded, but not kept
+    assert main(["sweep", str(table), "--notebooks", str(tmp_path / "kept")]) == 1
+    kept = {path.name.split("-")[0]: nbformat.read(path, 4) for path in tmp_path.glob("kept/*")}
+    assert kept.keys() == {"Slow", "Broken"}
+    assert "'finished'" in kept["Slow"].cells[-1].outputs[0].data["text/plain"]
+    assert len(list(tmp_path.glob("gpu *-*"))) == 1  # its record was enough
+    assert json.dumps(kept["Broken"]).count("broken on purpose")

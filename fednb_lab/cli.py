@@ -5,7 +5,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -151,9 +151,11 @@ def _add_course(commands: Any) -> None:
     summary = "grade a folder of submissions: scores as CSV, and feedback pages"
     add = _add_command(steps, "grade", _course, summary, under="course")
     add("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
-    path_help = "NAME.ipynb, or a folder for each NAME, as nbgrader has it"
+    path_help = "a zip or folder with NAME.ipynb, or a folder for each NAME, as nbgrader has it"
     add("path", type=Path, metavar="FOLDER", help=path_help)
     add("--jobs", type=_count, default=1, metavar="N", help="submissions at once (default: 1)")
+    unsafe_help = "without bubblewrap: submissions can do all that you can"
+    add("--no-sandbox", action="store_true", help=unsafe_help)
 
 
 def _add_completion(commands: Any) -> None:
@@ -212,31 +214,39 @@ def _course(args: argparse.Namespace) -> int:
     if "notebook" in args:
         papers.path(args.notebook)  # a name that nobody knows is told at once
     print("Starting nbgrader", file=sys.stderr)
-    from fednb_lab import course  # slow to import, and nbgrader may be missing
-
+    # slow to import, and nbgrader may be missing
     if args.step == "release":
-        print(f"Hand out what is in {course.release(args.notebook).parent}")
+        from fednb_lab.course import handout
+
+        print(f"Hand out what is in {handout.release(args.notebook).parent}")
         print("Students install the wheel in course/students: it holds no solutions")
         return 0
     if args.step == "check":
-        return _print_checks(course.check(args.path))
+        from fednb_lab.course.check import check
+
+        return _print_checks(*check(args.path))
     from fednb_lab.course import grading
 
-    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs)
+    is_sandboxed = not args.no_sandbox
+    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
     scores = rows["score"].astype(float)
     points = f"{scores.mean():.1f} of {rows['max_score'].max():g} points on average"
     print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
-    print(f"scores: {path}\nfor a learning-management system: {path.stem}-points.csv beside it")
-    print(f"feedback: {path.parent / 'feedback'}")
+    name = path.with_suffix("")
+    print(Path(f"{name}-exercises.csv").read_text(encoding="utf-8"))
+    print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
+    print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
     return 0
 
 
-def _print_checks(errors: Mapping[str, str | None]) -> int:
-    """Print what is wrong with each exercise, if anything; the exit status."""
+def _print_checks(errors: Mapping[str, str | None], remarks: Iterable[str]) -> int:
+    """Print what is wrong with each exercise, if anything, and remarks; the exit status."""
     for name, error in errors.items():
         good = "answered; a person grades it" if "answer" in name else "passed"
         print(f"{name}: {error or good}")
+    for remark in remarks:
+        print(f"note: {remark}")
     return int(any(errors.values()))
 
 

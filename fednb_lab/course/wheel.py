@@ -12,7 +12,11 @@ from fednb import CHECKOUT, PACKAGE, ROOT
 
 TAG = "py3-none-any"
 OF_PROJECT = (
-    "data/reported.csv",
+    "data/*.csv",
+    "data/*.npz",
+    "data/*.yaml",
+    "results/*.csv",
+    "results/*.json",
     "notebooks/*.ipynb",
     "notebooks/pictures/*.py",
     "notebooks/*/*.ipynb",

@@ -46,8 +46,12 @@ LOST = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
 
 class Handout(NamedTuple):
-    """What all submissions are merged into, and what decides about their points."""
+    """What all submissions are merged into, and what decides about their points.
 
+    The folder has a full path: nbgrader goes from folder to folder while other threads work.
+    """
+
+    folder: Path  # of the course
     assignment: str
     released: NotebookNode
     sources: dict[str, str]  # by grade id, of what is locked, hidden tests included
@@ -62,7 +66,7 @@ class Handout(NamedTuple):
         sources = {grade_id(cell): cell.source for cell in locked}
         limits, seed = nbgrading.execution_limits()
         released = read_notebook(notebook_path("release", assignment))
-        return cls(assignment, released, sources, limits, seed)
+        return cls(FOLDER.absolute(), assignment, released, sources, limits, seed)
 
     def with_checks(self, nb: NotebookNode) -> NotebookNode:
         """Return a merged submission in which what students do not write is as in the source."""
@@ -89,11 +93,13 @@ class Sandboxed(nbgrading.Execute):
 
     def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
         """Put the outputs into the notebook."""
-        about = resources["nbgrader"]
-        outputs = _outputs_of(about["assignment"], about["student"], nb)
+        assignment = resources["nbgrader"]["assignment"]
+        student = resources["nbgrader"]["student"]
+        folder = Path(resources["metadata"]["path"]).parents[2]
+        outputs = _outputs_of(_executed_path(folder, assignment, student), nb)
         if outputs is None:
-            folders = _surroundings(about["assignment"], about["student"])
-            number = number_of(about["student"], self.seed)
+            folders = _surroundings(folder, assignment, student)
+            number = number_of(student, self.seed)
             limits = Limits(self.timeout, self.seconds)
             outputs = sandbox.execute(nb, folders, number, limits, is_sandboxed=True)
         _put_outputs(nb, outputs)
@@ -105,13 +111,12 @@ def number_of(student: str, seed: str) -> int:
     return zlib.crc32(f"{seed} {student}".encode())
 
 
-def _executed_path(assignment: str, student: str) -> Path:
-    return FOLDER.absolute() / "executed" / assignment / f"{student}.json"
+def _executed_path(folder: Path, assignment: str, student: str) -> Path:
+    return folder / "executed" / assignment / f"{student}.json"
 
 
-def _outputs_of(assignment: str, student: str, nb: NotebookNode) -> list[Any] | None:
+def _outputs_of(path: Path, nb: NotebookNode) -> list[Any] | None:
     """Return the outputs of a submission that was executed before, or None."""
-    path = _executed_path(assignment, student)
     if not path.exists():
         return None
     executed = json.loads(path.read_text(encoding="utf-8"))
@@ -119,10 +124,9 @@ def _outputs_of(assignment: str, student: str, nb: NotebookNode) -> list[Any] | 
     return executed["outputs"] if is_same else None
 
 
-def _surroundings(assignment: str, student: str) -> list[Path]:
+def _surroundings(folder: Path, assignment: str, student: str) -> list[Path]:
     """Return the folders whose files lie beside a notebook that is executed."""
-    submitted = notebook_path("submitted", assignment, student).parent
-    return [submitted, notebook_path("release", assignment).parent]
+    return [folder / "submitted" / student / assignment, folder / "release" / assignment]
 
 
 def _put_outputs(nb: NotebookNode, outputs: list[Any]) -> None:
@@ -240,7 +244,7 @@ def _execute(
     if prepared.nb is None:
         return None, prepared.remarks
     nb = deepcopy(prepared.nb)
-    folders = _surroundings(handout.assignment, student)
+    folders = _surroundings(handout.folder, handout.assignment, student)
     number = number_of(student, handout.seed)
     try:
         outputs = sandbox.execute(nb, folders, number, handout.limits, is_sandboxed=is_sandboxed)
@@ -299,7 +303,7 @@ def _taken(student: str, nb: NotebookNode, assignment: str) -> str:
         "sources": [cell.source for cell in nb.cells],
         "outputs": [cell.get("outputs") for cell in nb.cells],
     }
-    path = _executed_path(assignment, student)
+    path = _executed_path(FOLDER.absolute(), assignment, student)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(executed))
     submitted = notebook_path("submitted", assignment, student)

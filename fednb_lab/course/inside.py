@@ -90,8 +90,8 @@ def limit_this_process(user: int | None) -> None:
     import resource
 
     if user is not None:
-        for place, folders, files in os.walk("."):
-            for name in (".", *folders, *files):
+        for place, _, files in os.walk(".", topdown=False):
+            for name in (*files, "."):
                 os.chown(os.path.join(place, name), user, user)
         os.setgroups([])
         os.setgid(user)
@@ -112,7 +112,6 @@ def limit_this_process(user: int | None) -> None:
     ):
         with suppress(ValueError, OSError):  # stricter already, or unknown to this system
             resource.setrlimit(getattr(resource, limit), (most, most))
-    os.nice(5)
 
 
 def execute(nb: NotebookNode, limits: Limits) -> None:
@@ -285,32 +284,33 @@ class Executor(NotebookClient):
         return False
 
 
+def statements(source: str) -> list[ast.stmt]:
+    """Return the statements of a cell, magics and ``!ls`` included; none if it cannot be read."""
+    try:
+        return ast.parse(source).body
+    except SyntaxError:
+        pass
+    from IPython.core.inputtransformer2 import TransformerManager  # slow to import
+
+    try:
+        return ast.parse(TransformerManager().transform_cell(source)).body
+    except SyntaxError:
+        return []
+
+
 def imports_in(source: str) -> list[str]:
     """Return the import statements of a cell, those within blocks excepted."""
-    try:
-        body = ast.parse(source).body
-    except SyntaxError:  # a magic, say
-        return []
-    return [ast.unparse(node) for node in body if isinstance(node, ast.Import | ast.ImportFrom)]
+    imports = (ast.Import, ast.ImportFrom)
+    return [ast.unparse(node) for node in statements(source) if isinstance(node, imports)]
 
 
 def hidden_builtins(sources: Iterable[str]) -> set[str]:
-    """Return the builtins that a student's code hides, as ``from numpy import *`` does."""
-    names = {name for name in dir(builtins) if not name.startswith("_")}
-    found = set()
+    """Return the builtins that ``from numpy import *`` in a student's code hides: any."""
     for source in sources:
-        try:
-            nodes = list(ast.walk(ast.parse(source)))
-        except SyntaxError:
-            continue
-        for node in nodes:
+        for node in statements(source):
             if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-                return names
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.alias):
-                found.add(getattr(node, "asname", None) or node.name)
-    return found & names
+                return {name for name in dir(builtins) if not name.startswith("_")}
+    return set()
 
 
 def with_builtins(source: str, hidden: set[str]) -> str:

@@ -36,7 +36,7 @@ PYTHON = [
     for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
 ]
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
-ROOM = "/work"  # the folder in memory
+ROOM = "/home/student"  # the folder in memory
 ROOM_SIZE = 1 << 30
 ALL_MEMORY = 6 << 30  # bytes of all processes of a submission
 GRACE = 60  # seconds to start, and to end what does not answer
@@ -76,6 +76,8 @@ def bubblewrap(*, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> 
         *visible,
     ]
     for path in paths:
+        for parent in reversed(Path(path).parents[:-1]):  # which others than root may pass, too
+            command += ["--perms", "755", "--dir", str(parent)]
         command += ["--ro-bind-try", str(path), str(path)]
     for path in hidden:
         if path.is_dir() and any(path.is_relative_to(shown) for shown in paths):
@@ -125,7 +127,7 @@ def execute(
         command = [sys.executable, "-m", "fednb_lab.course.inside"]
         if is_sandboxed:
             visible = [*(folder.absolute() for folder in folders), ROOT / "data"]
-            visible += [ROOT / "results" / "cells.csv", ROOT / "notebooks" / "pictures"]
+            visible += [ROOT / "results" / "cells.csv", ROOT / "notebooks"]
             hidden = [ROOT / "notebooks" / "solutions", ROOT / "results" / "runs"]
             command = [*bubblewrap(visible=visible, hidden=hidden), *command]
         process = subprocess.Popen(

@@ -5,9 +5,13 @@ also carries the parts that its message was made of, so that a program (or a tes
 sentence.
 """
 
+import dataclasses
 import difflib
+import functools
 from collections.abc import Collection
-from typing import Any
+from typing import Any, get_type_hints
+
+from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
 
 MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
@@ -68,6 +72,42 @@ def check(good: Any, message: str, error: type[FednbError] = DataError) -> None:
     """Raise ``error(message)``, unless ``good``."""
     if not good:
         raise error(message)
+
+
+def fit(name: str, value: Any, adapter: TypeAdapter) -> Any:
+    """Return the value of a setting as its type has it; one that it cannot have is a `SettingsError`."""
+    try:
+        return adapter.validate_python(value)
+    except ValidationError as error:
+        reason = error.errors(include_url=False)[0]["msg"]
+        # of a type's own validator pydantic says what that raised
+        allowed = reason.removeprefix("Value error, ").removeprefix("Input should be ")
+        message = f"{name} is {shorten(value)}; it must be {allowed}."
+        raise SettingsError(message, setting=name, value=value, allowed=allowed) from None
+
+
+# A whole number fits where a float is meant, and becomes one; True, "1" and NaN are no numbers.
+STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=True)
+
+
+@functools.cache
+def field_types(cls: type) -> dict[str, TypeAdapter]:
+    """Return what checks each field of a dataclass, by its name: its annotated type, as pydantic reads it."""
+    hints = get_type_hints(cls, include_extras=True)
+    adapters = {}
+    for field in dataclasses.fields(cls):
+        hint = hints[field.name]
+        if dataclasses.is_dataclass(hint):  # whose own fields are its own affair
+            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[valid-type]
+        else:
+            adapters[field.name] = TypeAdapter(hint, config=STRICT)
+    return adapters
+
+
+def check_fields(instance: Any) -> None:
+    """Check a dataclass's fields by their types, and set them as fitted; else a `SettingsError`."""
+    for name, adapter in field_types(type(instance)).items():
+        setattr(instance, name, fit(name, getattr(instance, name), adapter))
 
 
 def shorten(value: Any) -> str:

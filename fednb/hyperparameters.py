@@ -1,8 +1,4 @@
-"""Types of hyperparameters and settings, which say what values are allowed.
-
-A method declares ``mu: NonNegative = 1.0``; `check_fields` then refuses ``mu=-1`` with a sentence.
-Known without PyTorch, which is slow to import.
-"""
+"""Types of settings, which say what values are allowed. (Of hyperparameters: `fednb.errors.check_fields`.)"""
 
 import math
 from collections.abc import Callable
@@ -72,9 +68,3 @@ def field_rules(cls: type) -> dict[str, Rule]:
         rules = {name: rule_of(hint) for name, hint in hints.items()}
         _RULES[cls] = {name: rule for name, rule in rules.items() if rule is not None}
     return _RULES[cls]
-
-
-def check_fields(instance: Any) -> None:
-    """Check a dataclass's fields by their types, and set them as fitted; else a `SettingsError`."""
-    for name, rule in field_rules(type(instance)).items():
-        setattr(instance, name, rule.fit(name, getattr(instance, name)))

@@ -20,12 +20,12 @@ Prototypes = dict[str, Tensor]
 
 
 def class_means(z: Tensor, y: Tensor) -> Prototypes:
-    """The mean of z [n, D] for each class in y [n], in their order (FedProc, equation 5)."""
+    """Return the mean of z [n, D] for each class in y [n], in their order (FedProc, equation 5)."""
     return mean_by_class({"vectors": z, "labels": y, "counts": torch.ones_like(y)})
 
 
 def mean_by_class(prototypes: Prototypes, weighted: bool = False) -> Prototypes:
-    """One prototype per class, the mean of all that the set has of it, in the order of the classes.
+    """Return one prototype per class, in their order: the mean of all that the set has of it.
 
     With ``weighted`` each vector has its count as its weight; counts are summed either way.
     """
@@ -41,27 +41,30 @@ def mean_by_class(prototypes: Prototypes, weighted: bool = False) -> Prototypes:
 
 
 def join(sets: Sequence[Prototypes]) -> Prototypes:
-    """All prototypes of several sets in one, one after the other."""
+    """Return all prototypes of several sets in one, one after the other."""
     return {name: torch.cat([one[name] for one in sets]) for name in sets[0]}
 
 
 def select(prototypes: Prototypes, which: Tensor) -> Prototypes:
-    """The prototypes at these places, or where this mask is true."""
+    """Return the prototypes at these places, or where this mask is true."""
     return {name: values[which] for name, values in prototypes.items()}
 
 
 def updated(old: Prototypes, new: Prototypes) -> Prototypes:
-    """The new prototypes, and the old ones of the classes of which there is no new one."""
+    """Return the new prototypes, and the old ones of the classes of which there is no new one."""
     if not len(old["labels"]):
         return new
     return join([select(old, ~torch.isin(old["labels"], new["labels"])), new])
 
 
-def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
-    """The set filled to ``capacity`` rows with zeros and label -1; more rows are a `ValueError`."""
+def pad_to(prototypes: Prototypes, capacity: int) -> Prototypes:
+    """Return the set filled to ``capacity`` rows with zeros and label -1.
+
+    A set of more rows is a `ValueError`.
+    """
     missing = capacity - len(prototypes["labels"])
     if missing < 0:
-        raise ValueError(f"There are {capacity - missing} prototypes, but room for {capacity}.")
+        raise ValueError(f"There are {capacity - missing} prototypes, but rows for {capacity}.")
     filled = {
         name: F.pad(values, (0, 0) * (values.ndim - 1) + (0, missing))
         for name, values in prototypes.items()
@@ -69,13 +72,29 @@ def padded(prototypes: Prototypes, capacity: int) -> Prototypes:
     return filled | {"labels": F.pad(prototypes["labels"], (0, missing), value=-1)}
 
 
+# what a subclass would override in vain
+FORMER_NAMES = {
+    "summary": "local_prototypes",
+    "merge": "aggregate_prototypes",
+    "sent": "broadcast_prototypes",
+    "room": "capacity",
+}
+
+
 @dataclass
 class WithPrototypes(FedAvg):
     """FedAvg whose clients also send what they know of each class, and get what becomes of it.
 
-    A method overrides `summary`, `merge` or `sent`, and its loss uses ``given["prototypes"]``: the
-    received set, padded to `room` rows so that every step has the same shapes.
+    A method overrides `local_prototypes`, `aggregate_prototypes` or `broadcast_prototypes`, and its
+    loss uses ``context["prototypes"]``: the received set, padded to `capacity` rows so that every
+    step has the same shapes.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for old, new in FORMER_NAMES.items():
+            if old in vars(cls):
+                raise TypeError(f"{cls.__name__} overrides {old}, which is called {new} now.")
 
     def start(self, model: Net, num_clients: int) -> Server:
         weight = model.classifier.weight.detach()
@@ -84,33 +103,34 @@ class WithPrototypes(FedAvg):
         return super().start(model, num_clients) | {"prototypes": none}
 
     def broadcast(self, server: Server, client_id: int) -> Message:
-        return super().broadcast(server, client_id) | {"prototypes": self.sent(server, client_id)}
+        prototypes = self.broadcast_prototypes(server, client_id)
+        return super().broadcast(server, client_id) | {"prototypes": prototypes}
 
     def prepare(self, client: Client, received: Message, t: int) -> dict[str, Any]:
-        prototypes = padded(received["prototypes"], self.room(client, received))
+        prototypes = pad_to(received["prototypes"], self.capacity(client, received))
         return super().prepare(client, received, t) | {"prototypes": prototypes}
 
-    def room(self, client: Client, received: Message) -> int:
-        """How many rows the received set is padded to: by default one per class."""
+    def capacity(self, client: Client, received: Message) -> int:
+        """Return how many rows the received set is padded to: by default one per class."""
         return client.model.classifier.out_features
 
-    def upload(self, client: Client, given: dict[str, Any]) -> Message:
-        return super().upload(client, given) | {"prototypes": self.summary(client)}
+    def upload(self, client: Client, context: dict[str, Any]) -> Message:
+        return super().upload(client, context) | {"prototypes": self.local_prototypes(client)}
 
     def aggregate(self, server: Server, uploads: list[Message], t: int) -> Server:
-        merged = self.merge(server, uploads, t)
-        return super().aggregate(server, uploads, t) | {"prototypes": merged}
+        prototypes = self.aggregate_prototypes(server, uploads, t)
+        return super().aggregate(server, uploads, t) | {"prototypes": prototypes}
 
-    def summary(self, client: Client) -> Prototypes:
-        """What a client tells of its classes: by default the mean representation of each."""
+    def local_prototypes(self, client: Client) -> Prototypes:
+        """Return what a client tells of its classes: by default the mean representation of each."""
         means = class_means(*client.representations())
         return {"vectors": means["vectors"], "labels": means["labels"]}
 
-    def merge(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
-        """The next prototypes: by default means over the clients with a class, or the old one."""
+    def aggregate_prototypes(self, server: Server, uploads: list[Message], t: int) -> Prototypes:
+        """Return the next prototypes: by default means over clients with a class, or the old one."""
         means = mean_by_class(join([u["prototypes"] for u in uploads]))
         return updated(server["prototypes"], means)
 
-    def sent(self, server: Server, client_id: int) -> Prototypes:
-        """What a client receives: by default all of the server's prototypes."""
+    def broadcast_prototypes(self, server: Server, client_id: int) -> Prototypes:
+        """Return what a client receives: by default all of the server's prototypes."""
         return server["prototypes"]

@@ -197,7 +197,7 @@ class Point(Net):
 class Quadratic(FedAvg):
     """FedAvg on the loss a/2 (w - b)² summed over two coordinates; the pixels of a client's images hold a and b."""
 
-    def loss(self, model, x, y, given):
+    def loss(self, model, x, y, context):
         a, b = x.flatten(1).split(2, 1)
         return {"quadratic": (a * (model(x).representation - b).square() / 2).sum(1).mean()}
 

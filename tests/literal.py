@@ -5,7 +5,7 @@ import math
 import numpy as np
 import torch
 
-from fednb.prototypes import padded
+from fednb.prototypes import pad_to
 
 
 def vectors(*shape, seed=0):
@@ -18,7 +18,7 @@ def prototypes_of(labels, capacity=None, dim=6, seed=1):
         "vectors": vectors(len(labels), dim, seed=seed),
         "labels": torch.tensor(labels, dtype=torch.long),
     }
-    return padded(made, len(labels) if capacity is None else capacity)
+    return pad_to(made, len(labels) if capacity is None else capacity)
 
 
 def in_floats(prototypes):

@@ -54,9 +54,7 @@ def test_the_path_of_a_notebook_runs_that_notebook(
 ) -> None:
     """Its method loses nothing, and it has a parameter and a hyperparameter that its namesake has not."""
     source = METHODS.replace("class Slow(FedAvg):", "class Slow(FedAvg):\n    own: int = 7\n")
-    source += (
-        "\n\nSlow.loss = lambda self, model, x, y, given: {'nothing': 0 * model(x).logits.sum()}\n"
-    )
+    source += "\n\nSlow.loss = lambda self, model, x, y, context: {'nothing': 0 * model(x).logits.sum()}\n"
     there = write_notebook(
         tmp_path / "there" / "90_tiny.ipynb", parameters=f"{PARAMETERS}own = None", methods=source
     )

@@ -2,31 +2,37 @@
 
 import copy
 import dataclasses
-import io
 import math
 import random
-import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from conftest import random_states
-from fednb.papers.fedplcc import FedPLCC
-from fednb.papers.fedproc import FedProc
-from fednb.papers.fedproto import FedProto, FedRep
-from fednb.papers.fedssc import FedSSC
+from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
-from fednb.papers.moon import MOON
 
 from fednb import evaluation, federation, models, seeds
 from fednb.data import Augmentation, augment
+from fednb.errors import SettingsError
 from fednb.evaluation import evaluate
-from fednb.federation import Client, FedAvg, Federation, Phase, average
-from fednb.hyperparameters import Count, Fraction, NonNegative, NonNegativeInt, Positive
+from fednb.federation import (
+    BelowOne,
+    Client,
+    FedAvg,
+    Federation,
+    Fraction,
+    NonNegativeFloat,
+    NonNegativeInt,
+    Phase,
+    PositiveFloat,
+    PositiveInt,
+    average,
+)
 from fednb.messages import message_size
 
 
@@ -41,22 +47,38 @@ class OnlyClassifier(FedAvg):
 @pytest.mark.parametrize(
     ("hint", "good", "bad", "words"),
     [
-        (NonNegative, (0, 1e-9, 1e300), (-1e-9, math.inf, math.nan), "a number from 0"),
-        (Positive, (1e-9, 1), (0, -1, math.inf), "a positive number"),
-        (Fraction, (0, 1, 0.3), (-0.1, 1.1, math.nan), "a number from 0 to 1"),
-        (NonNegativeInt, (0, 99), (-1, 0.5), "a whole number from 0"),
-        (Count, (1, 99), (0,), "a whole number from 1"),
-        (Literal["soft", "hard"], ("soft", "hard"), ("Soft", None), "one of 'soft', 'hard'"),
-        (Annotated[int, lambda v: v % 2 == 0, "an even number"], (0, 4), (3,), "an even number"),
-        (float, (-1e9, 7), (math.inf, math.nan), "a finite number"),
+        (NonNegativeFloat, (0, 1e-9, 1e300), (-1e-9, -1), "greater than or equal to 0"),
+        (PositiveFloat, (1e-9, 1), (0, -1), "greater than 0"),
+        (Fraction, (0, 1, 0.3), (1.1,), "less than or equal to 1"),
+        (BelowOne, (0, 0.9), (1, 1.0), "less than 1"),
+        (NonNegativeInt, (0, 99), (-1,), "greater than or equal to 0"),
+        (PositiveInt, (1, 99), (0,), "greater than 0"),
+        (PositiveInt | None, (None, 1), (0,), "greater than 0"),
+        (PositiveInt, (), (1.5, True, "1", None), "a valid integer"),
+        (float, (-1e9, 7), (True, "0.1", None, 10**400), "a valid number"),
+        (float, (), (math.inf, math.nan), "a finite number"),
+        (bool, (True, False), (1, "yes"), "a valid boolean"),
+        (Literal["soft", "hard"], ("soft", "hard"), ("Soft", None, ["soft"]), "'soft' or 'hard'"),
     ],
 )
 def test_types_of_hyperparameters_say_what_is_allowed(hint, good, bad, words):
     method = dataclasses.make_dataclass("Checked", [("weight", hint)], bases=(FedAvg,))
     assert [method(value).weight for value in good] == list(good)
     for value in bad:
-        with pytest.raises(ValueError, match=rf"^weight is .+; it must be {re.escape(words)}\.$"):
+        with pytest.raises(SettingsError, match=rf"^weight is .+; it must be .*{words}\.$") as told:
             method(value)
+        assert (told.value.setting, told.value.value) == ("weight", value) or value is math.nan
+        assert words in told.value.allowed
+
+
+def test_a_whole_number_becomes_a_float_where_one_is_meant():
+    @dataclass
+    class Heir(FedAvg):
+        mu: NonNegativeFloat = 1.0
+
+    assert repr(Heir(mu=5)) == repr(Heir(mu=5.0)) and isinstance(Heir(mu=5).mu, float)
+    with pytest.raises(TypeError, match="nu"):
+        Heir(nu=1)
 
 
 # --- local training
@@ -76,10 +98,10 @@ def test_one_client_is_central_sgd_bit_for_bit(
         for _ in range(2):
             order = torch.from_numpy(rng.permutation(23)[:20])
             draws = augment.draw(20, augmentation, rng)
-            pixels = augment.gather(fed.images, order, draws, augmentation)
+            pixels = augment.gather(fed.images.train, order, draws, augmentation)
             for i in range(0, 20, 4):
-                x = augment.normalise(pixels[i : i + 4], *fed.constants)
-                loss = F.cross_entropy(model(x).logits, fed.labels[order[i : i + 4]])
+                x = augment.normalise(pixels[i : i + 4], *fed.images.constants)
+                loss = F.cross_entropy(model(x).logits, fed.images.labels[order[i : i + 4]])
                 sgd.zero_grad()
                 loss.backward()
                 sgd.step()
@@ -89,15 +111,15 @@ def test_one_client_is_central_sgd_bit_for_bit(
 
 def test_an_epoch_is_a_new_shuffle_whose_labels_belong_to_the_images(federate):
     fed = federate(sizes=(20, 20))
-    indices, rng = fed.clients[1].indices, np.random.default_rng(0)
-    plain = torch.cat(list(fed.plain_batches(indices)))
-    epochs = [list(fed.batches(indices, rng)) for _ in range(2)]
+    client, rng = fed.clients[1], np.random.default_rng(0)
+    plain = torch.cat(list(fed.images.plain_batches(client.indices)))
+    epochs = [list(client.batches(rng)) for _ in range(2)]
     orders = []
     for epoch in epochs:
         x, y = (torch.cat(parts) for parts in zip(*epoch, strict=True))
         order = [int((plain - image).abs().sum((1, 2, 3)).argmin()) for image in x]
         assert sorted(order) == list(range(20))
-        assert torch.equal(fed.labels[indices[order]], y)
+        assert torch.equal(client.labels[order], y)
         orders.append(order)
     assert orders[0] != orders[1]
 
@@ -110,7 +132,7 @@ def test_the_incomplete_batch_is_dropped_but_a_lone_one_is_kept(
 ):
     fed = federate(sizes=(20, 9, 3, 4), keep_last=keep_last)
     rng = np.random.default_rng(0)
-    sizes = [[len(y) for _, y in fed.batches(c.indices, rng)] for c in fed.clients]
+    sizes = [[len(y) for _, y in c.batches(rng)] for c in fed.clients]
     assert sizes == [[4] * 5, second, [3], [4]]
     model = rounds(fed)
     assert [c.steps for c in fed.clients] == [10, steps, 2, 2]
@@ -130,9 +152,9 @@ def test_a_client_takes_no_more_steps_than_allowed(federate, identical, rounds):
 
 def test_rounds_and_clients_have_different_orders(federate, make_dataset):
     class Noting(FedAvg):
-        def loss(self, model, x, y, given):
+        def loss(self, model, x, y, context):
             seen.append(x.sum().item())
-            return super().loss(model, x, y, given)
+            return super().loss(model, x, y, context)
 
     seen, data = [], make_dataset(images=8)
     # two clients with the same images
@@ -204,8 +226,8 @@ def test_a_frozen_phase_moves_neither_parameters_nor_batch_norm_buffers(
     states = [fed.initial[None]]
     plain = federation.sgd_steps
 
-    def steps(method, client, given, batches):
-        plain(method, client, given, batches)
+    def steps(method, client, context, batches):
+        plain(method, client, context, batches)
         states.append(client.model.state())
 
     monkeypatch.setattr(federation, "sgd_steps", steps)
@@ -227,6 +249,14 @@ def test_average_by_hand():
     assert mean["counter"].dtype == torch.int64
     assert average([a, b], [3, 1])["counter"].item() == 5  # 4.75 rounded
     assert a["w"].tolist() == [1.0, 2.0]  # what was averaged is as before
+
+
+def test_weights_of_an_average_may_be_fractions():
+    states = [{"w": torch.tensor([1.0])}, {"w": torch.tensor([5.0])}]
+    for weights, expected in (((0.25, 0.75), 4.0), ((1.5, 0.5), 2.0), ((3, 1), 2.0)):
+        pairs = zip(states, weights, strict=True)
+        uploads = [{"model": state, "num_samples": torch.tensor(w)} for state, w in pairs]
+        assert FedAvg().aggregate({}, uploads, 0)["model"]["w"].item() == expected
 
 
 def test_batch_norm_buffers_are_averaged_with_sample_weights(federate):
@@ -281,49 +311,6 @@ def test_traffic_is_the_models_size_counted_by_hand(federate):
     assert entry["up_numbers"] == 2 * numbers + 2
     assert entry["up_bytes"] == 2 * (4 * numbers + 4) + 16
     assert fed.run_round()["down_numbers"] == 2 * numbers  # each round counts anew
-
-
-class OverWire(Federation):
-    """A federation whose messages cross as bytes: what a network puts in the place of calls."""
-
-    def cross(self, message):
-        self.crossed += 1
-        file = io.BytesIO()
-        torch.save(message, file)
-        file.seek(0)
-        return torch.load(file)
-
-    def carry(self, clients, received, t, work):
-        uploads = []
-        for client, message in zip(clients, received, strict=True):
-            with self.lend_model(client):
-                upload = (work or self.local_update)(client, self.cross(message), t)
-                uploads.append(self.cross(upload))
-        return uploads
-
-    def hits(self, clients, parts, training=False):
-        found = []
-        for client, part in zip(clients, parts, strict=True):
-            received = self.cross(self.method.broadcast(self.server, client.id))
-            hits = evaluation.hits_of_client(
-                self.method, client, received, self.rounds_done, part, training, False
-            )
-            found.append(self.cross(hits))
-        return found
-
-
-@pytest.mark.parametrize("method", [FedAvg, SCAFFOLD, MOON, FedProc, FedSSC, FedProto, FedPLCC])
-def test_a_network_takes_the_place_of_function_calls(federate, identical, method):
-    plain, wired = federate(method()), federate(method())
-    wired.__class__, wired.crossed = OverWire, 0
-    for number in range(1, 3):
-        expected, entry = plain.run_round(), wired.run_round()
-        assert wired.crossed >= number * 2 * len(wired.clients)
-        assert identical(wired.server, plain.server) and wired.traffic == plain.traffic
-        timed = ("seconds", "evaluation_seconds")
-        assert {n: v for n, v in entry.items() if n not in timed} == {
-            n: v for n, v in expected.items() if n not in timed
-        }
 
 
 def test_a_message_is_tensors_and_dicts_of_tensors():
@@ -463,11 +450,29 @@ def test_accuracy_on_a_clients_own_mix_of_classes(ragged, batch_norm_net, method
 
 def test_a_class_without_test_images_is_left_out_of_the_mix(ragged, batch_norm_net):
     fed = ragged(FedAvg(), ([0, 1, 1], [2, 0], [2, 2, 2, 1], [0, 1, 2]))
-    some = torch.nonzero(fed.test_labels < 2).flatten()
+    some = torch.nonzero(fed.images.test_labels < 2).flatten()
     right = hits(fed.server["model"], batch_norm_net(), fed)[some]
-    first, second = (percent(right[fed.test_labels[some] == k]) for k in (0, 1))
+    first, second = (percent(right[fed.images.test_labels[some] == k]) for k in (0, 1))
     expected = [(7 * first + 13 * second) / 20, first, second, (first + second) / 2]
     assert evaluation.own_mix(fed, right[None], some) == pytest.approx(expected)
+
+
+def test_a_client_without_an_image_that_counts_is_left_out_of_the_mean(ragged, batch_norm_net):
+    fed = ragged(FedAvg(), ([0, 1, 1], [2, 2], [0, 0, 1, 1], [0, 1, 2]))
+    fed.test_index = torch.nonzero(fed.images.test_labels < 2).flatten().numpy()  # none of class 2
+    entry = fed.run_round()
+    first, without, *others = entry["clients/own mix"]
+    assert without is None
+    known = [first, *others]
+    assert entry["clients_counted/own mix"] == len(known) == 3
+    assert entry["accuracy/own mix"] == pytest.approx(np.mean(known))
+    assert entry["accuracy_std/own mix"] == pytest.approx(np.std(known))
+    right = hits(fed.server["model"], batch_norm_net(), fed)
+    labels = fed.dataset.test_labels
+    by_hand = [percent(right[labels == k]) for k in (0, 1)]
+    assert known[2] == pytest.approx(np.mean(by_hand))
+    fed.test_index = None
+    assert "clients_counted/own mix" not in evaluate(fed)
 
 
 @pytest.mark.parametrize("method", [FedAvg(), SOLO(), SCAFFOLD(niid_bench=True)])
@@ -499,31 +504,6 @@ def test_evaluation_is_in_the_round_of_the_next_broadcast(federate):
     assert noted == [0, 1]
 
 
-class Hoarder(FedAvg):
-    """Keeps what it received, the same tensors again under another name, and a list of one more; reads two of them."""
-
-    def prepare(self, client, received, t):
-        return {"frozen": [received["model"]], "kept": client.memory.get("kept", {}), "rounds": t}
-
-    def upload(self, client, given):
-        message = super().upload(client, given)
-        model = message["model"]
-        client.memory |= {"kept": model, "again": model, "list": [torch.zeros(3)]}
-        return message
-
-
-def test_what_a_client_holds_beside_its_network_is_counted_once(federate):
-    def held(method):
-        fed = federate(method)
-        return [fed.run_round()["held_bytes"] for _ in range(2)]
-
-    size = sum(v.nbytes for v in federate().initial[None].values())
-    # one's own model is the network that is trained
-    assert held(FedAvg()) == held(SOLO()) == [0, 0]
-    # what was received; then also what was kept, and the list
-    assert held(Hoarder()) == [size, 2 * size + 12]
-
-
 # --- what a round reports
 
 
@@ -532,8 +512,8 @@ def test_loss_terms_are_means_over_all_steps_of_the_round(federate):
         def prepare(self, client, received, t):
             return {"id": torch.tensor(float(client.id)), "t": torch.tensor(float(t))}
 
-        def loss(self, model, x, y, given):
-            return super().loss(model, x, y, given) | {"id": given["id"], "t": given["t"]}
+        def loss(self, model, x, y, context):
+            return super().loss(model, x, y, context) | {"id": context["id"], "t": context["t"]}
 
     fed = federate(Numbered(), sizes=(20, 8, 4))
     entries = [fed.run_round() for _ in range(2)]
@@ -550,7 +530,7 @@ def test_divergence_is_seen(federate):
 
 def test_dropout_has_masks_of_its_own_for_each_client_and_round(federate, monkeypatch):
     drawn = []
-    monkeypatch.setattr(Client, "seed_masks", lambda client, seed: drawn.append(seed))
+    monkeypatch.setattr(Client, "seed_dropout", lambda client, seed: drawn.append(seed))
     for seed in (0, 0, 1):
         fed = federate(seed=seed)
         for _ in range(3):

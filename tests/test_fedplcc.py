@@ -29,7 +29,7 @@ from fednb.data import loading
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
-from fednb.prototypes import padded, select
+from fednb.prototypes import pad_to, select
 
 FCCLPlus = METHODS["FCCL+"]
 fccl = inspect.getmodule(FCCLPlus)  # whichever notebook it is from
@@ -57,7 +57,7 @@ def weighted_of(labels, capacity=None, even=False, seed=1):
         own = np.array(labels) == k
         weights[own] /= weights[own].sum()
     made["weights"] = torch.from_numpy(np.ones(len(labels)) if even else weights)
-    return padded(made, capacity or len(labels))
+    return pad_to(made, capacity or len(labels))
 
 
 def lists(prototypes):
@@ -137,7 +137,7 @@ def test_at_cosine_0_and_below_and_for_a_vector_of_zeros_everything_is_finite(al
         "vectors": torch.tensor([[3.0, 0, 0], [0, 1, 0], [0, 0.5, 0]]).double(),
         "labels": torch.tensor([0, 1, 1]),
     }
-    prototypes = padded(made | {"weights": torch.tensor([1.0, 0.75, 0.25]).double()}, 4)
+    prototypes = pad_to(made | {"weights": torch.tensor([1.0, 0.75, 0.25]).double()}, 4)
     s = similarity(z, prototypes, alpha)
     losses = contrast(s, y, prototypes, 0.07), correlation(s, y, prototypes, 0.5)
     np.testing.assert_allclose(
@@ -180,7 +180,7 @@ def test_a_run_that_blows_up_ends_as_diverged(method):
 def given_of(fed, received, t=1):
     """What the first client's loss may read."""
     client = fed.clients[0]
-    with fed.lend_model(client):
+    with fed.at_work(client):
         client.load(received)
         return fed.method.prepare(client, received, t)
 
@@ -290,8 +290,8 @@ def representations(fed, state, client):
     """Of a client's images as they are, by a network in eval mode; and their labels."""
     net = fed.build_model()
     net.load_state_dict(state)
-    images = torch.cat(list(fed.plain_batches(client.indices)))
-    return net.eval()(images).representation.detach(), fed.labels[client.indices]
+    images = torch.cat(list(fed.images.plain_batches(client.indices)))
+    return net.eval()(images).representation.detach(), fed.images.labels[client.indices]
 
 
 @pytest.mark.parametrize("name", WITH_PROTOTYPES)
@@ -469,7 +469,7 @@ def test_the_public_step_is_one_step_of_adam_on_the_literal_loss(federate):
     client, ends = fed.clients[1], []
     for dirt in (0.0, 1e3):  # gradients that another client has left behind
         client.memory["model"] = client.random_weights()
-        with fed.lend_model(client):
+        with fed.at_work(client):
             for parameter in client.model.parameters():
                 parameter.grad = torch.full_like(parameter, dirt)
             assert method.agree(client, received, 0, x) == {}

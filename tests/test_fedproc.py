@@ -68,7 +68,7 @@ def test_the_loss_on_a_batch_has_the_methods_temperature_and_weight(batch_norm_n
 def test_each_round_has_the_weight_of_its_schedule(federate, given, expected):
     fed = federate(FedProcVariants(**given), num_rounds=4)
     received = fed.method.broadcast(fed.server, 0)
-    with fed.lend_model(fed.clients[0]):
+    with fed.at_work(fed.clients[0]):
         alphas = [
             fed.method.prepare(fed.clients[0], received, t)["alpha"].item()
             for t in range(len(expected))
@@ -116,9 +116,9 @@ def test_normalised_representations_reach_loss_prototypes_and_prediction(federat
     torch.testing.assert_close(plain.loss(net, x, y, given)["contrastive"], terms["contrastive"])
     torch.testing.assert_close(plain.predict(net, x, given)["classifier"], net(x).logits)
     client = fed.clients[0]
-    with fed.lend_model(client):
+    with fed.at_work(client):
         client.load({})
         z, labels = client.representations()
-        sent = method.summary(client)
+        sent = method.local_prototypes(client)
     torch.testing.assert_close(sent["vectors"], class_means(F.normalize(z), labels)["vectors"])
     assert not torch.allclose(sent["vectors"], class_means(z, labels)["vectors"])

@@ -148,10 +148,10 @@ def test_with_targets_of_its_own_a_client_gets_back_what_it_sent(ragged, identic
         fed.rounds_done += 1
     for client, upload in zip(fed.clients, before, strict=True):
         received = fed.method.broadcast(fed.server, client.id)
-        with fed.lend_model(client):
-            given = fed.method.prepare(client, received, 2)["prototypes"]
-        there = given["labels"] >= 0
-        mine = {"vectors": given["vectors"][there], "labels": given["labels"][there]}
+        with fed.at_work(client):
+            context = fed.method.prepare(client, received, 2)["prototypes"]
+        there = context["labels"] >= 0
+        mine = {"vectors": context["vectors"][there], "labels": context["labels"][there]}
         assert identical(mine, upload["prototypes"])
         assert not identical(mine, received["prototypes"])
 
@@ -160,7 +160,7 @@ def test_with_targets_of_its_own_a_client_gets_back_what_it_sent(ragged, identic
 def test_blocks_are_orthogonal_the_same_for_all_and_as_long_as_they_are_said_to_be(ragged, targets):
     fed = ragged(FedProtoTargets(targets=targets), CLASSES_OF)
     uploads = fed.exchange(fed.server, fed.clients, 0)
-    learnt = FedProto().merge(fed.server, uploads, 0)["vectors"]
+    learnt = FedProto().aggregate_prototypes(fed.server, uploads, 0)["vectors"]
     vectors = fed.method.aggregate(fed.server, uploads, 0)["prototypes"]["vectors"]
     products = vectors @ vectors.T
     assert torch.equal(products, products.diag().diag())
@@ -258,7 +258,7 @@ def test_fedper_averages_the_body_and_every_client_goes_on_with_its_own_head(rag
     heads = [client.memory["model"] for client in fed.clients]
     assert not any(identical(a, b) for a, b in itertools.combinations(heads, 2))
     for client in fed.clients:
-        with fed.lend_model(client):
+        with fed.at_work(client):
             client.load(fed.method.broadcast(fed.server, client.id))
             assert identical(client.model.state(), body | heads[client.id])
 

@@ -113,9 +113,11 @@ def served(method, uploads, t=0, seed=0):
     nothing = {"vectors": torch.zeros(0, 2), "labels": torch.zeros(0, dtype=torch.long)}
     server = {
         "seed": seed,
-        "prototypes": method.merge({"seed": seed, "prototypes": nothing}, uploads, t),
+        "prototypes": method.aggregate_prototypes(
+            {"seed": seed, "prototypes": nothing}, uploads, t
+        ),
     }
-    sent = method.sent(server, 0)
+    sent = method.broadcast_prototypes(server, 0)
     assert sent.keys() == {"vectors", "labels"}
     return server, known(sent)
 
@@ -131,7 +133,9 @@ def test_with_k_1_each_class_is_one_devices_drawn_anew_each_round_and_for_each_s
         owners.append(tuple(vector[0] for vector in sent.values()))
         assert served(method, ALL, t, seed)[1] == sent  # the same whenever it is asked for
         # and for everybody
-        assert all(known(method.sent(server, receiver)) == sent for receiver in range(6))
+        assert all(
+            known(method.broadcast_prototypes(server, receiver)) == sent for receiver in range(6)
+        )
     assert len(set(owners)) == 4
     assert any(len(set(three)) > 1 for three in owners)  # a draw for each class
 
@@ -159,7 +163,7 @@ def test_exclude_own_never_sends_a_receiver_its_own():
     for t in range(40):
         server, _ = served(FedSSC(), ALL, t)
         for receiver in range(6):
-            sent = FedSSC(exclude_own=True).sent(server, receiver)
+            sent = FedSSC(exclude_own=True).broadcast_prototypes(server, receiver)
             assert receiver not in sent["vectors"][:, 0].tolist()
             assert len(sent["labels"]) == 3
     _, sent = served(FedSSC(num_shared=9, exclude_own=True), [upload(0, 0, 1), upload(1, 0)])
@@ -171,7 +175,10 @@ def test_own_means_are_a_devices_own_whoever_is_drawn():
     for t in range(6):
         server, sent = served(FedSSC(own_means=True), uploads, t)
         assert sent == {0: [0.0, 0.0], 1: [0.0, 1.0]}
-        assert known(FedSSC(own_means=True).sent(server, 2)) == {0: [2.0, 0.0], 2: [2.0, 2.0]}
+        assert known(FedSSC(own_means=True).broadcast_prototypes(server, 2)) == {
+            0: [2.0, 0.0],
+            2: [2.0, 2.0],
+        }
     with pytest.raises(ValueError, match="own_means"):
         FedSSC(own_means=True, num_shared=2)
 
@@ -179,12 +186,12 @@ def test_own_means_are_a_devices_own_whoever_is_drawn():
 def test_a_device_shares_the_means_of_classes_with_at_least_so_many_images(federate):
     fed = federate(FedSSC())
     client = fed.clients[0]
-    counts = torch.bincount(fed.labels[client.indices], minlength=3)
-    with fed.lend_model(client):
+    counts = torch.bincount(fed.images.labels[client.indices], minlength=3)
+    with fed.at_work(client):
         client.load({"model": fed.server["model"]})
         means = class_means(*client.representations())
         for least in (1, *counts.tolist(), int(counts.max()) + 1):
-            shared = FedSSC(min_images=least).summary(client)
+            shared = FedSSC(min_images=least).local_prototypes(client)
             assert shared.keys() == {"vectors", "labels"}  # how many images there are is not told
             assert shared["labels"].tolist() == (counts >= least).nonzero().flatten().tolist()
             torch.testing.assert_close(shared["vectors"], means["vectors"][counts >= least])
@@ -194,7 +201,7 @@ def test_what_is_sent_is_the_model_and_the_representations(federate):
     fed, plain = federate(FedSSC(min_images=4)), federate(FedAvg())
     for _ in range(2):
         fed.run_round(), plain.run_round()
-    labels = [fed.labels[client.indices] for client in fed.clients]
+    labels = [fed.images.labels[client.indices] for client in fed.clients]
     shared = [{k for k in range(3) if (own == k).sum() >= 4} for own in labels]
     assert 4 < sum(map(len, shared)) < 12  # some classes are not shared by some
     counts = {"up": sum(map(len, shared)), "down": len(fed.clients) * len(set().union(*shared))}

@@ -95,8 +95,8 @@ def test_the_learning_rate_falls_by_its_factor(methods: dict[str, type]) -> None
 
     @dataclasses.dataclass
     class Watched(FedAvg):
-        def optimizer(self, client, parameters, given):
-            made = super().optimizer(client, parameters, given)
+        def optimizer(self, client, parameters, context):
+            made = super().optimizer(client, parameters, context)
             rates.append(made.param_groups[0]["lr"])
             return made
 

@@ -153,8 +153,8 @@ def test_the_loss_compiles_in_one_piece_and_is_the_same(name):
     )
     fed.method.round(fed, fed.server, fed.clients, 1)
     module, batch = (
-        stack.LossModule(fed.method, fed.network()),
-        next(fed.batches(client.indices, np.random.default_rng(0))),
+        stack.LossModule(fed.method, fed.new_network()),
+        next(client.batches(np.random.default_rng(0))),
     )
     torch._dynamo.reset()
     compiled = torch.compile(module, fullgraph=True, backend="eager")
@@ -266,7 +266,7 @@ def result(monkeypatch, make_dataset, done):
             {n: v for n, v in e.items() if n == "accuracy" or n.startswith("loss/")}
             for e in fed.history
         ]
-        with fed.lend_model(fed.clients[0]):
+        with fed.at_work(fed.clients[0]):
             fed.clients[0].load(fed.method.broadcast(fed.server, 0))
             weights = torch.cat(
                 [v.float().flatten() for v in fed.clients[0].model.state().values()]
@@ -323,7 +323,9 @@ def measured(name):
         METHODS,
         workers=1,
     )
-    fed.constants = [c.double() for c in fed.constants]  # then images are normalised to float64
+    fed.images.constants = [
+        c.double() for c in fed.images.constants
+    ]  # then images are normalised to float64
     entries = [fed.run_round() for _ in range(2)]
     found = {
         f"round {e['round']}: {n}": v

@@ -38,15 +38,15 @@ def test_a_dead_representation_has_a_bounded_gradient(scale):
 def test_the_loss_on_a_batch_is_made_of_the_three_networks(batch_norm_net):
     net, *others = (batch_norm_net(seed=s).eval() for s in range(4))
     x, y = torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
-    given = {"frozen": [other.state_dict() for other in others]}
-    terms = MOONVariants(mu=2.0, temperature=0.7, negatives=2).loss(net, x, y, given)
+    context = {"frozen": [other.state_dict() for other in others]}
+    terms = MOONVariants(mu=2.0, temperature=0.7, negatives=2).loss(net, x, y, context)
     z, z_glob, *z_prev = (n(x).representation.detach().double() for n in (net, *others))
     assert terms["contrastive"].item() == pytest.approx(
         2.0 * np.mean(between_models(z, z_glob, z_prev, 0.7)), rel=1e-5
     )
     assert terms["cross_entropy"].item() == FedAvg().loss(net, x, y, {})["cross_entropy"].item()
     distance = MOONVariants(mu=0.3, second_term="l2")
-    terms = distance.loss(net, x, y, {"frozen": given["frozen"][:1]})
+    terms = distance.loss(net, x, y, {"frozen": context["frozen"][:1]})
     assert list(terms) == ["cross_entropy", "l2"]
     # the length, but for the hundredth below which it fades to its square
     lengths = [math.hypot(*row, 0.01) - 0.01 for row in (z - z_glob).tolist()]
@@ -106,7 +106,7 @@ def test_the_memory_is_a_queue_of_a_clients_own_last_k_models(
     for t in range(8):
         for client, own in zip(fed.clients, trained, strict=True):
             received = fed.method.broadcast(fed.server, client.id)
-            with fed.lend_model(client):
+            with fed.at_work(client):
                 frozen = fed.method.prepare(client, received, t)["frozen"]
             assert identical(list(frozen), [received["model"], *own[:k]] if own else [])
         uploads = fed.exchange(fed.server, fed.sample(t), t)
@@ -123,7 +123,7 @@ def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(f
     # the same whenever it is asked for
     for client in [client for client in fed.clients if not client.memory] * 2:
         received = fed.method.broadcast(fed.server, client.id)
-        with fed.lend_model(client):
+        with fed.at_work(client):
             received_one, random = fed.method.prepare(client, received, 1)["frozen"]
             assert fed.method.prepare(client, received, 0)["frozen"] == []
         assert identical(received_one, received["model"])

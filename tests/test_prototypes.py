@@ -15,7 +15,7 @@ from fednb.prototypes import (
     class_means,
     join,
     mean_by_class,
-    padded,
+    pad_to,
     select,
     updated,
 )
@@ -96,16 +96,16 @@ def test_a_class_without_a_new_prototype_keeps_the_one_it_has(identical):
 
 def test_padding_fills_up_with_rows_that_are_no_prototypes(identical):
     prototypes = made_up([4, 0], [7, 8], dtype=torch.float32)
-    full = padded(prototypes, 5)
+    full = pad_to(prototypes, 5)
     assert set(full) == {"vectors", "labels", "counts"}
     assert full["labels"].tolist() == [4, 0, -1, -1, -1]
     assert full["counts"].tolist() == [7, 8, 0, 0, 0]
     assert full["vectors"].dtype == torch.float32
     assert torch.equal(full["vectors"], torch.cat([prototypes["vectors"], torch.zeros(3, 3)]))
-    assert identical(padded(full, 5), full)
-    assert padded(made_up([]), 2)["labels"].tolist() == [-1, -1]
+    assert identical(pad_to(full, 5), full)
+    assert pad_to(made_up([]), 2)["labels"].tolist() == [-1, -1]
     with pytest.raises(ValueError, match="There are 2 prototypes, but room for 1"):
-        padded(prototypes, 1)
+        pad_to(prototypes, 1)
 
 
 # --- in a federation
@@ -228,3 +228,9 @@ def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototy
         assert after["vectors"].isfinite().all()
         unknown += len(known) < 3
     assert kept and changed and unknown
+
+
+@pytest.mark.parametrize("old", ["summary", "merge", "sent", "room"])
+def test_a_hook_of_a_former_name_is_refused_with_the_new_one(old):
+    with pytest.raises(TypeError, match=rf"Heir overrides {old}, which is called \w+ now"):
+        type("Heir", (WithPrototypes,), {old: lambda self: None})

@@ -453,12 +453,14 @@ def test_held_out_images_belong_to_no_client_and_the_rest_is_divided_as_ever():
     s = quick(validation=0.25, num_clients=4)
     fed = build.federation(s, METHODS)
     own, (held_out,) = np.sort(np.concatenate(fed.parts)), fed.held_out
-    assert len(held_out) == round(0.25 * len(fed.labels))
-    assert np.array_equal(np.sort(np.concatenate([own, held_out])), np.arange(len(fed.labels)))
+    assert len(held_out) == round(0.25 * len(fed.images.labels))
+    assert np.array_equal(
+        np.sort(np.concatenate([own, held_out])), np.arange(len(fed.images.labels))
+    )
     other = build.divide(quick(validation=0.25, seed=1), fed.dataset)
     assert not np.array_equal(held_out, other.held_out[0])
     rng = np.random.RandomState(s.seed)
-    expected = partition.dirichlet(fed.labels.numpy()[own], 4, s.beta, rng)
+    expected = partition.dirichlet(fed.images.labels.numpy()[own], 4, s.beta, rng)
     assert all(np.array_equal(own[e], p) for e, p in zip(expected, fed.parts, strict=True))
     assert not len(build.federation(quick(), METHODS).held_out)
 
@@ -489,7 +491,9 @@ def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(meth
         network.load_state_dict(client.memory.get("model", fed.server["model"]))
         mean, std = (torch.tensor(v).view(1, -1, 1, 1) for v in (fed.dataset.mean, fed.dataset.std))
         x = (fed.dataset.images[images].float() / 255 - mean) / std
-        return 100 * (network(x).logits.argmax(1) == fed.labels[images]).double().mean().item()
+        return (
+            100 * (network(x).logits.argmax(1) == fed.images.labels[images]).double().mean().item()
+        )
 
     held_out = fed.held_out if split == "n-way-k-shot" else [*fed.held_out] * len(fed.clients)
     by_hand = [

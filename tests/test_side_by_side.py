@@ -43,9 +43,9 @@ def tables():
 def first_client(fed):
     """The server's model with the first client, a batch of it, and what the method prepares."""
     client = fed.clients[0]
-    with fed.lend_model(client):
+    with fed.at_work(client):
         client.load({"model": fed.server["model"]})
-        x, y = next(fed.batches(client.indices, np.random.default_rng(0)))
+        x, y = next(client.batches(np.random.default_rng(0)))
         yield client.model.eval(), x, y, fed.method.prepare(client, {}, 0)
 
 

@@ -29,12 +29,12 @@ class Decayed(FedAvg):
     def plan(self, client, t):
         return [Phase(0 if (client.id, t) == (0, 1) else 1)]
 
-    def optimizer(self, client, parameters, given):
-        return torch.optim.SGD(parameters, float(given["lr"]), momentum=0.9, fused=True)
+    def optimizer(self, client, parameters, context):
+        return torch.optim.SGD(parameters, float(context["lr"]), momentum=0.9, fused=True)
 
-    def loss(self, model, x, y, given):
-        terms = super().loss(model, x, y, given)
-        return {name: value * given["lr"].to(x.device) * 50 for name, value in terms.items()}
+    def loss(self, model, x, y, context):
+        terms = super().loss(model, x, y, context)
+        return {name: value * context["lr"].to(x.device) * 50 for name, value in terms.items()}
 
 
 METHODS = papers.methods() | papers.methods("feddyn_fednova") | {"Decayed": Decayed}
@@ -95,7 +95,7 @@ def pair(federate, make_dataset):
         trainers = (None, stacked.StackedTrainer(check=True))
         found = [federate(METHODS[method](**options), train=one, **shared) for one in trainers]
         for fed in found:
-            fed.constants = [c.to(torch.get_default_dtype()) for c in fed.constants]
+            fed.images.constants = [c.to(torch.get_default_dtype()) for c in fed.images.constants]
         return found
 
     return make
@@ -180,7 +180,7 @@ def test_where_a_round_begins_a_gradient_does_not_hang_on_rounding(pair, name, m
         batches = list(batches)
         if fed.rounds_done == 2 and batches:
             index, draws = batches[0]
-            images = client.workspace.inputs(index, draws), client.workspace.labels[index]
+            images = client.images.inputs(index, draws), client.images.labels[index]
             changes.append(change_of_gradient(method, client, given, images))
         plain(method, client, given, batches)
 
@@ -198,7 +198,7 @@ def change_of_gradient(method, client, given, batch):
     parameters = [p for p in client.model.parameters() if p.requires_grad]
 
     def gradient():
-        client.seed_masks(0)
+        client.seed_dropout(0)
         loss = sum(method.loss(client.model, *batch, given).values())
         found = torch.autograd.grad(loss, parameters, materialize_grads=True)
         return torch.cat([one.flatten() for one in found])
@@ -232,8 +232,8 @@ def test_a_step_that_is_not_the_plain_loops_is_an_error_on_the_first_run(pair, m
 class Branching(FedAvg):
     """What `torch.vmap` cannot do: a branch on data."""
 
-    def loss(self, model, x, y, given):
-        terms = super().loss(model, x, y, given)
+    def loss(self, model, x, y, context):
+        terms = super().loss(model, x, y, context)
         return terms if terms["cross_entropy"] > -1 else {}
 
 
@@ -252,7 +252,7 @@ def test_a_network_of_float64_is_trained_in_float64(federate):
         return BatchNormNet().double()
 
     fed = federate(build_model=build, train=stacked.StackedTrainer())
-    fed.constants = [c.double() for c in fed.constants]
+    fed.images.constants = [c.double() for c in fed.images.constants]
     fed.run_round()
     (clients,) = fed.train.stacks.values()
     assert clients.weights.dtype == clients.momentum.dtype == torch.float64
@@ -311,7 +311,7 @@ def test_batch_norm_keeps_the_means_of_each_client(double, federate):
     together = federate(FedAvg(), train=stacked.StackedTrainer(check=True))
     assert any("running_mean" in name for name in plain.server["model"])
     for fed in (plain, together):
-        fed.constants = [c.double() for c in fed.constants]
+        fed.images.constants = [c.double() for c in fed.images.constants]
     assert_same(ends_of(plain), ends_of(together))
 
 

@@ -36,7 +36,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from fednb.federation import FedAvg, NonNegative
+from fednb.federation import FedAvg, NonNegativeFloat
 
 
 def mark(name):
@@ -47,7 +47,7 @@ def mark(name):
 
 @dataclass
 class Slow(FedAvg):
-    pause: NonNegative = 0.0
+    pause: NonNegativeFloat = 0.0
 
     def round(self, *args):
         mark(f"gpu {os.environ.get('CUDA_VISIBLE_DEVICES')}")

@@ -36,7 +36,7 @@ def save(federation: Federation, settings: Settings, record: Path) -> None:
     }
     clients = federation.clients if federation.method.personal else federation.clients[:1]
     for client in clients:
-        with federation.lend_model(client):
+        with federation.at_work(client):
             client.load(federation.method.broadcast(federation.server, client.id))
             state = client.model.state()
         content["names"].append(client.architecture or settings.model)

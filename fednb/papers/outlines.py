@@ -12,11 +12,23 @@ import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
-from fednb import hyperparameters
-from fednb.hyperparameters import check_fields
+import pydantic
+from annotated_types import Ge, Le, Lt
+
+from fednb.errors import check_fields
 from fednb.papers.importer import PACKAGE, are_methods, exported, methods, path
+
+# Types of hyperparameters, as `fednb.federation` has them.
+_TYPES: dict[str, Any] = {
+    "NonNegativeFloat": pydantic.NonNegativeFloat,
+    "PositiveFloat": pydantic.PositiveFloat,
+    "NonNegativeInt": pydantic.NonNegativeInt,
+    "PositiveInt": pydantic.PositiveInt,
+    "Fraction": Annotated[float, Ge(0), Le(1)],
+    "BelowOne": Annotated[float, Ge(0), Lt(1)],
+}
 
 
 def outline(notebook: str) -> dict[str, type]:
@@ -48,7 +60,7 @@ def _imported(statement: ast.ImportFrom) -> dict[str, Any]:
     """What an import binds; for a class that is not known here, one without hyperparameters."""
     module = str(statement.module)
     package, _, notebook = module.rpartition(".")
-    known: Mapping[str, Any] = vars(hyperparameters)
+    known: Mapping[str, Any] = _TYPES
     if package == PACKAGE:
         known = _namespace(exported(path(notebook)))
     elif module.partition(".")[0] in sys.stdlib_module_names:

@@ -17,14 +17,13 @@ from torch.func import functional_call
 from torch.optim.sgd import sgd
 from torch.utils._pytree import tree_map, tree_map_only
 
+from fednb.batches import Batch
 from fednb.client import Client, Phase
-from fednb.federation import Federation
+from fednb.federation import Federation, add_losses, sgd_steps, total_loss
 from fednb.messages import Message, State
 from fednb.method import FedAvg
 from fednb.models import Net, seed_dropout
 from fednb.training.layers import MatrixLayers
-from fednb.training.loop import add_losses, sgd_steps, total_loss
-from fednb.workspace import Batch
 
 WARM_UP = 3  # steps before a recording: libraries choose their kernels and allocate what they need
 # How far, of the length of a client's step, a step of all clients may be from the plain loop's.
@@ -68,7 +67,9 @@ class ClientRound:
         """Set the model for a phase, draw its batches, and find the kind of its steps."""
         client = self.client
         client.set_trainable(phase)
-        self.batches = list(self.federation.steps(client.indices, phase.epochs, self.rng))
+        self.batches = list(
+            self.federation.images.steps(client.indices, client.training, phase.epochs, self.rng)
+        )
         self.kind = None
         if not self.batches:
             return
@@ -163,7 +164,7 @@ class StackedClients:
 
     def _loss_module(self, first: ClientRound) -> LossModule:
         """The loss with a network of its own, whose weights play no part."""
-        model = self.federation.network(first.client.architecture)
+        model = self.federation.new_network(first.client.architecture)
         for module, like in zip(model.modules(), first.client.model.modules(), strict=True):
             module.training = like.training
         for name, parameter in model.named_parameters():
@@ -183,7 +184,7 @@ class StackedClients:
         seed_dropout(self.loss, count_draws)
         index, _ = first.batches[0]
         fed = self.federation
-        terms = self.loss(fed.inputs(index), fed.labels[index], first.given)
+        terms = self.loss(fed.images.inputs(index), fed.images.labels[index], first.given)
         return terms, num_drawn // len(index)
 
     def _stack_given(self, rows: Sequence[ClientRound]) -> Any:
@@ -238,7 +239,7 @@ class StackedClients:
             index, draws = (torch.cat(parts) for parts in zip(*row.batches, strict=True))
             self.index[i, : len(index)] = index
             self.draws[i, : len(index)] = draws
-            self.masks[i, : len(index)].uniform_(generator=row.client.masks)
+            self.masks[i, : len(index)].uniform_(generator=row.client.dropout_generator)
         # the first step makes the momentum the gradient, as for a new optimiser
         for tensor in (self.momentum, self.position, *self.losses.values()):
             tensor.zero_()
@@ -252,7 +253,7 @@ class StackedClients:
         batch = rows[:, None], columns
         index = self.index[batch]
         draws = self.draws[batch].flatten(0, 1)
-        x = self.federation.inputs(index.flatten(), draws).unflatten(0, (k, size))
+        x = self.federation.images.inputs(index.flatten(), draws).unflatten(0, (k, size))
         rest = {name: values[who] for name, values in self.rest.items()}
         weights = self.weights[who].detach().requires_grad_()
         momentum = self.momentum[who]
@@ -262,7 +263,7 @@ class StackedClients:
         with MatrixLayers() if len(self.weights) > 1 else nullcontext():
             loss = torch.vmap(self._terms, (0, 0, 0, 0, 0, self.axes))
             masks = self.masks[batch].flatten(1)
-            terms = loss(weights, rest, masks, x, self.federation.labels[index], given)
+            terms = loss(weights, rest, masks, x, self.federation.images.labels[index], given)
         # no loss reads another client's row: each row of the sum's gradient is the gradient of one
         # client
         total = total_loss({name: value.sum() for name, value in terms.items()})
@@ -348,10 +349,10 @@ class StackedClients:
         weights = self.weights[i].clone().requires_grad_()
         momentum = self.momentum[i].clone()
         rest = {name: values[i].clone() for name, values in self.rest.items()}
-        x = fed.inputs(index, self.draws[i, images])
+        x = fed.images.inputs(index, self.draws[i, images])
         with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
             masks = self.masks[i, images].flatten()
-            terms = self._terms(weights, rest, masks, x, fed.labels[index], row.given)
+            terms = self._terms(weights, rest, masks, x, fed.images.labels[index], row.given)
             (gradient,) = torch.autograd.grad(total_loss(terms), weights)
         sgd([weights.detach()], [gradient.contiguous()], [momentum], **self.sgd_options)
         return weights.detach()

@@ -65,7 +65,7 @@ class StackedTrainer:
         """The upload of each client, of federations that differ in nothing but the seed."""
         with ExitStack() as borrowed:
             for request in requests:
-                borrowed.enter_context(request.federation.lend_model(request.client))
+                borrowed.enter_context(request.federation.at_work(request.client))
             rounds = [ClientRound(*request) for request in requests]
             for number in range(max(len(client_round.plan) for client_round in rounds)):
                 self._train_phase(rounds, number)
@@ -89,8 +89,8 @@ class StackedTrainer:
                 self._train_group(kind, group)
 
     def _train_group(self, kind: Kind, group: Sequence[ClientRound]) -> None:
-        masks = [one.client.masks.get_state() for one in group]
-        on_gpu = group[0].federation.images.is_cuda
+        masks = [one.client.dropout_generator.get_state() for one in group]
+        on_gpu = group[0].federation.images.device.type == "cuda"
         try:
             stack = self._stack(kind, group)
             stack.train(group, check=on_gpu if self.check is None else self.check)
@@ -101,7 +101,7 @@ class StackedTrainer:
             self._refused.add(kind)
             self._say_why(group[0], error)
             for client_round, state in zip(group, masks, strict=True):
-                client_round.client.masks.set_state(state)
+                client_round.client.dropout_generator.set_state(state)
                 client_round.train_alone()
 
     def _say_why(self, client_round: ClientRound, error: Exception) -> None:
@@ -122,7 +122,7 @@ class StackedTrainer:
         key = (kind, len(group), epochs * most, axes)
         if key not in self.stacks:
             if len(self.stacks) >= MAX_STACKS:
-                if group[0].federation.images.is_cuda:
+                if group[0].federation.images.device.type == "cuda":
                     torch.cuda.synchronize()  # replays that are under way still need their memory
                 self.stacks.clear()
             self.stacks[key] = StackedClients(group, epochs * most)

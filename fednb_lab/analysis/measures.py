@@ -99,7 +99,11 @@ def _of_clients(record: Record, summary: Callable[[Sequence[float]], float]) -> 
     accuracies = final.get("clients/own mix")
     if accuracies is None and "test_sizes" in record.get("partition", {}):
         accuracies = final.get("clients")
-    return None if accuracies is None else float(summary(accuracies))
+    if accuracies is None:
+        return None
+    # of one without test images of its classes there is none
+    known = [accuracy for accuracy in accuracies if accuracy is not None]
+    return float(summary(known)) if known else None
 
 
 def _counted_on(record: Record, summary: Callable[[np.ndarray], np.floating]) -> float | None:

@@ -51,6 +51,7 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
     elsewhere may have fewer exercises than the project's of its name.
     """
     nb = read_notebook(notebook, strict=True)
+    _require_ends(nb, notebook.name)
     for cell in nb.cells:
         if _is_solved(cell):  # in place, and perhaps where a stub was
             _clear_tags(cell)
@@ -64,6 +65,16 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
         if cell.id in partners and not _is_solved(cell):
             _put_in(moved(partners[cell.id], place.parent, notebook.parent), cell)
     return nb
+
+
+def _require_ends(nb: NotebookNode, file: str) -> None:
+    """Raise a `CourseError` if what begins in a cell does not end there: it would be shown."""
+    for cell in nb.cells:
+        for what in ("SOLUTION", "HIDDEN TESTS"):
+            if cell.source.count(f"BEGIN {what}") != cell.source.count(f"END {what}"):
+                raise CourseError(
+                    f"{file}: in cell {cell.id} each BEGIN {what} needs an END {what} below it."
+                )
 
 
 def _is_solved(cell: NotebookNode) -> bool:

@@ -1,5 +1,6 @@
 """What students call: the visible checks, run as grading runs them."""
 
+import itertools
 import shutil
 from copy import deepcopy
 from pathlib import Path
@@ -19,6 +20,8 @@ from fednb_lab.course.notebooks import (
     read_notebook,
     tags_of,
 )
+
+MOST_FILES = 500  # in the folder of a hand-out
 
 
 def check(path: Path) -> tuple[dict[str, str], list[str]]:
@@ -40,7 +43,7 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
     folder = path.absolute().parent
     of_handout = {folder / str(name) for name in about.get("files", [])}
     of_handout |= set(folder.glob("*.ipynb"))  # from which the hand-out may import
-    beside = [file for file in sorted(folder.iterdir()) if file.is_file() and not is_litter(file)]
+    beside = [file for file in _files_in(folder) if file.is_file() and not is_litter(file)]
     beside = [file for file in beside if file not in of_handout and file.suffix != ".whl"]
     along = take_along(path.absolute(), beside, {}, remarks)
     along |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
@@ -67,6 +70,12 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
             problems[name] = "no answer yet" if is_missing else errors.get(name, "")
     order = [name for name in about["cells"] if name in problems]
     return {name: problems[name] for name in order}, remarks
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files beside a notebook; those in folders, too, unless these are many."""
+    within = list(itertools.islice(folder.rglob("*"), MOST_FILES + 1))
+    return sorted(within if len(within) <= MOST_FILES else folder.iterdir())
 
 
 def handout_of(nb: NotebookNode) -> NotebookNode:

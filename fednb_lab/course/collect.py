@@ -169,10 +169,11 @@ def _unique(student: str, taken: set[str]) -> str:
 class Candidate(NamedTuple):
     """A notebook that may be the one to grade, best last when sorted."""
 
-    is_right: bool  # it can be read, and is of this assignment
+    is_right: bool  # it can be read, and is of no other assignment
     has_answers: bool
     attempt: tuple[int, float]
     num_answers: int
+    is_handout: bool  # not a notebook of one's own
     has_name: bool  # that of the hand-out
     path: Path
     entry: Entry
@@ -189,6 +190,8 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
     newest: dict[Path, float] = defaultdict(float)  # when an entry was last changed
     for entry, path in files:
         newest[entry.path] = max(newest[entry.path], path.stat().st_mtime)
+    of_handout = set(released.metadata["fednb"].get("files", []))
+    files = [(entry, path) for entry, path in files if not _ends_as(path, of_handout)]
     candidates = []
     for entry, path in files:
         if path.suffix.lower() == ".ipynb" or _looks_like_a_notebook(path):
@@ -203,13 +206,17 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
     best = candidates[-1]
     found.notebook = best.path
     found.given = best.entry.given
-    rivals = [other for other in candidates[:-1] if other.is_right == best.is_right]
-    _tell_of_rivals(best, rivals, found.remarks)
+    _tell_of_rivals(best, candidates[:-1], found.remarks)
     notebooks = {candidate.path for candidate in candidates}
     beside = [path for _, path in files if path not in notebooks]
     renamed = {entry.path: entry.file for entry in own if entry.path.is_file()}
     found.helpers = take_along(best.path, beside, renamed, found.remarks)
     return found
+
+
+def _ends_as(path: Path, names: Iterable[str]) -> bool:
+    """Tell whether a file is called as one of the hand-out's own, which comes from there."""
+    return any(path.as_posix().endswith(f"/{name}") for name in names)
 
 
 def _tell_of_rivals(best: Candidate, rivals: list[Candidate], remarks: list[str]) -> None:
@@ -271,16 +278,17 @@ def _candidate(
         nb = read_notebook(path)
         require_assignment(path, nb, assignment)
     except CourseError:
-        return Candidate(False, False, attempt, 0, has_name, path, entry)
+        return Candidate(False, False, attempt, 0, False, has_name, path, entry)
     asked = {grade_id(cell): cell for cell in released.cells if marks_of(cell).get("solution")}
     names = names_of(nb, released)
     answered = set()
     for name, cell in zip(names, nb.cells, strict=True):
         if name in asked and not is_unanswered(cell) and cell.source != asked[name].source:
             answered.add(name)
-    is_new = not set(names) & set(asked)  # work in a notebook of one's own, perhaps
-    has_answers = bool(answered) or (is_new and any(cell.source.strip() for cell in nb.cells))
-    return Candidate(not is_new, has_answers, attempt, len(answered), has_name, path, entry)
+    is_handout = bool(set(names) & set(asked))
+    is_own_work = not is_handout and any(cell.cell_type == "code" for cell in nb.cells)
+    has_answers = bool(answered) or is_own_work
+    return Candidate(True, has_answers, attempt, len(answered), is_handout, has_name, path, entry)
 
 
 def require_assignment(file: Path, nb: NotebookNode, assignment: str) -> None:
@@ -306,12 +314,15 @@ def take_along(
         name = names.get(path, path.name)
         if path.is_relative_to(notebook.parent) and path not in names:
             name = path.relative_to(notebook.parent).as_posix()
-        size += path.stat().st_size
-        if path.suffix.lower() not in HELPERS or size > HELPER_SIZE:
+        bytes_of_file = path.stat().st_size
+        if path.suffix.lower() not in HELPERS:
             left.append(name)
+        elif size + bytes_of_file > HELPER_SIZE:
+            left.append(f"{name} (more than {HELPER_SIZE >> 20} MB)")
         elif path.suffix == ".py" and _hides_a_module(path.stem):
             left.append(f"{name} (it would hide the module {path.stem})")
         else:
+            size += bytes_of_file
             along[name] = path
     if along:
         remarks.append(remark(f"taken along: {', '.join(along)}"))

@@ -137,6 +137,9 @@ def solved_assignment(name: str) -> NotebookNode:
             _mark_other(cell)
     names = [grade_id(cell) for cell in nb.cells if grade_id(cell)]
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
+    if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
+        files.append(f"sweeps/{path.stem}.yaml")
+    files += sorted(imported.name for imported in imported_notebooks(path))
     nb.metadata["fednb"] = {"assignment": path.stem, "cells": names, "files": files}
     template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
     note = template.format(
@@ -213,16 +216,13 @@ def release(name: str) -> Path:
         nbgrader_step("generate_assignment", original.stem)
     except CourseError as error:
         raise CourseError(f"{original.name}: {error}") from error
-    for imported in imported_notebooks(original):
-        nbformat.write(run_cells.reduced(imported.stem), released.parent / imported.name)
-    sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
-    if sweep.exists():
-        (released.parent / "sweeps").mkdir(exist_ok=True)
-        shutil.copy(sweep, released.parent / "sweeps")
     for name in nb.metadata["fednb"]["files"]:
         target = released.parent / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(original.parent / name, target)
+        if name.endswith(".ipynb"):
+            nbformat.write(run_cells.reduced(target.stem), target)
+        else:
+            shutil.copy(original.parent / name, target)
     students_wheel(STUDENTS)
     return released
 

@@ -3,12 +3,8 @@
 import os
 import re
 import shutil
-import signal
 import sys
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -31,7 +27,6 @@ except ModuleNotFoundError as missing:
 FOLDER = Path("course")  # source, release, submitted, autograded, feedback, gradebook.db
 STUDENTS = FOLDER / "students"  # what they install
 CONFIG = TEMPLATES / "nbgrader_config.py"
-SECONDS = 120  # for a step: a page of feedback can be made to take for ever
 ERROR_LINE = re.compile(r"(?m)^\s*(?:\w+\.)*(\w*(?:Error|Exception)\b.*)")  # in nbgrader's log
 
 
@@ -67,8 +62,7 @@ def nbgrader_step(step: str, *arguments: str) -> None:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     with warnings.catch_warnings(action="ignore"), mock.patch.dict(os.environ, PATH=path):
         nbgrader = api()
-        with _at_most(SECONDS):
-            result = getattr(nbgrader, step)(*arguments)
+        result = getattr(nbgrader, step)(*arguments)
     if "KeyboardInterrupt" in result.get("error", ""):
         raise KeyboardInterrupt
     if not result["success"]:
@@ -77,25 +71,6 @@ def nbgrader_step(step: str, *arguments: str) -> None:
         log.write_text(text, encoding="utf-8", errors="replace")
         errors = ERROR_LINE.findall(text) or [f"nbgrader failed: see {log}"]
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
-
-
-@contextmanager
-def _at_most(seconds: int) -> Iterator[None]:
-    """Raise an error in what takes longer, where this system and thread can."""
-    if not hasattr(signal, "SIGALRM") or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def stop(*_: object) -> None:
-        raise RuntimeError("nbgrader takes too long")
-
-    previous = signal.signal(signal.SIGALRM, stop)
-    signal.alarm(seconds)
-    try:
-        yield
-    finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, previous)
 
 
 def gradebook_rows(assignment: str) -> dict[str, dict[str, Any]]:

@@ -4,10 +4,13 @@ import json
 import os
 import zipfile
 
+import nbformat
 import pytest
+from nbformat.v4 import new_code_cell
 
 from fednb.errors import CourseError
 from fednb_lab.course import collect, handout
+from fednb_lab.course.notebooks import ANSWER
 
 
 @pytest.fixture
@@ -139,3 +142,62 @@ def test_only_answers_and_own_cells_get_into_the_hand_out(released):
     merged = {cell.id: cell for cell in whole.cells}
     assert merged["e1"].source == "mine = 1" and not merged["e1"].metadata.get("tags")
     assert "assert double(2)" in merged["e1c"].source and not remarks
+
+
+def test_of_an_untouched_hand_out_and_work_in_ones_own_notebook_the_work_counts(tmp_path, released):
+    folder = put(tmp_path / "in" / "anna", "report.pdf", content="x" * 6_000_000)
+    (folder / "90_short.ipynb").write_text(json.dumps(stubs(released)))
+    own = {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []}
+    own["cells"].append({"cell_type": "code", "source": "x = 1", "metadata": {}, "outputs": []})
+    (folder / "mine.ipynb").write_text(json.dumps(own))
+    put(folder, "src/helper.py")
+    submission = found(tmp_path / "in", released)["anna"]
+    assert submission.notebook.name == "mine.ipynb" and "src/helper.py" in submission.helpers
+    assert "2 notebooks: graded is mine.ipynb, and not 90_short.ipynb" in submission.remarks
+
+
+def stubs(released):
+    nb = json.loads(json.dumps(released))
+    for cell in nb["cells"]:
+        if "BEGIN SOLUTION" in cell["source"]:
+            is_code = cell["cell_type"] == "code"
+            cell["source"] = "raise NotImplementedError()" if is_code else ANSWER
+    return nb
+
+
+def pieces_of(released, *sources, between=()):
+    """The cell of exercise 1 as JupyterLab splits it, perhaps with own cells between."""
+    nb = nbformat.from_dict(json.loads(json.dumps(released)))
+    place = next(i for i, cell in enumerate(nb.cells) if cell.id == "e1")
+    pieces = []
+    for number, source in enumerate(sources):
+        piece = nbformat.from_dict(json.loads(json.dumps(nb.cells[place])))
+        piece.source = source
+        piece.id = f"e1-{number}"
+        pieces.append(piece)
+        if number < len(sources) - 1:
+            pieces += [new_code_cell(text) for text in between]
+    nb.cells[place : place + 1] = pieces
+    return nb
+
+
+@pytest.mark.parametrize(
+    ("sources", "between", "whole", "before"),
+    [
+        (["a = 1", "b = 2"], [], "a = 1\nb = 2", []),
+        (["a = 1", "b = 2", "c = 3"], [], "a = 1\nb = 2\nc = 3", []),
+        (["def f():", "    return 1"], [], "def f():\n    return 1", []),
+        (["a = 1", "%%time\nb = 2"], [], "%%time\nb = 2", ["a = 1"]),
+        (["a = 1", "b = 2"], ["own = 3"], "b = 2", ["a = 1", "own = 3"]),
+    ],
+)
+def test_a_cell_that_was_split_is_one_and_a_remark_names_it(
+    sources, between, whole, before, released
+):
+    nb = pieces_of(released, *sources, between=between)
+    merged, remarks = collect.merged(nb, released)
+    place = next(i for i, cell in enumerate(merged.cells) if cell.id == "e1")
+    assert merged.cells[place].source == whole
+    own = merged.cells[place - len(before) : place]
+    assert [cell.source for cell in own] == before
+    assert remarks == [f"exercise-1 was split: its {len(sources)} cells count as one"]

@@ -170,6 +170,7 @@ class Executor(NotebookClient):
     async def execute_until_it_ends(self) -> bool:
         """Execute the cells; False if one ended the kernel, or if it no longer answers."""
         async with self.async_setup_kernel():
+            self.timeout = START
             await self._run(FIRST)
             for index, cell in enumerate(self.nb.cells):
                 if not await self._execute(cell, index):
@@ -178,13 +179,16 @@ class Executor(NotebookClient):
 
     async def _run(self, source: str) -> None:
         """Execute what is no cell; what it prints or raises is nobody's business."""
-        scratch = nbformat.v4.new_code_cell(source)
-        self.timeout = START
-        await self.async_execute_cell(scratch, -1)
+        last = self.nb.cells[-1]
+        try:
+            await self.async_execute_cell(nbformat.v4.new_code_cell(source), -1)
+        finally:
+            self.nb.cells[-1] = last  # where nbclient has put what it executed
 
     async def _execute(self, cell: NotebookNode, index: int) -> bool:
         """Execute a cell; False if the kernel is lost."""
         if cell.cell_type == "code" and "skip-execution" in tags_of(cell):
+            self.timeout = START
             for statement in imports_in(cell.source):  # a solution may use what it imports
                 with suppress(DeadKernelError):
                     await self._run(statement)
@@ -276,7 +280,7 @@ class Executor(NotebookClient):
         self.timeout = 10
         before = self.reply
         with suppress(DeadKernelError):
-            await self.async_execute_cell(nbformat.v4.new_code_cell("pass"), -1)
+            await self._run("pass")
             return self.reply is not before and self.reply["status"] == "ok"
         return False
 
@@ -306,7 +310,8 @@ def hidden_builtins(sources: Iterable[str]) -> set[str]:
     for source in sources:
         for node in statements(source):
             if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-                return {name for name in dir(builtins) if not name.startswith("_")}
+                names = {name for name in dir(builtins) if not name.startswith("_")}
+                return names - {"super"}  # which means what stands around it
     return set()
 
 

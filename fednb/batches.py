@@ -8,7 +8,8 @@ import torch
 from numpy.random import Generator
 from torch import Tensor
 
-from fednb.data import Dataset, augment
+from fednb import augment
+from fednb.data import Dataset
 
 # positions of training images, int64 [B], and the draws of their augmentation, float32 [B, 4]
 Batch = tuple[Tensor, Tensor]

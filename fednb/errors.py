@@ -98,7 +98,7 @@ def field_types(cls: type) -> dict[str, TypeAdapter]:
     for field in dataclasses.fields(cls):
         hint = hints[field.name]
         if dataclasses.is_dataclass(hint):  # whose own fields are its own affair
-            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[valid-type]
+            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[misc,valid-type]
         else:
             adapters[field.name] = TypeAdapter(hint, config=STRICT)
     return adapters
@@ -106,7 +106,7 @@ def field_types(cls: type) -> dict[str, TypeAdapter]:
 
 def check_fields(instance: Any) -> None:
     """Check a dataclass's fields by their types, and set them as fitted; else a `SettingsError`."""
-    for name, adapter in field_types(type(instance)).items():
+    for name, adapter in field_types(type(instance)).items():  # type: ignore[arg-type]
         setattr(instance, name, fit(name, getattr(instance, name), adapter))
 
 

@@ -1,10 +1,11 @@
-"""Pictures that several notebooks draw: who owns which images, and how they look in each domain."""
+"""Pictures that several notebooks draw: splits, domains, and what `fednb.results` reads of runs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import seaborn as sns
 from IPython.display import display
 from matplotlib.axes import Axes
@@ -42,6 +43,9 @@ COLOURS = {
     "MOON+FedAvgM": "#4c9ed9",
     "FedProto+FedAvg": "#f4a582",
 }
+PRINTED: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  # a printed lead
+_LARGE = 8  # measured, and it decides
+_SMALL = 5  # measured, but too few runs, or on other data
 
 
 def colour(name: str) -> str:
@@ -157,3 +161,100 @@ def _apart(places: np.ndarray, gap: float) -> np.ndarray:
         places[1:] += missing
         places[:-1] -= missing
     return places
+
+
+def curves(of_rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
+    """Draw accuracies (%) per communication round; a single round is a dashed level, as in papers.
+
+    Each row has a ``name``, a ``method``, ``rounds``, and ``values``: a list for each run.
+    """
+    points = []
+    for one in of_rows:
+        for run in one["values"]:
+            points += [(one["name"], *point) for point in zip(one["rounds"], run, strict=False)]
+    frame = pd.DataFrame(points, columns=["name", "x", "value"]).dropna()
+    palette = _palette(of_rows)
+    once = frame.groupby("name")["x"].transform("nunique") == 1
+    ax = ax or plt.figure(layout="constrained").subplots()
+    if frame.empty:
+        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
+    elif not once.all():  # the mean over seeds, and a band from the lowest to the highest
+        sns.lineplot(
+            frame[~once], x="x", y="value", hue="name", palette=palette, errorbar=("pi", 100), ax=ax
+        )
+    ax.grid(alpha=0.3)
+    for name, of_name in frame[once].groupby("name", sort=False):
+        last = of_name["x"].iloc[0]
+        rounds = "one round" if last == 1 else f"after {last} rounds"
+        level = of_name["value"].mean()
+        ax.axhline(level, ls="--", color=palette[str(name)], label=f"{name} ({rounds})")
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
+    ax.locator_params(axis="x", integer=True)
+    if ax.lines:
+        ax.legend(frameon=False)
+    return ax
+
+
+def _palette(of_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A line has the colour of its runs' method; several of one method have shades of it."""
+    names_of: dict[str, list[str]] = {}
+    for one in of_rows:
+        names_of.setdefault(one["method"], []).append(one["name"])
+    palette: dict[str, Any] = {}
+    for method, names in names_of.items():
+        shades = sns.light_palette(colour(method), len(names) + 2, reverse=True)
+        # the method's own colour is for the line that is called like it
+        ordered = sorted(names, key=lambda name: name != method)
+        palette |= zip(ordered, shades, strict=False)
+    return palette
+
+
+def claims(of_papers: Sequence[tuple[str, Mapping[str, Any]]]) -> Axes:
+    """Draw the leads of claims in points, a line for each, in the colour of its paper.
+
+    A claim has a ``name``, the ``printed`` leads, our ``leads``, a ``verdict`` and the ``runs`` it
+    rests on. A lead has a ``mean``, a ``half_width`` or None, and whether it ``decides``; one that
+    does not is grey, its interval dotted where it is ``borrowed``.
+    """
+    figure = plt.figure(figsize=(8.6, 1.1 + 0.56 * len(of_papers)), layout="constrained")
+    ax = figure.subplots()
+    ax.axvline(0, color="0.6", lw=1, zorder=0)
+    beside: dict[str, Any] = {"x": 1.02, "transform": ax.get_yaxis_transform()}
+    for y, (paper, claim) in enumerate(of_papers):
+        for i, lead in enumerate(claim["leads"]):
+            _claimed_lead(ax, y + 0.22 * i, lead, colour(paper))
+        for lead in claim["printed"]:
+            ax.plot(lead, y, "o", zorder=3, **PRINTED)
+        weight = "bold" if claim["decided"] else "normal"
+        ax.text(y=y, s=claim["verdict"], va="bottom", size="small", weight=weight, **beside)
+        ax.text(y=y + 0.04, s=claim["runs"], va="top", size="x-small", color="0.4", **beside)
+    ax.margins(x=0.12)
+    ax.set(ylim=(len(of_papers) - 0.4, -0.6), xlabel="lead in points of accuracy")
+    ax.set_yticks(range(len(of_papers)), [claim["name"] for _, claim in of_papers])
+    ax.tick_params(axis="y", length=0)
+    ax.grid(axis="x", alpha=0.3)
+    _legend_of_claims(ax)
+    return ax
+
+
+def _claimed_lead(ax: Axes, y: float, lead: Mapping[str, Any], of_paper: str) -> None:
+    """Draw a lead with its interval, if it has one."""
+    look: dict[str, Any] = {"color": "0.55", "ms": _SMALL}
+    if lead["decides"]:
+        look = {"color": of_paper, "ms": _LARGE}
+    if lead["half_width"] is not None:
+        look["xerr"] = lead["half_width"]
+    drawn = ax.errorbar(lead["mean"], y, fmt="o", capsize=3, **look)
+    if lead["borrowed"]:
+        for line in drawn[2]:
+            line.set_linestyle(":")
+
+
+def _legend_of_claims(ax: Axes) -> None:
+    measured = "measured, 95 % interval over seeds"
+    other = "decides nothing (dotted: borrowed)"
+    ax.plot([], [], "o", label="printed", **PRINTED)
+    ax.errorbar([], [], xerr=[], fmt="o", color="0.4", capsize=3, label=measured, ms=_LARGE)
+    ax.plot([], [], "o:", color="0.55", label=other, ms=_SMALL)
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
+    ax.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)

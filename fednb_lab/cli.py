@@ -126,9 +126,11 @@ def _add_compare_and_check(commands: Any) -> None:
 
 def _add_settings_and_data(commands: Any) -> None:
     _add_command(commands, "settings", _settings, "write all settings as a table in Markdown")
-    add = _add_command(commands, "data", _data, "list the data sets, or download one")
+    add = _add_command(commands, "data", _data, "list the data sets, or fetch and convert one")
     name_help = "for instance cifar10; without it, all are listed"
     add("name", nargs="?", metavar="NAME", help=name_help)
+    from_help = "the folder or file that holds it (default: the folder of the data sets)"
+    add("--from", type=Path, dest="given", metavar="PATH", help=from_help)
 
 
 def _add_course(commands: Any) -> None:
@@ -187,12 +189,16 @@ def _settings(args: argparse.Namespace) -> None:
 
 
 def _data(args: argparse.Namespace) -> None:
-    if args.name is None:
+    from fednb_lab import datasets
+
+    if args.name is not None:
+        datasets.get(args.name, args.given)
+    elif args.given is not None:
+        raise FednbError("Say which data set is in that folder: fednb data NAME --from PATH.")
+    else:
         print("data set         what is here of it", flush=True)
         for name in data.NAMES:
-            print(f"{name:<16} {data.where(name)}", flush=True)
-    else:
-        data.download(args.name)
+            print(f"{name:<16} {datasets.state(name)}", flush=True)
 
 
 def _split(args: argparse.Namespace) -> None:

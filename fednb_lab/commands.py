@@ -9,7 +9,7 @@ from typing import Any
 
 from tqdm import tqdm
 
-from fednb import papers
+from fednb import ROOT, papers
 from fednb.errors import RunError, SweepError
 from fednb.experiments import ledger
 from fednb_lab import reporting  # imports what takes long when a command needs it
@@ -148,10 +148,14 @@ def report(args: argparse.Namespace) -> None:
     folder = (args.runs or ledger.runs_folder()).absolute()
     if not folder.is_dir():
         raise RunError(f"There is no folder of run records at {folder}.")
+    from fednb_lab import for_readers  # slow to import
+
     print(f"Reading the records in {folder}", flush=True)
     out = (args.out or folder.parent).absolute()
     results = reporting.read_results(papers.folder() / "sweeps", folder)
-    pages: Mapping[Path, str] = reporting.make_pages(results, out)
+    pages: dict[Path, str] = reporting.make_pages(results, out)
+    if out == ROOT / "results":  # what notebooks show
+        pages |= {out / name: text for name, text in for_readers.files(results).items()}
     for path, content in pages.items():
         ledger.write_atomically(path, content)
     print(reporting.main_claims(results.claims))

@@ -8,6 +8,8 @@ from fednb.papers.foundations import METHODS
 from fednb import ROOT
 from fednb.experiments import ledger, settings
 from fednb_lab.analysis.cells import cells_of
+from fednb_lab.analysis.comparisons import compare_at
+from fednb_lab.reporting import words
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.table import Axis, Job, Table
 
@@ -17,6 +19,11 @@ def project():
     """The tables of the project's sweep files, and their cells without any record."""
     tables = read_tables(ROOT / "notebooks" / "sweeps")
     return tables, {name: cells_of(table, {}) for name, table in tables.items()}
+
+
+def lead(table, ahead, behind):
+    """The lead of a row of a table over another, in words."""
+    return words.lead_over_seeds(compare_at(cells_of(table), ahead, behind))
 
 
 def job(method="FedAvg", seed=0, **given):

@@ -14,8 +14,10 @@ from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
 
-from fednb import data
-from fednb.data.spec import SPECS
+from fednb import ROOT, data
+from fednb.data import SPECS
+from fednb_lab.datasets import ensure
+from fednb_lab.layouts import ORIGINS
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +25,10 @@ def root(tmp_path, monkeypatch):
     """Give each test its own data and cache folders."""
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
     monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "shipped").mkdir()  # and not what somebody has converted
+    shipped = ROOT / "data" / "digits5_mini.npz"
+    (tmp_path / "shipped" / shipped.name).symlink_to(shipped)
+    monkeypatch.setattr(data, "_SHIPPED", tmp_path / "shipped")
     (tmp_path / "sets").mkdir()
     return tmp_path / "sets"
 
@@ -32,14 +38,28 @@ def change(monkeypatch):
     """Change what is published about a set."""
 
     def change(name, **given):
-        monkeypatch.setitem(SPECS, name, dataclasses.replace(SPECS[name], **given))
+        for known in (SPECS, ORIGINS):
+            names = {field.name for field in dataclasses.fields(known[name])}
+            own = {key: value for key, value in given.items() if key in names}
+            monkeypatch.setitem(known, name, dataclasses.replace(known[name], **own))
 
     return change
 
 
+def load(name, root=None):
+    """As a command does, from the files as they are now."""
+    with pytest.MonkeyPatch.context() as patch:
+        if root is not None:
+            patch.setenv("FEDNB_DATA", str(root))
+        for file in data.places()[-1].glob("*.npz"):
+            file.unlink()
+        ensure(name)
+        return data.load(name)
+
+
 def error(name="cifar10", root=None):
     with pytest.raises(data.DataError) as caught:
-        data.load(name, root)
+        load(name, root)
     message = str(caught.value)
     assert "\n" not in message and len(message) < 600
     return message
@@ -67,12 +87,16 @@ CIFAR10, LETTERS = SPECS["cifar10"].classes, SPECS["emnist_letters"].classes
 SYNSETS = ["n01", "n02", "n03", "n04"]
 
 
+FORMATS = {"jpg": "jpeg", "jfif": "jpeg", "pgm": "ppm", "tif": "tiff", "jp2": "jpeg2000"}
+
+
 def encode(image, suffix="png"):
     """One uint8 [C, H, W] image as the bytes of a file."""
     pixels = image[0] if len(image) == 1 else image.transpose(1, 2, 0)
     options = {"lossless": True, "exact": True} if suffix == "webp" else {}
     file = io.BytesIO()
-    Image.fromarray(pixels).save(file, {"jpg": "jpeg"}.get(suffix, suffix), **options)
+    kind = FORMATS.get(suffix.lower(), suffix)
+    Image.fromarray(pixels).save(file, kind, **options)
     return file.getvalue()
 
 

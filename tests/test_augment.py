@@ -7,7 +7,8 @@ import pytest
 import torch
 import torchvision.transforms.functional as TF
 
-from fednb.data import Augmentation, augment
+from fednb import augment
+from fednb.data import Augmentation
 
 CIFAR10 = Augmentation(pad=4, pad_mode="reflect", flip=True)
 CIFAR100 = Augmentation(pad=4, flip=True, rotation=15.0)

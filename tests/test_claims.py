@@ -7,14 +7,14 @@ import math
 import re
 import shlex
 
+import made_up
 import matplotlib.pyplot as plt
 import pytest
 from made_up import job, project, record, table
 from scipy import stats
 
-from fednb import ROOT, data
+from fednb import ROOT, data, results
 from fednb.errors import ReportError
-from fednb_lab import reporting
 from fednb_lab.analysis import claims, statistics
 from fednb_lab.analysis.cells import cells_of, committed
 from fednb_lab.analysis.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims, Place
@@ -129,21 +129,19 @@ def test_a_pair_of_runs_counts_once_and_a_deviation_is_of_its_row(monkeypatch):
 def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
     # differences 1, 2, 3; the fourth has no partner
     t = two_rows((67.0, 69.0, 68.0, 99.0), (66.0, 67.0, 65.0))
-    assert reporting.lead(t, "FedProx", "FedAvg") == "+2.0 ± 2.5 points over 3 seeds"
-    assert (
-        reporting.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg") == "+1.0 points (one run)"
-    )
+    assert made_up.lead(t, "FedProx", "FedAvg") == "+2.0 ± 2.5 points over 3 seeds"
+    assert made_up.lead(two_rows((67.0,), (66.0,)), "FedProx", "FedAvg") == "+1.0 points (one run)"
     t = two_rows((68.0, 69.0, 68.0), (66.0, 67.0, 65.0))
-    assert reporting.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds"
+    assert made_up.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds"
     with pytest.raises(
         ReportError, match=r"no single cell MOON \| any column; there are FedProx \| CIFAR-10"
     ):
-        reporting.lead(t, "MOON", "FedAvg")
+        made_up.lead(t, "MOON", "FedAvg")
     record(t.jobs[1], 69.0, split="another ")
-    assert "two runs" in reporting.lead(t, "FedProx", "FedAvg")
+    assert "two runs" in made_up.lead(t, "FedProx", "FedAvg")
     for one in t.jobs[:3]:
         one.path.unlink()
-    assert reporting.lead(t, "FedProx", "FedAvg") == "not run"
+    assert made_up.lead(t, "FedProx", "FedAvg") == "not run"
 
 
 def test_fewer_rounds_are_ahead():
@@ -151,8 +149,8 @@ def test_fewer_rounds_are_ahead():
     for one, first in zip(jobs, (5, 4, 5, 7, 7, 7), strict=True):  # the first round that gets there
         record(one, curve=[50.0] * (first - 1) + [60.0] * (10 - first))
     t = table(*jobs, printed=None, measure="rounds_to_target", target=60)
-    assert reporting.lead(t, "FedProx", "FedAvg") == "+2.3 ± 1.4 rounds fewer over 3 seeds"
-    assert reporting.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 rounds fewer over 3 seeds"
+    assert made_up.lead(t, "FedProx", "FedAvg") == "+2.3 ± 1.4 rounds fewer over 3 seeds"
+    assert made_up.lead(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 rounds fewer over 3 seeds"
 
 
 def claimed(monkeypatch, *entries):
@@ -360,9 +358,9 @@ def test_findings_hold_for_the_committed_records():
     filler = Filler(cells_of, ROOT)
     untrue = [name for name, finding in findings.items() if not filler.fact(finding)]
     assert not untrue
-    assert reporting.finding(*findings).data.count("\n\n") == len(findings) - 1
+    assert results.finding(*findings).data.count("\n\n") == len(findings) - 1
     with pytest.raises(ReportError, match="There is no finding 'nothing'"):
-        reporting.finding("nothing")
+        results.finding("nothing")
 
 
 @pytest.mark.parametrize(

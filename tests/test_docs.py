@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from fednb import ROOT, papers
-from fednb.data import registered
+from fednb import ROOT, data, papers
 from fednb.experiments import ledger, runner, settings
 from fednb_lab.cli import main
 from fednb_lab.reporting import head_to_head
@@ -31,7 +30,7 @@ def short(monkeypatch):
         settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
     )
     # what is registered is forgotten afterwards
-    monkeypatch.setitem(registered.REGISTERED, "mine", None)
+    monkeypatch.setitem(data.REGISTERED, "mine", None)
 
 
 PAGES = ["README.md", "docs/howto/method.md", "docs/howto/data.md"]

@@ -12,15 +12,16 @@ import pytest
 import torch
 import torchvision
 from fednb.papers.foundations import METHODS
-from made_up_sets import encode, error, write_npz, write_tree, write_zip
+from made_up_sets import encode, error, load, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import data, partition, plots
-from fednb.data import synthetic
-from fednb.data.spec import SPECS
+from fednb import data, images, partition, plots
+from fednb.data import SPECS
+from fednb.dataset import stored
 from fednb.experiments import build, runner, settings
-from fednb_lab import cli
+from fednb_lab import cli, datasets
+from fednb_lab import datasets_drawn as synthetic
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
 # checksums of the two photographs, decoded, and of the fonts' outlines
@@ -50,15 +51,21 @@ def resized(image, side=32):
     return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
 
 
-def test_the_embedded_domains_are_those_that_runs_are_recorded_under(mini):
+def test_the_embedded_domains_are_those_that_runs_are_recorded_under():
     """To the last pixel where photographs and fonts are read as they were; else nearly."""
-    means = [mini.images[mini.train_groups == d].double().mean().item() for d in range(5)]
+    train, test, classes, *_ = synthetic.digits5_mini()
+    drawn = stored(train, test, classes, "embedded")
+    means = [drawn.images[drawn.train_groups == d].mean() for d in range(5)]
     # of other seeds up to 3 apart
     assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
     digits = chain.from_iterable(synthetic.outlines())
     fonts = np.concatenate([np.round(polygon, 6) for polygon in chain.from_iterable(digits)])
-    if [zlib.crc32(part.tobytes()) for part in (*synthetic.photographs(), fonts)] == INGREDIENTS:
-        assert mini.fingerprint == data.load("digits5_mini").fingerprint == "9e14cc65c806ff01"
+    if [zlib.crc32(part.tobytes()) for part in (*images.photographs(), fonts)] == INGREDIENTS:
+        assert drawn.fingerprint == "9e14cc65c806ff01"
+
+
+def test_the_embedded_domains_come_as_a_file(mini):
+    assert mini.fingerprint == "9e14cc65c806ff01"
     assert mini.images.shape == (2000, 3, 16, 16) and mini.images.dtype == torch.uint8
     assert mini.source == "embedded"
     assert mini.group_names == ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
@@ -90,11 +97,11 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
 
 def test_training_and_test_patches_are_of_different_parts_of_the_photographs(monkeypatch):
     halves = np.where(np.arange(640)[:, None] < 426, 0, 255) * np.ones((427, 1, 3), int)
-    monkeypatch.setattr(synthetic, "photographs", lambda: (halves, halves))
+    monkeypatch.setattr(images, "photographs", lambda: (halves, halves))
     rng = np.random.default_rng(0)
     for _ in range(50):
-        assert (synthetic.patch(rng, 32, True) == 0).all()
-        assert (synthetic.patch(rng, 32, False) == 1).all()
+        assert (images.patch(rng, 32, True) == 0).all()
+        assert (images.patch(rng, 32, False) == 1).all()
 
 
 def test_cover_is_the_area_inside():
@@ -119,18 +126,19 @@ def test_a_drawn_image_depends_on_its_own_number_alone(kind):
 
 
 def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
-    first = data.load("synthdigits")
+    first = load("synthdigits")
     assert first.labels.bincount().tolist() == [3] * 10
     assert first.test_labels.bincount().tolist() == [2] * 10
     assert first.source == "rendered"
     assert first.note == "drawn in matplotlib's fonts, a stand-in for SynthDigits"
-    monkeypatch.setattr(synthetic, "draw", None)  # the second time it comes from the cache
+    monkeypatch.setattr(synthetic, "draw", None)  # it is drawn once
+    datasets.ensure("synthdigits")
     assert data.load("synthdigits").fingerprint == first.fingerprint
     drawn = {label: pixels(int(label), 1, 3, 48, 64)[0] for label in "0123456789"}
     for split in ("train", "val"):
         files = [(f"{label}/a.png", encode(image)) for label, image in drawn.items()]
         write_tree(root / "syn" / split, files)
-    found = data.load("synthdigits")
+    found = load("synthdigits")
     assert found.images.shape == (10, 3, 32, 32) and found.source == "image tree"
     assert np.array_equal(found.images[7].permute(1, 2, 0), resized(drawn["7"].transpose(1, 2, 0)))
 
@@ -153,8 +161,8 @@ def digits5(root):
 
 
 def test_digits5_is_made_of_its_five_sets(root, digits5):
-    found = data.load("digits5")
-    assert repr(data.load("digits5")) == repr(found)  # from the cache
+    found = load("digits5")
+    assert repr(data.load("digits5")) == repr(found)
     assert found.group_names == ("MNIST", "USPS", "SVHN", "Synth", "MNIST-M")
     assert found.source == "several"
     assert found.train_groups.bincount().tolist() == [20, 20, 20, 30, 20]
@@ -179,11 +187,9 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
     assert "the digits of MNIST-M are those of MNIST" in found.remark
     assert "MNIST-M" not in found.note.partition(";")[2]
     (root / "mnistm.npz").unlink()
-    assert error("digits5").startswith("MNIST-M was not found")
-    assert "mnist_m_train_labels.txt" in error("digits5")
-    (root / "usps.npz").unlink()
-    assert "USPS was not found" in error("digits5")
-    assert "`python -m fednb data usps`" in error("digits5")
+    assert "Digit-5 was not found" in error("digits5")
+    with pytest.raises(data.DataError, match=r"^MNIST-M was not found .*mnist_m_train_labels\.txt"):
+        datasets.get("digits5", root)
 
 
 def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
@@ -197,7 +203,7 @@ def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
     (root / "mnistm.npz").unlink()
     missing = r"MNIST-M was not found .* put the release of its authors"
     with pytest.raises(data.DataError, match=missing):
-        data.download("digits5")
+        datasets.get("digits5")
     usps, svhn = ("USPS", str(root / "usps"), True), ("SVHN", str(root / "svhn"), True)
     assert calls == [
         ("MNIST", str(root), True),
@@ -232,7 +238,7 @@ def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_s
     names = ("Webcam/mug/._000.png", "Webcam/mug/Thumbs.db", "__MACOSX/mug/0.png")
     extra = [(name, b"nothing") for name in names]
     write_tree(root / "Office_Caltech_10", [*tree("office10", 3), *extra])
-    found = data.load("office10")
+    found = load("office10")
     files = [file for name, file in tree("office10", 3) if name.startswith("Webcam")]
     images = [np.asarray(Image.open(io.BytesIO(file))) for file in files]
     own = [resized(image).transpose(2, 0, 1) for image in images]
@@ -245,7 +251,7 @@ def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_s
     write_zip(root / "b" / "office_caltech10.zip", plain, prefix="in/")
     upper = tree("office10", 3, spelled=str.upper)
     write_zip(root / "c" / "office10" / "all.zip", [*upper, *extra])
-    others = [data.load("office10", root / folder) for folder in "bc"]
+    others = [load("office10", root / folder) for folder in "bc"]
     assert [found.source, *(o.source for o in others)] == ["image tree", "zip files", "zip files"]
     assert {o.fingerprint for o in others} == {found.fingerprint}
 
@@ -253,18 +259,18 @@ def test_every_ninth_and_tenth_image_of_a_domain_is_a_test_image_however_it_is_s
 def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
     def fingerprint(files):
         write_zip(root / "pacs.zip", files)
-        return data.load("pacs").fingerprint
+        return load("pacs").fingerprint
 
     files = dict(tree("pacs", 2, side=96))
     first = fingerprint(files.items())
     note = "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet"
-    assert note in data.load("pacs").note
+    assert note in load("pacs").note
     other = {"Photo": "Sketch", "Sketch": "Photo"}
     parts = {name: name.partition("/") for name in files}
     swapped = {f"{other.get(d, d)}/{rest}": files[name] for name, (d, _, rest) in parts.items()}
     assert fingerprint(swapped.items()) != first  # the same images in other domains are another set
     fingerprint(tree("pacs", 2, side=227))
-    assert "reduced" not in data.load("pacs").note
+    assert "reduced" not in load("pacs").note
     good = files["Photo/dog/000.png"]
     without_sketches = {name: files[name] for name in files if "Sketch" not in name}
     for changed, sentence in (
@@ -287,7 +293,7 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
             write_zip(folder / f"{domain}.zip", of_domain)
         else:
             write_tree(folder, of_domain)
-    plain = data.load("domainnet")
+    plain = load("domainnet")
     assert plain.train_groups.bincount().tolist() == [32] * 6 and plain.num_classes == 10
     assert plain.note.startswith("without the official lists: every ninth and tenth image")
     for domain in domains:
@@ -296,7 +302,7 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
         test = [f"{name} 7\n" for name in names if name.endswith("3.png")]
         (folder / f"{domain}_train.txt").write_text("".join(train))
         (folder / f"{domain}_test.txt").write_text("".join(test))
-    found = data.load("domainnet")
+    found = load("domainnet")
     assert found.train_groups.bincount().tolist() == [30] * 6
     assert found.test_groups.bincount().tolist() == [10] * 6
     assert found.note == ""
@@ -306,7 +312,7 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
     assert np.array_equal(chosen[0].permute(1, 2, 0), resized(last))
     (folder / "real_train.txt").write_text("real/zebra/000.png 9\n")
     # in no list, in no split
-    assert data.load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]
+    assert load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]
     (folder / "quickdraw_test.txt").unlink()
     assert "domainnet/quickdraw_test.txt cannot be read (No such file" in error("domainnet")
 
@@ -377,5 +383,5 @@ def test_the_command_line_lists_all_sets(root, capsys):
     lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
     assert list(lines) == list(data.NAMES)
     assert lines["digits5_mini"] == "embedded"
-    assert lines["svhn"] == "file of arrays"
+    assert lines["svhn"] == "file of arrays, not converted yet"
     assert lines["office10"] == "-"

@@ -16,8 +16,8 @@ from conftest import random_states
 from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
 
-from fednb import evaluation, federation, models, seeds
-from fednb.data import Augmentation, augment
+from fednb import augment, evaluation, federation, models, seeds
+from fednb.data import Augmentation
 from fednb.errors import SettingsError
 from fednb.evaluation import evaluate
 from fednb.federation import (

@@ -24,8 +24,7 @@ from fednb.papers.fedplcc import (
 )
 from literal import agree, cosine, in_floats, prototypes_of, vectors
 
-from fednb import models
-from fednb.data import loading
+from fednb import data, models
 from fednb.experiments import build, runner, settings
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
@@ -603,7 +602,7 @@ def test_public_images_are_the_same_whenever_they_are_asked_for_and_those_of_a_s
 @pytest.mark.parametrize("name", ["photographs", "grey", "coloured"])
 def test_public_images_have_the_shape_that_the_network_needs(monkeypatch, make_dataset, name):
     sets = {"grey": make_dataset(shape=(1, 8, 8)), "coloured": make_dataset(shape=(3, 8, 8))}
-    monkeypatch.setattr(loading, "load", sets.get)
+    monkeypatch.setattr(data, "load", sets.get)
     for channels, side in itertools.product((1, 3), (8, 12)):
         images = public_images(name, 9, channels, side)
         assert (images.shape, images.dtype) == ((9, channels, side, side), torch.uint8)

@@ -24,11 +24,10 @@ from fednb.papers.fedproto import (
 )
 from literal import agree, in_floats, known, prototypes_of, vectors
 
-from fednb import models
+from fednb import models, results
 from fednb.evaluation import evaluate
 from fednb.experiments import settings
 from fednb.federation import FedAvg
-from fednb_lab import reporting
 
 DISTANCES = get_args(Distance)
 CLASSES_OF = ([0, 1], [1, 2], [0, 1, 2], [2])
@@ -382,7 +381,7 @@ def test_with_a_cluster_for_each_fesem_is_local_and_with_one_for_all_it_is_fedav
 def test_every_method_has_the_number_of_rounds_that_it_is_said_to_need():
     rows = {
         tuple(row.split(", ")): cells["rounds"]
-        for row, cells in reporting.printed("FedProto Table 1").items()
+        for row, cells in results.printed("FedProto Table 1").items()
     }
     assert len(rows) == 3 * 8
     for (dataset, method), rounds in rows.items():

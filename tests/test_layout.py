@@ -10,8 +10,7 @@ from fednb import ROOT
 # One room a line, from the ground up. Imports inside functions and for types count like all others.
 ORDER = """
     errors seeds messages hyperparameters places models partition
-    data.dataset data.augment data.files data.spec data.compare data.seen data.decode data.synthetic data.tree data.find
-    data.registered data.own_folder data.loading data.downloads data
+    images folders arrays dataset augment data
     plots
     batches client method evaluation federation prototypes finch
     training training.layers training.stack training.stacked
@@ -20,6 +19,7 @@ ORDER = """
     experiments.ledger experiments.checkpoints experiments.build experiments.final_model
     experiments.recording experiments.runner
     papers.importer papers.outlines papers.parameter_cells papers
+    leads results
 """.split()
 FILES = {
     path.relative_to(ROOT / "fednb").with_suffix("").as_posix().replace("/", "."): path

@@ -14,9 +14,9 @@ import pytest
 from tiny import TABLE, write, write_notebook
 
 from fednb import PACKAGE, ROOT, papers
-from fednb.errors import NotebookError, ReportError, SweepError
+from fednb.errors import NotebookError, SweepError
 from fednb.experiments import build, ledger, settings
-from fednb_lab import cli, cli_help, reporting
+from fednb_lab import cli, cli_help
 from fednb_lab.analysis import effort
 from fednb_lab.analysis.cells import Cell, cells_of
 from fednb_lab.analysis.comparisons import corrected_family, leads_over_baseline
@@ -274,17 +274,12 @@ def test_a_sweep_ends_with_its_table_and_its_page(swept: Swept, beside: None) ->
     assert len(rows) == 3 and rows[2].startswith("mine,Mine,")
 
 
-def test_report_and_compact_take_ones_own_sweep(
+def test_report_takes_ones_own_sweep(
     swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     assert cli.main(["report", str(swept.file), "--out", str(tmp_path)]) == 0
     assert "| Mine |" in capsys.readouterr().out
     assert (tmp_path / "mine.md").exists() and (tmp_path / "mine.csv").exists()
-    for name in (str(swept.file), f"{swept.file}:mine"):
-        assert "| Mine |" in reporting.compact(name).data
-    assert "points" in reporting.lead(str(swept.file), "Mine", "FedAvg")
-    with pytest.raises(ReportError, match=r"'theirs'.*mine"):
-        reporting.compact(f"{swept.file}:theirs")
     assert cli.main(["report", str(swept.file), "--runs", "x"]) == 2
 
 

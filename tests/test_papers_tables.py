@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from made_up import project, record
 
+from fednb import plots, results
 from fednb.experiments import ledger
-from fednb_lab import reporting
+from fednb_lab.analysis.cells import cells_of
 from fednb_lab.analysis.measures import measure
 from fednb_lab.analysis.reported import reported_table
-from fednb_lab.reporting import words
+from fednb_lab.reporting import figures, words
 
 SETS = ("CIFAR-10", "CIFAR-100", "Tiny-Imagenet")
 
@@ -51,9 +52,9 @@ def test_what_stands_beside_is_the_printed_number_in_the_measures_units():
     of_paper = reported_table("FedProto Table 2").cells["FedAvg, stdev 2", "n=3"]
     assert by_place["FedAvg, stdev 2", "n=3"].printed == of_paper.std
     numbers = {cell.row: cell.printed for cell in found["fedproto-2-numbers"]}
-    of_paper = reporting.printed("FedProto Table 2")["FedAvg, stdev 2"]
+    of_paper = results.printed("FedProto Table 2")["FedAvg, stdev 2"]
     assert numbers["FedAvg, stdev 2"] == of_paper["numbers sent, thousands"]
-    assert reporting.printed("flower-moon log")["MOON"]["round 5"] == 48.9  # a public re-run
+    assert results.printed("flower-moon log")["MOON"]["round 5"] == 48.9  # a public re-run
 
 
 def test_names_in_the_printed_tables_are_settings(names_of_settings):
@@ -73,5 +74,5 @@ def test_read_outs_and_spread_have_curves_of_their_own():
     table = project()[0]["fedproto-2-prototype"]
     one = replace(table.jobs[0], path=ledger.path(table.jobs[0].settings, ledger.runs_folder()))
     record(one, final=final, curve=[9.0, 1.0], metrics={"accuracy/prototype": [8.0, 2.0]})
-    (line, *_) = reporting.curves(table, ledger=ledger.load()).lines
+    (line, *_) = plots.curves(figures.curves_of(cells_of(table))).lines
     assert list(line.get_ydata()) == [8.0, 2.0]

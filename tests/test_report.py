@@ -1,4 +1,4 @@
-"""Tables: every verdict by hand, nothing hidden (deviations, diverged, stale), pages, figures, what notebooks show."""
+"""Tables: every verdict by hand, nothing hidden (deviations, diverged, stale), pages, figures."""
 
 import math
 import re
@@ -7,12 +7,13 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
-from made_up import job, record, recorded, table
+from made_up import job, lead, record, recorded, table
 
-from fednb import ROOT
+from fednb import plots
+from fednb.errors import ReportError
 from fednb.experiments import ledger
-from fednb_lab import reporting as report
-from fednb_lab.analysis import cells, measures
+from fednb_lab.analysis import measures
+from fednb_lab.analysis.cells import cells_of
 from fednb_lab.analysis.deviations import Choice, TuningDeviation
 from fednb_lab.analysis.measures import measure
 from fednb_lab.cli import main
@@ -34,12 +35,12 @@ def folder():
 
 
 def only(table):
-    (cell,) = report.cells_of(table)
+    (cell,) = cells_of(table)
     return cell
 
 
 def page(table, **more):
-    return markdown.table_in_full(table, report.cells_of(table), "../runs", **more)
+    return markdown.table_in_full(table, cells_of(table), "../runs", **more)
 
 
 def deviations(cell):
@@ -55,7 +56,7 @@ def line(text, row):
 
 
 def values(table):
-    return [cell.values for cell in report.cells_of(table)]
+    return [cell.values for cell in cells_of(table)]
 
 
 def test_a_cell_holds_printed_and_measured_values():
@@ -96,7 +97,7 @@ def test_what_does_not_count_is_shown():
     assert "Stale records, of an older results version, which do not count: 1." in page(t)
     path.write_text("{")
     with pytest.raises(ledger.RunError, match="is no run record"):
-        report.cells_of(t)
+        cells_of(t)
 
 
 @pytest.mark.parametrize(
@@ -128,8 +129,8 @@ def test_what_does_not_count_is_shown():
     ],
 )
 def test_descriptions_that_do_not_fit(changes, message):
-    with pytest.raises(report.ReportError, match=message):
-        report.cells_of(replace(table(job()), **changes))
+    with pytest.raises(ReportError, match=message):
+        cells_of(replace(table(job()), **changes))
 
 
 def test_settings_of_the_printed_table_are_no_deviations():
@@ -153,7 +154,7 @@ def test_settings_of_the_printed_table_are_no_deviations():
     labels = {0.1: "beta=0.1", 0.5: "beta=0.5"}
     jobs = [job(beta=b, dataset="cifar100") for b in labels]
     t = table(*jobs, columns="beta", labels=labels, printed="MOON Table 4")
-    cells = [*report.cells_of(t), *report.cells_of(replace(t, printed=None))]
+    cells = [*cells_of(t), *cells_of(replace(t, printed=None))]
     assert [cell.deviations for cell in cells] == [()] * 4
     # nor that of which the paper says nothing
     t = table(*recorded(66.6, method="SCAFFOLD", niid_bench=True).jobs)
@@ -185,7 +186,7 @@ def test_the_best_of_a_tuned_parameter_makes_the_cell():
     assert deviations(only(alone)) == ["server_momentum 0.1 alone instead of 3 values"]
     assert only(alone).choice is None and "Tuned" not in page(alone)
     # else they are not averaged
-    first, second, _ = report.cells_of(replace(t, best_of=None, printed=None))
+    first, second, _ = cells_of(replace(t, best_of=None, printed=None))
     assert (first.row, first.mean) == ("CIFAR-10, server momentum 0.1", 60.0)
     assert (second.row, second.mean) == ("CIFAR-10, server momentum 0.7", 67.5)
     other = only(tuned({0.2: (None,)}))
@@ -233,7 +234,7 @@ def test_what_is_never_reached_is_shown():
     assert shown("speedup", never) == "never"
     assert shown("speedup", never, slow, fast) == "1.00 (never to 4.00)"
     t = against_baseline("rounds_to_baseline", {"FedAvg": [AVERAGE], "FedProx": [never]})
-    assert report.lead(t, "FedProx", "FedAvg") == "not reached by every run"
+    assert lead(t, "FedProx", "FedAvg") == "not reached by every run"
 
 
 def test_rounds_and_bytes_to_a_target():
@@ -249,7 +250,7 @@ def test_rounds_and_bytes_to_a_target():
     columns = {"MB": "bytes_to_target", "rounds": "rounds_to_target", "numbers": "up_numbers"}
     t = table(*jobs, printed=None, target=60.0, columns=columns)
     assert values(t) == [(4.0, 1.5, math.inf), (2, 1, math.inf), (5.0, 5.0, 5.0)]
-    assert report.cells_of(t)[0].mean == 4.0
+    assert cells_of(t)[0].mean == 4.0
     assert line(page(t), "FedAvg")["MB"] == "4.00 (1.50 to never)"
     assert "- The target is 60 %." in page(t)
 
@@ -258,15 +259,15 @@ def test_rounds_that_were_not_evaluated():
     curve = [None, 20.0, None, 40.0, 30.0]
     record(one := job(num_rounds=5, evaluate_every=2), 30.0, curve=curve)
     t = table(one, printed=None)
-    drawn = report.curves(t, ledger=ledger.load()).lines[0]
+    drawn = plots.curves(figures.curves_of(cells_of(t))).lines[0]
     assert drawn.get_xydata().tolist() == [[2, 20], [4, 40], [5, 30]]
     assert deviations(only(t)) == ["num_rounds 5 instead of 100"]
     assert only(replace(t, measure="halfway")).values == (20.0,)
     assert only(replace(t, measure="rounds_to_target", target=35)).values == (4.0,)
     record(odd := job(num_rounds=5, evaluate_every=5), 30.0, curve=[None] * 4 + [30.0])
-    with pytest.raises(report.ReportError, match="json has no halfway: it was not evaluated then"):
-        report.cells_of(table(odd, printed=None, measure="halfway"))
-    level = report.curves(table(odd, printed=None), ledger=ledger.load()).lines[0]
+    with pytest.raises(ReportError, match="json has no halfway: it was not evaluated then"):
+        cells_of(table(odd, printed=None, measure="halfway"))
+    level = plots.curves(figures.curves_of(cells_of(table(odd, printed=None)))).lines[0]
     assert (set(level.get_ydata()), level.get_label()) == ({30.0}, "FedAvg (after 5 rounds)")
 
 
@@ -276,14 +277,14 @@ def test_seconds_are_medians_and_relative_on_both_sides():
     for one, seconds in zip(jobs, ([10.0, 10.0, 99.0], [0.1, 12.5, 12.5]), strict=True):
         record(one, metrics={"seconds": seconds}, device="A", workers=1)
     t = table(*jobs, printed="MOON Table 11", measure="seconds_ratio", baseline="FedAvg")
-    average, prox = report.cells_of(t)
+    average, prox = cells_of(t)
     assert (average.mean, average.printed) == (1.0, 1.0)
     assert (prox.mean, prox.printed) == (1.25, pytest.approx(340 / 330))
     told = line(page(t), "FedProx")
     assert (told["printed"], told["measured"]) == ("1.03", "1.25")
     for other in ({"device": "B"}, {"device": "A", "workers": 2}):
         record(jobs[1], **other)
-        assert report.cells_of(t)[1].statuses == ("without baseline",)
+        assert cells_of(t)[1].statuses == ("without baseline",)
 
 
 def test_what_a_record_may_lack_is_told():
@@ -292,8 +293,8 @@ def test_what_a_record_may_lack_is_told():
     record(own := job(), final=final | {"validation": 48.0})
     names = ("client mean", "worst client", "worst domain", "client_memory", "validation")
     t = table(own, printed=None, columns={name: name for name in names})
-    assert [c.mean for c in report.cells_of(t)] == [70.0, 50.0, 3.0, None, 48.0]
-    assert report.cells_of(t)[3].statuses == ("not measured",)
+    assert [c.mean for c in cells_of(t)] == [70.0, 50.0, 3.0, None, 48.0]
+    assert cells_of(t)[3].statuses == ("not measured",)
     shared = job(dataset="mnist", partition="n-way-k-shot")
     record(shared, final={"clients": [50.0, 90.0]})
     t = table(shared, printed=None, columns={"mean": "client mean"})
@@ -327,7 +328,7 @@ def test_a_run_fills_a_row_of_domains():
     columns = {name: f"accuracy in {name}" for name in OFFICE}
     columns |= {"Avg.": "accuracy", "Delta": "lead"}
     t = table(*jobs, columns=columns, printed="FedPLCC Table III", baseline="FedAvg")
-    found = report.cells_of(t)
+    found = cells_of(t)
     assert [(c.row, c.column) for c in found] == [(m, c) for m in methods for c in columns]
     average, prox = found[:6], found[6:]
     assert [c.mean for c in average] == pytest.approx([*PRINTED, 67.85, 0])
@@ -337,7 +338,7 @@ def test_a_run_fills_a_row_of_domains():
     here = next(x for x in text.splitlines() if x.startswith("| FedProx | measured |"))
     assert "| 64.5 ± 0.2 | 85.2 ± 0.2 |" in here and "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here
     assert here.count("](") == 3
-    ax = report.curves(t, ledger=ledger.load())  # a run has one curve, by its mean
+    ax = plots.curves(figures.curves_of(cells_of(t)))  # a run has one curve, by its mean
     assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
 
 
@@ -381,59 +382,11 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
     assert f"{tmp_path / 'file'}" in capsys.readouterr().err
 
 
-@pytest.fixture
-def shown(tmp_path, monkeypatch):
-    """A table by its name, of FedAvg, FedProx with a seed more, and SOLO with none, as if their records were committed."""
-    folder = tmp_path / "repository" / "results"
-    monkeypatch.setenv("FEDNB_RUNS", str(folder / "runs"))
-    prox = recorded(61.5, 63.0, 64.5, 99.0, method="FedProx", num_rounds=20)
-    jobs = *recorded(60.0, 61.0, 62.0, num_rounds=20).jobs, *prox.jobs, job("SOLO", num_rounds=1)
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere"))
-    monkeypatch.setattr(cells, "ROOT", tmp_path / "repository")
-    monkeypatch.setattr(cells.files, "read_tables", lambda path: {"moon-1": table(*jobs)})
-    for name in ("committed", "_tables"):  # without what other tests have read
-        monkeypatch.setattr(cells, name, getattr(cells, name).__wrapped__)
-
-
-def test_what_notebooks_show_is_from_the_committed_ledger(shown, tmp_path, monkeypatch):
-    """Gaps are over the seeds that both have: 1.5, 2, 2.5; and rows with other seeds say so."""
-    text = report.compact("moon-1").data
-    told = line(text, "FedProx")
-    assert (told["measured"], told["seeds"]) == ("72.0 ± 28.7", "0 1 2 3")
-    gaps = [told[f"lead over FedAvg, {kind}"] for kind in ("printed", "measured")]
-    assert gaps == ["+0.6", "+2.0 ± 1.2"]
-    assert "Reduced: 20 rounds instead of 100. Rows differ in their seeds" in text
-    assert "SOLO" not in text
-    assert "Seeds: 0 1 2." in (one := report.compact("moon-1", ["FedAvg"]).data)
-    assert "seeds |" not in one
-    where = "../results/tables/00_foundations.md#moon-1"
-    assert f"[All of it]({where})" in text and str(tmp_path) not in text
-    monkeypatch.chdir(ROOT / "notebooks" / "sweeps")  # as deep as the notebooks in extras/
-    assert f"(../{where})" in report.compact("moon-1").data
-    with pytest.raises(report.ReportError, match="no table 'moon-2': known are moon-1"):
-        report.compact("moon-2")
-    with pytest.raises(
-        report.ReportError, match="moon-1 has no row 'MOON': known are FedAvg, FedProx, SOLO"
-    ):
-        report.compact("moon-1", ["MOON"])
-    assert f"1: CIFAR-10**: [not run yet](../{where})." in report.compact("moon-1", ["SOLO"]).data
-
-
-def test_leads_of_some_rows_by_other_names_have_the_printed_lead_beside_them(shown):
-    ax = report.leads(
-        "moon-1", "FedAvg", column="CIFAR-10", rows={"FedProx": "with a proximal term"}
-    )
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["with a proximal term"]
-    hollow, filled = [line for line in ax.lines if line.get_marker() == "o"]
-    assert hollow.get_markerfacecolor() == "none" != filled.get_markerfacecolor()
-    assert [hollow.get_ydata()[0], filled.get_ydata()[0]] == pytest.approx([0.6, 2.0])
-
-
 def test_curves():
     jobs = [job(seed=seed, num_rounds=3) for seed in range(2)] + [job("SOLO", num_rounds=1)]
     for one, curve in zip(jobs, ([10.0, 20.0, 30.0], [20.0, 40.0, None], [46.0]), strict=True):
         record(one, curve=curve, status="finished" if None not in curve else "diverged")
-    ax = report.curves(table(*jobs), ledger=ledger.load())
+    ax = plots.curves(figures.curves_of(cells_of(table(*jobs))))
     mean, level = ax.lines[0], next(line for line in ax.lines if line.get_linestyle() == "--")
     assert mean.get_xydata().tolist() == [[1, 15], [2, 30], [3, 30]]
     assert set(level.get_ydata()) == {46.0}
@@ -445,10 +398,10 @@ def test_curves():
     variants = [job("FedProx", mu=mu, num_rounds=2) for mu in (0.1, 0.2)]
     for one in variants:
         record(one, curve=[10.0, 20.0])
-    ax = report.curves(table(jobs[0], *variants, printed=None), ledger=ledger.load())
+    ax = plots.curves(figures.curves_of(cells_of(table(jobs[0], *variants, printed=None))))
     colours = [line.get_color() for line in ax.lines]
     own = [figures.plots.colour(name) for name in ("FedAvg", "FedProx")]
     assert colours[:2] == list(map(plt.matplotlib.colors.to_rgb, own))
     assert len({*map(tuple, colours)}) == 3
-    empty = report.curves(table(job("FedProx", 9)), ledger=ledger.load())
+    empty = plots.curves(figures.curves_of(cells_of(table(job("FedProx", 9)))))
     assert empty.texts[0].get_text() == "nothing recorded"

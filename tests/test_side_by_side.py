@@ -16,7 +16,7 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb.federation import FedAvg
-from fednb_lab import reporting as report
+from fednb_lab.analysis.cells import cells_of, committed
 from fednb_lab.analysis.statistics import Kind
 from fednb_lab.analysis.trials import tuned, tunings
 from fednb_lab.sweeps.files import read_tables
@@ -138,7 +138,7 @@ def test_before_every_method_had_six_trials_on_one_seed(tables):
     for table in found:
         assert {job.settings.seed for job in table.jobs} == {100}
         assert {job.settings.validation for job in table.jobs} == {0.1}
-        trials = Counter(cell.label for cell in report.cells_of(table, report.committed()))
+        trials = Counter(cell.label for cell in cells_of(table, committed()))
         assert set(trials.values()) == {6} and set(trials) >= COMPARED, table.name
 
 
@@ -148,7 +148,7 @@ def test_every_trial_has_the_same_three_seeds_and_length_and_the_best_is_inside(
     asked = [job.settings for job in tables[name].jobs]
     assert {one.validation for one in asked} == {0.1}
     assert len({(one.num_rounds, one.local_epochs) for one in asked}) == 1
-    cells = report.cells_of(tables[name], report.committed())
+    cells = cells_of(tables[name], committed())
     assert all(cell.seeds == (0, 1, 2) for cell in cells)
     found = tunings(cells)
     assert set(found) == COMPARED
@@ -163,7 +163,7 @@ def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
     """They are written into the sweep file by hand, so they are compared with what the records say."""
     assert len(list(finals(tables))) == 14
     for trials, table in finals(tables):
-        cells = report.cells_of(trials, report.committed())
+        cells = cells_of(trials, committed())
         found = tunings(cells)
         for job in table.jobs:
             method = {"OwnPrior": "FedAvg"}.get(job.settings.method, job.settings.method)
@@ -193,7 +193,7 @@ def by_seed(table, method, read):
 def test_the_question_is_answered_as_by_hand(tables):
     names = list(side_by_side.splits().values())
     assert len(names) == 5
-    found = {one.method: one.lead for one in side_by_side.question()}
+    found = side_by_side.question()
     assert set(found) == COMPARED - {"FedAvg"}
 
     def accuracies(method):

@@ -26,6 +26,9 @@ def wheel(tmp_path_factory):
     (source / "data").mkdir()
     for name in ("reported.csv", "claims.yaml"):  # and no images, which users put there
         shutil.copy(ROOT / "data" / name, source / "data")
+    (source / "results").mkdir()
+    for path in [ROOT / "results" / "cells.csv", *(ROOT / "results").glob("*.json")]:
+        shutil.copy(path, source / "results")
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, source)
     build = [sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation"]
@@ -58,6 +61,8 @@ def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
     solutions = wheel / "fednb" / "project" / "notebooks" / "solutions"
     assert (solutions / "01_moon.ipynb").exists()  # a teacher's hand-outs need them
     assert "digits-moon" in run("-m", "fednb_lab", "list")
+    code = "from fednb import results; print(results.finding('moon-mu').data, results.table('moon-1').data)"
+    assert "| MOON | CIFAR-10 |" in run("-c", code)
     assert not list(tmp_path.iterdir())  # to ask leaves nothing behind
 
 

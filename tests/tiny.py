@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 FORKSERVER = multiprocessing.get_context("forkserver")
 FORKSERVER.set_forkserver_preload(
     [
-        "fednb.data.loading",
+        "fednb.data",
         "fednb.experiments.runner",
         "fednb.papers.moon",
         "pytest",

@@ -33,7 +33,7 @@ _load = functools.lru_cache(maxsize=2)(data.load)
 def load_dataset(name: str, places: Places | None = None) -> Dataset:
     """`fednb.data.load`, kept in memory."""
     places = places or Places.from_environment()
-    return _load(data.whole_name(name, places), places)
+    return _load(data.whole_name(name, places.data), places.data)
 
 
 class Split(NamedTuple):

@@ -97,31 +97,6 @@ def reported_table(name: str) -> ReportedTable:
     return tables[name]
 
 
-def printed(name: str) -> dict[str, dict[str, float | None]]:
-    """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
-    values: dict[str, dict[str, float | None]] = {}
-    for (row, column), line in reported_table(name).cells.items():
-        values.setdefault(row, {})[column] = line.value
-    return values
-
-
-def shared_numbers(
-    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
-) -> tuple[int, int]:
-    """How many printed numbers two tables share, and of how many that both have.
-
-    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
-    is not called the same.
-    """
-    theirs = printed(there)
-    pairs = []
-    for row, numbers in printed(here).items():
-        counterpart = theirs.get((rows or {}).get(row, row), {})
-        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
-    both = [pair for pair in pairs if None not in pair]
-    return sum(number == its_number for number, its_number in both), len(both)
-
-
 class PrintedCell(NamedTuple):
     """What is printed beside a cell of ours."""
 

@@ -1,22 +1,9 @@
-"""Records in, pages out. What notebooks use is here: ``from fednb_lab import reporting as report``."""
+"""Records in, pages out."""
 
 import lazy_loader
 
 # What is asked for is imported then: figures and pages take seconds, and a dry run needs neither.
 _FUNCTIONS = {
-    "notebook": [
-        "ReportError",
-        "cells_of",
-        "claims",
-        "committed",
-        "compact",
-        "finding",
-        "lead",
-        "printed",
-        "shared_numbers",
-        "statistics",
-    ],
-    "figures": ["curves", "glance", "lead_curves", "leads", "trend"],
     "pages": ["make_pages", "read_results"],
     "words": ["main_claims"],
 }

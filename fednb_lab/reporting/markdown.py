@@ -1,7 +1,7 @@
 """Tables in Markdown: printed and measured values, seeds, leads."""
 
+import math
 import os
-import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,12 +10,14 @@ from typing import Any
 
 import jinja2
 
-from fednb import papers
-from fednb.data.own_folder import OWN_FOLDER
+from fednb import papers, results
+from fednb.data import OWN_FOLDER
+from fednb.results import to_markdown
 from fednb_lab.analysis import effort, statistics
-from fednb_lab.analysis.cells import Cell
-from fednb_lab.analysis.claims import Claim
-from fednb_lab.analysis.comparisons import Comparison, leads_over_baseline
+from fednb_lab.analysis.across_splits import average_leads
+from fednb_lab.analysis.cells import Cell, CellsOf
+from fednb_lab.analysis.claims import Claim, claims_file
+from fednb_lab.analysis.comparisons import Comparison, compare_at, leads_over_baseline
 from fednb_lab.analysis.measures import measure
 from fednb_lab.analysis.reported import reported_table
 from fednb_lab.analysis.statistics import Kind
@@ -24,9 +26,6 @@ from fednb_lab.sweeps.table import Table
 
 QUICK = 120.0  # seconds
 _MOST_SEEDS = 20  # that are listed one by one where they are no links
-POINTS = "points"  # what most leads are counted in
-
-_NUMERIC = re.compile(r"([-+]?\d.*|diverged)?")
 
 
 def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
@@ -120,28 +119,13 @@ def sweep_command(table: Table) -> str:
     return f"python -m fednb sweep {file} --table {table.name}"
 
 
-def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
-    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
-    names = dict.fromkeys(name for line in lines for name in line)
-    columns = [name for name in names if any(line.get(name) for line in lines)]
-    rules = []
-    for name in columns:
-        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
-        rules.append("--:" if numeric else ":--")
-    cells = [[line.get(name, "") for name in columns] for line in lines]
-    return "\n".join(f"| {' | '.join(texts)} |" for texts in [columns, rules, *cells])
-
-
 def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict[str, str]]:
     """A line for each cell; or for each row, of its accuracy, if runs are read in several ways.
 
     Seeds lead to records that are at ``link``. The first entry, named as what rows vary, is the
     name of the row.
     """
-    if table.columns.measures:
-        read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
-        column = (read_as_accuracy or cells)[0].column
-        cells = [cell for cell in cells if cell.column == column]
+    cells = one_column(table, cells)
     baseline, leads = leads_over_baseline(table, cells)
     several_columns = len({table.columns.name(job) for job in table.jobs}) > 1
     lines = []
@@ -152,6 +136,15 @@ def table_rows(table: Table, cells: Sequence[Cell], link: str = "") -> list[dict
         lead = leads.get((cell.row, cell.column))
         lines.append(line | _line(cell, lead, baseline, link))
     return lines
+
+
+def one_column(table: Table, cells: Sequence[Cell]) -> list[Cell]:
+    """Of runs that are read in several ways the cells with the accuracy; else all cells."""
+    if not table.columns.measures:
+        return list(cells)
+    read_as_accuracy = [cell for cell in cells if cell.measure.name == "accuracy"]
+    column = (read_as_accuracy or cells)[0].column
+    return [cell for cell in cells if cell.column == column]
 
 
 def row_title(table: Table) -> str:
@@ -226,24 +219,13 @@ def _one_line_a_row(
 
 
 def claims_table(claims: Sequence[Claim], page: Callable[[str], str]) -> str:
-    """The claims of a paper, a line each; ``page`` links to a table's page.
-
-    Those that are counted in something else than points, such as rounds, stand in a table of their
-    own below the others.
-    """
-    by_unit: dict[str, list[dict[str, str]]] = {}
-    for claim in sorted(claims, key=lambda one: _unit(one) != POINTS):
-        by_unit.setdefault(_unit(claim), []).append(_claim_line(claim, page))
-    parts = []
-    for unit, lines in by_unit.items():
-        heading = "" if unit == POINTS else f"How many {unit}:\n\n"
-        parts.append(heading + to_markdown(lines))
-    return "\n\n".join(parts)
+    """The claims of a paper, a line each; ``page`` links to a table's page."""
+    return results.claims_table([claim_row(claim, page) for claim in claims])
 
 
-def _unit(claim: Claim) -> str:
-    """What the lead of a claim is counted in."""
-    return claim.best.ahead.measure.lead_unit
+def claim_row(claim: Claim, page: Callable[[str], str]) -> dict[str, Any]:
+    """A claim as a line of a table, and what its lead is counted in."""
+    return {"unit": claim.best.ahead.measure.lead_unit, "line": _claim_line(claim, page)}
 
 
 def _claim_line(claim: Claim, page: Callable[[str], str]) -> dict[str, str]:
@@ -268,6 +250,30 @@ def _runs(claim: Claim, comparison: Comparison, page: Callable[[str], str]) -> s
     setting = words.setting(claim.setting(comparison), brief=True)
     seeds = words.seeds(comparison.lead.seeds)
     return f"[{setting}]({page(comparison.ahead.table)}), {seeds}"
+
+
+def question_lines(cells_of: CellsOf, heading: Callable[[str, str], str]) -> str:
+    """Each method's mean lead over the five splits of notebook 06, and its leads in them.
+
+    ``heading`` makes that of a column of a table and its title. A column of verdicts on "it is
+    ahead" is there if anybody has another one than "cannot tell".
+    """
+    side = claims_file().side_by_side
+    found = average_leads(list(side.tables), cells_of, baseline=side.baseline, column=side.column)
+    found = sorted(found, key=lambda one: math.inf if one.lead.mean is None else -one.lead.mean)
+    judged = any(one.verdict.kind != Kind.CANNOT_TELL for one in found)
+    lines = []
+    for one in found:
+        line = {"method": one.method, "mean of the five": f"**{words.lead(one.lead)}**"}
+        if judged:
+            line["is it ahead?"] = one.verdict.kind
+        line["seeds"] = str(one.lead.seeds)
+        for table, title in side.tables.items():
+            lead = compare_at(cells_of(table), one.method, side.baseline, side.column).lead
+            mark = " †" if lead.diverged else ""  # it is of the seeds that are left
+            line[heading(table, title)] = words.lead(lead) + mark
+        lines.append(line)
+    return to_markdown(lines)
 
 
 # what makes pages of values: `words` makes texts of these

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pandas as pd
-from fednb.papers.pictures import side_by_side_tables as side_by_side
 
 from fednb import ROOT, papers
 from fednb.errors import ReportError, check
@@ -21,7 +20,14 @@ from fednb_lab.analysis.claims import Claim, Finding, cells_among, claims_file, 
 from fednb_lab.reporting import figures, words
 from fednb_lab.reporting.findings import Filler, headlines
 from fednb_lab.reporting.front import front
-from fednb_lab.reporting.markdown import command, fill, is_own, link_to, table_in_full
+from fednb_lab.reporting.markdown import (
+    command,
+    fill,
+    is_own,
+    link_to,
+    question_lines,
+    table_in_full,
+)
 from fednb_lab.sweeps.files import read_tables
 from fednb_lab.sweeps.table import Table
 
@@ -87,7 +93,7 @@ def _report(results: Results, out: Path) -> str:
 
     side_table = ""
     if side.notebook in results.notebooks:
-        side_table = side_by_side.question_lines(cells_among(results.cells), linked)
+        side_table = question_lines(cells_among(results.cells), linked)
     return fill(
         "REPORT",
         tables=tables,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import fednb_lab
 from fednb import PACKAGE, data, papers
+from fednb_lab import datasets
 from fednb_lab.sweeps.jobs import places_of
 from fednb_lab.sweeps.processes import Group, GroupResult, Slots, Submit, can_fork, run_group
 from fednb_lab.sweeps.run_cells import in_one_line
@@ -102,6 +103,7 @@ def code_and_data(dataset: str) -> dict[str, str]:
     for notebook in papers.notebooks(extras=True):
         sources += papers.cells(notebook, "code")
     code = hashlib.sha256("\0".join(sources).encode()).hexdigest()
+    datasets.ensure(dataset)
     return {"code": code, "data": data.load(dataset).fingerprint}
 
 

@@ -12,6 +12,7 @@ from tqdm import tqdm
 from fednb import papers
 from fednb.errors import SweepError, check
 from fednb.experiments import ledger
+from fednb_lab import datasets
 from fednb_lab.sweeps.cluster import cluster
 from fednb_lab.sweeps.processes import Group, GroupResult, Submit, local_pool, log_of
 from fednb_lab.sweeps.run_cells import in_one_line
@@ -60,6 +61,7 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     device = build.find_device()
     build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
+        datasets.ensure(dataset)
         build.load_dataset(dataset)
     for runs in {job.places.runs for job in todo}:
         ledger.make_folders(runs)

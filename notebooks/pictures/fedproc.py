@@ -1,6 +1,6 @@
 """Pictures of notebook 02: classes that open, the pull on an image, what shared prototypes do."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fednb import plots
+from fednb import plots, results
 
 
 def _turned(angles: Tensor) -> tuple[Tensor, Tensor, float]:
@@ -143,3 +143,49 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
     axes[0].annotate("untrained features", (0, floor - 8), fontsize="small")
     axes[0].annotate("output layer", (0.2, 20), fontsize="small")
     return figure
+
+
+def rates(table: str, rows: Sequence[str]) -> Axes:
+    """What rows of a table reach over its learning rates, with 95 % intervals.
+
+    A rate at which a run diverged is left out. Rows are told apart by their methods' colours, and
+    rows of one method by solid and dashed lines.
+    """
+    _, ax = plt.subplots()
+    known: set[str] = set()
+    shown: set[float] = set()
+    for place, row in enumerate(rows):
+        of_row = [cell for cell in results.cells(table) if cell.row == row]
+        finished = [cell for cell in of_row if set(cell.statuses) == {"finished"}]
+        rates = np.array([float(cell.parameters["lr"]) for cell in finished])
+        means = np.array([cell.mean for cell in finished], float)
+        half_widths = np.array([cell.half_width for cell in finished], float)
+        colour = plots.colour(row)
+        look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": row}
+        beside = rates * 1.02**place  # beside each other
+        ax.errorbar(beside, means, half_widths, fmt="s--" if colour in known else "o-", **look)
+        known.add(colour)
+        shown.update(float(cell.parameters["lr"]) for cell in of_row)
+    ticks = sorted(shown)
+    ax.set(xscale="log", ylabel="test accuracy (%)")
+    ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+    ax.minorticks_off()
+    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return ax
+
+
+def shared_numbers(
+    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """How many printed numbers two tables share, and of how many that both have.
+
+    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
+    is not called the same.
+    """
+    theirs = results.printed(there)
+    pairs = []
+    for row, numbers in results.printed(here).items():
+        counterpart = theirs.get((rows or {}).get(row, row), {})
+        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
+    both = [pair for pair in pairs if None not in pair]
+    return sum(number == its_number for number, its_number in both), len(both)

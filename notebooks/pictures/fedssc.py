@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots
+from fednb import plots, results
 
 _TITLES = {1: "one device is drawn", 3: "the mean of three of ten", 10: "the mean of all ten"}
 _SIZES = {1: 50, 3: 16, 10: 90}
@@ -125,3 +125,21 @@ def angles_over_rounds(angles: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> F
         ax.legend()
     axes[0].set(ylabel="angle to g (degrees)", ylim=(0, None))
     return figure
+
+
+def leads_by_round(table: str, over: str) -> Axes:
+    """By how much each row is ahead of row ``over`` after each round, mean of five rounds and of seeds."""
+    accuracies = results.accuracies(table)
+    _, ax = plt.subplots()
+    ax.axhline(0, color=plots.colour(over), lw=1)
+    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
+    ax.text(1.01, 0, over, **beside)
+    for name, ahead in accuracies.items():
+        if name != over:
+            leads = (ahead - accuracies[over]).mean()  # of the seeds that both have
+            leads = leads.rolling(5, min_periods=1).mean()
+            colour = plots.colour(name)
+            ax.plot(leads.index, leads, color=colour)
+            ax.text(1.01, leads.iloc[-1], name, color=colour, **beside)
+    ax.set(xlabel="communication round", ylabel=f"lead over {over} (points)")
+    return ax

@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots
+from fednb.leads import interval
 
 
 def two_spaces() -> Figure:
@@ -44,13 +45,13 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     return ax
 
 
-def gains(of_crowds: Mapping[str, Sequence[float]], interval: Mapping[str, tuple[float, float]]) -> Axes:
-    """Gains of newcomers (points): a dot for each crowd, and an interval over crowds."""
+def gains(of_crowds: Mapping[str, Sequence[float]]) -> Axes:
+    """Gains of newcomers (points): a dot for each crowd, and a 95 % interval over crowds."""
     _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_crowds)))
     colour = plots.colour("FedProto")
-    for place, (name, values) in enumerate(of_crowds.items()):
+    for place, values in enumerate(of_crowds.values()):
         ax.plot(values, [place - 0.12] * len(values), "o", color="0.6", ms=6)
-        mean, half_width = interval[name]
+        mean, half_width = interval(values)
         ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
     ax.axvline(0, color="0.6", lw=1)
     ax.set_yticks(range(len(of_crowds)), list(of_crowds))

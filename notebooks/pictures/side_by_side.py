@@ -1,6 +1,6 @@
 """Pictures of notebook 06, of recorded runs."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -10,12 +10,8 @@ from fednb.papers.pictures.side_by_side_tables import BASELINE, GUESS, OWN, TOLD
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots
-from fednb_lab.analysis import statistics
-from fednb_lab.analysis.cells import Cell, cells_of
-from fednb_lab.analysis.comparisons import compare_at
-from fednb_lab.analysis.statistics import Lead
-from fednb_lab.analysis.trials import Tuning, tunings
+from fednb import plots, results
+from fednb.leads import interval
 
 _TICKS = (-30, 0, 10)  # of leads; beyond ten points the axis is logarithmic
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
@@ -36,7 +32,7 @@ def told() -> Figure:
         means: dict[str, float] = {}
         for y, (row, values) in enumerate(by_row.items()):
             if values:
-                means[row], half_width = statistics.interval(values)
+                means[row], half_width = interval(values)
                 mark, colour = ("D", "0.75") if row == GUESS else ("o", plots.colour(row))
                 ax.errorbar(means[row], y, xerr=half_width, fmt=mark, color=colour, capsize=3)
         if BASELINE in means and TOLD in means:
@@ -52,17 +48,16 @@ def told() -> Figure:
 
 def question() -> Figure:
     """Mean leads over FedAvg, then the leads in each split; none is judged here."""
-    found = tables.question()
-    panels = {"mean of the five splits": [one.lead for one in found]}
+    mean_leads = tables.question()
+    names = list(mean_leads)
+    panels = {"mean of the five splits": list(mean_leads.values())}
     for title, table in tables.splits().items():
-        cells = cells_of(table)
-        pairs = [compare_at(cells, one.method, BASELINE, "accuracy") for one in found]
-        panels[title] = [pair.lead for pair in pairs]
+        panels[title] = [tables.lead_in(table, name) for name in names]
     ratios = [1.7, 1, 1, 1, 1, 1]
     figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
     for ax, (title, leads) in zip(axes, panels.items(), strict=True):
         for y, lead in enumerate(leads):
-            _dot(ax, y, plots.colour(found[y].method), lead)
+            results.draw_lead(ax, y, lead, plots.colour(names[y]), across=True)
         ax.set_title(title)
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
         ax.set_xscale("symlog", linthresh=10)
@@ -72,22 +67,14 @@ def question() -> Figure:
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("lead over FedAvg (points)", size="medium")
     axes[0].set_title("mean of the five splits", weight="bold")
-    axes[0].set_yticks(range(len(found)), [one.method for one in found], size="large")
+    axes[0].set_yticks(range(len(names)), names, size="large")
     axes[0].invert_yaxis()
     return figure
 
 
-def _dot(ax: Axes, y: float, colour: str, lead: Lead) -> None:
-    """A lead with its interval, if there are runs; hollow where one diverged."""
-    if lead.mean is not None:
-        fill = "none" if lead.diverged else colour
-        look: dict[str, Any] = {"fmt": "o", "mfc": fill, "color": colour, "capsize": 3}
-        ax.errorbar(lead.mean, y, xerr=lead.half_width, **look)
-
-
 def trials() -> Figure:
     """The trials of each method: is the best value inside of what was tried?"""
-    of_splits = {title: tunings(cells_of(table)) for title, table in tables.TRIALS.items()}
+    of_splits = tables.trials()
     names = tables.methods()
     figure, axes = plt.subplots(2, 6, figsize=(14, 5), sharey=True)
     for ax, name in zip(axes.flat, names, strict=False):
@@ -106,29 +93,32 @@ def trials() -> Figure:
     return figure
 
 
-def _trials_of(ax: Axes, tuning: Tuning, style: str, title: str) -> None:
+def _trials_of(ax: Axes, tuning: Mapping[str, Any], style: str, title: str) -> None:
     """Accuracies on held-out images, over what is tuned; the chosen one is filled.
 
     A grey line is where the coefficient is 0, which is FedAvg.
     """
-    chosen = tuning.chosen
-    if chosen is None:
+    if tuning["chosen"] is None:
         return
-    below = {trial.value: trial.accuracy - chosen.accuracy for trial in tuning.finished}
-    look: dict[str, Any] = {"mfc": "white", "color": plots.colour(tuning.method), "label": title}
+    accuracies = dict(zip(tuning["values"], tuning["accuracies"], strict=True))
+    below = {}
+    for value, accuracy in accuracies.items():
+        if accuracy is not None:  # no run diverged
+            below[value] = accuracy - tuning["accuracy"]
+    colour = plots.colour(tuning["method"])
+    look: dict[str, Any] = {"mfc": "white", "color": colour, "label": title}
     ax.semilogx(list(below), list(below.values()), f"o{style}", **look)
-    mark = "s" if tuning.at_edge else "o"
-    ax.semilogx(chosen.value, 0, mark, ms=9, color=plots.colour(tuning.method))
-    if tuning.gain is not None:
-        ax.axhline(-tuning.gain, ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
+    ax.semilogx(tuning["chosen"], 0, "s" if tuning["at_edge"] else "o", ms=9, color=colour)
+    if tuning["gain"] is not None:
+        ax.axhline(-tuning["gain"], ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
 
 
-def _value_ticks(ax: Axes, of_method: Sequence[Tuning]) -> None:
+def _value_ticks(ax: Axes, of_method: Sequence[Mapping[str, Any]]) -> None:
     """A tick for each value that was tried."""
     values: set[float] = set()
     for tuning in of_method:
-        ax.set_xlabel(tables.name_of_tuned(tuning.tuned))
-        values.update(trial.value for trial in tuning.trials)
+        ax.set_xlabel(tables.name_of_tuned(tuning))
+        values.update(tuning["values"])
     ticks = sorted(values)
     ax.set_xticks(ticks, [f"{value:g}" for value in ticks], size="small")
     ax.minorticks_off()
@@ -136,13 +126,12 @@ def _value_ticks(ax: Axes, of_method: Sequence[Tuning]) -> None:
 
 def twins() -> Axes:
     """Leads over FedAvg on the domains, seed by seed: first that of a copy of FedAvg."""
-    cells = cells_of("side-domains")
-    copy = list(compare_at(cells, *_COPIES, "accuracy").by_seed.values())
     left_out = {BASELINE, _COPIES[0], *OWN}
     others = [name for name in tables.methods() if name not in left_out]
+    copy = tables.lead_in("side-domains", *_COPIES).values
     rows = {"FedPrior, a copy of FedAvg": copy}
     for name in others:
-        rows[name] = list(compare_at(cells, name, BASELINE, "accuracy").by_seed.values())
+        rows[name] = tables.lead_in("side-domains", name).values
     _, ax = plt.subplots(figsize=(9, 3.6))
     if copy:
         ax.axvspan(min(copy), max(copy), color="0.92", zorder=0)
@@ -160,12 +149,11 @@ def twins() -> Axes:
 
 def bytes_sent() -> Figure:
     """Accuracy over megabytes sent, mean over seeds; who diverged has no curve."""
-    splits = tables.splits()
+    sent = results.load("side_by_side")["sent"]
     figure, axes = plt.subplots(1, len(_SENT), figsize=(12.5, 4), sharey=True)
     for ax, title in zip(axes, _SENT, strict=True):
-        for cell in cells_of(splits[title]):
-            if cell.column == "accuracy" and cell.runs and not cell.diverged:
-                _sent(ax, cell)
+        for row, curve in sent[tables.splits()[title]].items():
+            _sent(ax, row, curve["megabytes"], curve["accuracy"])
         ax.set(title=title, xlabel="megabytes sent so far, both ways")
         ax.set(xscale="log", xlim=(None, 1000))
         ax.grid(alpha=0.3)
@@ -174,24 +162,12 @@ def bytes_sent() -> Figure:
     return figure
 
 
-def _sent(ax: Axes, cell: Cell) -> None:
+def _sent(ax: Axes, row: str, sent: Sequence[float], accuracy: Sequence[float]) -> None:
     """A curve in the method's colour, named at its end; grey for those that send a network each way."""
-    sent, accuracy = _mean_curve(cell)
-    if cell.row not in _ALONE:
+    if row not in _ALONE:
         ax.plot(sent, accuracy, color="0.6", lw=1)
         return
-    colour = plots.colour(cell.row)
+    colour = plots.colour(row)
     ax.plot(sent, accuracy, color=colour, lw=2.5, zorder=3)
     end = (sent[-1], accuracy[-1])
-    plots.label(ax, end, cell.row, _ALONE[cell.row], color=colour, ha="right")
-
-
-def _mean_curve(cell: Cell) -> tuple[np.ndarray, np.ndarray]:
-    """Megabytes sent until each round, and the accuracy after it, means over runs."""
-    sent = []
-    accuracies = []
-    for run in cell.measured_runs:
-        metrics = run.record["metrics"]
-        sent.append(np.cumsum(np.add(metrics["down_bytes"], metrics["up_bytes"])) / 1e6)
-        accuracies.append(metrics["accuracy"])
-    return np.mean(sent, 0), np.mean(accuracies, 0)
+    plots.label(ax, end, row, _ALONE[row], color=colour, ha="right")

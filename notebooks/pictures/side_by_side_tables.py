@@ -1,24 +1,16 @@
 """Tables of notebook 06, in which all methods have one protocol: words and Markdown."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pandas as pd
 from IPython.display import Markdown
 
-from fednb import partition
-from fednb.experiments import build
-from fednb_lab.analysis import called, statistics
-from fednb_lab.analysis.across_splits import AverageLead, average_leads
-from fednb_lab.analysis.cells import Cell, CellsOf, cells_of
-from fednb_lab.analysis.claims import claims_file
-from fednb_lab.analysis.comparisons import cell_at, compare_at
-from fednb_lab.analysis.reported import printed
-from fednb_lab.analysis.statistics import Lead
-from fednb_lab.analysis.trials import Tuning, tunings
-from fednb_lab.reporting import words
-from fednb_lab.reporting.markdown import to_markdown
+from fednb import results
+from fednb.leads import MIN_SEEDS, Lead, differences, interval, lead_of
+from fednb.results import Cell
 
 BASELINE = "FedAvg"
 TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks
@@ -55,7 +47,7 @@ _ELSEWHERE = {
 
 def splits() -> dict[str, str]:
     """The names of the five tables of the question, by what they are called."""
-    return {title: name for name, title in claims_file().side_by_side.tables.items()}
+    return results.load("side_by_side")["splits"]
 
 
 def told_splits() -> dict[str, str]:
@@ -64,49 +56,68 @@ def told_splits() -> dict[str, str]:
     return {title: name.replace("digits", "told") for title, name in digits.items()}
 
 
-def question(of: CellsOf = cells_of) -> list[AverageLead]:
+def average_leads(tables: Sequence[str], column: str = "accuracy") -> dict[str, Lead]:
+    """The mean lead over FedAvg of each method that all tables have.
+
+    For a seed it is the mean of the leads in the tables, of the seeds that all of them have.
+    """
+    by_row = [_rows(table, column) for table in tables]
+    leads = {}
+    for method in by_row[0]:
+        if method == BASELINE or not all(method in rows for rows in by_row):
+            continue
+        by_seed = []
+        diverged = False
+        for rows in by_row:
+            ahead = rows[method]
+            behind = rows[BASELINE]
+            by_seed.append(differences(ahead.by_pair, behind.by_pair))
+            diverged = diverged or ahead.diverged or behind.diverged
+        means = pd.DataFrame(by_seed).dropna(axis=1).mean()  # by seed
+        leads[method] = lead_of(means.tolist(), diverged=diverged)
+    return leads
+
+
+def _rows(table: str, column: str) -> dict[str, Cell]:
+    return {cell.row: cell for cell in results.cells(table) if cell.column == column}
+
+
+def question() -> dict[str, Lead]:
     """Each method's mean lead over the five splits, the largest first."""
-    found = average_leads(list(splits().values()), of, baseline=BASELINE)
-    return sorted(found, key=lambda one: -_or_lowest(one.lead.mean))
+    found = average_leads(list(splits().values()))
+    return dict(sorted(found.items(), key=lambda item: -_or_lowest(item[1].mean)))
 
 
 def methods() -> list[str]:
     """All methods, the baseline first, then in the order of `question`."""
-    return [BASELINE, *(one.method for one in question())]
+    return [BASELINE, *question()]
 
 
 def _or_lowest(mean: float | None) -> float:
     return -np.inf if mean is None else mean
 
 
+def lead_in(table: str, method: str, over: str = BASELINE, column: str = "accuracy") -> Lead:
+    """The lead of a method in one table."""
+    return results.compare(results.cell(table, method, column), results.cell(table, over, column))
+
+
 def question_table() -> Markdown:
     """The mean lead of each method, and its leads in the splits, unjudged."""
-    return Markdown(question_lines(cells_of, lambda table, title: title))
-
-
-def question_lines(of: CellsOf, heading: Callable[[str, str], str]) -> str:
-    """The same for any cells; ``heading`` makes that of a column of a table and its title.
-
-    A column of verdicts on "it is ahead" is there if anybody has another one than "cannot tell".
-    """
-    found = question(of)
-    judged = any(one.verdict.kind != statistics.Kind.CANNOT_TELL for one in found)
     lines = []
-    for one in found:
-        line = {"method": one.method, "mean of the five": f"**{words.lead(one.lead)}**"}
-        if judged:
-            line["is it ahead?"] = one.verdict.kind
-        line["seeds"] = str(one.lead.seeds)
-        for title, name in splits().items():
-            in_split = compare_at(of(name), one.method, BASELINE, "accuracy")
-            line[heading(name, title)] = _lead(in_split.lead)
+    for method, mean_lead in question().items():
+        line = {"method": method, "mean of the five": f"**{results.in_words(mean_lead)}**"}
+        line["seeds"] = str(mean_lead.seeds)
+        for title, table in splits().items():
+            line[title] = _with_dagger(lead_in(table, method))
         lines.append(line)
-    return to_markdown(lines)
+    return Markdown(results.to_markdown(lines))
 
 
-def _lead(of: Lead) -> str:
+def _with_dagger(of: Lead) -> str:
     """A lead, with a dagger where a run diverged: it is of the seeds that are left."""
-    return f"{words.lead(of)} †" if of.diverged else words.lead(of)
+    text = results.in_words(of)
+    return f"{text} †" if of.diverged else text
 
 
 def met_in_papers() -> pd.DataFrame:
@@ -129,7 +140,7 @@ def fedavg_as_printed() -> dict[str, float | None]:
     """FedAvg's accuracy (%) on CIFAR-10, as three papers print it."""
     found = {}
     for table, column in _ON_CIFAR10.items():
-        value = printed(table)["FedAvg"][column]
+        value = results.printed(table)["FedAvg"][column]
         found[table] = 100 * value if value is not None and value < 1 else value
     return found
 
@@ -140,7 +151,7 @@ def _compared() -> dict[str, set[str]]:
     for paper, tables in _MAIN_TABLES.items():
         found = set()
         for table in tables:
-            for row in printed(f"{paper} {table}"):
+            for row in results.printed(f"{paper} {table}"):
                 name = row.split(",")[0]
                 found.add(_OTHER_NAMES.get(name, name))
         if paper == "FedPLCC" and "FedProto" in found:  # there weights travel, too
@@ -149,60 +160,51 @@ def _compared() -> dict[str, set[str]]:
     return compared
 
 
+def trials() -> dict[str, dict[str, Any]]:
+    """The trials of each method, by what their split is called."""
+    return {title: results.load("side_by_side")["trials"][name] for title, name in TRIALS.items()}
+
+
 def tuning_table() -> Markdown:
     """What the trials chose for each method, on both splits that are tuned for."""
-    found = {title: tunings(cells_of(table)) for title, table in TRIALS.items()}
     lines = []
     for method in methods():
         line = {"method": method}
-        for title, of_split in found.items():
+        for title, of_split in trials().items():
             if method in of_split:
                 tuning = of_split[method]
-                line["tuned"] = name_of_tuned(tuning.tuned)
+                line["tuned"] = name_of_tuned(tuning)
                 line[f"chosen: {title}"] = _chosen(tuning)
                 line[f"held out (%): {title}"] = _held_out(tuning)
-                line[f"trials: {title}"] = str(len(tuning.trials))
+                line[f"trials: {title}"] = str(len(tuning["values"]))
         lines.append(line)
-    return Markdown(to_markdown(lines))
+    return Markdown(results.to_markdown(lines))
 
 
-def name_of_tuned(setting: str) -> str:
+def name_of_tuned(tuning: Mapping[str, Any]) -> str:
     """What is tuned, as figures and tables call it: with what goes along."""
-    return _TUNED.get(setting, called.name(setting))
+    return _TUNED.get(tuning["tuned"], tuning["called"])
 
 
-def _chosen(tuning: Tuning) -> str:
-    if tuning.chosen is None:
+def _chosen(tuning: Mapping[str, Any]) -> str:
+    if tuning["chosen"] is None:
         return "all diverged"
-    text = f"{tuning.chosen.value:g}"
-    return f"{text} (edge)" if tuning.at_edge else text
+    text = f"{tuning['chosen']:g}"
+    return f"{text} (edge)" if tuning["at_edge"] else text
 
 
-def _held_out(tuning: Tuning) -> str:
-    return "" if tuning.chosen is None else f"{tuning.chosen.accuracy:.1f}"
+def _held_out(tuning: Mapping[str, Any]) -> str:
+    return "" if tuning["accuracy"] is None else f"{tuning['accuracy']:.1f}"
 
 
 def for_itself() -> dict[str, dict[str, Sequence[float]]]:
     """How right (%) a client is on images like its own, of each seed: by split and whom it asks."""
     found: dict[str, dict[str, Sequence[float]]] = {}
     for title, table in told_splits().items():
-        asked = (BASELINE, TOLD, *OWN)
-        cells = {row: cell_at(cells_of(table), row, "client mean") for row in asked}
-        found[title] = {GUESS: _most_frequent(cells[BASELINE])}
-        found[title] |= {row: cell.values for row, cell in cells.items()}
+        found[title] = {GUESS: results.load("side_by_side")["commonest class"][table]}
+        for row in (BASELINE, TOLD, *OWN):
+            found[title][row] = results.cell(table, row, "client mean").values
     return found
-
-
-def _most_frequent(cell: Cell) -> list[float]:
-    """The share (%) of a client's most frequent class among its images, of each run."""
-    shares = []
-    for run in cell.measured_runs:
-        settings = run.job.settings
-        dataset = build.load_dataset(settings.dataset)
-        parts = build.divide(settings, dataset).train
-        counts = partition.class_counts(parts, dataset.labels.numpy(), dataset.num_classes)
-        shares.append(100 * float((counts.max(1) / counts.sum(1)).mean()))
-    return shares
 
 
 def told_table() -> Markdown:
@@ -217,65 +219,63 @@ def told_table() -> Markdown:
     for method in OWN:
         line = {"client mean (%)": f"**{method} − {TOLD}**"}
         for title, table in told_splits().items():
-            comparison = compare_at(cells_of(table), method, TOLD, "client mean")
-            line[title] = f"**{_lead(comparison.lead)}**"
+            line[title] = f"**{_with_dagger(lead_in(table, method, TOLD, 'client mean'))}**"
         lines.append(line)
-    return Markdown(to_markdown(lines))
+    return Markdown(results.to_markdown(lines))
 
 
 def _mean(values: Sequence[float]) -> str:
     if not values:
         return ""
-    mean, half_width = statistics.interval(values)
-    return f"{mean:.1f}" if len(values) == 1 else f"{mean:.1f} ± {half_width:.1f}"
+    if len(values) < MIN_SEEDS:
+        return results.one_by_one([f"{value:.1f}" for value in values])
+    mean, half_width = interval(values)
+    return f"{mean:.1f} ± {half_width:.1f}"
 
 
 def measures_table() -> Markdown:
     """Mean leads over FedAvg for several questions: the same models, asked otherwise; unjudged."""
     digits = [name for name in splits().values() if "digits" in name]
     told = list(told_splits().values())
-    asked = {"all images, digits": average_leads(digits, cells_of)}
+    asked = {"all images, digits": average_leads(digits)}
     for column in ("client mean", "worst client"):
-        of_told = average_leads(told, cells_of, column=column)
-        own_prior = [one for one in of_told if one.method == TOLD]
-        asked[f"{column}, digits"] = average_leads(digits, cells_of, column=column) + own_prior
-    asked["all images, domains"] = average_leads(["side-domains"], cells_of)
-    asked["worst domain"] = average_leads(["side-domains"], cells_of, column="worst domain")
+        own_prior = {TOLD: average_leads(told, column)[TOLD]}
+        asked[f"{column}, digits"] = average_leads(digits, column) | own_prior
+    asked["all images, domains"] = average_leads(["side-domains"])
+    asked["worst domain"] = average_leads(["side-domains"], "worst domain")
     lines = {name: {"lead over FedAvg": name} for name in [TOLD, *methods()[1:]]}
     for title, found in asked.items():
-        for one in found:
-            lines[one.method][title] = _lead(one.lead)
-    return Markdown(to_markdown(list(lines.values())))
+        for method, lead in found.items():
+            lines[method][title] = _with_dagger(lead)
+    return Markdown(results.to_markdown(list(lines.values())))
 
 
 def price_table() -> pd.DataFrame:
     """A round's seconds as a multiple of FedAvg's, and what a client holds."""
     columns = {
-        "seconds, FedAvg = 1": _column("side-digits-seconds", "seconds, FedAvg = 1"),
-        "kB held": _column("side-digits-beta-0.5-cost", "kB held"),
+        "seconds, FedAvg = 1": _means("side-digits-seconds", "seconds, FedAvg = 1"),
+        "kB held": _means("side-digits-beta-0.5-cost", "kB held"),
     }
     return pd.DataFrame(columns).loc[methods()]
 
 
-def _column(table: str, column: str) -> dict[str, float]:
-    cells = [cell for cell in cells_of(table) if cell.column == column]
-    return {cell.row: round(cell.mean, 1) for cell in cells if cell.mean is not None}
+def _means(table: str, column: str) -> dict[str, float]:
+    """The mean of each row in a column."""
+    rows = _rows(table, column)
+    return {row: round(cell.mean, 1) for row, cell in rows.items() if cell.mean is not None}
 
 
 def elsewhere_table() -> Markdown:
     """FedAvg's accuracy and the others' leads over it on the papers' data, untuned."""
     lines = {name: {"": name} for name in methods()}
     for title, table in _ELSEWHERE.items():
-        cells = cells_of(table)
+        cells = results.cells(table)
         header = f"{title} ({_seeds(cells)})"
         for cell in cells:
             shown = "accuracy" if cell.row == BASELINE else "lead"
             if cell.column == shown and cell.mean is not None and cell.row in lines:
-                text = words.measured(cell)
-                if len(cell.values) < statistics.MIN_SEEDS:  # two have no ± to speak of
-                    text = words.value(cell.measure, cell.mean)
-                lines[cell.row][header] = text
-    return Markdown(to_markdown(list(lines.values())))
+                lines[cell.row][header] = results.measured(cell)
+    return Markdown(results.to_markdown(list(lines.values())))
 
 
 def _seeds(cells: Sequence[Cell]) -> str:
@@ -283,6 +283,7 @@ def _seeds(cells: Sequence[Cell]) -> str:
     numbers = {len(cell.values) for cell in cells if cell.values}
     if not numbers:
         return "not run"
-    if len(numbers) == 1:
-        return words.seeds(numbers.pop())
-    return f"{min(numbers)} to {max(numbers)} seeds"
+    if len(numbers) > 1:
+        return f"{min(numbers)} to {max(numbers)} seeds"
+    number = numbers.pop()
+    return "1 seed" if number == 1 else f"{number} seeds"

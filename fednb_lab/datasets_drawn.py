@@ -1,4 +1,4 @@
-"""Data that need no download: scikit-learn's digits, domains made of them, and drawn digits.
+"""Data sets that are drawn: domains made of scikit-learn's digits, and digits in fonts.
 
 SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML
 2015); its generator was not published. Outlines of fonts are filled in double precision, since the
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 from scipy import ndimage
-from sklearn.datasets import load_digits, load_sample_images
+from sklearn.datasets import load_digits
 from tqdm import tqdm
 
 from fednb import seeds
-from fednb.data.dataset import LabelledImages, RawDataset, raw_dataset
-from fednb.data.spec import SPECS
+from fednb.data import SPECS
+from fednb.dataset import Split
+from fednb.images import patch, to_bytes
+from fednb_lab.layouts import Contents
 
 _PER_CLASS = (40, 15)  # training and test images of each embedded domain
 # all of matplotlib's files that hold upright arabic digits of full height
@@ -32,30 +34,13 @@ _GREY = np.array([0.299, 0.587, 0.114])  # luminance of red, green, blue
 _UP = 4  # rows and columns of samples per pixel
 
 
-def digits() -> RawDataset:
-    """scikit-learn's 8x8 digits (0..16, here 0..255), four fifths of each class for training."""
-    bunch = load_digits()
-    images = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None]
-    labels = bunch.target.astype(np.int64)
-    rng = np.random.RandomState(0)  # its stream never changes, that of default_rng may
-    is_test = np.zeros(len(labels), bool)
-    for k in range(10):
-        members = rng.permutation(np.flatnonzero(labels == k))
-        is_test[members[: round(len(members) / 5)]] = True
-    return raw_dataset(
-        _without_domains(images[~is_test], labels[~is_test]),
-        _without_domains(images[is_test], labels[is_test]),
-        SPECS["digits"].classes,
-    )
-
-
-def synthdigits() -> RawDataset:
+def synthdigits() -> Contents:
     """SynthDigits in its published size, drawn here."""
     spec = SPECS["synthdigits"]
     num_train, num_test = spec.sizes
     labels = np.arange(num_train) % 10
     test_labels = np.arange(num_test) % 10
-    return raw_dataset(
+    return Contents(
         _without_domains(draw(labels, 32, True, "colours"), labels),
         _without_domains(draw(test_labels, 32, False, "colours"), test_labels),
         spec.classes,
@@ -63,21 +48,21 @@ def synthdigits() -> RawDataset:
     )
 
 
-def _without_domains(images: np.ndarray, labels: np.ndarray) -> LabelledImages:
-    return LabelledImages(images, labels, np.zeros_like(labels))
+def _without_domains(images: np.ndarray, labels: np.ndarray) -> Split:
+    return Split(images, labels, np.zeros_like(labels))
 
 
-def digits5_mini() -> RawDataset:
+def digits5_mini() -> Contents:
     """Five domains of digits, 16x16 RGB (data/README.md); no handwritten digit is in two images."""
     spec = SPECS["digits5_mini"]
     side = spec.shape[1]
     grey, train_sources, test_sources = _sources()
     train = _embedded_split([grey[source] for source in train_sources], side, train=True)
     test = _embedded_split([grey[source] for source in test_sources], side, train=False)
-    return raw_dataset(train, test, spec.classes)
+    return Contents(train, test, spec.classes)
 
 
-def _embedded_split(handwritten: list[np.ndarray], side: int, train: bool) -> LabelledImages:
+def _embedded_split(handwritten: list[np.ndarray], side: int, train: bool) -> Split:
     """One split of all domains; three of them of ``handwritten`` digits, [N, 8, 8], by class."""
     labels = np.repeat(np.arange(10), len(handwritten[0]) // 10)
     purpose = f"embedded {'train' if train else 'test'}"
@@ -92,7 +77,7 @@ def _embedded_split(handwritten: list[np.ndarray], side: int, train: bool) -> La
         draw(labels, side, train, "colours"),
         draw(labels, side, train, "scenes"),
     ]
-    return LabelledImages(
+    return Split(
         images=np.concatenate(domains),
         labels=np.tile(labels, len(domains)),
         groups=np.repeat(np.arange(len(domains)), len(labels)),
@@ -126,11 +111,6 @@ def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
     return bunch.images / 16, sources[:3], sources[3:6]
 
 
-def to_bytes(x: np.ndarray | list[np.ndarray]) -> np.ndarray:
-    """Values of 0 to 1 as bytes."""
-    return np.rint(255 * np.clip(x, 0, 1)).astype(np.uint8)
-
-
 def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     """Enlarge a digit [8, 8] to [side, side], and slant it by so many columns per row."""
     scale = len(digit) / side
@@ -140,26 +120,6 @@ def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
     return ndimage.affine_transform(
         digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1
     )
-
-
-@functools.cache
-def photographs() -> tuple[np.ndarray, ...]:
-    """scikit-learn's two, uint8 [427, 640, 3]."""
-    return tuple(load_sample_images().images)
-
-
-def patch(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A piece of a photograph, reduced by 1, 2 or 3: [size, size, 3], 0 to 1.
-
-    For training it is of the left two thirds, for testing of what remains.
-    """
-    photograph = photographs()[rng.integers(2)]
-    middle = photograph.shape[1] * 2 // 3
-    photograph = photograph[:, :middle] if train else photograph[:, middle:]
-    scale = int(rng.choice((1, 2, 3)))
-    top, left = (int(rng.integers(side - size * scale + 1)) for side in photograph.shape[:2])
-    piece = photograph[top : top + size * scale, left : left + size * scale] / 255
-    return piece.reshape(size, scale, size, scale, 3).mean((1, 3))
 
 
 def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:

@@ -1,0 +1,419 @@
+"""Folders and zip files of images: the one walk over them, what they mean, and how they are read.
+
+Nothing is given another meaning in silence: what is no class, domain or split is refused or named.
+"""
+
+import difflib
+import os
+import re
+import unicodedata
+import zipfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+from fednb.errors import DataError
+from fednb.images import ENDINGS, Broken, File, ImageFile, Member, reading
+
+_TEXTS = tuple(
+    ".txt .md .rst .csv .tsv .json .jsonl .xml .yaml .yml .toml .ini .cfg .html .log .py .ipynb .sh "
+    ".md5 .sha1 .sha256 .bib".split()
+)
+_HIDDEN = (".", "__MACOSX", "@eaDir", "$RECYCLE")  # how the names of what systems add begin
+_SYSTEM = ("thumbs.db", "desktop.ini", "icon\r", "readme", "license", "licence", "copying")
+_LEVELS = 6  # of folders
+
+LAYOUTS = "CLASS/FILE, SPLIT/CLASS/FILE (with train, and test or val) or DOMAIN/CLASS/FILE"
+_SPLIT_WORDS = {
+    "train": "train training trainings trn",
+    "test": "test testing tests tst",
+    "val": "val valid validation validate dev devel development eval evaluation",
+}
+_SPLITS = {word: split for split, words in _SPLIT_WORDS.items() for word in words.split()}
+# what such a name may have besides
+_NOISE = (
+    r"sets?|data|datasets?|splits?|images?|imgs?|pictures|pics|photos|samples|files|folder|the|my"
+)
+
+
+class ListedFile(NamedTuple):
+    """A file, and where it lies in the folder or zip file that was walked."""
+
+    parts: tuple[str, ...]  # the folders on the way to it and its own name
+    file: File
+
+    @property
+    def place(self) -> str:
+        return "/".join(self.parts)
+
+    @property
+    def is_image(self) -> bool:
+        """Whether its name says that it is an image."""
+        return self.parts[-1].lower().endswith(ENDINGS)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its name says that it is no image but something about them."""
+        name = self.parts[-1].lower()
+        return name.endswith(_TEXTS) or name in _SYSTEM
+
+
+class Walk(NamedTuple):
+    """All that lies in folders and zip files, without what is hidden, sorted by path."""
+
+    files: list[ListedFile]
+    folders: list[tuple[str, ...]]  # the empty ones
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a folder of somebody's own images means."""
+
+    classes: tuple[str, ...]
+    domains: tuple[str, ...]  # none where there are splits or classes only
+    train: list[ImageFile]
+    test: list[ImageFile]
+    divided: bool  # by us, as there are no splits
+    never_tested: tuple[str, ...]  # classes
+    left_out: tuple[str, ...]  # in words
+
+    def __str__(self) -> str:
+        total = len(self.train) + len(self.test)
+        domains = f" in {len(self.domains)} domains ({listed(self.domains)})" * bool(self.domains)
+        chosen = " (every fifth of a class)" if self.divided else ""
+        return (
+            f"{total:,} images of {len(self.classes)} classes ({listed(self.classes)}){domains}: "
+            f"{len(self.train):,} trained on, {len(self.test):,} tested on{chosen}; "
+            f"left out: {', '.join(self.left_out) or 'nothing'}"
+        )
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The names with commas, and how many more there are."""
+    more = [f"and {len(names) - most} more"] if len(names) > most else []
+    return ", ".join([*names[:most], *more])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+# --- the walk
+
+
+def walk(*paths: Path) -> Walk:
+    """List what lies in folders and zip files; a `DataError` for what lies too deep."""
+    files: list[ListedFile] = []
+    folders: list[tuple[str, ...]] = []
+    for path in paths:
+        with reading(path):
+            found = _members(path) if path.is_file() else _below(path, ())
+            for parts, file in found:
+                if file is None:
+                    folders.append(parts)
+                else:
+                    files.append(ListedFile(parts, file))
+    return Walk(sorted(files, key=lambda file: file.parts), sorted(folders))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(_HIDDEN) or name.lower() in _SYSTEM[:3]
+
+
+def _members(path: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
+    archive = zipfile.ZipFile(path)
+    folders = set()
+    filled = set()
+    for name in archive.namelist():
+        # old programs for Windows write backslashes
+        parts = tuple(part for part in re.split(r"[/\\]", name) if part not in ("", "."))
+        if not parts or any(map(_is_hidden, parts)):
+            continue
+        if name.endswith(("/", "\\")):
+            folders.add(parts)
+            continue
+        filled |= {parts[:depth] for depth in range(1, len(parts))}
+        yield parts, Member(archive, name)
+    yield from ((parts, None) for parts in folders - filled)
+
+
+def _below(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], File | None]]:
+    with reading(folder), os.scandir(folder) as entries:
+        found = [entry for entry in entries if not _is_hidden(entry.name)]
+    if not found and parts:
+        yield parts, None
+    for entry in found:
+        path = (*parts, entry.name)
+        if not entry.is_dir():
+            yield path, folder / entry.name
+        elif len(path) < _LEVELS:
+            yield from _below(folder / entry.name, path)
+        else:
+            raise Broken(f"{folder / entry.name} lies too deep to be read")
+
+
+# --- what a folder means
+
+
+def splits_of(tops: Iterable[str]) -> dict[str, str]:
+    """The splits among top folders, however they are spelled; those that mean none are left out.
+
+    A part of a name decides only where all of them have one, such as "pets-train" and "pets-test". A
+    name that means two, such as "trainval", is "train and val".
+    """
+    whole = {top: _split_of(top) for top in sorted(tops)}
+    in_part = {top: split or _split_in(top) for top, split in whole.items()}
+    chosen = in_part if all(in_part.values()) else whole
+    return {top: split for top, split in chosen.items() if split}
+
+
+def _split_in(name: str) -> str:
+    """The split that the first or last word of a name means, "" if none of them means one."""
+    words = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)
+    return max(map(_split_of, [*words[:1], *words[-1:]]), default="")
+
+
+def _split_of(name: str) -> str:
+    """The split that a whole name means, "" if it means none."""
+    letters = "".join(char for char in _plain(name) if char.isalpha())
+    stripped = ""
+    while stripped != letters:
+        stripped = letters
+        letters = re.sub(rf"^(?:{_NOISE})|(?:{_NOISE})$", "", stripped)
+    if letters in _SPLITS:
+        return _SPLITS[letters]
+    word = "|".join(_SPLITS)
+    both = re.fullmatch(rf"({word})(?:and)?({word})", letters)
+    return f"{_SPLITS[both[1]]} and {_SPLITS[both[2]]}" if both else ""
+
+
+def _plain(name: str) -> str:
+    """A name without what two spellings of it differ in: case, blanks, dashes, kind of accents."""
+    return re.sub(r"[\s_-]", "", unicodedata.normalize("NFKC", name).casefold())
+
+
+def understand(name: str, path: Path) -> Layout:
+    """What the images in a folder or zip file mean, by the folders in which they lie.
+
+    A `DataError` that begins with ``name`` says what is wrong with them.
+    """
+    try:
+        found = walk(path)
+        _require(any(file.is_image for file in found.files), f"{name} holds no images: {_WANTED}.")
+        depth = _common_depth(found.files)
+        files = [file._replace(parts=file.parts[depth:]) for file in found.files]
+        images, others = _images_and_others(name, files)
+        _check_depths(name, images)
+        folders = [folder[depth:] for folder in found.folders if len(folder) > depth]
+        return _layout(name, images, _named(others, images, folders))
+    except Broken as error:
+        raise DataError(f"{name}: {error}.") from error
+
+
+_WANTED = f"images ({', '.join(ENDINGS[:6])} and others) must lie in {LAYOUTS}"
+
+
+def _require(good: bool, message: str) -> None:
+    if not good:
+        raise DataError(message)
+
+
+def _common_depth(files: Sequence[ListedFile]) -> int:
+    """How many folders lie around everything, above CLASS/FILE or SPLIT/CLASS/FILE."""
+    paths = [file.parts for file in files if file.is_image]
+    depth = 0
+    while min(map(len, paths)) > depth + 2 and len({path[depth] for path in paths}) == 1:
+        below = {path[depth + 1] for path in paths}
+        if _split_of(paths[0][depth]) and not splits_of(below):
+            break  # a split without another is none of the folders around
+        depth += 1
+    return depth
+
+
+def _images_and_others(
+    name: str, files: Sequence[ListedFile]
+) -> tuple[list[ListedFile], list[ListedFile]]:
+    """The images, and what may be left out; what lies in a class and is neither is refused."""
+    others = [file for file in files if file.is_text or (len(file.parts) < 2 and not file.is_image)]
+    kept = set(others)
+    images = [file for file in files if file not in kept]
+    unread = [file for file in images if not file.is_image]
+    if unread:
+        raise DataError(
+            f"{name} holds {_counted(len(unread), 'file')} in formats that are not read, such as "
+            f"{unread[0].place}: make .png of them, or take them out."
+        )
+    return images, others
+
+
+def _check_depths(name: str, images: Sequence[ListedFile]) -> None:
+    """Refuse images that lie in no class, or below one."""
+    loose = [image for image in images if len(image.parts) == 1]
+    if loose:
+        raise DataError(
+            f"{name} holds {_counted(len(loose), 'image')} outside of any class, such as {loose[0].place}: "
+            f"they must lie in {LAYOUTS}."
+        )
+    splits = splits_of(image.parts[0] for image in images)
+    for image in images:
+        if len(image.parts) == 2 and image.parts[0] in splits:
+            raise DataError(
+                f"{name}: {image.place} lies in no class, if {image.parts[0]} is a split; its images "
+                f"must lie in {image.parts[0]}/CLASS/FILE (a class needs another name)."
+            )
+    depths = {len(image.parts): image.place for image in reversed(images)}
+    if set(depths) not in ({2}, {3}):
+        examples = " and ".join(depths[depth] for depth in sorted(depths)[:2])
+        raise DataError(
+            f"{name} holds images at several depths, or too deep, such as {examples}; "
+            f"they must all lie in {LAYOUTS}."
+        )
+
+
+def _named(
+    others: Sequence[ListedFile],
+    images: Sequence[ListedFile],
+    empty: Sequence[tuple[str, ...]],
+) -> list[str]:
+    """What is left out, in words: files that are no images, and folders without any."""
+    words = []
+    if others:
+        names = listed([file.place for file in others], 3)
+        words.append(f"{_counted(len(others), 'other file')} ({names})")
+    filled = {image.parts[:depth] for image in images for depth in (1, 2)}
+    folders = {file.parts[:-1] for file in others if len(file.parts) > 1} | set(empty)
+    without = sorted("/".join(folder) for folder in folders if folder[:2] not in filled)
+    if without:
+        words.append(f"{_counted(len(without), 'folder')} without images ({listed(without, 3)})")
+    return words
+
+
+def _layout(name: str, images: Sequence[ListedFile], left_out: list[str]) -> Layout:
+    tops = sorted({image.parts[0] for image in images if len(image.parts) == 3})
+    _check_spelling(name, [(image.parts[0], "") for image in images if len(image.parts) == 3])
+    split_tops = splits_of(tops)
+    domains: Sequence[str] = [] if split_tops else tops
+    if split_tops:
+        left_out = _check_splits(name, tops, split_tops, images) + left_out
+        images = [image for image in images if split_tops[image.parts[0]] in _chosen(split_tops)]
+    else:
+        for image in images:
+            if _split_of(image.parts[-2]):
+                raise DataError(
+                    f"{name}: {image.place} lies in a split within {image.parts[0]}; the split comes "
+                    f"first, as in {image.parts[-2]}/{image.parts[0]}/{image.parts[-1]}."
+                )
+    classes = sorted({image.parts[-2] for image in images})
+    _require(
+        len(classes) > 1,
+        f"{name} holds images of one class only, {classes[0]}; there must be at least two.",
+    )
+    _check_spelling(name, [(image.parts[-2], image.parts[0] * bool(tops)) for image in images])
+    found = _sorted(images, domains, split_tops)
+    if not split_tops:
+        found = _with_splits(name, found, domains)
+    train = [image for image in found if image.split == "train"]
+    test = [image for image in found if image.split != "train"]
+    _check_tested(name, {image.label for image in train}, test)
+    tested = {image.label for image in test}
+    never = tuple(label for label in classes if label not in tested)
+    return Layout(
+        tuple(classes), tuple(domains), train, test, not split_tops, never, tuple(left_out)
+    )
+
+
+def _check_spelling(name: str, found: Sequence[tuple[str, str]]) -> None:
+    """Refuse two spellings of one folder: pairs of its name and of the folder around it.
+
+    Letters are classes of handwriting, if both cases are wherever one is.
+    """
+    around: dict[str, set[str]] = {}
+    for folder, top in dict.fromkeys(found):
+        around.setdefault(folder, set()).add(top)
+    spellings: dict[str, str] = {}
+    for folder, tops in sorted(around.items()):
+        other = spellings.setdefault(_plain(folder), folder)
+        is_letter = len(folder) == 1 and around[other] == tops
+        if other != folder and not is_letter:
+            raise DataError(
+                f"{name} has {other} and {folder}, which seem to be one: "
+                f"did you mean {other} both times?"
+            )
+
+
+def _check_splits(
+    name: str, tops: Sequence[str], splits: dict[str, str], images: Sequence[ListedFile]
+) -> list[str]:
+    """What of the splits is left out; a `DataError` if they cannot be told from other folders."""
+    for top, split in splits.items():
+        _require(" and " not in split, f"{name}: {top} may be {split}: rename it to one of them.")
+    others = [top for top in tops if top not in splits]
+    if others:
+        raise DataError(
+            f"{name}: {listed(others)} lies beside {listed(list(splits))} and is no split: "
+            "take it out, or rename it (splits are train, test and val)."
+        )
+    for split, number in Counter(splits.values()).items():
+        same = " and ".join(top for top in tops if splits[top] == split)
+        _require(number == 1, f"{name}: {same} are both {split}: keep one, or join them.")
+    present = set(splits.values())
+    if "train" not in present or len(present) == 1:
+        lacking = "train" if "train" not in present else "test or val"
+        raise DataError(
+            f"{name} has {listed(list(splits))} and no folder {lacking}: add it, or give the path of "
+            f"{tops[0]} itself, of whose images every fifth is tested then."
+        )
+    dropped = [top for top in tops if splits[top] not in _chosen(splits)]
+    numbers = Counter(image.parts[0] for image in images)
+    return [f"{top} ({_counted(numbers[top], 'image')})" for top in dropped]
+
+
+def _chosen(splits: dict[str, str]) -> tuple[str, str]:
+    """The two splits that are used: "test" comes before "val"."""
+    return "train", "test" if "test" in splits.values() else "val"
+
+
+def _sorted(
+    images: Sequence[ListedFile], domains: Sequence[str], splits: dict[str, str]
+) -> list[ImageFile]:
+    """The images by domain, class and name; a `Broken` for one that is there twice."""
+    found: dict[tuple[int, str, str, str], ImageFile] = {}
+    for image in images:
+        top, label, file = ("", *image.parts)[-3:]
+        domain = domains.index(top) if domains else 0
+        key = (domain, label, file, splits.get(top, ""))
+        if key in found:
+            raise Broken(f"{image.file} was already seen in another place")
+        found[key] = ImageFile(domain, label, image.file, splits.get(top, ""))
+    return [found[key] for key in sorted(found)]
+
+
+def _with_splits(name: str, images: Sequence[ImageFile], domains: Sequence[str]) -> list[ImageFile]:
+    """Make every fifth image of a class of a domain a test image."""
+    divided = []
+    for _, group in groupby(images, lambda image: (image.domain, image.label)):
+        for number, image in enumerate(group):
+            divided.append(image._replace(split="test" if number % 5 == 4 else "train"))
+    tested = {image.domain for image in divided if image.split == "test"}
+    for number, domain in enumerate(domains or [""]):
+        if number not in tested:
+            where = f" in {domain}" if domain else ""
+            raise DataError(
+                f"{name} has no test images{where}: every fifth image of a class is one, so "
+                f"{'every domain' if domain else 'it'} needs a class of five images or more."
+            )
+    return divided
+
+
+def _check_tested(name: str, trained: set[str], test: Sequence[ImageFile]) -> None:
+    unknown = sorted({image.label for image in test} - trained)
+    if not unknown:
+        return
+    near = difflib.get_close_matches(unknown[0], sorted(trained), 1)
+    fix = f"did you mean {near[0]}?" if near else "add training images of it, or take them out."
+    if re.fullmatch(_NOISE, _plain(unknown[0])):
+        fix = "test images must lie in SPLIT/CLASS/FILE, too."
+    raise DataError(f"{name}: class {listed(unknown)} is tested and never trained: {fix}")

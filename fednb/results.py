@@ -1,0 +1,387 @@
+"""What notebooks show of recorded runs: numbers, leads, tables, claims, findings and figures.
+
+All of it is read from committed files, which ``fednb report`` writes: ``results/cells.csv`` has the
+values of every cell of every table, the JSON files beside it what stands around them. No record of
+a run is opened. Everywhere ± is the half width of Student's 95 % interval for a mean over seeds;
+of fewer than three seeds the values themselves are shown, as in ``(67.2, 70.4)``.
+"""
+
+import csv
+import functools
+import json
+import os
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import matplotlib.pyplot as plt
+import pandas as pd
+from IPython.display import Markdown
+from matplotlib.axes import Axes
+
+from fednb import ROOT, plots
+from fednb.errors import ReportError, require_known
+from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
+
+POINTS = "points"  # what most leads are counted in
+
+_FEW_RUNS = {1: "one run", 2: "two runs"}
+_NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
+_LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
+
+
+@functools.cache
+def load(name: str) -> Any:
+    """The content of ``results/NAME.json``; not to be changed."""
+    return json.loads((ROOT / "results" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def _known(what: str, name: str, file: str) -> Any:
+    """An entry of a file; a `ReportError` that names the known ones, if there is none."""
+    entries = load(file)
+    require_known(what, name, entries, ReportError)
+    return entries[name]
+
+
+class Measure(NamedTuple):
+    """What a cell holds, as far as it decides how its numbers are compared and shown."""
+
+    sign: int  # of a lead; -1: the smaller of two values is the better one
+    lead_unit: str  # what a lead is counted in, such as "points"
+    decimals: int
+    median: bool  # the median over seeds counts, and a run may never get there
+    signed: bool  # shown with its sign
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of a table: the values of our runs, and what the paper prints there."""
+
+    table: str
+    row: str
+    column: str
+    measure: Measure
+    parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
+    seeds: tuple[int, ...]  # one for each run
+    splits: tuple[str, ...]  # one for each value: how the data are divided, if not all alike
+    statuses: tuple[str, ...]  # one for each run, such as "finished" or "diverged"
+    values: tuple[float, ...]  # one for each finished run
+    mean: float | None  # of the values; of some measures the median
+    half_width: float | None  # of the interval for the mean
+    printed: float | None  # in units of the measure
+
+    @property
+    def method(self) -> str:
+        """The method of its runs, which its row may call otherwise."""
+        return self.parameters["method"]
+
+    @property
+    def by_seed(self) -> dict[int, float]:
+        """Its values by their seeds."""
+        pairs = zip(self.seeds, self.statuses, strict=True)
+        finished = [seed for seed, status in pairs if status == "finished"]
+        return dict(zip(finished, self.values, strict=True))
+
+    @property
+    def by_pair(self) -> dict[tuple[int, str], float]:
+        """Its values by what runs in a pair share: the seed, and how the data are divided."""
+        pairs = zip(self.by_seed, self.splits, strict=True)
+        return dict(zip(pairs, self.values, strict=True))
+
+    @property
+    def diverged(self) -> bool:
+        """Whether one of its runs did."""
+        return "diverged" in self.statuses
+
+
+@functools.cache
+def _lines() -> dict[str, list[dict[str, str]]]:
+    """The lines of ``cells.csv`` by their tables."""
+    by_table: dict[str, list[dict[str, str]]] = {}
+    with (ROOT / "results" / "cells.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            by_table.setdefault(line["table"], []).append(line)
+    return by_table
+
+
+@functools.cache
+def _cells(table: str) -> tuple[Cell, ...]:
+    require_known("There is no table", table, _lines(), ReportError)
+    return tuple(_cell(line) for line in _lines()[table])
+
+
+def _cell(line: Mapping[str, str]) -> Cell:
+    values = tuple(map(float, _split(line["values"])))
+    several = load("splits").get(line["table"], {})
+    set_here = [word.partition("=") for word in shlex.split(line["repeat"]) if "=" in word]
+    return Cell(
+        table=line["table"],
+        row=line["row"],
+        column=line["column"],
+        measure=Measure(**load("measures")[line["measure"]]),
+        parameters={name: value for name, _, value in set_here},
+        seeds=tuple(map(int, _split(line["seeds"]))),
+        splits=tuple(several.get(f"{line['row']} | {line['column']}", [""] * len(values))),
+        statuses=tuple(_split(line["statuses"])),
+        values=values,
+        mean=_number(line["mean"]),
+        half_width=_number(line["half"]),
+        printed=_number(line["printed"]),
+    )
+
+
+def _split(field: str) -> list[str]:
+    return field.split("; ") if field else []
+
+
+def _number(field: str) -> float | None:
+    return float(field) if field else None
+
+
+def cells(table: str) -> list[Cell]:
+    """The cells of a table, row by row; a `ReportError` if there is no such table."""
+    return list(_cells(table))
+
+
+def cell(table: str, row: str, column: str | None = None) -> Cell:
+    """The cell in that row and column, which may be left out if there is only one."""
+    there = [one for one in _cells(table) if one.row == row and column in (None, one.column)]
+    if len(there) == 1:
+        return there[0]
+    known = ", ".join(f"{one.row} | {one.column}" for one in there or _cells(table))
+    place = f"{row} | {column or 'any column'}"
+    raise ReportError(f"{table} has no single cell {place}; there are {known}.")
+
+
+def compare(ahead: Cell, behind: Cell) -> Lead:
+    """The lead of one cell over another, in pairs of runs: same seed, same division of the data."""
+    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.measure.sign)
+    return lead_of(list(by_pair.values()), diverged=ahead.diverged or behind.diverged)
+
+
+def printed(table: str) -> dict[str, dict[str, float | None]]:
+    """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
+    tables = _printed_tables()
+    require_known("There is no printed table", table, tables, ReportError)
+    return tables[table]
+
+
+@functools.cache
+def _printed_tables() -> dict[str, dict[str, dict[str, float | None]]]:
+    tables: dict[str, dict[str, dict[str, float | None]]] = {}
+    with (ROOT / "data" / "reported.csv").open(encoding="utf-8", newline="") as file:
+        for line in csv.DictReader(file):
+            rows = tables.setdefault(f"{line['paper']} {line['table']}".strip(), {})
+            if line["row"]:
+                rows.setdefault(line["row"], {})[line["column"]] = _number(line["value"])
+    return tables
+
+
+# --- words
+
+
+def value(measure: Measure, number: float) -> str:
+    """A value of a measure in its digits."""
+    if measure.median and number in (0.0, inf):
+        return "never"
+    sign = "+" if measure.signed else ""
+    return f"{number:{sign}.{measure.decimals}f}"
+
+
+def measured(cell: Cell) -> str:
+    """Mean with its ±; of fewer than `MIN_SEEDS` seeds the values; or ``diverged``.
+
+    Where some runs may never get there it is the median and the range.
+    """
+    if cell.mean is None:
+        return "diverged" if cell.diverged else ""
+    texts = [value(cell.measure, one) for one in cell.values]
+    if len(texts) < MIN_SEEDS:
+        return one_by_one(texts)
+    text = value(cell.measure, cell.mean)
+    if cell.measure.median and len(set(cell.values)) > 1:
+        lowest = value(cell.measure, min(cell.values))
+        highest = value(cell.measure, max(cell.values))
+        return f"{text} ({lowest} to {highest})"
+    if cell.half_width is None:
+        return text
+    return f"{text} ± {cell.half_width:.{cell.measure.decimals}f}"
+
+
+def one_by_one(values: Sequence[str]) -> str:
+    """A value, or several as in ``(67.2, 70.4)``: too few for an interval."""
+    return values[0] if len(values) == 1 else f"({', '.join(values)})"
+
+
+def in_words(of: Lead, unit: str = "") -> str:
+    """A lead with its ±, such as ``+1.0 ± 0.4 points``; empty without one."""
+    if of.mean is None:
+        return ""
+    text = f"{of.mean:+z.1f} ± {of.half_width:.1f}"
+    if of.seeds < MIN_SEEDS:
+        text = one_by_one([f"{one:+z.1f}" for one in of.values])
+    return f"{text} {unit}".strip()
+
+
+def lead(table: str, a: str, b: str, column: str | None = None) -> str:
+    """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
+    ahead = cell(table, a, column)
+    of = compare(ahead, cell(table, b, column))
+    if of.seeds == 0:
+        return "not run"
+    if of.mean is None:
+        return "not reached by every run"
+    text = in_words(of, ahead.measure.lead_unit)
+    if of.seeds < MIN_SEEDS:
+        return f"{text} ({_FEW_RUNS[of.seeds]})"
+    return f"{text} over {of.seeds} seeds"
+
+
+# --- Markdown
+
+
+def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
+    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = [name for name in names if any(line.get(name) for line in lines)]
+    rules = []
+    for name in columns:
+        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
+        rules.append("--:" if numeric else ":--")
+    texts = [[line.get(name, "") for name in columns] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, rules, *texts])
+
+
+def _from_here(text: str) -> Markdown:
+    """Markdown whose links, from the top of the project, lead there from the notebook's folder."""
+    here = Path.cwd()
+    notebooks = ROOT / "notebooks"
+    folder = here if here.is_relative_to(notebooks) else notebooks
+
+    def link(found: re.Match[str]) -> str:
+        return "](" + os.path.relpath(ROOT / found[1], folder).replace(os.sep, "/")
+
+    return Markdown(_LINK.sub(link, text))
+
+
+def finding(*names: str) -> Markdown:
+    """Findings in words, by their names in ``data/claims.yaml``."""
+    found = [_known("There is no finding", name, "findings") for name in names]
+    return _from_here("\n\n".join(one["sentence"] for one in found))
+
+
+def claims(paper: str, *, main: bool = False) -> Markdown:
+    """The claims of a paper, or its main ones: printed, measured, on which runs, and a verdict."""
+    found = _known("There are no claims of", paper, "claims")
+    return _from_here(claims_table([one for one in found if one["main"] or not main]))
+
+
+def claims_table(claims: Iterable[Mapping[str, Any]]) -> str:
+    """Claims in a line each; those that are not counted in points in tables of their own below."""
+    by_unit: dict[str, list[Mapping[str, str]]] = {POINTS: []}
+    for claim in claims:
+        by_unit.setdefault(claim["unit"], []).append(claim["line"])
+    parts = []
+    for unit, lines in by_unit.items():
+        heading = "" if unit == POINTS else f"How many {unit}:\n\n"
+        if lines:
+            parts.append(heading + to_markdown(lines))
+    return "\n\n".join(parts)
+
+
+def table(name: str, rows: Sequence[str] | None = None) -> Markdown:
+    """The heart of a table, or of some ``rows``: printed, measured, leads over its baseline."""
+    about = _known("There is no table", name, "tables")
+    lines = [dict(zip(about["columns"], line, strict=True)) for line in about["lines"]]
+    if rows is not None:
+        title = about["columns"][0]
+        known = dict.fromkeys(line[title] for line in lines)
+        for row in rows:
+            require_known(f"{name} has no row", row, known, ReportError)
+        lines = [line for line in lines if line[title] in rows]
+    if not lines:
+        return _from_here(f"**{about['title']}**: [not run yet]({about['page']}).")
+    grid = to_markdown(lines)
+    note = f"{about['note']} [All of it]({about['page']})."
+    return _from_here(f"**{about['title']}**\n\n{grid}\n\n{note}")
+
+
+# --- figures
+
+
+def leads(
+    table: str,
+    over: str,
+    ax: Axes | None = None,
+    *,
+    column: str | None = None,
+    rows: Mapping[str, str] | None = None,
+) -> Axes:
+    """The lead of each row over row ``over``, in points, from left to right.
+
+    With 95 % intervals, or below three seeds a dot for each value. ``column``: which one, where the
+    table has several. ``rows``: those that are shown, and what they are called; by default all but
+    ``over``, by their own names. A printed lead is hollow.
+    """
+    if rows is None:
+        run = [one.row for one in cells(table) if one.seeds and column in (None, one.column)]
+        rows = {row: row for row in run if row != over}
+    ax = ax or plt.figure(layout="constrained").subplots()
+    ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
+    behind = cell(table, over, column)
+    for x, row in enumerate(rows):
+        ahead = cell(table, row, column)
+        if ahead.printed is not None and behind.printed is not None:
+            lead = ahead.measure.sign * (ahead.printed - behind.printed)
+            ax.plot(x - 0.15, lead, "o", **plots.PRINTED)
+        draw_lead(ax, x, compare(ahead, behind), plots.colour(ahead.method))
+    ax.set_xticks(range(len(rows)), list(rows.values()))
+    ax.set_ylabel(f"lead over {over} (points)")
+    return ax
+
+
+def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = False) -> None:
+    """Draw a lead with its interval, below three seeds its values; nothing without runs.
+
+    It stands over ``place`` of the horizontal axis, or ``across``, beside one of the vertical axis.
+    It is hollow if a run diverged.
+    """
+    if of.mean is None:
+        return
+    look: dict[str, Any] = {"color": colour, "mfc": "none" if of.diverged else colour}
+    values: Sequence[float] = [of.mean]
+    if of.seeds < MIN_SEEDS:
+        values = of.values
+    else:
+        look |= {"xerr" if across else "yerr": of.half_width, "capsize": 3}
+    places = [place] * len(values)
+    if across:
+        ax.errorbar(values, places, fmt="o", **look)
+    else:
+        ax.errorbar(places, values, fmt="o", **look)
+
+
+def accuracies(table: str) -> dict[str, pd.DataFrame]:
+    """By row the accuracy (%) of each seed after each round, [seeds, rounds]."""
+    of_rows = _known("No curves are written of", table, "curves")
+    return {row["name"]: _by_round(row) for row in of_rows}
+
+
+def _by_round(row: Mapping[str, Any]) -> pd.DataFrame:
+    values = pd.DataFrame(row["values"], index=row["seeds"], columns=row["rounds"])
+    return values.astype(float)
+
+
+def curves(table: str, ax: Axes | None = None) -> Axes:
+    """Accuracy per communication round; a single round (SOLO) is a dashed level, as in papers."""
+    return plots.curves(_known("No curves are written of", table, "curves"), ax)
+
+
+def glance(paper: str) -> Axes:
+    """A paper's claims: leads as printed (hollow) and as measured, each with its verdict."""
+    found = _known("There are no claims of", paper, "claims")
+    return plots.claims([(paper, one["drawn"]) for one in found if one["drawn"]["name"]])

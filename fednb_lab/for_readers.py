@@ -1,0 +1,242 @@
+"""What ``fednb report`` writes for notebooks beside ``cells.csv``: see `fednb.results`, which reads it.
+
+Links in it lead from the top of the project.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from fednb import ROOT, partition, results
+from fednb.experiments import build
+from fednb.leads import MIN_SEEDS, lead_of
+from fednb_lab.analysis import called
+from fednb_lab.analysis.cells import Cell, CellsOf
+from fednb_lab.analysis.claims import Claim, cells_among, claims_file
+from fednb_lab.analysis.comparisons import cell_at, leads_over_baseline
+from fednb_lab.analysis.trials import Tuning, tunings
+from fednb_lab.reporting import words
+from fednb_lab.reporting.figures import curves_of, drawn_claim
+from fednb_lab.reporting.findings import Filler
+from fednb_lab.reporting.markdown import claim_row, deviations, one_column, table_rows
+from fednb_lab.reporting.pages import Results
+from fednb_lab.sweeps.table import Table
+
+# Curves are large, so only those are written that a notebook draws.
+CURVES = ["moon-1-cifar10", "fedproc-2", "fedssc-1", "digits-fedssc", "digits-feddyn-fednova"]
+# What notebook 06 shows of tables besides their cells.
+SENT = ["side-digits-beta-0.1", "side-domains"]
+TRIALS = ["side-digits-trials", "side-domains-trials"]
+TOLD = "side-told"
+# Tables of the notebook on tuning: accuracies of each run on test and on held-out images.
+HELD_OUT = [
+    "digits-moon-tuning",
+    "digits-fedprox-tuning",
+    "cifar10-moon-tuning",
+    "cifar10-fedprox-tuning",
+]
+
+
+def files(found: Results) -> dict[str, str]:
+    """The text of each file by its name, such as ``findings.json``."""
+    of = cells_among(found.cells)
+    content = {
+        "findings": _findings(found, of),
+        "claims": {paper: _claims(claims, found) for paper, claims in found.claims.items()},
+        "tables": {name: _table(table, of(name)) for name, table in found.tables.items()},
+        "measures": _measures(found),
+        "splits": _splits(found),
+        "curves": {name: curves_of(of(name)) for name in CURVES if name in found.tables},
+        "tuning": {name: _held_out(of(name)) for name in HELD_OUT if name in found.tables},
+        "side_by_side": _side_by_side(found, of),
+    }
+    return {f"{name}.json": _text(entries) for name, entries in content.items()}
+
+
+def _text(entries: Mapping[str, Any]) -> str:
+    """JSON with a line for each entry, so that differences between versions can be read."""
+    lines = []
+    for name, entry in entries.items():
+        value = json.dumps(entry, ensure_ascii=False, allow_nan=False)
+        lines.append(f"{json.dumps(name, ensure_ascii=False)}: {value}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _page(table: Table) -> str:
+    return f"results/tables/{table.notebook}.md#{table.name}"
+
+
+def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
+    """Each finding as a sentence, and in short."""
+    filler = Filler(of, ROOT, found.claims)
+    findings = {}
+    for name, one in claims_file().findings.items():
+        if one.notebook in found.notebooks:
+            findings[name] = {
+                "notebook": one.notebook,
+                "sentence": filler.sentence(one),
+                "fact": filler.fact(one),
+            }
+    return findings
+
+
+def _claims(claims: Sequence[Claim], found: Results) -> list[dict[str, Any]]:
+    """The claims of a paper, each as a line of a table and as it is drawn."""
+    described = []
+    for claim in claims:
+        row = claim_row(claim, lambda name: _page(found.tables[name]))
+        described.append(row | {"main": claim.entry.main, "drawn": drawn_claim(claim)})
+    return described
+
+
+def _table(table: Table, cells: Sequence[Cell]) -> dict[str, Any]:
+    """The lines of a table that has runs, and what to know of them."""
+    shown = [cell for cell in cells if cell.runs]
+    lines = _lines(table, shown) if shown else []
+    notes = []
+    reduced = deviations(shown) if table.printed else ""
+    if reduced:
+        notes.append(f"Reduced: {reduced}.")
+    left_out = {"paper's ±"}
+    seeds = {line["seeds"] for line in lines}
+    if len(seeds) == 1:
+        left_out.add("seeds")
+        notes.append(f"Seeds: {seeds.pop()}.")
+    elif len({cell.seeds for cell in shown}) > 1:
+        notes.append("Rows differ in their seeds; leads are over those that both have.")
+    columns = []
+    for name in dict.fromkeys(name for line in lines for name in line):
+        if name not in left_out and any(line.get(name) for line in lines):
+            columns.append(name)
+    return {
+        "title": table.title,
+        "page": _page(table),
+        "note": " ".join(notes),
+        "columns": columns,
+        "lines": [[line.get(name, "") for name in columns] for line in lines],
+    }
+
+
+def _lines(table: Table, shown: Sequence[Cell]) -> list[dict[str, str]]:
+    """A table's lines, as on its page; but below three seeds values stand in place of intervals."""
+    cells = one_column(table, shown)
+    baseline, comparisons = leads_over_baseline(table, cells)
+    lines = table_rows(table, shown)
+    for cell, line in zip(cells, lines, strict=True):
+        if 0 < len(cell.values) < MIN_SEEDS:
+            texts = [words.value(cell.measure, one) for one in cell.values]
+            line["measured"] = results.one_by_one(texts)
+        comparison = comparisons.get((cell.row, cell.column))
+        if comparison and 0 < comparison.lead.seeds < MIN_SEEDS:
+            by_seed = list(comparison.by_seed.values())
+            lead = lead_of(by_seed, diverged=comparison.lead.diverged)
+            text = "" if lead.diverged else results.in_words(lead)
+            line[f"lead over {baseline}, measured"] = text
+    return lines
+
+
+def _measures(found: Results) -> dict[str, Any]:
+    """How numbers of each measure are compared and shown."""
+    measures = {}
+    for cells in found.cells.values():
+        for cell in cells:
+            names = results.Measure._fields
+            measures[cell.measure.name] = {name: getattr(cell.measure, name) for name in names}
+    return dict(sorted(measures.items()))
+
+
+def _splits(found: Results) -> dict[str, Any]:
+    """How the data of each value were divided, in tables where that is not told by column and seed.
+
+    Such runs are in no pair.
+    """
+    tables = {}
+    for name, cells in found.cells.items():
+        divisions: dict[tuple[str, int], set[str]] = {}
+        for cell in cells:
+            for seed, division in cell.by_pair:
+                divisions.setdefault((cell.column, seed), set()).add(division)
+        if any(len(different) > 1 for different in divisions.values()):
+            of_cells = {}
+            for cell in cells:
+                of_cells[f"{cell.row} | {cell.column}"] = [split[:6] for _, split in cell.by_pair]
+            tables[name] = of_cells
+    return tables
+
+
+def _held_out(cells: Sequence[Cell]) -> dict[str, Any]:
+    """By row the accuracies of each run after its last round, on test and on held-out images."""
+    rows = {}
+    for cell in cells:
+        finals = [run.record["final"] for run in cell.runs]
+        rows[cell.label] = {
+            "seed": list(cell.seeds),
+            "accuracy": [final["accuracy"] for final in finals],
+            "validation": [final["validation"] for final in finals],
+        }
+    return rows
+
+
+def _side_by_side(found: Results, of: CellsOf) -> dict[str, Any]:
+    """What notebook 06 shows besides cells: its splits, trials, bytes, and who looks at no image."""
+    side = claims_file().side_by_side
+    if side.notebook not in found.notebooks:
+        return {}
+    told = [name for name in found.tables if name.startswith(TOLD)]
+    return {
+        "splits": {title: name for name, title in side.tables.items()},
+        "trials": {name: _trials(of(name)) for name in TRIALS},
+        "sent": {name: _sent(of(name)) for name in SENT},
+        "commonest class": {name: _commonest_class(of(name)) for name in told},
+    }
+
+
+def _trials(cells: Sequence[Cell]) -> dict[str, Any]:
+    """By method what is tuned, what was tried, and what held-out images chose."""
+    return {method: _tuning(tuning) for method, tuning in tunings(cells).items()}
+
+
+def _tuning(tuning: Tuning) -> dict[str, Any]:
+    return {
+        "method": tuning.method,
+        "tuned": tuning.tuned,
+        "called": called.name(tuning.tuned),
+        "values": [trial.value for trial in tuning.trials],
+        "accuracies": [
+            None if math.isnan(trial.accuracy) else trial.accuracy for trial in tuning.trials
+        ],
+        "chosen": tuning.chosen.value if tuning.chosen else None,
+        "accuracy": tuning.chosen.accuracy if tuning.chosen else None,
+        "at_edge": tuning.at_edge,
+        "gain": tuning.gain,
+    }
+
+
+def _sent(cells: Sequence[Cell]) -> dict[str, Any]:
+    """By row megabytes sent until each round, and the accuracy after it: means over runs."""
+    rows = {}
+    for cell in cells:
+        if cell.column == "accuracy" and cell.runs and not cell.diverged:
+            metrics = [run.record["metrics"] for run in cell.measured_runs]
+            sent = [np.cumsum(np.add(one["down_bytes"], one["up_bytes"])) / 1e6 for one in metrics]
+            accuracy = np.mean([one["accuracy"] for one in metrics], 0)
+            rows[cell.row] = {
+                "megabytes": np.mean(sent, 0).round(6).tolist(),
+                "accuracy": accuracy.round(4).tolist(),
+            }
+    return rows
+
+
+def _commonest_class(cells: Sequence[Cell]) -> list[float]:
+    """The share (%) of a client's commonest class among its images, of each run of FedAvg."""
+    shares = []
+    for run in cell_at(cells, "FedAvg", "client mean").measured_runs:
+        settings = run.job.settings
+        dataset = build.load_dataset(settings.dataset)
+        parts = build.divide(settings, dataset).train
+        counts = partition.class_counts(parts, dataset.labels.numpy(), dataset.num_classes)
+        shares.append(100 * float((counts.max(1) / counts.sum(1)).mean()))
+    return shares

@@ -1,0 +1,428 @@
+"""Folders and zip files of one's own images: nothing gets another meaning in silence, images are as a person sees them."""
+
+import io
+import re
+import zipfile
+from types import SimpleNamespace
+
+import made_up_sets
+import numpy as np
+import pytest
+from fednb.papers.foundations import METHODS
+from made_up_sets import encode, error, write_tree, write_zip
+from PIL import Image
+
+from fednb import data, folders, images
+from fednb.errors import DataError
+from fednb.experiments import ledger, runner, settings
+from fednb.images import as_seen
+
+root = made_up_sets.root
+RAMP = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)  # from black to nearly white
+
+
+def opened(image, kind="PNG", **options):
+    """The image as it comes from a file."""
+    file = io.BytesIO()
+    image.save(file, kind, **options)
+    return Image.open(io.BytesIO(file.getvalue()))
+
+
+def test_sixteen_bits_become_eight_by_their_whole_range():
+    seen = np.asarray(as_seen(opened(Image.fromarray(RAMP))).convert("L"))
+    assert seen.dtype == np.uint8
+    assert np.abs(seen - RAMP / 257).max() <= 0.5
+
+
+@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
+def test_what_is_transparent_lies_on_white(kind):
+    drawing = np.zeros((8, 8, 4), np.uint8)  # black, and nothing of it to be seen
+    drawing[2:4, :, 3] = 255
+    seen = np.asarray(as_seen(opened(Image.fromarray(drawing), kind, lossless=True)))
+    assert (seen[2:4] == 0).all()
+    assert (seen[5:] == 255).all()
+
+
+def test_half_transparent_grey_is_mixed_with_white():
+    grey = np.stack([np.zeros((8, 8), np.uint8), np.full((8, 8), 128, np.uint8)], -1)
+    seen = np.asarray(as_seen(opened(Image.fromarray(grey, "LA"))).convert("L"))
+    assert np.abs(seen.astype(int) - 127).max() <= 1
+
+
+def test_a_palette_shows_its_colours_and_its_hole():
+    picture = Image.new("P", (8, 8), 0)
+    picture.putpalette([200, 10, 30, 0, 0, 0])
+    picture.paste(1, (0, 0, 8, 2))
+    assert as_seen(opened(picture)).getpixel((4, 4)) == (200, 10, 30)
+    with_hole = as_seen(opened(picture, transparency=1)).convert("RGB")
+    assert with_hole.getpixel((4, 0)) == (255, 255, 255)
+
+
+def test_the_colours_of_print_become_those_of_a_screen():
+    red = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
+    seen = as_seen(opened(red, "JPEG", quality=95))
+    assert seen.mode == "RGB"
+    assert seen.getpixel((8, 8))[0] > 240 and max(seen.getpixel((8, 8))[1:]) < 15
+
+
+def test_a_turned_camera_is_turned_back():
+    wide = Image.new("RGB", (16, 8), "white")
+    wide.paste((0, 0, 0), (0, 0, 4, 8))  # the left edge is black
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned by 90 degrees, clockwise
+    seen = as_seen(opened(wide, "JPEG", exif=exif, quality=95))
+    assert seen.size == (8, 16)
+    grey = np.asarray(seen.convert("L"))
+    assert grey[:3].max() < 40 and grey[6:].min() > 200
+
+
+def test_a_grey_value_of_sixteen_bits_may_be_transparent():
+    hole = int(RAMP[0, 3])
+    seen = np.asarray(as_seen(opened(Image.fromarray(RAMP), transparency=hole)))
+    assert (seen[0, 3] == 255).all() and (seen[0, 4] == round(int(RAMP[0, 4]) / 257)).all()
+
+
+@pytest.mark.parametrize("value", [-5.0, 0.5])
+def test_pixels_without_a_known_range_are_refused(value):
+    with pytest.raises(ValueError, match="range is not known"):
+        as_seen(opened(Image.fromarray(np.full((8, 8), value, np.float32)), "TIFF"))
+
+
+# --- what a folder means
+
+
+def pets(*tops, classes=("cat", "dog"), number=5, ending="png", side=40, seed=0, grey=False):
+    """Pairs (TOP/CLASS/FILE, bytes) of made-up images, of several sizes if there is no seed."""
+    rng = np.random.default_rng(seed)
+    for top in tops:
+        for label in classes:
+            for i in range(number):
+                width = side if seed else side + i
+                channels = 1 if grey or i else 3
+                image = rng.integers(0, 256, (channels, side, width), np.uint8)
+                yield f"{top}/{label}/{i}.{ending}".lstrip("/"), encode(image, ending)
+
+
+def some(*places):
+    """Pairs (place, bytes) of images, or of something else if their ending says so."""
+    rng = np.random.default_rng(9)
+    for place in places:
+        image = encode(rng.integers(0, 256, (3, 8, 8), np.uint8))
+        yield place, image if place.lower().endswith(".png") else b"something else"
+
+
+@pytest.mark.parametrize("name", ["folder:pets", "folder:pets.zip"])
+@pytest.mark.parametrize(
+    ("tops", "sizes", "domains"),
+    [
+        (("",), (8, 2), ()),
+        (("train", "val"), (10, 10), ()),
+        (("lab", "home"), (16, 4), ("home", "lab")),
+    ],
+)
+def test_a_folder_of_images_is_a_data_set(root, tops, sizes, domains, name):
+    write_zip(root / "pets.zip", pets(*tops), prefix="in/a/")
+    write_tree(root / "pets", pets(*tops))
+    found = data.load(name)
+    pixels = found.images.double() / 255
+    assert found.name == name
+    assert found.source == "own images"
+    assert found.classes == ("cat", "dog")
+    assert found.images.shape[1:] == (3, 32, 32)
+    assert (len(found.labels), len(found.test_labels)) == sizes == data.spec_of(name).sizes
+    assert found.group_names == tuple(data.spec_of(name).domains) == domains
+    divided = "" if "train" in tops else "; every fifth image of a class (by name) is a test image"
+    assert found.note == f"images of several sizes, all resized to 32x32{divided}"
+    assert found.mean == pytest.approx(pixels.mean((0, 2, 3)).tolist(), abs=1e-4)
+    assert found.std == pytest.approx(pixels.std((0, 2, 3), correction=0).tolist(), abs=1e-4)
+    assert data.load(f"{name}@16").images.shape[1:] == (3, 16, 16)
+    if domains:
+        assert (2 * found.test_groups + found.test_labels).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("train", "test"),
+    [
+        *[("Train", "Test"), ("TRAIN", "VAL"), ("training", "testing"), ("train_set", "test-set")],
+        *[("Training Set", "Validation Set"), ("train2017", "val2017"), ("images_train", "dev")],
+        *[("trainset", "eval"), ("Train data", "valid"), ("train copy", "test copy")],
+        *[("PetsTrain", "PetsTest"), ("pets-train", "pets-test"), ("trn", "tst")],
+    ],
+)
+def test_a_split_is_a_split_however_it_is_spelled(root, train, test):
+    write_tree(root / "pets", [*pets(train, seed=1), *pets(test, number=2, seed=2)])
+    found = data.load("folder:pets")
+    assert (len(found.labels), len(found.test_labels), found.group_names) == (10, 4, ())
+
+
+@pytest.mark.parametrize("tops", [("train_station", "airport"), ("contest", "latest"), ("a", "b")])
+def test_what_only_sounds_like_a_split_is_none(root, tops):
+    write_tree(root / "pets", pets(*tops, seed=1))
+    assert data.load("folder:pets").group_names == tuple(sorted(tops))
+
+
+WRONG = [
+    ([], "there is no pets where you are .*, nor in .*; give its whole path"),
+    (some("notes.txt"), "holds no images"),
+    ([*pets(""), *some("0.png")], "holds 1 image outside of any class, such as 0.png"),
+    (
+        [*pets(""), *some("cat/more/0.png")],
+        "at several depths, .* such as cat/0.png and cat/more/0",
+    ),
+    (pets("", classes=["cat"]), "holds images of one class only, cat"),
+    (pets("", number=1), "has no test images: .* five images or more"),
+    ([*pets("x"), *some("y/cat/0.png")], "has no test images in y"),
+    ([*pets(""), ("cat/x.png", b"")], r"pets/cat/x.png cannot be read \(not an image\)"),
+    ([*pets("train"), *some("val/images/0.png")], "class images is tested and never trained"),
+    ([*pets("train"), *some("val/0.png")], "val/0.png lies in no class, if val is a split"),
+    (pets("", classes=("train", "test")), "test/0.png lies in no class, if test is a split"),
+    ([*pets("train"), *pets("Test", classes=("cat", "cow"))], "cow is tested and never trained"),
+    ([*pets("train"), *pets("Test", classes=("cat", "dgo"))], "did you mean dog?"),
+    (pets("train", "test", "extra"), "extra lies beside test, train and is no split: take it out"),
+    (pets("train", "lab"), "lab lies beside train and is no split"),
+    (pets("trainval", "test"), "trainval may be train and val: rename it"),
+    (pets("train", "Training", "test"), "Training and train are both train"),
+    (pets("Train"), "has Train and no folder test or val"),
+    (pets("validation"), "has validation and no folder train"),
+    (
+        pets("cat", "dog", classes=("train", "test")),
+        "lies in a split within cat; the split comes fir",
+    ),
+    (
+        [*pets("train", classes=("Cat", "dog")), *pets("test")],
+        "has Cat and cat, which seem to be one",
+    ),
+    (pets("", classes=("big cat", "Big_Cat", "dog")), "did you mean Big_Cat both times?"),
+    (
+        [*pets("train", classes="Ab"), *pets("test", classes="ab")],
+        "has A and a, which seem to be one",
+    ),
+    (pets("Lab", "lab"), "has Lab and lab, which seem to be one"),
+    *[
+        ([*pets(""), *some(f"cat/x{ending}")], f"such as cat/x{ending}: make .png of them")
+        for ending in (".heic", ".dcm", ".npy", ".svg", ".pdf", ".mp4", ".unheard-of", "")
+    ],
+]
+
+
+@pytest.mark.parametrize(("files", "sentence"), WRONG)
+def test_what_is_wrong_with_a_folder_is_one_sentence(root, files, sentence):
+    write_tree(root / "pets", files)
+    assert re.search(sentence, error("folder:pets"))
+    assert not list((root.parent / "cache").glob("folder*"))
+
+
+@pytest.mark.parametrize("ending", "jfif pgm ppm webp tif gif bmp tga jp2 JPG avif".split())
+def test_all_usual_formats_are_read(root, ending):
+    write_tree(root / "pets", [*pets("", number=9), *pets("", classes=["cow"], ending=ending)])
+    found = data.load("folder:pets")
+    assert found.labels.bincount().tolist() == [8, 4, 8]
+
+
+def test_a_file_of_several_images_is_refused(root):
+    frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
+    for name in ("x.gif", "x.tif"):
+        write_tree(root / "pets", pets(""))
+        frames[0].save(root / "pets/cat" / name, save_all=True, append_images=frames[1:])
+        assert f"{name} cannot be read (it holds 2 images, and one is wanted)" in error(
+            "folder:pets"
+        )
+        (root / "pets/cat" / name).unlink()
+
+
+def test_letters_of_both_cases_are_classes(root):
+    write_tree(root / "pets", pets("train", "test", classes="Aab", seed=1))
+    assert data.load("folder:pets").classes == ("A", "a", "b")
+
+
+def test_a_folder_is_described_in_one_line_once(root, capsys):
+    extra = some(
+        "README", "train/cat/0.txt", "notes.docx", "marks/0.xml", ".hidden/0.png", "Thumbs.db"
+    )
+    untested = pets("train", classes=["cow"])
+    write_tree(root / "pets", [*pets("train", "test", "val"), *untested, *extra])
+    (root / "pets" / "test" / "pig").mkdir()
+    for _ in range(2):
+        found = data.load("folder:pets")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"folder:pets ({root}/pets): 25 images of 3 classes (cat, cow, dog)" in line
+    assert "15 trained on, 10 tested on; left out: val (10 images), 4 other files (README, " in line
+    assert "2 folders without images (marks, test/pig)" in line
+    assert "trained on and never tested: cow" in found.remark
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"), [("pets", "cannot be read"), ("pets@0", "the side"), ("", "no PATH")]
+)
+def test_what_is_no_folder_is_refused(root, name, sentence):
+    (root / "pets").write_bytes(b"nothing")
+    assert sentence in error(f"folder:{name}")
+
+
+def test_a_path_is_seen_from_where_one_works_first(root, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_tree(root / "pets", pets("", seed=1))
+    in_data = data.recorded_name("folder:pets")
+    write_tree(tmp_path / "pets", pets("", seed=2))
+    here = data.recorded_name("folder:pets")
+    assert here != in_data
+    monkeypatch.chdir("pets")
+    assert data.recorded_name("folder:.") == data.recorded_name("folder:../pets") == here
+    data.load("folder:.")
+    assert f"folder:pets ({tmp_path}/pets)" in capsys.readouterr().err
+    assert data.whole_name("folder:pets", root) == f"folder:{root}/pets"
+
+
+# --- its images, in memory and in the cache
+
+
+def cached(root):
+    return list((root.parent / "cache").glob("folder*.npz"))
+
+
+def test_own_images_are_grey_if_all_are_and_renewed_when_they_change(root):
+    write_tree(root / "pets", pets("", grey=True, side=28))
+    first = data.load("folder:pets@28")
+    assert np.array_equal(first.images[0, 0], np.asarray(Image.open(root / "pets/cat/0.png")))
+    write_tree(root / "pets", [("cat/6.png", encode(np.zeros((3, 32, 31), np.uint8)))])
+    assert data.load("folder:pets@28").fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("damage", ["none", "garbage", "cut", "flip", "folder"])
+def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monkeypatch, damage):
+    write_tree(root / "pets", pets("lab", "home"))
+    first = data.load("folder:pets")
+    (path,) = cached(root)
+    good = path.read_bytes()
+    middle = len(good) // 2
+    flipped = good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :]
+    path.write_bytes({"garbage": b"", "cut": good[:middle], "flip": flipped}.get(damage, good))
+    if damage == "none":
+        monkeypatch.setattr(images, "Image", None)  # nothing is decoded
+    if damage == "folder":  # in which nothing can be written
+        monkeypatch.setenv("FEDNB_CACHE", str(path))
+    second = data.load("folder:pets")
+    for field, value in vars(first).items():
+        assert np.array_equal(value, getattr(second, field)), field
+    second.images[0] = 0  # the arrays can be written to
+    told = capsys.readouterr()  # and there is no progress bar without a terminal
+    assert path.read_bytes() == good
+    assert told.out == ""
+    assert ("no cache written in" in told.err) == (damage == "folder")
+
+
+def write_scans(folder, scan=RAMP):
+    for label in "ab":
+        (folder / label).mkdir(parents=True, exist_ok=True)
+        for i in range(10):
+            Image.fromarray(np.roll(scan, i, axis=1)).save(folder / label / f"{i}.png")
+
+
+@pytest.fixture
+def scans(root):
+    """A folder of scans of sixteen bits."""
+    write_scans(root / "scans")
+    return root / "scans"
+
+
+def test_a_folder_of_sixteen_bit_scans_is_not_white(scans):
+    found = data.load("folder:scans")
+    assert len(found.images[0]) == 1  # grey
+    assert len(found.images.unique()) > 50
+
+
+def test_scans_that_are_nearly_black_are_told(scans):
+    write_scans(scans, RAMP // 16)  # twelve bits
+    assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
+
+
+def test_images_that_do_not_fit_are_refused_before_they_are_decoded(scans, monkeypatch):
+    free = SimpleNamespace(available=10**6)
+    monkeypatch.setattr(images.psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(images, "unpacked", None)  # nothing is decoded
+    with pytest.raises(DataError, match=r"take 0\.2 GB.*@64"):
+        data.load("folder:scans@1024")
+
+
+@pytest.mark.filterwarnings("error")  # Pillow's own words about large images
+def test_an_image_of_too_many_pixels_is_one_sentence(scans):
+    Image.new("1", (12000, 8000)).save(scans / "a" / "0.png")
+    assert "a/0.png cannot be read (12000x8000 pixels are too many" in error("folder:scans")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_what_unpacks_to_too_much_is_refused(root, method):
+    write_zip(root / "pets.zip", [*pets(""), ("cat/x.png", bytes(2**26 + 1))], method)
+    too_much = "bytes are too many|neither stored nor deflated"
+    assert re.search(
+        rf"pets\.zip/cat/\w\.png cannot be read .*({too_much})", error("folder:pets.zip")
+    )
+
+
+def test_zips_of_all_systems_are_read(root):
+    files = [(place.replace("/", "\\"), content) for place, content in pets("", seed=1)]
+    write_zip(root / "pets.zip", [*files, ("__MACOSX/cat/._0.png", b""), ("cat/", b"")])
+    assert len(data.load("folder:pets.zip").labels) == 8
+
+
+def test_an_image_that_is_in_a_zip_twice_is_one_sentence(root):
+    files = list(pets(""))
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        write_zip(root / "pets.zip", [*files, files[0]])
+    assert error("folder:pets.zip").endswith("cat/0.png was already seen in another place.")
+
+
+# --- its name in records
+
+
+def run(dataset, **given):
+    asked = settings.resolve(
+        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
+    )
+    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
+
+
+def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path):
+    places = [root / "pets", tmp_path / "a" / "pets", tmp_path / "b" / "pets"]
+    for place, seed in zip(places, (1, 1, 2), strict=True):
+        write_tree(place, pets("lab", "home", number=10, seed=seed))
+    here, path = run("folder:pets")
+    there, same = run(f"folder:{places[1]}")
+    others, another = run(f"folder:{places[2]}")
+    assert path == same != another and here == there and "folder-pets-" in path.name
+    for record in (here, others):
+        name = f"folder:pets#{record['dataset']['fingerprint'][:8]}"
+        assert record["settings"]["dataset"] == name
+        assert record["settings"]["partition"] == "domain"
+        assert record["partition"]["sizes"] == [16, 16]
+        assert list(record["final"]["groups"]) == ["home", "lab"]
+        assert str(tmp_path) not in f"{record}"
+    assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
+
+
+def test_a_folder_is_listed_once_for_its_settings_and_once_when_it_is_loaded(root, monkeypatch):
+    listings = []
+    walk = folders.walk
+
+    def listed(path):
+        listings.append(path)
+        return walk(path)
+
+    monkeypatch.setattr(folders, "walk", listed)
+    write_tree(root / "pets", pets("", number=10))
+    given = {"method": "FedAvg", "dataset": "folder:pets", "partition": "iid"}
+    for seed in (1, 2):
+        settings.resolve(METHODS, seed=seed, **given).flat()
+    assert listings == [root / "pets"]
+    data.load("folder:pets")
+    assert listings == 2 * [root / "pets"]
+
+
+@pytest.mark.parametrize("ask", [data.load, data.recorded_name], ids=lambda ask: ask.__name__)
+def test_a_fingerprint_that_is_asked_for_is_that_of_the_images(root, ask):
+    write_tree(root / "pets", pets(""))
+    name = data.recorded_name("folder:pets")
+    assert ask(name)
+    digits = name.rpartition("#")[2]
+    with pytest.raises(data.DataError, match=f"have the fingerprint {digits}: .*#12345678"):
+        ask("folder:pets#12345678")

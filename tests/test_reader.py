@@ -1,0 +1,289 @@
+"""A reader's kernel: what notebooks show of recorded runs comes from committed files, and nothing of the lab."""
+
+import ast
+import functools
+import json
+import re
+import subprocess
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+
+from fednb import ROOT, leads, results
+from fednb.errors import ReportError
+from fednb_lab import for_readers
+from fednb_lab.analysis.cells import cells_of, committed
+from fednb_lab.analysis.comparisons import compare_at, leads_over_baseline
+from fednb_lab.reporting.pages import read_results
+
+NOTEBOOKS = ROOT / "notebooks"
+# What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
+# CONTRIBUTING.md which cell calls it.
+REACHED_BY_01 = """
+    client data data.augment data.compare data.dataset data.decode data.downloads data.files
+    data.find data.loading data.own_folder data.registered data.seen data.spec data.synthetic
+    data.tree errors evaluation experiments experiments.defaults experiments.method_names
+    experiments.schema experiments.settings federation hyperparameters leads messages method models
+    papers papers.importer papers.outlines papers.parameter_cells partition places plots results
+    seeds training.loop workspace
+""".split()
+
+
+@pytest.fixture(autouse=True)
+def closed():
+    yield
+    plt.close("all")
+
+
+def code_cells(path):
+    """The code cells of a notebook, without magics."""
+    for cell in json.loads(path.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code":
+            yield "\n".join(line for line in source.splitlines() if not line.startswith(("%", "!")))
+
+
+def notebooks():
+    return sorted(
+        path for path in NOTEBOOKS.rglob("*.ipynb") if ".ipynb_checkpoints" not in str(path)
+    )
+
+
+def imported(source):
+    """The modules that a text imports, also those of which a name is."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield node.module
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+# --- who imports what
+
+
+@pytest.mark.parametrize("path", notebooks(), ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_no_notebook_imports_the_lab(path):
+    found = {name for source in code_cells(path) for name in imported(source)}
+    if path.parent.name == "solutions":  # teachers' helpers for exercises
+        found = {name for name in found if not name.startswith("fednb_lab.course")}
+        found -= {"fednb_lab"} | {"fednb_lab.course"}
+    assert not [name for name in found if name.startswith("fednb_lab")]
+
+
+def test_no_picture_and_no_file_of_the_package_imports_the_lab():
+    files = [*(NOTEBOOKS / "pictures").glob("*.py"), *(ROOT / "fednb").rglob("*.py")]
+    assert len(files) > 40
+    for path in files:
+        found = imported(path.read_text(encoding="utf-8"))
+        assert not [name for name in found if name.startswith("fednb_lab")], path.name
+
+
+def reached_from(path):
+    """The files of the package that a notebook's imports lead to, by their names in it."""
+    files = {}
+    for file in (ROOT / "fednb").rglob("*.py"):
+        name = ".".join(file.relative_to(ROOT).with_suffix("").parts)
+        files[name.removesuffix(".__init__")] = file
+    for file in (NOTEBOOKS / "pictures").glob("*.py"):
+        files[f"fednb.papers.pictures.{file.stem}"] = file
+    todo = [name for source in code_cells(path) for name in imported(source)]
+    reached = set()
+    while todo:
+        name = todo.pop()
+        if name in files and name not in reached:
+            reached.add(name)
+            todo += imported(files[name].read_text(encoding="utf-8"))
+    return {name.removeprefix("fednb.") for name in reached if "pictures" not in name} - {"fednb"}
+
+
+def test_what_a_student_of_01_reaches():
+    assert sorted(reached_from(NOTEBOOKS / "01_moon.ipynb")) == sorted(REACHED_BY_01)
+
+
+# --- the files
+
+
+@functools.cache
+def written():
+    """What `fednb report` would write for readers now."""
+    return for_readers.files(read_results(NOTEBOOKS / "sweeps", ROOT / "results" / "runs"))
+
+
+def test_what_is_committed_is_what_the_report_writes():
+    for name, text in written().items():
+        assert (ROOT / "results" / name).read_text(encoding="utf-8") == text, (
+            f"fednb report: {name}"
+        )
+
+
+def test_leads_from_the_file_of_cells_are_those_of_the_records():
+    """Of every table's rows over its baseline: same pairs, of the same seed on the same split."""
+    compared = 0
+    tables = read_results(NOTEBOOKS / "sweeps", ROOT / "results" / "runs").tables
+    for name, table in tables.items():
+        for comparison in leads_over_baseline(table, cells_of(table, committed()))[1].values():
+            ahead, behind = comparison.ahead, comparison.behind
+            found = results.compare(
+                results.cell(name, ahead.row, ahead.column),
+                results.cell(name, behind.row, behind.column),
+            )
+            assert found.seeds == comparison.lead.seeds, name
+            assert found.diverged == comparison.lead.diverged
+            if found.seeds > 1 and found.mean is not None:
+                expected = comparison.lead
+                assert found.half_width == pytest.approx(expected.half_width)
+                assert found.p == pytest.approx(expected.p, abs=1e-12)
+                assert list(found.values) == pytest.approx(list(comparison.by_seed.values()))
+                compared += 1
+    assert compared > 500
+
+
+def test_rows_on_other_divisions_of_the_data_are_in_no_pair():
+    row = "FedAvg, without the balance rule"
+    assert results.lead("digits-deviations", row, "SCAFFOLD") == "not run"
+    cells = cells_of("digits-deviations")
+    assert compare_at(cells, row, "SCAFFOLD").lead.seeds == 0
+
+
+# --- what notebooks call
+
+
+def calls():
+    """Calls of ``results`` in notebooks whose arguments are constants."""
+    found = set()
+    for path in notebooks():
+        for source in code_cells(path):
+            for node in ast.walk(ast.parse(source)):
+                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+                    continue
+                called = ast.unparse(node.func.value)
+                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+                if called == "results" and node.func.attr in dir(results):
+                    try:
+                        for argument in arguments:
+                            ast.literal_eval(argument)
+                    except ValueError:
+                        continue
+                    found.add(ast.unparse(node))
+    return sorted(found)
+
+
+BLOCKED = """
+import sys
+
+import matplotlib
+
+matplotlib.use("agg")
+sys.modules["fednb_lab"] = None
+from fednb import results
+from fednb.papers.pictures import side_by_side, side_by_side_tables
+from fednb.experiments import ledger
+
+opened = []
+ledger.read = opened.append
+for call in CALLS:
+    shown = eval(call)
+    assert shown is not None, call
+for name in ("told", "question", "trials", "twins", "bytes_sent"):
+    getattr(side_by_side, name)()
+for name in ("question", "tuning", "told", "measures", "price", "elsewhere"):
+    assert len(getattr(side_by_side_tables, f"{name}_table")()._repr_markdown_() if name != "price" else "-")
+assert not opened
+"""
+
+
+def test_every_call_works_from_files_alone():
+    assert len(calls()) > 60
+    code = BLOCKED.replace("CALLS", repr(calls()))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=NOTEBOOKS
+    )
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr  # a warning would stand in the notebook
+
+
+def test_of_two_seeds_the_values_are_shown_and_no_interval():
+    assert results.lead("moon-1-cifar10", "SCAFFOLD", "FedAvg") == "(+4.9, +1.4) points (two runs)"
+    fedavg, scaffold = (results.cell("moon-1-cifar10", row) for row in ("FedAvg", "SCAFFOLD"))
+    assert results.measured(fedavg) == "(67.2, 70.4)"
+    text = results.table("moon-1-cifar10").data
+    assert "(67.2, 70.4)" in text and "(+4.9, +1.4)" in text and "±" not in text
+    ax = results.leads("moon-1-cifar10", "FedAvg", rows={"SCAFFOLD": "SCAFFOLD"})
+    drawn = [line for line in ax.lines if list(line.get_xdata()) == [0, 0]]
+    assert drawn[0].get_ydata() == pytest.approx(results.compare(scaffold, fedavg).values)
+    assert not ax.collections  # bars of intervals
+
+
+def test_leads_have_the_printed_lead_beside_them():
+    table, over, row = "fedproto-2", "FedAvg, stdev 2", "FedProto, stdev 2"
+    ax = results.leads(table, over, column="n=3", rows={row: "its new name"})
+    assert [text.get_text() for text in ax.get_xticklabels()] == ["its new name"]
+    hollow, filled = [line for line in ax.lines if line.get_marker() == "o"]
+    printed = results.printed("FedProto Table 2")
+    lead = printed[row]["n=3"] - printed[over]["n=3"]
+    assert hollow.get_markerfacecolor() == "none" != filled.get_markerfacecolor()
+    assert hollow.get_ydata()[0] == pytest.approx(lead)
+    assert len(ax.collections) == 1  # of three seeds or more: an interval
+
+
+def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # wherever it is: as from notebooks/
+    text = results.table("moon-1").data
+    (page,) = re.findall(r"\]\(([^)#]+)", text)
+    assert (NOTEBOOKS / page).exists()
+    monkeypatch.chdir(NOTEBOOKS / "extras")
+    (page,) = re.findall(r"\]\(([^)#]+)", results.table("moon-1").data)
+    assert (NOTEBOOKS / "extras" / page).exists()
+    linked = results.finding("fedproto-privacy").data
+    (page,) = re.findall(r"\]\(([^)#]+)", linked)
+    assert (NOTEBOOKS / "extras" / page).exists()
+
+
+def test_some_rows_of_a_table():
+    text = results.table("fedplcc-3-short", rows=["FedAvg", "FCCL+"]).data
+    assert "| FedAvg |" in text and "| FCCL+ |" in text and "| FedPLCC |" not in text
+    with pytest.raises(ReportError, match="fedplcc-3-short has no row 'MONO': known are FedAvg"):
+        results.table("fedplcc-3-short", rows=["MONO"])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: results.cells("moon-99"), "There is no table 'moon-99'"),
+        (lambda: results.table("moon-99"), "There is no table 'moon-99'"),
+        (lambda: results.finding("nothing"), "There is no finding 'nothing'"),
+        (lambda: results.claims("MONO"), "There are no claims of 'MONO'.*did you mean 'MOON'"),
+        (lambda: results.curves("moon-5"), "No curves are written of 'moon-5'"),
+        (lambda: results.printed("MOON Table 99"), "There is no printed table"),
+        (lambda: results.cell("moon-1", "MONO"), r"moon-1 has no single cell MONO \| any column"),
+    ],
+)
+def test_what_there_is_not_is_told_in_a_sentence(call, message):
+    with pytest.raises(ReportError, match=message):
+        call()
+
+
+# --- leads
+
+
+@pytest.mark.parametrize("n", [2, 3, 6, 10])
+def test_an_interval_leaves_out_zero_where_p_is_below_five_per_cent(n):
+    for shift in np.linspace(-3, 3, 25):
+        values = np.random.default_rng(n).normal(size=n) + shift
+        of = leads.lead_of(list(values))
+        assert (of.p < 0.05) == (not of.holds_zero)
+
+
+def test_a_lead_of_equal_values_has_no_width():
+    assert leads.lead_of([2.0] * 3)[:4] == (3, 2.0, 0.0, 0.0)
+    assert leads.lead_of([0.0] * 3).p == 1.0
+    assert leads.lead_of([]).mean is None and leads.lead_of([np.inf, 1.0]).mean is None
+
+
+def test_pairs_are_of_what_both_have():
+    ahead, behind = {0: 5.0, 1: 7.0, 2: 9.0}, {1: 6.0, 2: 10.0, 3: 1.0}
+    assert leads.differences(ahead, behind) == {1: 1.0, 2: -1.0}
+    assert leads.differences(ahead, behind, sign=-1) == {1: -1.0, 2: 1.0}

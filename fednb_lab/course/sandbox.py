@@ -184,7 +184,7 @@ def watch(process: subprocess.Popen, seconds: float) -> None:
                 raise CourseError(f"{STOPPED}: not finished after {seconds:g} s")
             if _memory_of(children) > ALL_MEMORY:
                 raise CourseError(f"{STOPPED}: too much memory")
-            time.sleep(0.1)
+            time.sleep(0.5)
     finally:  # Ctrl-C included
         for member in (*children, process):  # in a sandbox the first takes all others along
             with suppress(psutil.Error):

@@ -14,7 +14,6 @@ TAG = "py3-none-any"
 OF_PROJECT = (
     "data/*.csv",
     "data/*.npz",
-    "data/*.yaml",
     "results/*.csv",
     "results/*.json",
     "notebooks/*.ipynb",

@@ -76,7 +76,7 @@ def nbgrader_step(step: str, *arguments: str) -> None:
 def gradebook_rows(assignment: str) -> dict[str, dict[str, Any]]:
     """Return what the gradebook has of each student: scores, and points by grade id.
 
-    Points that a person has given count instead of the machine's.
+    Points that a person has given count instead of the machine's; None waits for a person.
     """
     rows = {}
     with api().gradebook as gradebook:
@@ -87,7 +87,10 @@ def gradebook_rows(assignment: str) -> dict[str, dict[str, Any]]:
                 "max_score": submission.max_score,
                 "to_grade_by_hand": submission.needs_manual_grade,
             }
-            points = {grade.name: grade.score for grade in grades}
+            points = {}
+            for grade in grades:
+                waits = grade.auto_score is None and grade.manual_score is None
+                points[grade.name] = None if waits else grade.score
             rows[submission.student_id] = scores | points
         notebook = gradebook.find_assignment(assignment).notebooks[0]
         most = {cell.name: cell.max_score for cell in notebook.grade_cells}

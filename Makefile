@@ -48,7 +48,10 @@ mutants: $(VENV)/ready
 # Hand-outs are made of every notebook, executed, solved and graded; two at a time, on one thread each.
 test-course: export OMP_NUM_THREADS = 1
 test-course: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 tests/test_course.py -m course --durations=0
+	@command -v bwrap \
+	  || { apt-get update -qq && apt-get install -y -qq --no-install-recommends bubblewrap > /dev/null; } \
+	  || { echo "make test-course needs bubblewrap: install it, and try again."; exit 1; }
+	$(BIN)/python -m pytest -n 2 tests/course -m course --durations=0
 
 $(VENV)/docs: $(VENV)/ready
 	@PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet $(PIP) -e ".[docs]"

@@ -571,8 +571,10 @@ def course_release(args: argparse.Namespace) -> None:
 
     fednb course release 01_moon
     """
-    course = _course(args)
-    print(f"Hand out what is in {course.release(args.notebook).parent}")
+    _say_that_nbgrader_starts(args)
+    from fednb_lab.course import handout
+
+    print(f"Hand out what is in {handout.release(args.notebook).parent}")
     print("Students install the wheel in course/students: it holds no solutions")
 
 
@@ -596,10 +598,15 @@ def course_check(args: argparse.Namespace) -> int:
 
     fednb course check 01_moon.ipynb
     """
-    errors = _course(args).check(args.path)
+    _say_that_nbgrader_starts(args)
+    from fednb_lab.course.check import check
+
+    errors, remarks = check(args.path)
     for name, error in errors.items():
         good = "answered; a person grades it" if "answer" in name else "passed"
         print(f"{name}: {error or good}")
+    for remark in remarks:
+        print(f"note: {remark}")
     return int(any(errors.values()))
 
 
@@ -610,34 +617,39 @@ def course_check(args: argparse.Namespace) -> int:
         "path",
         type=Path,
         metavar="FOLDER",
-        help="NAME.ipynb, or a folder for each NAME, as nbgrader has it",
+        help="a zip or folder with NAME.ipynb, or a folder for each NAME, as nbgrader has it",
     ),
     argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
+    argument(
+        "--no-sandbox",
+        action="store_true",
+        help="without bubblewrap: submissions can do all that you can",
+    ),
 )
 def course_grade(args: argparse.Namespace) -> None:
     """Grade a folder of submissions: scores as CSV, and feedback pages.
 
     fednb course grade 01_moon submitted
     """
-    _course(args)
+    _say_that_nbgrader_starts(args)
     from fednb_lab.course import grading
 
-    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs)
+    is_sandboxed = not args.no_sandbox
+    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
     scores = rows["score"].astype(float)
     points = f"{scores.mean():.1f} of {rows['max_score'].max():g} points on average"
     print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
-    print(f"scores: {path}\nfor a learning-management system: {path.stem}-points.csv beside it")
-    print(f"feedback: {path.parent / 'feedback'}")
+    name = path.with_suffix("")
+    print(Path(f"{name}-exercises.csv").read_text(encoding="utf-8"))
+    print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
+    print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
 
 
-def _course(args: argparse.Namespace) -> Any:
-    """The course's package, which is slow to import, and whose nbgrader may be missing."""
+def _say_that_nbgrader_starts(args: argparse.Namespace) -> None:
+    """Say what takes a while to import; a name that nobody knows is refused before."""
     from fednb import papers
 
     if "notebook" in args:
-        papers.path(args.notebook)  # a name that nobody knows is told at once
+        papers.path(args.notebook)
     print("Starting nbgrader", file=sys.stderr)
-    from fednb_lab import course
-
-    return course

@@ -64,9 +64,6 @@ def imported(source):
 @pytest.mark.parametrize("path", notebooks(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_no_notebook_imports_the_lab(path):
     found = {name for source in code_cells(path) for name in imported(source)}
-    if path.parent.name == "solutions":  # teachers' helpers for exercises
-        found = {name for name in found if not name.startswith("fednb_lab.course")}
-        found -= {"fednb_lab"} | {"fednb_lab.course"}
     assert not [name for name in found if name.startswith("fednb_lab")]
 
 

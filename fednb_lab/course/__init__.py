@@ -1,17 +1,13 @@
 """A course with these notebooks: hand-outs without solutions, their checks, and grading.
 
-nbgrader does the work. It is an extra, ``pip install "fednb[course]"``; `draws` and `prepare` need it not.
+nbgrader does the work, in a sandbox made by bubblewrap. It is an extra: ``pip install
+"fednb[course]"``. What solved notebooks import is in `fednb.exercises`.
 """
 
-import lazy_loader
+import sys
 
 from fednb.errors import CourseError as CourseError
 
-# Imported when it is asked for: solved notebooks call `prepare` and `draws`, and shall not need nbgrader.
-_WHERE = {
-    "inputs": ["draws"],
-    "students": ["check", "prepare"],
-    "handout": ["release"],
-    "solutions": ["split"],
-}
-__getattr__, __dir__, __all__ = lazy_loader.attach(__name__, submod_attrs=_WHERE)
+# nbformat imports jsonschema, which imports this where it is installed: three seconds of a
+# processor, for each submission, to check a format that no notebook has.
+sys.modules.setdefault("rfc3987_syntax", None)  # type: ignore[arg-type]

@@ -1,18 +1,17 @@
-"""Grading by nbgrader: whatever is handed in is executed in the sandbox, and gets points.
-
-A submission can spoil its own row of the table and no other: whatever goes wrong with it ends in
-its remarks.
-"""
+"""Grading what was handed in: merged into the hand-out, executed in the sandbox, by nbgrader."""
 
 import hashlib
 import html
 import json
+import re
 import time
-from collections.abc import Iterator, Mapping
+import zipfile
+import zlib
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import nbformat
@@ -20,13 +19,17 @@ import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 from tqdm import tqdm
+from traitlets import Integer, Unicode
 
 from fednb import papers
 from fednb.errors import CourseError
 from fednb.records import write_atomically
-from fednb_lab.course import kernel, sandbox
-from fednb_lab.course.assignment import (
-    LARGEST,
+from fednb_lab.course import nbgrading, sandbox
+from fednb_lab.course.collect import Submission, collect, merged, require_assignment
+from fednb_lab.course.handout import release
+from fednb_lab.course.inside import Limits
+from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
+from fednb_lab.course.notebooks import (
     NOT_COUNTED,
     errors_by_cell,
     first_error,
@@ -36,115 +39,376 @@ from fednb_lab.course.assignment import (
     marks_of,
     plain,
     read_notebook,
+    remark,
 )
-from fednb_lab.course.executor import Limits
-from fednb_lab.course.handout import release
-from fednb_lab.course.kernel import FOLDER, gradebook_entry, nbgrader_step, notebook_path
-from fednb_lab.course.submissions import Submission, litter, merged_into_handout, submissions
 
-# Times the time for a cell. What fails by itself, or as the machine is slow, gets a second try.
-PATIENCE = (1, 3)
-NO_PAGE = "there is no page of feedback"
 LOST = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
 
 class Handout(NamedTuple):
-    """What all submissions are merged into.
+    """What all submissions are merged into, and what decides about their points.
 
-    It is read once, and its folder has a full path: nbgrader goes from folder to folder while other
-    threads work.
+    The folder has a full path: nbgrader goes from folder to folder while other threads work.
     """
 
-    folder: str
+    folder: Path  # of the course
+    assignment: str
     released: NotebookNode
-    checks: dict[str, str]  # by grade id, hidden tests included, and all else that is locked
+    sources: dict[str, str]  # by grade id, of what is locked, hidden tests included
+    limits: Limits
+    seed: str
 
     @classmethod
     def read(cls, assignment: str) -> "Handout":
-        """The hand-out in the course folder."""
-        path = notebook_path("release", assignment)
+        """Read the hand-out in the course folder; a `CourseError` if it cannot be used."""
         source = read_notebook(notebook_path("source", assignment))
         locked = [cell for cell in source.cells if marks_of(cell).get("locked")]
-        checks = {grade_id(cell): cell.source for cell in locked}
-        return cls(str(path.parent), read_notebook(path), checks)
+        sources = {grade_id(cell): cell.source for cell in locked}
+        limits, seed = nbgrading.execution_limits()
+        released = read_notebook(notebook_path("release", assignment))
+        return cls(FOLDER.absolute(), assignment, released, sources, limits, seed)
 
-    def with_checks(self, merged: NotebookNode) -> NotebookNode:
-        """A merged submission in which what students do not write is as nbgrader has it."""
-        for cell in merged.cells:
+    def with_checks(self, nb: NotebookNode) -> NotebookNode:
+        """Return a merged submission in which what students do not write is as in the source."""
+        for cell in nb.cells:
             if marks_of(cell).get("locked"):
-                cell.source = self.checks[grade_id(cell)]
-        return merged
+                cell.source = self.sources[grade_id(cell)]
+        return nb
 
 
-class Executed(NamedTuple):
-    """A submission in the hand-out, after the sandbox."""
+class Prepared(NamedTuple):
+    """A submission in the hand-out."""
 
-    nb: NotebookNode | None  # with outputs; None if nothing could be executed
+    nb: NotebookNode | None  # None if it cannot be graded
+    submission: Submission
     remarks: list[str]
-    is_final: bool = True  # False if the same may end in another way when it is called again
+    digest: str  # of all that decides about the points
 
 
-class Outcome(NamedTuple):
-    """What became of a submission."""
+class Sandboxed(nbgrading.Execute):
+    """nbgrader's step that executes a submission: in the sandbox, or before, by `grade`."""
 
-    is_graded: bool
-    remarks: list[str]
+    seconds = Integer(900).tag(config=True)
+    seed = Unicode("fednb").tag(config=True)
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """Put the outputs into the notebook."""
+        assignment = resources["nbgrader"]["assignment"]
+        student = resources["nbgrader"]["student"]
+        folder = Path(resources["metadata"]["path"]).parents[2]
+        outputs = _outputs_of(_executed_path(folder, assignment, student), nb)
+        if outputs is None:
+            folders = _surroundings(folder, assignment, student)
+            number = number_of(student, self.seed)
+            limits = Limits(self.timeout, self.seconds)
+            outputs = sandbox.execute(nb, folders, number, limits, is_sandboxed=True)
+        _put_outputs(nb, outputs)
+        return nb, resources
 
 
-def grade(name: str, handed_in: Path, *, jobs: int = 1) -> tuple[Path, pd.DataFrame]:
-    """Grade what is new in a folder of submissions; the file of the table of all, and the table.
+def number_of(student: str, seed: str) -> int:
+    """Return the student's number for `fednb.exercises.draws`."""
+    return zlib.crc32(f"{seed} {student}".encode())
 
-    So many ``jobs`` are executed at once. Beside the table lies one for a learning-management
-    system, ``ASSIGNMENT-points.csv``.
+
+def _executed_path(folder: Path, assignment: str, student: str) -> Path:
+    return folder / "executed" / assignment / f"{student}.json"
+
+
+def _outputs_of(path: Path, nb: NotebookNode) -> list[Any] | None:
+    """Return the outputs of a submission that was executed before, or None."""
+    if not path.exists():
+        return None
+    executed = json.loads(path.read_text(encoding="utf-8"))
+    is_same = executed["sources"] == [cell.source for cell in nb.cells]
+    return executed["outputs"] if is_same else None
+
+
+def _surroundings(folder: Path, assignment: str, student: str) -> list[Path]:
+    """Return the folders whose files lie beside a notebook that is executed."""
+    return [folder / "submitted" / student / assignment, folder / "release" / assignment]
+
+
+def _put_outputs(nb: NotebookNode, outputs: list[Any]) -> None:
+    """Put outputs, which come from the sandbox and may have any form, into a notebook."""
+    text = plain(json.dumps(outputs, ensure_ascii=False))
+    for cell, new in zip(nb.cells, json.loads(text), strict=True):
+        if cell.cell_type == "code":
+            cell.outputs = [_checked(output) for output in new or []]
+
+
+def _checked(output: dict[str, Any]) -> NotebookNode:
+    try:
+        return new_output(**output)
+    except Exception:
+        return new_output("error", ename="OutputError", evalue="an output has a wrong form")
+
+
+def grade(
+    name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = True
+) -> tuple[Path, pd.DataFrame]:
+    """Grade what is new in a folder or zip of submissions; the file of the table of all, and it.
+
+    So many ``jobs`` are executed at once. Beside the table lie one for a learning-management
+    system, ``ASSIGNMENT-points.csv``, one by exercise, ``ASSIGNMENT-exercises.csv``, and
+    ``ASSIGNMENT-feedback.zip``, whose folders have the names of what came in.
     """
     assignment = papers.path(name).stem
-    folder = FOLDER.absolute()
-    by_student = submissions(handed_in.absolute(), f"{assignment}.ipynb")
-    left_out = litter(handed_in)
-    if left_out:
-        print(f"Nobody's, and left out: {', '.join(left_out)}", flush=True)
-    is_released = notebook_path("release", assignment).exists()
-    if not is_released or not (folder / "gradebook.db").exists():
+    if is_sandboxed and sandbox.missing():
+        raise CourseError(sandbox.missing())
+    if not notebook_path("release", assignment).exists() or not (FOLDER / "gradebook.db").exists():
         release(assignment)
-    if not sandbox.is_available():
-        print(
-            "There are no namespaces here: what is executed can read and write all that you can.",
-            flush=True,
-        )
-    notes_file = folder / f"{assignment}.json"
-    notes = _grade_new(assignment, by_student, notes_file, jobs)
-    rows = []
-    changed = []
+    handout = Handout.read(assignment)
+    room = FOLDER.absolute() / "unpacked" / assignment
+    by_student = collect(handed_in.absolute(), handout.released, room)
+    notes_file = FOLDER / f"{assignment}.json"
+    notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
+    new = {}
     for student, submission in by_student.items():
-        row, is_as_noted = _row(assignment, student, notes[student])
-        rows.append({"student": student, "name": submission.name, "id": submission.id, **row})
-        if not is_as_noted:
-            changed.append(student)
-    if changed:
-        raise CourseError(
-            f"The gradebook has other points than were made for {', '.join(changed)}: put back "
-            f"your copy of it, or delete {notes_file}, and all are graded anew."
+        prepared = prepare(submission, handout)
+        if notes.get(student, {}).get("digest") != prepared.digest:
+            new[student] = prepared
+    begin = time.monotonic()
+    for number, (student, remarks, is_final) in enumerate(
+        _graded(new, handout, jobs, is_sandboxed), start=1
+    ):
+        digest = new[student].digest if is_final else None
+        notes[student] = {"digest": digest, "remarks": "; ".join(remarks)}
+        write_atomically(notes_file, json.dumps(notes))
+        left = (time.monotonic() - begin) / number * (len(new) - number)
+        count = f"{number}/{len(new)} ({tqdm.format_interval(int(left))} left) {student}"
+        print(count, *remarks, sep="; ", flush=True)
+    return _write_tables(assignment, by_student, notes)
+
+
+def prepare(submission: Submission, handout: Handout) -> Prepared:
+    """Merge a submission into the hand-out, whatever it holds."""
+    remarks = list(submission.remarks)
+    nb = None
+    if submission.notebook is not None:
+        try:
+            given = read_notebook(submission.notebook)
+            require_assignment(submission.notebook, given, handout.assignment)
+            nb, said = merged(given, deepcopy(handout.released))
+            nb = handout.with_checks(nb)
+            remarks += said
+        except CourseError as error:
+            remarks.append(str(error))
+        except Exception as error:  # a file of a form that nobody has thought of
+            remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
+    remarks = [remark(text) for text in dict.fromkeys(remarks)]
+    decides: list[Any] = [handout.sources, handout.limits, handout.seed, remarks]
+    decides.append([cell.source for cell in nb.cells] if nb else [])
+    for name, path in submission.helpers.items():
+        decides.append([name, hashlib.sha256(path.read_bytes()).hexdigest()])
+    digest = hashlib.sha256(json.dumps(decides).encode()).hexdigest()
+    return Prepared(nb, submission, remarks, digest)
+
+
+def _graded(new: dict[str, Prepared], handout: Handout, jobs: int, is_sandboxed: bool) -> Any:
+    """Yield students, remarks and whether these are final, as submissions get ready."""
+    pool = ThreadPoolExecutor(jobs)
+    sandbox.ALL_ENDED.clear()
+    try:
+        futures: dict[Future[tuple[NotebookNode | None, list[str]]], str] = {}
+        for student, prepared in new.items():
+            _submit(student, prepared, handout)
+            future = pool.submit(_execute, student, prepared, handout, is_sandboxed)
+            futures[future] = student
+        for future in as_completed(list(futures)):
+            student = futures.pop(future)
+            nb, remarks = future.result()
+            yield student, *_recorded(student, nb, remarks, handout)
+    finally:  # Ctrl-C included
+        sandbox.ALL_ENDED.set()
+        pool.shutdown(cancel_futures=True)
+
+
+def _submit(student: str, prepared: Prepared, handout: Handout) -> None:
+    """Put what is graded where nbgrader collects it."""
+    path = notebook_path("submitted", handout.assignment, student)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for old in path.parent.rglob("*"):
+        if old.is_file():
+            old.unlink()
+    for name, helper in prepared.submission.helpers.items():
+        target = path.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(helper.read_bytes())
+
+
+def _execute(
+    student: str, prepared: Prepared, handout: Handout, is_sandboxed: bool
+) -> tuple[NotebookNode | None, list[str]]:
+    """Execute a submission; with outputs, or None if it cannot be graded, and remarks."""
+    if prepared.nb is None:
+        return None, prepared.remarks
+    nb = deepcopy(prepared.nb)
+    folders = _surroundings(handout.folder, handout.assignment, student)
+    number = number_of(student, handout.seed)
+    try:
+        outputs = sandbox.execute(nb, folders, number, handout.limits, is_sandboxed=is_sandboxed)
+        _put_outputs(nb, outputs)
+    except Exception as error:
+        reason = remark(f"executing it failed ({error}), so it scores zero")
+        return None, [*prepared.remarks, reason]
+    return nb, [*prepared.remarks, *_what_went_wrong(nb)]
+
+
+def _what_went_wrong(nb: NotebookNode) -> list[str]:
+    """Return a remark for each check that failed, and for own cells that were ended."""
+    remarks = [f"{name}: {error}" for name, error in errors_by_cell(nb).items()]
+    for cell in nb.cells:
+        error = first_error(cell)
+        if not grade_id(cell) and error.startswith((*LOST, "SystemExit")):
+            remarks.append(f"a cell of the student's own: {error}")
+    return [remark(text) for text in remarks]
+
+
+def _failure_of_handout(nb: NotebookNode) -> str:
+    """Return why there are no points if a cell of the hand-out was not executed, and else ""."""
+    for cell in nb.cells:
+        if is_of_handout(cell) and first_error(cell).startswith(LOST):
+            return f"the hand-out's own {grade_id(cell)} took too long or ended the kernel"
+    return ""
+
+
+# --- recording
+
+
+def _recorded(
+    student: str, nb: NotebookNode | None, remarks: list[str], handout: Handout
+) -> tuple[list[str], bool]:
+    """Have nbgrader take what was executed; the remarks, and whether it is final."""
+    failure = _failure_of_handout(nb) if nb else ""
+    if nb is not None and not failure:
+        failure = _taken(student, nb, handout.assignment)
+        if not failure:
+            return remarks, True
+        # without what was printed and drawn, which may be what nbgrader cannot take
+        failure = _taken(student, _only_errors(nb), handout.assignment)
+        if not failure:
+            return remarks, True
+    if failure:
+        remarks = [*remarks, f"no points yet, as {failure}: call the same command again"]
+    elsewhere = _taken(student, _not_graded(handout, remarks), handout.assignment)
+    if elsewhere:
+        remarks = [*remarks, f"no points yet, as {elsewhere}: call the same command again"]
+    return remarks, not failure and not elsewhere
+
+
+def _taken(student: str, nb: NotebookNode, assignment: str) -> str:
+    """Have nbgrader grade a notebook with its outputs, and make its page; why it cannot, or ""."""
+    executed = {
+        "sources": [cell.source for cell in nb.cells],
+        "outputs": [cell.get("outputs") for cell in nb.cells],
+    }
+    path = _executed_path(FOLDER.absolute(), assignment, student)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, json.dumps(executed))
+    submitted = notebook_path("submitted", assignment, student)
+    try:
+        nbformat.write(nb, submitted)
+        nbgrader_step("autograde", assignment, student)
+        nbgrader_step("generate_feedback", assignment, student)
+        page = notebook_path("feedback", assignment, student).with_suffix(".html")
+        write_atomically(page, named_links(page.read_text(encoding="utf-8")))
+    except Exception as error:
+        return remark(f"nbgrader cannot take it ({type(error).__name__}: {error})")
+    return ""
+
+
+def named_links(page: str) -> str:
+    """Return a page of feedback whose links to checks and answers have their exercises' names."""
+
+    def named(found: re.Match[str]) -> str:
+        number, kind, more = found["number"], found["kind"], found["more"] or ""
+        return f"{found['begin']}Exercise {number}, {kind}{more.replace('-', ' ')}</a>"
+
+    link = r'(?P<begin><a href="#exercise-(?P<number>\d+)-(?P<kind>\w+)(?P<more>-\d+)?">)[^<]*</a>'
+    return re.sub(link, named, page)
+
+
+def _only_errors(nb: NotebookNode) -> NotebookNode:
+    """Return a copy of an executed notebook without what was printed and drawn."""
+    bare = deepcopy(nb)
+    for cell in bare.cells:
+        if cell.cell_type == "code":
+            errors = [output for output in cell.outputs if output.output_type == "error"]
+            cell.outputs = [new_output("error", ename=e.ename, evalue=e.evalue) for e in errors]
+    return bare
+
+
+def _not_graded(handout: Handout, remarks: list[str]) -> NotebookNode:
+    """Return the untouched hand-out, as if executed, whose page says why nothing was graded."""
+    nb = handout.with_checks(deepcopy(handout.released))
+    nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
+    for cell in nb.cells:
+        if is_check(cell):
+            cell.outputs = [new_output("error", ename=NOT_COUNTED, evalue="not graded")]
+    return nb
+
+
+# --- tables
+
+
+def _write_tables(
+    assignment: str, by_student: dict[str, Submission], notes: dict[str, Any]
+) -> tuple[Path, pd.DataFrame]:
+    book = nbgrading.gradebook_rows(assignment)
+    rows = []
+    points = []
+    for student, submission in by_student.items():
+        row = dict(book.get(student, {}))
+        row.pop("most", None)
+        if notes[student]["digest"] is None:  # no points yet
+            row = dict.fromkeys(row)
+        row["remarks"] = notes[student]["remarks"]
+        rows.append({"student": student, **row})
+        points.append(
+            {
+                "name": submission.name,
+                "id": submission.id,
+                "points": row.get("score"),
+                "remark": row["remarks"],
+            }
         )
     table = pd.DataFrame(rows)
-    path = folder / f"{assignment}.csv"
-    _write(table.drop(columns=["name", "id"]), path)
-    columns = {"name": "name", "id": "id", "score": "points", "remarks": "remark"}
-    points = table[list(columns)].rename(columns=columns)
-    _write(points, folder / f"{assignment}-points.csv")
+    path = FOLDER.absolute() / f"{assignment}.csv"
+    _write(table, path)
+    _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
+    most = next(iter(book.values()))["most"] if book else {}
+    _write(by_exercise(table, most), FOLDER / f"{assignment}-exercises.csv")
+    _zip_feedback(assignment, by_student)
     return path, table
 
 
-def _row(assignment: str, student: str, note: Mapping[str, Any]) -> tuple[dict[str, Any], bool]:
-    """Scores, points and remarks of a student; False if the gradebook has other points."""
-    scores: dict[str, Any] = {"score": None}
-    points: dict[str, Any] = {}
-    with suppress(Exception):  # nbgrader has never heard of the student
-        scores, points = gradebook_entry(assignment, student)
-    row = scores | points
-    if not note["points"]:
-        row = dict.fromkeys(row)
-    is_as_noted = not note["points"] or note["points"] == points
-    return row | {"remarks": note["remarks"]}, is_as_noted
+def by_exercise(table: pd.DataFrame, most: dict[str, float]) -> pd.DataFrame:
+    """Return points, mean and share (%) of full points per exercise of a table of students.
+
+    ``most`` are the points of each check and answer, by grade id; answers that wait for a person
+    are left out of means.
+    """
+    parts: dict[str, list[str]] = {}
+    for name in sorted(most):
+        number = re.search(r"\d+", name)
+        exercise = f"exercise {number[0]}" if number else name
+        what = "answer" if "-answer" in name else "checks"
+        parts.setdefault(f"{exercise}, {what}", []).append(name)
+    rows = []
+    for exercise, names in parts.items():
+        known = table.reindex(columns=names).dropna().sum(axis=1)
+        full = sum(most[name] for name in names)
+        rows.append(
+            {
+                "exercise": exercise,
+                "points": full,
+                "graded": len(known),
+                "mean": round(float(known.mean()), 2) if len(known) else None,
+                "solved (%)": round(100 * float((known >= full).mean())) if len(known) else None,
+            }
+        )
+    return pd.DataFrame(rows)
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
@@ -157,223 +421,14 @@ def _write(table: pd.DataFrame, path: Path) -> None:
     write_atomically(path, table.map(as_text).to_csv(index=False))
 
 
-def _grade_new(
-    assignment: str, by_student: Mapping[str, Submission], notes_file: Path, jobs: int
-) -> dict[str, Any]:
-    """Grade each submission that is not graded, or was by other rules.
-
-    Returns, and keeps in a file, by student what was graded (``digest``, null if it has to be
-    graded again), the ``points`` that it got by check, and ``remarks``.
-    """
-    notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
-    rules = (FOLDER / "nbgrader_config.py").read_bytes()
-    rules += notebook_path("source", assignment).read_bytes()
-    digests = {}
-    for student, submission in by_student.items():
-        digest = hashlib.sha256(rules + _content(submission)).hexdigest()
-        if notes.get(student, {}).get("digest") != digest:
-            digests[student] = digest
-    new = {student: by_student[student] for student in digests}
-    begin = time.monotonic()
-    for number, (student, executed) in enumerate(_executed(new, assignment, jobs), 1):
-        outcome = record(student, executed, assignment)
-        notes[student] = _note(assignment, student, outcome, digests[student])
-        write_atomically(notes_file, json.dumps(notes))
-        left = (time.monotonic() - begin) / number * (len(new) - number)
-        count = f"{number}/{len(new)} ({tqdm.format_interval(int(left))} left) {student}"
-        print(count, *outcome.remarks, sep="; ", flush=True)
-    return notes
-
-
-def _note(assignment: str, student: str, outcome: Outcome, digest: str) -> dict[str, Any]:
-    remarks = "; ".join(outcome.remarks)
-    if not outcome.is_graded:
-        return {"digest": None, "points": None, "remarks": remarks}
-    _, points = gradebook_entry(assignment, student)
-    return {"digest": digest, "points": points, "remarks": remarks}
-
-
-def _content(submission: Submission) -> bytes:
-    """What decides about the points, as far as it can be read."""
-    if submission.file is None:
-        return repr(submission.remarks).encode()
-    try:
-        with submission.file.open("rb") as opened:
-            return opened.read(LARGEST + 1)
-    except OSError as error:
-        return repr(error).encode()
-
-
-# --- executing
-
-
-def _executed(
-    new: Mapping[str, Submission], assignment: str, jobs: int
-) -> Iterator[tuple[str, Executed]]:
-    """Students and what the sandbox made of their submissions, as it gets ready."""
-    handout = Handout.read(assignment)
-    limits, seed = kernel.execution_limits()
-    pool = ThreadPoolExecutor(jobs)
-    sandbox.ALL_ENDED.clear()
-    try:
-        futures: dict[Future[Executed], str] = {}
-        for student, submission in new.items():
-            number = sandbox.number_of(student, seed)
-            future = pool.submit(execute, submission, handout, number, limits)
-            futures[future] = student
-        for future in as_completed(list(futures)):
-            yield futures.pop(future), future.result()
-    finally:  # Ctrl-C included
-        sandbox.ALL_ENDED.set()
-        pool.shutdown(cancel_futures=True)
-
-
-def execute(
-    submission: Submission, handout: Handout, student_seed: int, limits: Limits
-) -> Executed:
-    """Execute a submission in the hand-out, whatever it holds.
-
-    It is tried again with more time if the sandbox fails or a cell of the hand-out itself takes too
-    long; not if a limit of the sandbox ended it.
-    """
-    remarks = [remark(text) for text in submission.remarks]
-    if submission.file is None:
-        return Executed(None, remarks)
-    try:
-        nb = handout.with_checks(merged_into_handout(submission.file, deepcopy(handout.released)))
-    except Exception as error:
-        return Executed(None, [*remarks, _reason("it cannot be graded", error)])
-    failure = ""
-    for patience in PATIENCE:
-        longer = limits._replace(cell=limits.cell * patience)
-        try:
-            outputs = sandbox.execute(nb, handout.folder, student_seed, longer)
-            executed = _with_outputs(nb, outputs)
-        except Exception as error:
-            failure = _reason("executing it failed", error)
-            if kernel.STOPPED in str(error):
-                break
-            continue
-        failure = _failure_of_handout(executed)
-        if not failure:
-            return Executed(executed, [*remarks, *_what_went_wrong(executed)])
-    if failure.startswith("no points yet"):
-        return Executed(executed, [*remarks, failure], is_final=False)
-    return Executed(None, [*remarks, f"{failure}, so it scores zero"])
-
-
-def _with_outputs(nb: NotebookNode, outputs: list[Any]) -> NotebookNode:
-    """A copy with these outputs, which come from the sandbox and are checked for their form."""
-    executed = deepcopy(nb)
-    text = plain(json.dumps(outputs, ensure_ascii=False))
-    for cell, new in zip(executed.cells, json.loads(text), strict=True):
-        if cell.cell_type == "code":
-            cell.outputs = [_checked(output) for output in new]
-    return executed
-
-
-def _checked(output: dict[str, Any]) -> NotebookNode:
-    """An output of the form that it should have, or an error."""
-    try:
-        return new_output(**output)
-    except Exception:
-        return new_output("error", ename="OutputError", evalue="an output has a wrong form")
-
-
-def _failure_of_handout(nb: NotebookNode) -> str:
-    """Why there are no points if a cell of the hand-out itself was not executed, and else ""."""
-    for cell in nb.cells:
-        if is_of_handout(cell) and first_error(cell).startswith(LOST):
-            return (
-                f"no points yet, as the hand-out's own {grade_id(cell)} took too long or ended the "
-                "kernel: call the same command again"
-            )
-    return ""
-
-
-def _what_went_wrong(nb: NotebookNode) -> list[str]:
-    """A remark for each check that failed, and for own cells that were ended."""
-    remarks = [f"{name}: {error}" for name, error in errors_by_cell(nb).items()]
-    for cell in nb.cells:
-        error = first_error(cell)
-        if not grade_id(cell) and error.startswith(LOST):
-            remarks.append(f"a cell of the student's own: {error}")
-    return [remark(text) for text in remarks]
-
-
-def remark(text: str) -> str:
-    """A remark as it stands in a table: one line of characters that can be printed."""
-    printable = [letter if letter.isprintable() else " " for letter in plain(text)]
-    return "".join(printable).strip().rstrip(".")[:400]
-
-
-def _reason(what: str, error: Exception) -> str:
-    if isinstance(error, CourseError):
-        return remark(str(error))
-    text = str(error).partition("\n")[0][:200]
-    if not isinstance(error, RuntimeError):
-        text = f"{type(error).__name__}: {text}"
-    return remark(f"{what} ({text})")
-
-
-# --- recording
-
-
-def record(student: str, executed: Executed, assignment: str) -> Outcome:
-    """Have nbgrader take the outputs of an execution, and make the page of feedback.
-
-    What nbgrader cannot take is left out: first all outputs but errors, then the submission.
-    """
-    remarks = list(executed.remarks)
-    if executed.nb is not None:
-        for nb in (executed.nb, _only_errors(executed.nb)):
-            failure = _recorded(student, nb, assignment)
-            if not failure:
-                return Outcome(executed.is_final, remarks)
-        remarks.append(failure)
-        if failure.startswith(NO_PAGE):
-            return Outcome(executed.is_final, remarks)
-    failure = _recorded(student, _not_graded(assignment, remarks), assignment)
-    if failure and not failure.startswith(NO_PAGE):
-        return Outcome(False, [*remarks, f"no points yet, as {failure}: call the command again"])
-    return Outcome(executed.is_final, remarks)
-
-
-def _recorded(student: str, nb: NotebookNode, assignment: str) -> str:
-    """Have nbgrader take a notebook with its outputs; why it cannot, or ""."""
-    submitted = notebook_path("submitted", assignment, student)
-    executed = {
-        "sources": [cell.source for cell in nb.cells],
-        "outputs": [cell.get("outputs") for cell in nb.cells],
-    }
-    failure = "nbgrader cannot take it"
-    try:
-        submitted.parent.mkdir(parents=True, exist_ok=True)
-        nbformat.write(nb, submitted)
-        nbgrader_step("autograde", assignment, student, executed=executed)
-        failure = NO_PAGE
-        nbgrader_step("generate_feedback", assignment, student)
-    except Exception as error:
-        return remark(f"{failure} ({type(error).__name__}: {error})")
-    return ""
-
-
-def _only_errors(nb: NotebookNode) -> NotebookNode:
-    """A copy of an executed notebook without what was printed and drawn."""
-    bare = deepcopy(nb)
-    for cell in bare.cells:
-        if cell.cell_type == "code":
-            errors = [output for output in cell.outputs if output.output_type == "error"]
-            cell.outputs = [new_output("error", ename=e.ename, evalue=e.evalue) for e in errors]
-    return bare
-
-
-def _not_graded(assignment: str, remarks: list[str]) -> NotebookNode:
-    """The untouched hand-out, as if executed, whose page says why nothing was graded."""
-    handout = Handout.read(assignment)
-    nb = handout.with_checks(handout.released)
-    nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
-    for cell in nb.cells:
-        if is_check(cell):
-            cell.outputs = [new_output("error", ename=NOT_COUNTED, evalue="not graded")]
-    return nb
+def _zip_feedback(assignment: str, by_student: dict[str, Submission]) -> None:
+    """Zip the pages of feedback in folders of the names that came in, as Moodle takes them back."""
+    path = FOLDER / f"{assignment}-feedback.zip"
+    with TemporaryDirectory(dir=FOLDER) as room:
+        unfinished = Path(room) / path.name
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+            for student, submission in by_student.items():
+                page = notebook_path("feedback", assignment, student).with_suffix(".html")
+                with suppress(OSError):  # none could be made
+                    archive.write(page, f"{submission.given}/{page.name}")
+        unfinished.replace(path)

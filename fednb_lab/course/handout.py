@@ -16,18 +16,19 @@ from fednb import papers
 from fednb.errors import CourseError
 from fednb_lab import engine
 from fednb_lab.course import solutions
-from fednb_lab.course.assignment import TEMPLATES, grade_id, is_built_on, read_notebook
-from fednb_lab.course.installation import students_wheel
-from fednb_lab.course.kernel import STUDENTS, nbgrader_step, notebook_path
+from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
+from fednb_lab.course.notebooks import TEMPLATES, grade_id, is_built_on, read_notebook, tags_of
+from fednb_lab.course.wheel import students_wheel
 
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
+NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
 IMPORT = re.compile(r"(?m)^from fednb\.papers\.(\w+) import")  # of another notebook's methods
 READY = (
     "# Run this cell first: it executes the cells above on which the exercises build.\n"
-    'from fednb_lab.course import prepare\n\nprepare("{}")'
+    'from fednb.exercises import prepare\n\nprepare("{}")'
 )
 
 
@@ -82,7 +83,12 @@ def exercises(nb: NotebookNode) -> list[Exercise]:
         heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
         if heading:
             number, points = heading.groups()
-            points_of_each = [int(text) for text in points.split("+")]
+            try:
+                points_of_each = [int(text) for text in points.split("+")]
+            except ValueError:
+                raise CourseError(
+                    f'Exercise {number} has "{points}" points: write a number, or 1 + 2.'
+                ) from None
             all_exercises.append(Exercise(cell, int(number), points_of_each))
             is_inside = True
         elif cell.cell_type == "markdown" and cell.source.startswith("## "):
@@ -97,7 +103,7 @@ def exercises(nb: NotebookNode) -> list[Exercise]:
             )
     if not all_exercises:
         raise CourseError(
-            "There is no exercise: a text cell with a line "
+            "there is no exercise, which is a text cell with a line "
             '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
         )
     return all_exercises
@@ -118,7 +124,10 @@ def solved_assignment(name: str) -> NotebookNode:
     path = papers.path(name)
     nb = solutions.solved(path)
     split_cells(nb)
-    all_exercises = exercises(nb)
+    try:
+        all_exercises = exercises(nb)
+    except CourseError as error:
+        raise CourseError(f"{path.name}: {error}") from error
     for exercise in all_exercises:
         _mark_exercise(exercise)
     first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
@@ -127,7 +136,11 @@ def solved_assignment(name: str) -> NotebookNode:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             _mark_other(cell)
     names = [grade_id(cell) for cell in nb.cells if grade_id(cell)]
-    nb.metadata["fednb"] = {"assignment": path.stem, "cells": names}
+    files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
+    if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
+        files.append(f"sweeps/{path.stem}.yaml")
+    files += sorted(imported.name for imported in imported_notebooks(path))
+    nb.metadata["fednb"] = {"assignment": path.stem, "cells": names, "files": files}
     template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
     note = template.format(
         assignment=path.stem,
@@ -163,8 +176,7 @@ def _mark_other(cell: NotebookNode) -> None:
     if is_built_on(cell):
         mark(cell, cell.id)
     else:
-        tags = cell.metadata.get("tags", [])
-        cell.metadata["tags"] = [*tags, "skip-execution"]  # nbclient heeds it
+        cell.metadata["tags"] = [*tags_of(cell), "skip-execution"]  # nbclient heeds it
 
 
 def mark(
@@ -200,27 +212,55 @@ def release(name: str) -> Path:
     released = notebook_path("release", original.stem)
     source.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, source)
-    nbgrader_step("generate_assignment", original.stem)
-    for imported in imported_notebooks(original):
-        nbformat.write(engine.reduced(imported.stem), released.parent / imported.name)
-    sweep = original.parent / "sweeps" / f"{original.stem}.yaml"
-    if sweep.exists():
-        (released.parent / "sweeps").mkdir(exist_ok=True)
-        shutil.copy(sweep, released.parent / "sweeps")
+    try:
+        nbgrader_step("generate_assignment", original.stem)
+    except CourseError as error:
+        raise CourseError(f"{original.name}: {error}") from error
+    for name in nb.metadata["fednb"]["files"]:
+        target = released.parent / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if name.endswith(".ipynb"):
+            nbformat.write(engine.reduced(target.stem), target)
+        else:
+            shutil.copy(original.parent / name, target)
     students_wheel(STUDENTS)
     return released
+
+
+def data_files(notebook: Path, nb: NotebookNode) -> list[Path]:
+    """Return the files beside a notebook that its cells name: data, pictures, modules.
+
+    A folder that is named goes with all that is in it.
+    """
+    text = "\n".join(cell.source for cell in nb.cells)
+    found = []
+    for place in sorted(notebook.parent.iterdir()):
+        named = rf"[\"'(/]{re.escape(place.name)}[\"')/]"
+        is_module = place.suffix == ".py" and re.search(
+            rf"(?m)^\s*(import|from) {re.escape(place.stem)}\b", text
+        )
+        if place.name.startswith(".") or place.name in NOT_HANDED_OUT:
+            continue
+        if place.suffix == ".ipynb" or not (is_module or re.search(named, text)):
+            continue
+        inside = sorted(place.rglob("*")) if place.is_dir() else [place]
+        found += [file for file in inside if file.is_file() and "__pycache__" not in file.parts]
+    return found
 
 
 def imported_notebooks(notebook: Path) -> set[Path]:
     """The other notebooks from which the cells import that grading executes, and so on."""
     found: set[Path] = set()
-    new = {notebook}
-    while new:
-        found |= new
-        new = set[Path]().union(*map(_imported_by, new)) - found
+    waiting = [notebook]
+    while waiting:
+        for imported in _imported_by(waiting.pop()):
+            if imported not in found:
+                found.add(imported)
+                waiting.append(imported)
     return found - {notebook}
 
 
 def _imported_by(notebook: Path) -> set[Path]:
     cells = [cell.source for cell in read_notebook(notebook).cells if is_built_on(cell)]
-    return {papers.path(name) for name in IMPORT.findall("\n".join(cells))}
+    names = set(IMPORT.findall("\n".join(cells))) - {"pictures"}
+    return {papers.path(name) for name in names}

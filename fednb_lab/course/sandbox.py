@@ -1,6 +1,8 @@
-"""The sandbox for submissions: limits, and under Linux a file system and a network of their own.
+"""The sandbox for submissions: bubblewrap around `fednb_lab.course.inside`, and what it may use.
 
-`execute` starts `fednb_lab.course.inside` as a program, which executes the notebook in the sandbox.
+Inside there are this Python, its packages and the files that are handed out, to be read, and an
+empty folder in memory. The gradebook, other submissions, solutions, the home folder, the
+environment and the network are not there.
 """
 
 import functools
@@ -11,151 +13,160 @@ import subprocess
 import sys
 import threading
 import time
-import zlib
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import Any
 
-import nbformat
 import psutil
 from nbformat import NotebookNode
-from traitlets import Dict, Integer, Unicode
 
 import fednb_lab
 from fednb import PACKAGE, ROOT
-from fednb_lab.course import kernel
-from fednb_lab.course.executor import Limits
-from fednb_lab.course.kernel import STOPPED
-from fednb_lab.course.limits import ALL_MEMORY, PROCESSES, control_group
+from fednb.errors import CourseError
+from fednb_lab.course.inside import Limits
 
+SYSTEM = "/usr /bin /lib /lib32 /lib64 /nix/store /etc/alternatives /etc/fonts /etc/ld.so.cache"
+SYSTEM += " /etc/localtime /sys/devices/system/cpu"
 PACKAGES = [path for path in sys.path if path.endswith("-packages")]
 PYTHON = [
     f"{prefix}/{part}"
-    for prefix in (sys.prefix, sys.base_prefix)
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix))
     for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
 ]
-KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH")
-SUPERUSER = hasattr(os, "geteuid") and os.geteuid() == 0
-NAMESPACES = ["setpriv", "--pdeathsig=KILL"]  # it ends with who has started it
-NAMESPACES += ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
-if not SUPERUSER:
-    NAMESPACES += ["--user", "--map-root-user"]
-# Who grades as root, whose own processes know no limit, becomes nobody, and another one each time.
-UIDS = itertools.count(101 * os.getpid())  # mostly apart from those of another process that grades
+KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
+ROOM = "/home/student"  # the folder in memory
+ROOM_SIZE = 1 << 30
+ALL_MEMORY = 6 << 30  # bytes of all processes of a submission
 GRACE = 60  # seconds to start, and to end what does not answer
+STOPPED = "Stopped"  # how an error begins if a limit ended the execution
+SUPERUSER = hasattr(os, "geteuid") and os.geteuid() == 0
+# Who grades as root, whose own processes know no limit, becomes nobody, and another one each time.
+UIDS = itertools.count(101 * os.getpid())
 ALL_ENDED = threading.Event()  # set when whoever grades wants to end: nothing is waited for
+MISSING = (
+    "bubblewrap, which keeps submissions from your files, {reason}. Install it (apt-get install "
+    "bubblewrap), or grade with --no-sandbox in a container that holds nothing else and has no "
+    "network: docker run --network none."
+)
 
 
-class Sandboxed(kernel.Execute):
-    """nbgrader's step that executes a submission, in the sandbox."""
+def bubblewrap(*, visible: Sequence[Path] = (), hidden: Sequence[Path] = ()) -> list[str]:
+    """Return the beginning of a command that is executed in a sandbox.
 
-    seconds = Integer(900).tag(config=True)
-    seed = Unicode("fednb").tag(config=True)
-    # ``sources`` and ``outputs`` of the cells if these were executed before
-    executed = Dict().tag(config=True)
-
-    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        """Put the outputs into the notebook; ``resources`` tells in which folder it lies."""
-        course, _, student, assignment = resources["metadata"]["path"].rsplit("/", 3)
-        sources = [cell.source for cell in nb.cells]
-        if self.executed.get("sources") != sources:
-            student_seed = number_of(student, self.seed)
-            limits = Limits(self.timeout, self.seconds)
-            outputs = execute(nb, f"{course}/release/{assignment}", student_seed, limits)
-        else:
-            outputs = self.executed["outputs"]
-        for cell, new in zip(nb.cells, outputs, strict=True):
-            if cell.cell_type == "code":
-                cell.outputs = nbformat.from_dict(new)
-        return nb, resources
-
-
-def number_of(student: str, seed: str) -> int:
-    """The student's number for `course.draws`."""
-    return zlib.crc32(f"{seed} {student}".encode())
-
-
-def isolated_python(root: str, *visible: str) -> list[str]:
-    """The command that starts this Python in namespaces of its own.
-
-    The empty folder ``root`` becomes its file system, with Python, its packages and the ``visible``
-    paths in it, read only. A path after a ``!`` is emptied.
+    ``visible`` paths can be read there, beside Python and its packages; ``hidden`` ones are empty.
     """
-    enter = ["sh", f"{fednb_lab.PACKAGE}/course/templates/enter.sh", root]
-    paths = [*PYTHON, *PACKAGES, str(PACKAGE), str(fednb_lab.PACKAGE), *visible]
-    nobody = []
-    if SUPERUSER:
-        uid = 61184 + next(UIDS) % 4336
-        nobody = [f"--reuid={uid}", "--regid=65534", "--clear-groups"]
-    return [*NAMESPACES, *enter, *paths, "--", *nobody, sys.executable]
+    command = ["bwrap", "--die-with-parent", "--new-session", "--unshare-net", "--unshare-pid"]
+    command += ["--unshare-ipc", "--unshare-uts", "--unshare-cgroup-try"]
+    if SUPERUSER:  # `inside` gives these up
+        command += ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        command += ["--cap-add", "CAP_CHOWN"]
+    else:
+        command += ["--unshare-user"]
+    command += ["--proc", "/proc", "--dev", "/dev"]
+    for place in ("/dev/shm", "/tmp", ROOM):
+        command += ["--perms", "1777", "--size", str(ROOM_SIZE), "--tmpfs", place]
+    paths: list[str | Path] = [
+        *SYSTEM.split(),
+        *PYTHON,
+        *PACKAGES,
+        PACKAGE,
+        fednb_lab.PACKAGE,
+        *visible,
+    ]
+    for path in paths:
+        for parent in reversed(Path(path).parents[:-1]):  # which others than root may pass, too
+            command += ["--perms", "755", "--dir", str(parent)]
+        command += ["--ro-bind-try", str(path), str(path)]
+    for path in hidden:
+        if path.is_dir() and any(path.is_relative_to(shown) for shown in paths):
+            command += ["--size", str(1 << 20), "--tmpfs", str(path), "--remount-ro", str(path)]
+    return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", ROOM, "--"]
 
 
 @functools.cache
-def is_available() -> bool:
-    """Whether this machine has the namespaces that the sandbox is made of."""
-    with TemporaryDirectory() as root, suppress(OSError):
-        command = [*isolated_python(root), "-c", ""]
-        return subprocess.run(command, capture_output=True).returncode == 0
-    return False
+def missing() -> str:
+    """Return the sentence that says why there is no sandbox on this machine, or ""."""
+    try:
+        tried = subprocess.run([*bubblewrap(), "true"], capture_output=True, text=True)
+    except OSError:
+        return MISSING.format(reason="is not installed")
+    if tried.returncode:
+        return MISSING.format(reason=f"does not work here ({tried.stderr.strip()[:120]})")
+    return ""
 
 
 def execute(
-    nb: NotebookNode, handed_out: str, student_seed: int, limits: Limits
+    nb: NotebookNode,
+    folders: Sequence[Path],
+    student_seed: int,
+    limits: Limits,
+    *,
+    is_sandboxed: bool,
 ) -> list[list[Any] | None]:
     """Execute a notebook; the outputs of each cell, None for a text.
 
-    ``handed_out`` is the folder of the hand-out, ``student_seed`` the student's number for
-    `course.draws`. A ``RuntimeError`` says why there are no outputs.
+    The contents of the ``folders`` lie where it works. ``student_seed`` is the student's number for
+    `fednb.exercises.draws`. A `CourseError` says why there are no outputs.
     """
-    request = json.dumps({"notebook": nb, "limits": limits})
+    user = 61184 + next(UIDS) % 4336 if SUPERUSER and is_sandboxed else None
+    request = {
+        "notebook": nb,
+        "limits": limits,
+        "files": [str(folder.absolute()) for folder in folders],
+        "user": user,
+    }
     with (
-        # a short path, as that of a socket has to be
-        TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as room,
-        TemporaryFile() as request_file,
-        TemporaryFile() as answer_file,
-        control_group() as group,
+        TemporaryDirectory(ignore_cleanup_errors=True) as room,
+        TemporaryFile("w+", encoding="utf-8") as request_file,
+        TemporaryFile("w+", encoding="utf-8", errors="replace") as answer_file,
     ):
-        request_file.write(request.encode())
+        json.dump(request, request_file)
         request_file.seek(0)
-        python = [sys.executable]
-        if is_available():
-            # the solved notebooks and the course folder, also where they are among the packages
-            hidden = [f"!{ROOT}/notebooks", f"!{Path(handed_out).parents[1]}"]
-            python = isolated_python(room, *hidden, handed_out)
+        command = [sys.executable, "-m", "fednb_lab.course.inside"]
+        if is_sandboxed:
+            visible = [*(folder.absolute() for folder in folders), ROOT / "data"]
+            visible += [ROOT / "results" / "cells.csv", ROOT / "notebooks"]
+            hidden = [ROOT / "notebooks" / "solutions", ROOT / "results" / "runs"]
+            command = [*bubblewrap(visible=visible, hidden=hidden), *command]
         process = subprocess.Popen(
-            [*group.joined, *python, "-m", "fednb_lab.course.inside"],
+            command,
             stdin=request_file,
             stdout=answer_file,
             stderr=subprocess.DEVNULL,
             cwd=room,
-            env=environment(room, handed_out, student_seed),
+            env=environment(ROOM if is_sandboxed else room, student_seed),
             start_new_session=True,
         )
         # it keeps to the limits by itself: this is for what cannot be interrupted
         watch(process, limits.total + GRACE)
-        if group.is_out_of_memory():
-            raise RuntimeError(f"{STOPPED}: too much memory")
         answer_file.seek(0)
         answer = json.loads(answer_file.read() or '{"error": "it ended before its time"}')
     if "error" in answer:
-        raise RuntimeError(answer["error"])
+        raise CourseError(answer["error"])
     return answer["outputs"]
 
 
-def environment(room: str, handed_out: str, seed: int) -> dict[str, str]:
-    """All that the process in the sandbox has of an environment."""
+def environment(room: str, seed: int) -> dict[str, str]:
+    """Return all that the process in the sandbox has of an environment."""
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     return kept | {
         "PYTHONPATH": os.pathsep.join([str(PACKAGE.parent), *PACKAGES]),
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "2",
-        "MALLOC_ARENA_MAX": "4",  # each takes addresses
+        "MALLOC_ARENA_MAX": "4",
         "HOME": room,
-        "JUPYTER_RUNTIME_DIR": room,
-        "FEDNB_NOTEBOOKS": handed_out,
+        "JUPYTER_RUNTIME_DIR": f"{room}/.jupyter",
+        "FEDNB_NOTEBOOKS": room,
         "FEDNB_RUNS": f"{room}/runs",
+        "FEDNB_CACHE": f"{room}/.cache",
+        "FEDNB_DATA": os.environ.get("FEDNB_DATA") or str(ROOT / "data"),
         "FEDNB_STUDENT_SEED": str(seed),
+        "FEDNB_PROGRESS": "off",
+        "FEDNB_DEVICE": "cpu",
+        "CUDA_VISIBLE_DEVICES": "",
+        "MPLBACKEND": "agg",
     }
 
 
@@ -168,17 +179,22 @@ def watch(process: subprocess.Popen, seconds: float) -> None:
         while process.poll() is None:
             children = root.children(recursive=True)
             if ALL_ENDED.is_set():
-                raise RuntimeError(f"{STOPPED}: nobody waits for it")
+                raise CourseError(f"{STOPPED}: nobody waits for it")
             if time.monotonic() > end:
-                raise RuntimeError(f"{STOPPED}: not finished after {seconds:g} s")
-            if len(children) > PROCESSES // 2:
-                raise RuntimeError(f"{STOPPED}: too many processes")
-            with suppress(psutil.Error):  # one has ended just now
-                if sum(child.memory_info().rss for child in children) > ALL_MEMORY:
-                    raise RuntimeError(f"{STOPPED}: too much memory")
-            time.sleep(0.1)
+                raise CourseError(f"{STOPPED}: not finished after {seconds:g} s")
+            if _memory_of(children) > ALL_MEMORY:
+                raise CourseError(f"{STOPPED}: too much memory")
+            time.sleep(0.5)
     finally:  # Ctrl-C included
-        for member in (*children, process):  # in namespaces the first takes all others along
+        for member in (*children, process):  # in a sandbox the first takes all others along
             with suppress(psutil.Error):
                 member.kill()
         process.wait()
+
+
+def _memory_of(processes: list[psutil.Process]) -> int:
+    total = 0
+    for process in processes:
+        with suppress(psutil.Error):  # one has ended just now
+            total += process.memory_info().rss
+    return total

@@ -16,7 +16,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from fednb import ROOT, papers
 from fednb.errors import CourseError
-from fednb_lab.course.assignment import ANSWER, STUB, read_notebook
+from fednb_lab.course.notebooks import ANSWER, STUB, read_notebook
 
 ONLY_HERE = "solutions-only"  # tag of a cell of the solutions that has no partner
 TO_FILL_IN = ["skip-execution", "nbval-skip"]  # tags of stubs and checks: they fail as they are
@@ -35,7 +35,7 @@ TITLE = """\
 
 The exercises of [{file}]({link}), solved, with the tests that it does not show. Try them there first: the checks say what is
 wrong. The next cell executes what the exercises build on, so that this notebook runs by itself."""
-READY = 'from fednb_lab.course import prepare\n\nprepare("{}")'
+READY = 'from fednb.exercises import prepare\n\nprepare("{}")'
 
 
 def where(notebook: Path) -> Path:
@@ -50,7 +50,8 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
     If ``strict``, a `CourseError` says which cells of notebook and solutions do not fit. A notebook
     elsewhere may have fewer exercises than the project's of its name.
     """
-    nb = read_notebook(notebook)
+    nb = read_notebook(notebook, strict=True)
+    _require_ends(nb, notebook.name)
     for cell in nb.cells:
         if _is_solved(cell):  # in place, and perhaps where a stub was
             _clear_tags(cell)
@@ -64,6 +65,16 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
         if cell.id in partners and not _is_solved(cell):
             _put_in(moved(partners[cell.id], place.parent, notebook.parent), cell)
     return nb
+
+
+def _require_ends(nb: NotebookNode, file: str) -> None:
+    """Raise a `CourseError` if what begins in a cell does not end there: it would be shown."""
+    for cell in nb.cells:
+        for what in ("SOLUTION", "HIDDEN TESTS"):
+            if cell.source.count(f"BEGIN {what}") != cell.source.count(f"END {what}"):
+                raise CourseError(
+                    f"{file}: in cell {cell.id} each BEGIN {what} needs an END {what} below it."
+                )
 
 
 def _is_solved(cell: NotebookNode) -> bool:
@@ -172,6 +183,11 @@ def split(name: str) -> Path:
     if ROOT not in notebook.resolve().parents:
         place = notebook.parent / "solutions" / notebook.name
     before = read_notebook(place) if place.exists() else None
+    if not any(_EXERCISE.search(cell.source) for cell in read_notebook(notebook).cells):
+        raise CourseError(
+            f"{notebook.name}: there is no exercise, which is a text cell with a line "
+            '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
+        )
     nb, solutions = in_two(solved(notebook, strict=False), notebook, place, before)
     place.parent.mkdir(exist_ok=True)
     nbformat.write(solutions, place)

@@ -3,8 +3,8 @@
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
-from fednb_lab.course.assignment import ANSWER, STUB
-from fednb_lab.course.sandbox import Sandboxed
+from fednb_lab.course.grading import Sandboxed
+from fednb_lab.course.notebooks import ANSWER, STUB
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 

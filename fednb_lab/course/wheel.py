@@ -12,8 +12,9 @@ from fednb import CHECKOUT, PACKAGE, ROOT
 
 TAG = "py3-none-any"
 OF_PROJECT = (
-    "data/reported.csv",
-    "results/cells.csv",
+    "data/*.csv",
+    "data/*.npz",
+    "results/*.csv",
     "results/*.json",
     "notebooks/*.ipynb",
     "notebooks/pictures/*.py",

@@ -10,23 +10,23 @@ import nbformat
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
+from fednb.exercises import BUILT_ON
 
-LARGEST = 100 << 20  # bytes of a notebook
-MOST_PARTS = 1_000_000  # lists and objects in it: each takes memory, however short it is written
+LARGEST = 30 << 20  # bytes of a notebook
 MOST_CELLS = 2000
-STRING = re.compile(r'"[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)  # of JSON
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
-BUILT_ON = {"setup", "parameters", "export", "course"}  # tags of cells that grading executes
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
+GET_ONE = "`fednb course release 01_moon` makes a hand-out of 01_moon"
 
 
-def read_notebook(path: Path) -> NotebookNode:
-    """A notebook file, whoever wrote it, without outputs of a wrong form and with plain text only.
+def read_notebook(path: Path, *, strict: bool = False) -> NotebookNode:
+    """Return a notebook file, whoever wrote it, with plain text only.
 
-    A `CourseError` says why it cannot be read.
+    What the cells hold beside their text is left out where it has a wrong form; if ``strict``, as
+    for a teacher's own notebook, it is an error. A `CourseError` says why a file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -36,7 +36,7 @@ def read_notebook(path: Path) -> NotebookNode:
     if len(content) > LARGEST:
         raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB.")
     try:
-        nb = _notebook(content)
+        return _notebook(content, strict)
     except CourseError as error:
         raise CourseError(f"{path.name} {error}") from error
     except Exception as error:  # nbformat lets many kinds through
@@ -44,15 +44,11 @@ def read_notebook(path: Path) -> NotebookNode:
         raise CourseError(
             f"{path.name} cannot be read as a notebook ({type(error).__name__}: {reason})."
         ) from error
-    return nb
 
 
-def _notebook(content: bytes) -> NotebookNode:
+def _notebook(content: bytes, strict: bool) -> NotebookNode:
     # an editor may have saved UTF-16, or another encoding's letters; half an emoji is no text
-    text = content.decode(json.detect_encoding(content), errors="replace")
-    if _num_brackets(text) > MOST_PARTS and _num_brackets(STRING.sub("", text)) > MOST_PARTS:
-        raise CourseError("has too many parts to be read.")
-    document = json.loads(text)
+    document = json.loads(content.decode(json.detect_encoding(content), errors="replace"))
     if not isinstance(document, dict):
         raise TypeError("it is not an object")
     num_cells = len(document.get("cells", []))
@@ -63,26 +59,39 @@ def _notebook(content: bytes) -> NotebookNode:
             cell["attachments"] = _pictures(cell["attachments"])
     with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
         nb = nbformat.reads(json.dumps(document), as_version=4)
-    _require_types(nb)
-    for cell in nb.cells:
+    if not isinstance(nb.metadata, dict):
+        raise TypeError("the metadata is not an object")
+    if not isinstance(nb.metadata.get("fednb", {}), dict):
+        if strict:
+            raise CourseError('has a "fednb" in its metadata that is no object: delete it.')
+        del nb.metadata["fednb"]
+    for number, cell in enumerate(nb.cells, start=1):
+        _require_types(cell, number, strict)
         cell.source = plain(cell.source)
     return nb
 
 
-def _num_brackets(text: str) -> int:
-    return text.count("{") + text.count("[")
+def _require_types(cell: NotebookNode, number: int, strict: bool) -> None:
+    """Raise an error unless the parts that we look into have their types: nbformat only warns."""
+    if not isinstance(cell.get("metadata", {}), dict):
+        raise TypeError("the metadata of a cell is not an object")
+    if not isinstance(cell.source, str) or not isinstance(cell.cell_type, str):
+        raise TypeError("a cell is not text")
+    tags = cell.metadata.get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        if strict:
+            raise CourseError(f"has a cell, number {number}, whose tags are no list of words.")
+        del cell.metadata["tags"]
 
 
 def _pictures(attachments: Any) -> dict[str, dict[str, str]]:
-    """What was pasted into a text, as far as it has the right form: base64 by name and type."""
+    """Return what was pasted into a text and has the right form: base64 by name and type."""
     if not isinstance(attachments, dict):
         return {}
     pictures = {}
     for name, versions in attachments.items():
-        if not isinstance(versions, dict):
-            continue
         kept = {}
-        for kind, content in versions.items():
+        for kind, content in versions.items() if isinstance(versions, dict) else ():
             if kind.startswith("image/") and isinstance(content, str):
                 kept[plain(kind)] = plain(content)
         if kept:
@@ -91,29 +100,29 @@ def _pictures(attachments: Any) -> dict[str, dict[str, str]]:
 
 
 def plain(text: str) -> str:
-    """A text in which all can be written to a file: half characters are replaced."""
+    """Return a text in which all can be written to a file: half characters are replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _require_types(nb: NotebookNode) -> None:
-    """Raise an error unless the parts that we look into have their types: nbformat only warns."""
-    if not isinstance(nb.metadata, dict):
-        raise TypeError("the metadata is not an object")
-    for cell in nb.cells:
-        if not isinstance(cell.get("metadata", {}), dict):
-            raise TypeError("the metadata of a cell is not an object")
-        if not isinstance(cell.source, str) or not isinstance(cell.cell_type, str):
-            raise TypeError("a cell is not text")
+def remark(text: str) -> str:
+    """Return a remark as it stands in a table: one line of characters that can be printed."""
+    printable = [letter if letter.isprintable() else " " for letter in plain(text)]
+    return "".join(printable).strip().rstrip(".")[:400]
+
+
+def tags_of(cell: NotebookNode) -> list[str]:
+    """Return the tags of a cell."""
+    return list(cell.metadata.get("tags", []))
 
 
 def grade_id(cell: NotebookNode) -> str:
-    """The name by which nbgrader knows a cell, or "", whatever a student's file holds there."""
+    """Return nbgrader's name of a cell, or "", whatever a student's file holds there."""
     marks = cell.get("metadata", {}).get("nbgrader")
     return str(marks.get("grade_id", "")) if isinstance(marks, dict) else ""
 
 
 def marks_of(cell: NotebookNode) -> dict[str, Any]:
-    """nbgrader's marks of a cell; none if it has no name, or lacks some of them."""
+    """Return nbgrader's marks of a cell; none if it has no name, or lacks some of them."""
     if not grade_id(cell):
         return {}
     marks = cell.metadata["nbgrader"]
@@ -121,23 +130,31 @@ def marks_of(cell: NotebookNode) -> dict[str, Any]:
 
 
 def is_built_on(cell: NotebookNode) -> bool:
-    """Whether a cell has a tag that makes grading execute it."""
-    return bool(BUILT_ON & set(cell.metadata.get("tags", [])))
+    """Tell whether a cell has a tag that makes grading execute it."""
+    return bool(BUILT_ON & set(tags_of(cell)))
 
 
 def is_check(cell: NotebookNode) -> bool:
-    """Whether a cell is code that gets points."""
+    """Tell whether a cell is code that gets points."""
     return cell.cell_type == "code" and bool(marks_of(cell).get("grade"))
 
 
 def is_of_handout(cell: NotebookNode) -> bool:
-    """Whether a marked cell is the hand-out's own: nothing to write, and without points."""
+    """Tell whether a marked cell is the hand-out's own: nothing to write, and without points."""
     marks = marks_of(cell)
     return bool(marks) and not marks["grade"] and not marks["solution"]
 
 
+def is_unanswered(cell: NotebookNode) -> bool:
+    """Tell whether a cell that asks for code or words still says what the hand-out said."""
+    if cell.cell_type == "markdown":
+        return not cell.source.strip() or ANSWER in cell.source
+    is_stub = "raise NotImplementedError()" in cell.source
+    return is_stub or not cell.source.strip() or bool(re.search(r"(?m)= \.\.\.$", cell.source))
+
+
 def errors_by_cell(nb: NotebookNode) -> dict[str, str]:
-    """What went wrong in an executed notebook, such as ``NameError: ...``, by grade id of a cell.
+    """Return what went wrong in an executed notebook, ``NameError: ...``, by grade id of a cell.
 
     Of solutions nothing is told: their checks have the error.
     """
@@ -151,7 +168,7 @@ def errors_by_cell(nb: NotebookNode) -> dict[str, str]:
 
 
 def first_error(cell: NotebookNode) -> str:
-    """The first line of the first error among a cell's outputs, or ""."""
+    """Return the first line of the first error among a cell's outputs, or ""."""
     for output in cell.get("outputs", []):
         if output.output_type == "error":
             text = str(output.evalue)

@@ -1,0 +1,120 @@
+"""What students call: the visible checks, run as grading runs them."""
+
+import itertools
+import shutil
+from copy import deepcopy
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from nbformat import NotebookNode
+
+from fednb.errors import CourseError
+from fednb_lab.course import sandbox
+from fednb_lab.course.collect import is_litter, merged, take_along
+from fednb_lab.course.inside import Limits
+from fednb_lab.course.notebooks import (
+    ANSWER,
+    errors_by_cell,
+    grade_id,
+    marks_of,
+    read_notebook,
+    tags_of,
+)
+
+MOST_FILES = 500  # in the folder of a hand-out
+
+
+def check(path: Path) -> tuple[dict[str, str], list[str]]:
+    """Run the visible checks of a student's notebook as grading would, in the sandbox if it can be.
+
+    Returns what is wrong, by grade id: "" for a check that passed or an answer that was given; and
+    remarks. Cells that are not graded are among the first if they are missing or were changed.
+    """
+    nb = read_notebook(path)
+    about = nb.metadata.get("fednb", {})
+    if not isinstance(about.get("assignment"), str) or not isinstance(about.get("cells"), list):
+        raise CourseError(
+            f"{path.name} is no hand-out: its metadata names no assignment. Start from the file "
+            f"you got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
+            "course/release."
+        )
+    whole, remarks = merged(nb, handout_of(nb))
+    problems = _changed(nb, whole, about["cells"])
+    folder = path.absolute().parent
+    of_handout = {folder / str(name) for name in about.get("files", [])}
+    of_handout |= set(folder.glob("*.ipynb"))  # from which the hand-out may import
+    beside = [file for file in _files_in(folder) if file.is_file() and not is_litter(file)]
+    beside = [file for file in beside if file not in of_handout and file.suffix != ".whl"]
+    along = take_along(path.absolute(), beside, {}, remarks)
+    along |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
+    with TemporaryDirectory() as room:
+        for name, file in along.items():
+            target = Path(room) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, target)
+        is_sandboxed = not sandbox.missing()
+        if not is_sandboxed:
+            remarks.append(
+                "this machine has no bubblewrap, so the checks can read your files and reach the "
+                "network, which grading will not let them"
+            )
+        outputs = sandbox.execute(whole, [Path(room)], 0, Limits(), is_sandboxed=is_sandboxed)
+    for cell, new in zip(whole.cells, outputs, strict=True):
+        if cell.cell_type == "code":
+            cell.outputs = [NotebookNode(output) for output in new or []]
+    errors = errors_by_cell(whole)
+    for cell in whole.cells:
+        name = grade_id(cell)
+        if marks_of(cell).get("grade") and not problems.get(name):
+            is_missing = cell.cell_type == "markdown" and cell.source.strip() == ANSWER
+            problems[name] = "no answer yet" if is_missing else errors.get(name, "")
+    order = [name for name in about["cells"] if name in problems]
+    return {name: problems[name] for name in order}, remarks
+
+
+def _files_in(folder: Path) -> list[Path]:
+    """Return the files beside a notebook; those in folders, too, unless these are many."""
+    within = list(itertools.islice(folder.rglob("*"), MOST_FILES + 1))
+    return sorted(within if len(within) <= MOST_FILES else folder.iterdir())
+
+
+def handout_of(nb: NotebookNode) -> NotebookNode:
+    """Return the hand-out that a student's notebook began as, as far as it tells.
+
+    It holds one of each cell that has nbgrader's marks, and what grading does not execute.
+    """
+    found = NotebookNode({**deepcopy(nb), "cells": []})
+    seen: set[str] = set()
+    for original in nb.cells:
+        cell = deepcopy(original)
+        name = grade_id(cell) if marks_of(cell) else ""
+        if name in seen and name:
+            continue
+        seen.add(name)
+        if name and cell.cell_type != marks_of(cell).get("cell_type", cell.cell_type):
+            continue
+        is_skipped = "skip-execution" in tags_of(cell)
+        if name:
+            cell.metadata["tags"] = [tag for tag in tags_of(cell) if tag != "skip-execution"]
+        elif not is_skipped and cell.cell_type == "code":
+            continue  # the student's own
+        found.cells.append(cell)
+    return found
+
+
+def _changed(nb: NotebookNode, whole: NotebookNode, names: list[str]) -> dict[str, str]:
+    """Return what is missing or was changed, by grade id."""
+    from fednb_lab.course.nbgrading import compute_checksum  # with nbgrader, slow to import
+
+    there = {grade_id(cell) for cell in nb.cells}
+    problems = {}
+    for name in names:
+        if name not in there:
+            problems[name] = "the cell is missing: put it back"
+    for cell in whole.cells:
+        marks = marks_of(cell)
+        if marks.get("locked") and compute_checksum(cell) != marks.get("checksum"):
+            problems[grade_id(cell)] = (
+                "the cell was changed, and will be put back for grading: put it back yourself first"
+            )
+    return problems

@@ -1,0 +1,59 @@
+"""Cells executed as in the sandbox, without it: which checks count, and what is no fault."""
+
+import pytest
+from nbformat.v4 import new_code_cell, new_notebook
+
+from fednb_lab.course import inside
+from fednb_lab.course.notebooks import first_error
+
+pytestmark = pytest.mark.slow
+
+
+def cell(name, source, kind=""):
+    """A code cell: a student's own without a name, else the hand-out's, a solution or a check."""
+    marks = {"grade": kind == "check", "solution": kind == "solution", "grade_id": name}
+    marks["locked"] = kind != "solution"
+    metadata = {"nbgrader": marks} if name else {}
+    if kind == "skipped":
+        metadata = {"tags": ["skip-execution"]}
+    return new_code_cell(source, metadata=metadata)
+
+
+def errors(*cells):
+    """Execute cells; the errors of the checks among them."""
+    nb = new_notebook(cells=list(cells))
+    inside.execute(nb, inside.Limits(60, 300))
+    return [first_error(one) for one in nb.cells if one.metadata.get("nbgrader", {}).get("grade")]
+
+
+def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
+    assert errors(
+        cell("s", "def f():\n    return 1", "solution"),
+        cell("c", 'assert f() == 1, "one"', "check"),
+        cell("c2", 'assert f() != 1, "not one"', "check"),
+        cell("s2", "x = 1\n1 / 0", "solution"),
+        cell("c3", "assert x == 1", "check"),
+        cell("s3", "raise NotImplementedError()", "solution"),
+        cell("c4", "assert y", "check"),
+        cell("s4", "z = 1", "solution"),
+        cell("c5", "import os\nos._exit(0)", "check"),
+        cell("c6", 'assert f() == 2, "the last cell"', "check"),
+    ) == [
+        "",
+        "AssertionError: not one",
+        "its solution ended with ZeroDivisionError: division by zero",
+        "not done yet",
+        "DeadKernelError: it ended the kernel",
+        "AssertionError: the last cell",
+    ]
+
+
+def test_stars_magics_exit_and_imports_of_skipped_cells_cost_nothing():
+    assert errors(
+        cell("", "import math\nprint(plot)", "skipped"),
+        cell("", "from numpy import *\nexit()"),
+        cell("class", "class A:\n    def __init__(self):\n        super().__init__()\na = A()"),
+        cell("s", "!ls\n%time 1\nx = sum(ones((2, 2)), axis=0)\nmath.pi", "solution"),
+        cell("c", 'assert not all(n < 1 for n in (0, 2)) and max(1, 2) == 2, "all"', "check"),
+        cell("c2", 'assert x.shape == (2,) and abs(-1) == 1, f"{abs(-1)}"\nA()', "check"),
+    ) == ["", ""]

@@ -1,0 +1,223 @@
+"""Checks and grades: of one short assignment, of sixty submissions to 01, and of every notebook."""
+
+import re
+import socket
+import zipfile
+from pathlib import Path
+
+import hand_in
+import nbformat
+import pandas as pd
+import psutil
+import pytest
+from short import RIGHT, change, read, solved
+
+from fednb import ROOT
+from fednb_lab.cli import main
+from fednb_lab.course import collect, grading, handout, nbgrading, notebooks, sandbox
+
+ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
+SECRET = ("return 2 * x", "np.average", "prediction = 'b'", "Because of the order", "draws(")
+LATE_AFTER = 20  # seconds, for what never ends
+EXECUTE = sandbox.execute
+pytestmark = pytest.mark.course
+
+
+def set_limits(**seconds):
+    """Set limits as a teacher does."""
+    config = nbgrading.CONFIG.read_text()
+    lines = "".join(f"c.{name.replace('_', '.')} = {value}\n" for name, value in seconds.items())
+    nbgrading.FOLDER.mkdir(exist_ok=True)
+    (nbgrading.FOLDER / "nbgrader_config.py").write_text(config + lines)
+
+
+def table(name):
+    rows = pd.read_csv(f"course/{name}.csv", index_col="student").astype(object)
+    rows["remarks"] = rows["remarks"].fillna("")
+    return rows.where(rows.notna(), None).to_dict("index")
+
+
+def test_the_hand_out_holds_no_solution_and_check_says_what_is_wrong(handed_out, tmp_path, capsys):
+    text = handed_out.read_text()
+    assert not [secret for secret in SECRET if secret in text]
+    mine = tmp_path / "mine" / "90_short.ipynb"
+    wrong = "def mean(x, weights):\n    return np.mean(x)"
+    right = "from helper import double"
+    nb = change(handed_out, mine, exercise_1=right, exercise_2=wrong, exercise_3_answer="So.")
+    (mine.parent / "helper.py").write_text("def double(x):\n    return 2 * x")
+    hand_in.split_cell(nb, "exercise-2", 1)
+    nbformat.write(nb, mine)
+    assert main(["course", "check", str(mine)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "exercise-1-check: passed",
+        "exercise-2-check: AssertionError: weights count",
+        *("exercise-3-check: not done yet", "exercise-3-answer: answered; a person grades it"),
+        "note: exercise-2 was split: its 2 cells count as one",
+        "note: taken along: helper.py",
+    ]
+    nb = change(mine, mine, exercise_2_check="pass")
+    nb.cells = [cell for cell in nb.cells if notebooks.grade_id(cell) != "exercise-1"]
+    nbformat.write(nb, mine)
+    assert main(["course", "check", str(mine)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:2] == [
+        "exercise-1: the cell is missing: put it back",
+        "exercise-1-check: NameError: name 'double' is not defined",
+    ]
+    assert lines[2].startswith("exercise-2-check: the cell was changed")
+
+
+def test_without_bubblewrap_grading_says_what_is_missing_and_how_to_go_on(
+    handed_out, tmp_path, monkeypatch, capsys
+):
+    change(handed_out, tmp_path / "in" / "right.ipynb", **RIGHT)
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(sandbox, "missing", sandbox.missing.__wrapped__)
+    assert main(["course", "grade", "short", "in"]) == 2
+    said = capsys.readouterr().err
+    assert "bubblewrap" in said and "container" in said and "--no-sandbox" in said
+    assert main(["course", "grade", "short", "in", "--no-sandbox"]) == 0
+    assert table("90_short")["right"]["score"] == 6
+
+
+def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_path):
+    nb = read(short)
+    late = "import os, time\n\nif os.environ.get('FEDNB_STUDENT_SEED', '0') != '0':\n    time.sleep(99)"
+    nb.cells[2].source += f"\n{late}"
+    nbformat.write(nb, short)
+    change(handout.release("short"), tmp_path / "in" / "anna.ipynb", **RIGHT)
+    set_limits(Execute_timeout=2)
+    grading.grade("short", tmp_path / "in")
+    (row,) = table("90_short").values()
+    assert pd.isna(row["score"]) and "no points yet, as the hand-out's own" in row["remarks"]
+
+
+def execute_what_is_late(nb, folders, number, limits, **options):
+    """Execute a submission; if it meets the limit of a cell on purpose, then soon."""
+    text = "\n".join(cell.source for cell in nb.cells)
+    if "while True:\n    pass" in text or "10**13" in text:
+        limits = limits._replace(cell=LATE_AFTER)
+    return EXECUTE(nb, folders, number, limits, **options)
+
+
+def contents(folder):
+    """What is in a folder, links unfollowed."""
+    return {
+        path: path.is_symlink() or path.is_dir() or path.read_bytes() for path in folder.rglob("*")
+    }
+
+
+@pytest.fixture
+def sixty(tmp_path, monkeypatch):
+    """The sixty submissions, in a folder; and by student the score and what the remark says."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
+    hand_in.short_moon(tmp_path / "notebooks")
+    handout.release("01_moon")
+    course = tmp_path / "course"
+    folder = tmp_path / "in"
+    folder.mkdir()
+    expected = hand_in.hand_in_files(course, folder)
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        values = {
+            "COURSE": str(course),
+            "HANDED_IN": str(folder),
+            "SOLUTIONS": str(ROOT / "notebooks" / "solutions"),
+            "PORT": server.getsockname()[1],
+        }
+        for student, given in hand_in.GIVEN.items():
+            content = hand_in.submission(course, student, **values)
+            hand_in.write(folder / f"{student}.ipynb", content)
+            expected[collect._student(student)] = given["score"], given.get("remark", "")
+        yield folder, expected
+
+
+def test_sixty_submissions_have_their_points_whatever_they_hold(sixty, monkeypatch, capsys):
+    folder, expected = sixty
+    monkeypatch.setenv("A_TOKEN", "s3cret")
+    monkeypatch.setattr(sandbox, "execute", execute_what_is_late)
+    assert not sandbox.missing()
+    assert psutil.virtual_memory().available > 9 * 2**30, "some submissions fill memory"
+    set_limits(Execute_timeout=300, Sandboxed_seconds=3000)  # on a machine with much else to do
+    before = contents(folder)
+    assert main(["course", "grade", "01_moon", str(folder), "--jobs", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "Nobody's, and left out: readme.txt" in said and "exercise 3, checks" in said
+    rows = table("01_moon")
+    assert len(rows) >= 60
+    wrong = {
+        student: (row["score"], row["remarks"], *expected[student])
+        for student, row in rows.items()
+        if row["score"] != expected[student][0] or not fits(row["remarks"], expected[student][1])
+    }
+    assert not wrong and set(rows) == set(expected)
+    assert before == contents(folder)
+    points = pd.read_csv("course/01_moon-points.csv", index_col="id")
+    assert points.loc["4711", "name"] == "Anna Berg" and points.loc["'=1+1", "points"] == 6
+    by_exercise = pd.read_csv("course/01_moon-exercises.csv", index_col="exercise")
+    assert by_exercise.loc["exercise 3, checks", "points"] == 3
+    assert by_exercise.loc["exercise 2, answer", "graded"] < len(rows) / 2  # most wait
+    assert 50 < by_exercise.loc["exercise 1, checks", "solved (%)"] < 90
+    with zipfile.ZipFile("course/01_moon-feedback.zip") as archive:
+        names = archive.namelist()
+    assert "Anna Berg_4711_assignsubmission_file/01_moon.html" in names and len(names) == len(rows)
+    pages = Path("course/feedback")
+    page = (pages / "pages" / "01_moon" / "01_moon.html").read_text()
+    assert "<script>alert(1)" not in page and "Exercise 3, check 2</a>" in page
+    assert hand_in.PIXEL in (pages / "picture" / "01_moon" / "01_moon.html").read_text()
+
+    monkeypatch.setattr(grading, "_execute", None)  # nothing has changed: nothing is executed
+    assert main(["course", "grade", "01_moon", str(folder)]) == 0
+    assert table("01_moon") == rows
+
+
+def fits(remarks, said):
+    return remarks.startswith(said) if said else not remarks
+
+
+# --- every notebook: minutes
+
+
+def solution_lines(source):
+    """The lines of a cell that stand between the markers."""
+    regions = re.findall(r"(?s)BEGIN SOLUTION(.*?)\n[^\n]*END SOLUTION", source)
+    return {
+        line.strip() for region in regions for line in region.splitlines() if re.search(r"\w", line)
+    }
+
+
+@pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: path.stem)
+def test_a_solved_submission_has_all_points_and_the_hand_out_shows_no_solution(
+    path, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    set_limits(Execute_timeout=600, Sandboxed_seconds=3600)  # on a machine with much else to do
+    source = handout.solved_assignment(path.stem)
+    released = handout.release(path.stem)
+    text = released.read_text(encoding="utf-8")
+    handed_out = read(released)
+    lines = {line.strip() for cell in handed_out.cells for line in cell.source.splitlines()}
+    secret = set().union(*(solution_lines(cell.source) for cell in source.cells))
+    for cell in source.cells:  # what stands elsewhere in the text is no secret
+        secret -= {line.strip() for line in cell.source.splitlines()} - solution_lines(cell.source)
+    assert len(secret) >= 3 and not secret & lines
+    assert not re.search("(BEGIN|END) (SOLUTION|HIDDEN)", text)
+    graded = {
+        notebooks.grade_id(cell): cell
+        for cell in handed_out.cells
+        if cell.metadata.get("nbgrader", {}).get("grade")
+    }
+    by_hand = {name for name, cell in graded.items() if cell.cell_type == "markdown"}
+    answers = [cell for cell in source.cells if cell.metadata.get("nbgrader", {}).get("solution")]
+    mine = {
+        notebooks.grade_id(cell).replace("-", "_"): solved(cell.source) or "In words."
+        for cell in answers
+    }
+    change(released, tmp_path / "in" / "solved.ipynb", **mine)
+    (row,) = pd.read_csv(grading.grade(path.stem, tmp_path / "in")[0]).to_dict("records")
+    points = {name: cell.metadata["nbgrader"]["points"] for name, cell in graded.items()}
+    assert all(row[name] == points[name] for name in points if name not in by_hand), row
+    assert row["to_grade_by_hand"] == bool(by_hand) and row["max_score"] == sum(points.values())
+    assert pd.isna(row["remarks"]), "what exercises build on fails"

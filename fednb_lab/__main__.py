@@ -1,4 +1,4 @@
-"""``python -m fednb COMMAND``, and the command ``fednb``: see `fednb_lab.cli`."""
+"""``python -m fednb_lab COMMAND``, and the command ``fednb``: see `fednb_lab.cli`."""
 
 import sys
 

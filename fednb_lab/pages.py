@@ -262,7 +262,7 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
     """The README with its list of notebooks made anew between the two marks."""
     fronts = {path.stem: front(path) for path in papers.notebooks()}
     marks = re.compile(
-        r"(<!-- notebooks: written by `python -m fednb report` -->\n).*(<!-- end -->)", re.DOTALL
+        r"(<!-- notebooks: written by `fednb report` -->\n).*(<!-- end -->)", re.DOTALL
     )
     every_claim = list(chain.from_iterable(results.claims.values()))
     notebooks = fill(

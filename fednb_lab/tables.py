@@ -184,7 +184,7 @@ def check_command(cell: Cell) -> str:
     if not cell.runs:
         return ""
     row, column = shlex.quote(cell.row), shlex.quote(cell.column)
-    return f"python -m fednb check {cell.table} {row} --column {column}"
+    return f"fednb check {cell.table} {row} --column {column}"
 
 
 def command(cell: Cell) -> str:
@@ -194,13 +194,13 @@ def command(cell: Cell) -> str:
     parameters.pop("seed", None)  # it comes last
     given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
     seed = cell.seeds[0] if cell.seeds else own.seed
-    return f"python -m fednb run {cell.job.notebook} {shlex.join(given)} seed={seed}"
+    return f"fednb run {cell.job.notebook} {shlex.join(given)} seed={seed}"
 
 
 def sweep_command(table: Table) -> str:
     """Write the line that makes the runs of a table."""
     file = str(table.file) if is_own(table) else f"notebooks/sweeps/{table.file.name}"
-    return f"python -m fednb sweep {file} --table {table.name}"
+    return f"fednb sweep {file} --table {table.name}"
 
 
 def is_own(table: Table) -> bool:

@@ -3,17 +3,15 @@
 import dataclasses
 import importlib.util
 import itertools
-import random
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
+from small import BatchNormNet, Point, Quadratic
 
-from fednb import papers, seeds, settings
+from fednb import papers, settings
 from fednb.data import Augmentation, Dataset
 from fednb.federation import FedAvg, Federation, Training
-from fednb.models import Net, Output
 
 # whose tests start kernels, commands, or processes that are killed, or go through all methods with all options
 SLOW = {
@@ -57,11 +55,6 @@ def isolated(tmp_path, tmp_path_factory, monkeypatch):
     monkeypatch.delenv("FEDNB_WORKERS", raising=False)
 
 
-def random_states():
-    """The states of the global generators of Python, NumPy and torch, to be compared."""
-    return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
-
-
 @pytest.fixture
 def double():
     """Let tensors and networks be float64: what is left of the order of sums is then far below what a mistake makes."""
@@ -101,21 +94,6 @@ def names_of_settings():
     """Everything that a run of a notebook may be told by name."""
     fields = {f.name for cls in papers.methods().values() for f in dataclasses.fields(cls)}
     return {"method", "dataset", "sampled", *settings.FIELDS, *fields}
-
-
-class BatchNormNet(Net):
-    """A network with BatchNorm on 8x8 images, small enough to count its values by hand."""
-
-    def __init__(self, num_classes=3, width=3, seed=0):
-        with seeds.torch_seed(seed, "initial weights"):
-            encoder = nn.Sequential(
-                nn.Conv2d(1, width, 3, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(),
-                nn.Flatten(),
-                nn.Linear(36 * width, 4),
-            )
-            super().__init__(encoder, nn.Identity(), nn.Linear(4, num_classes))
 
 
 @pytest.fixture
@@ -185,26 +163,6 @@ def identical():
         return a == b
 
     return compare
-
-
-class Point(Net):
-    """Two numbers w, whatever the image."""
-
-    def __init__(self):
-        nn.Module.__init__(self)
-        self.w = nn.Parameter(torch.tensor([1.0, -1.0]))
-
-    def forward(self, x):
-        w = self.w.expand(len(x), 2)
-        return Output(w, w)
-
-
-class Quadratic(FedAvg):
-    """FedAvg on the loss a/2 (w - b)² summed over two coordinates; the pixels of a client's images hold a and b."""
-
-    def loss(self, model, x, y, context):
-        a, b = x.flatten(1).split(2, 1)
-        return {"quadratic": (a * (model(x).representation - b).square() / 2).sum(1).mean()}
 
 
 @pytest.fixture

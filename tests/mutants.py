@@ -24,6 +24,15 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[1]
 COPIED = ("fednb", "fednb_lab", "notebooks", "tests")
+ALSO_COPIED = (
+    "data/*.csv",
+    "data/claims.yaml",
+    "data/digits5_mini.npz",
+    "docs/*.py",
+    "pyproject.toml",
+    "results/*.csv",
+    "results/*.json",
+)
 SECONDS = 1800  # a fault that makes its tests hang must end; the machine may be busy
 
 
@@ -71,9 +80,11 @@ def tested(tests: Sequence[str], mutant: Mutant | None) -> tuple[int | None, str
                 root / name,
                 ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"),
             )
-        for name in ("data/reported.csv", "pyproject.toml"):
-            (root / name).parent.mkdir(exist_ok=True)
-            shutil.copy(ROOT / name, root / name)
+        for pattern in ALSO_COPIED:
+            for file in ROOT.glob(pattern):
+                copy = root / file.relative_to(ROOT)
+                copy.parent.mkdir(exist_ok=True)
+                shutil.copy(file, copy)
         if mutant:
             (root / mutant.file).write_text(mutant.faulty(root), encoding="utf-8")
         command = [

@@ -19,7 +19,7 @@ from fednb.leads import lead_of as lead
 from fednb_lab import claims, figures, leads, pages, printed, tables, words
 from fednb_lab.cells import cells_of, committed
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
-from fednb_lab.cli import assignment
+from fednb_lab.commands import assignment
 from fednb_lab.findings import Filler
 from fednb_lab.jobs import Notebook
 from fednb_lab.leads import Word, compare_at, compare_cells, holm, word_for
@@ -472,7 +472,7 @@ def test_the_line_that_makes_a_run_again_has_its_settings():
     for cell in itertools.chain(*recorded_cells().values()):
         if cell.seeds and (command := tables.command(cell)) not in seen:
             seen.add(command)
-            notebook, *words_ = shlex.split(command.removeprefix("python -m fednb run "))
+            notebook, *words_ = shlex.split(command.removeprefix("fednb run "))
             again = Notebook(notebook).job(dict(map(assignment, words_)))
             assert again.path.name == cell.paths[0].name, command
     assert len(seen) > 100

@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from conftest import random_states
 from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
+from small import random_states
 
 from fednb import data, settings
 from fednb import records as ledger

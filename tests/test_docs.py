@@ -62,7 +62,7 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
 
     monkeypatch.setattr(pool, "run", made_here)
     lines = re.findall(
-        "^python -m fednb (.*(?:my_method|photos).*)",
+        "^fednb (.*(?:my_method|photos).*)",
         (ROOT / "README.md").read_text(),
         re.MULTILINE,
     )

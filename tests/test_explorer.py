@@ -56,7 +56,7 @@ def test_a_cell_has_what_its_page_shows():
         assert (ledger.runs_folder() / run["file"]).exists()
         assert len(found.curves["00_foundations"][run["file"]]["accuracy"]) == 20
     assert cell["again"].endswith("seed=0") and "num_rounds=20" in cell["again"]
-    assert cell["check"] == "python -m fednb check moon-1 FedAvg --column CIFAR-10"
+    assert cell["check"] == "fednb check moon-1 FedAvg --column CIFAR-10"
 
 
 def test_a_lead_is_over_the_baseline():

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from conftest import Point, Quadratic
 from fednb.papers.feddyn_fednova import FedDyn, FedNova, effective_steps, simulate
 from fednb.papers.pictures.foundations import best
+from small import Point, Quadratic
 
 from fednb.federation import FedAvg
 

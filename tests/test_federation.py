@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from conftest import random_states
 from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
+from small import random_states
 
 from fednb import augment, evaluation, federation, models, seeds
 from fednb.data import Augmentation

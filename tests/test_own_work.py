@@ -261,7 +261,7 @@ def test_a_sweep_ends_with_its_table_and_its_page(swept: Swept, beside: None) ->
     links = re.findall(r"\]\((\.\./runs/[^)]+)\)", text)
     assert len(links) == 4
     assert all((page.parent / link).resolve().exists() for link in links)
-    command = re.search(r"<code>python -m fednb (sweep .*?)</code>", text)
+    command = re.search(r"<code>fednb (sweep .*?)</code>", text)
     assert command and cli.main([*shlex.split(command[1]), "--dry-run"]) == 0
     rows = page.with_suffix(".csv").read_text().splitlines()
     assert len(rows) == 3 and rows[2].startswith("mine,Mine,")

@@ -139,7 +139,7 @@ def test_committed_pages_are_those_that_the_records_make(monkeypatch, read):
     )
     made = pages.make_pages(read, results)
     for path, text in made.items():
-        stale = f"{path.name} is stale: run `python -m fednb report`"
+        stale = f"{path.name} is stale: run `fednb report`"
         if path.suffix == ".csv":  # the last digits depend on the version of SciPy
             pd.testing.assert_frame_equal(
                 pd.read_csv(path), pd.read_csv(io.StringIO(text)), rtol=1e-9, obj=stale

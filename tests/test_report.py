@@ -351,7 +351,7 @@ def test_a_table_for_readers_leads_to_its_records_and_to_the_lines_that_make_the
     assert all((folder.parent / "tables" / link).resolve().exists() for _, link in links)
     assert text.startswith('## <a id="moon-1"></a>moon-1\n')
     assert "sweeps/00_foundations.yaml --table moon-1" in text
-    command = "python -m fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0"
+    command = "fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0"
     assert f"- FedAvg, CIFAR-10: `{command}`\n" in text
     text = page(table(t.jobs[0], job("FedProx", dataset="digits"), printed=None, labels={}))
     assert "- Not run: FedProx, digits (tier hours-gpu)." in text
@@ -372,7 +372,7 @@ def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
         (out / name).read_text() for name in ("tables/00_foundations.md", "cells.csv", "REPORT.md")
     ]
     assert str(tmp_path) not in page + "".join(others)
-    assert '- <a id="later"></a>**Later** (1 runs, tier hours-gpu): `python -m fednb sweep' in page
+    assert '- <a id="later"></a>**Later** (1 runs, tier hours-gpu): `fednb sweep' in page
     (first, later) = pd.read_csv(out / "cells.csv").to_dict("records")
     assert (first["mean"], first["half"]) == (66.5, pytest.approx(1.2420688))
     assert first["values"] == "66.0; 66.5; 67.0" and math.isnan(later["mean"])

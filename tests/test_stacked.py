@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
-from conftest import BatchNormNet
+from small import BatchNormNet
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fednb import build, federation, models, papers, settings

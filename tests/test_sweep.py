@@ -8,13 +8,12 @@ from pathlib import Path
 import made_up
 import pytest
 import yaml
-from fednb.hyperparameters import field_rules
-from fednb_lab.reporting import head_to_head
 from tiny import TABLE, write, write_notebook
 
 from fednb import data, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import SettingsError, SweepError
+from fednb_lab import compare as head_to_head
 from fednb_lab import pool, processes
 from fednb_lab.jobs import (
     DEFAULT_PRIORITY,
@@ -271,10 +270,7 @@ def test_the_papers_main_tables_come_first(monkeypatch: pytest.MonkeyPatch) -> N
     known = ["moon-1", "fedproc-2", "fedproc-4", "fedssc-1", "fedproto-2"]
     known += ["moon-5", "moon-12", "moon-figure-7"]
     assert [name for name in order if name in known] == known
-    assert settings.MODELS == {
-        name: model.head is not None for name, model in models.MODELS.items()
-    }
-    assert all(map(field_rules(settings.Settings)["precision"].test, models.PRECISIONS))
+    assert settings.allowed("precision") == f"one of {', '.join(models.PRECISIONS)}"
 
 
 OWN_METHOD = """

@@ -1,65 +1,60 @@
-"""Pictures of notebook 04: two clients that break a lemma, centres, bounds, a printed spread."""
+"""Pictures of notebook 04: clients in the plane, squares that break a lemma, bounds, printed numbers."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+from scipy.special import softmax
+from torch import Tensor
 
-from fednb import plots
+from fednb import data, plots, results
 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
 _SUM = plots.colour("FedProto")
+_DIGITS = ("#0173b2", "#de8f05", "#029e73", "#cc78bc")
+_MARKERS = ("o", "^", "s", "D")
+_ROUNDS = 30  # of the clients in the plane
 
 
-def broken_lemma() -> Figure:
-    """Two clients with one number each: one steps outwards, and the other's loss rises too far."""
-    fig, (line, plane) = plt.subplots(1, 2, figsize=(11, 3.7), width_ratios=(1.25, 1))
-    moments = (1.0, "before", -10, 0), (0.0, "after client 2\nhas moved by 2", -12, -1)
-    for y, when, second, centre in moments:
-        line.annotate(when, (-15, y), ha="right", va="center")
-        line.plot([-14, 13], [y, y], color="0.8", lw=1, zorder=0)
-        line.plot(second, y, "o", ms=13, color=_CLIENTS[1])
-        line.plot(10, y, "o", ms=13, color=_CLIENTS[0])
-        line.plot(centre, y, "*", ms=20, color="black")
-        for x in (second, centre, 10):
-            line.annotate(f"{x}", (x, y - 0.2), ha="center", va="top", color="0.3")
-        line.plot([centre + 0.7, 9.3], [y + 0.13] * 2, "|-", color=_CLIENTS[0], ms=9)
-        text = f"squared distance {(10 - centre) ** 2}"
-        line.annotate(text, (5, y + 0.19), ha="center", color=_CLIENTS[0])
-    line.annotate("client 2", (-10, 0.52), ha="center", color=_CLIENTS[1], weight="bold")
-    line.annotate("client 1", (10, 0.52), ha="center", color=_CLIENTS[0], weight="bold")
-    line.annotate("prototype", (0, 0.52), ha="center", weight="bold")
-    line.set(xlim=(-15, 13), ylim=(-0.5, 1.6))
-    line.axis("off")
+def squares() -> Figure:
+    """Squared distances as squares, before and after the server averages, and the rise of one."""
+    ratios = (1, 1, 0.8)
+    fig, (before, after, plane) = plt.subplots(1, 3, figsize=(12.5, 4), width_ratios=ratios)
+    _two_bills(before, -12, 0, "client 2 has moved from −10 to −12")
+    _two_bills(after, -12, -1, "the server has averaged")
 
     step = np.linspace(0, 2, 50)
     plane.fill_between(step, step, color="0.9")
     plane.plot(step, step, "k--", lw=1.5)
     plane.plot(step, (10 + step / 2) ** 2 - 100, color=_CLIENTS[0], lw=3)
-    plane.plot(2, 21, "o", ms=9, color=_CLIENTS[0])
-    plane.annotate("rise of client 1's loss", (1.2, 14.5), ha="right", color=_CLIENTS[0])
-    plane.annotate("what lemma 2 allows", (1.85, 2.9), ha="right")
-    plane.annotate("21", (1.93, 21), ha="right", va="center", color=_CLIENTS[0], weight="bold")
-    plane.annotate("2", (1.98, 2.9), ha="right", weight="bold")
-    plane.set(xlabel="client 2's step", ylabel="rise at the server's averaging", ylim=(0, 22.5))
+    plane.plot(step, -(step**2) / 2, color=_SUM, lw=3)
+    plane.annotate("client 1 pays more: 21", (0.02, 16.5), ha="left", color=_CLIENTS[0])
+    plane.annotate("lemma 2 allows 2", (1.95, 3.2), ha="right")
+    plane.annotate("both together pay less: −2", (1.95, -4.2), ha="right", color=_SUM)
+    plane.set(xlabel="length of client 2's step", ylabel="rise when the server averages")
+    plane.set(ylim=(-5.5, 22.5))
     return fig
 
 
-def centres(points: np.ndarray, images: np.ndarray, best: Mapping[str, np.ndarray]) -> Axes:
-    """Prototypes in the plane [h, 2], as large as their images are many, and named centres."""
-    _, ax = plt.subplots(figsize=(7.5, 3.8))
-    ax.scatter(points[:, 0], points[:, 1], s=60 * images, color="0.85", edgecolor="0.4")
-    for place, number in zip(points, images, strict=True):
-        ax.annotate(f"{number}", tuple(place), ha="center", va="center", color="0.4", fontsize=9)
-    marks = zip(best.items(), "Xo^s", ("0.2", *_CLIENTS, _SUM), strict=True)
-    for (name, centre), mark, colour in marks:
-        ax.plot(*centre, mark, ms=10, color=colour)
-        plots.label(ax, centre, name, (9, -3), color=colour, weight="bold")
-    ax.set(xlabel="first feature", ylabel="second feature", aspect="equal")
-    ax.set(xlim=(-0.8, 10), ylim=(-0.8, 5.8))
-    return ax
+def _two_bills(ax: Axes, second: float, centre: float, title: str) -> None:
+    """Draw clients at 10 and ``second``, the prototype between them, and squares on both gaps."""
+    for place, colour, name in ((10, _CLIENTS[0], "client 1"), (second, _CLIENTS[1], "client 2")):
+        side = abs(place - centre)
+        corner = (min(place, centre), 0)
+        ax.add_patch(Rectangle(corner, side, side, color=colour, alpha=0.3, lw=0))
+        ax.annotate(f"{side**2:g}", ((place + centre) / 2, side / 2), ha="center", fontsize=16)
+        ax.plot(place, 0, "o", ms=11, color=colour, clip_on=False)
+        ax.annotate(f"{name}\nat {place:g}", (place, -1.2), ha="center", va="top", color=colour)
+    ax.plot(centre, 0, "*", ms=18, color="black", clip_on=False)
+    ax.annotate(f"prototype\nat {centre:g}", (centre, -1.2), ha="center", va="top")
+    total = (10 - centre) ** 2 + (second - centre) ** 2
+    ax.annotate(f"{title}:\ntogether {total:g}", (-1, 14), ha="center", va="bottom")
+    ax.set(aspect="equal", xlim=(-15, 13), ylim=(-5, 18))
+    ax.axis("off")
 
 
 def bounds(
@@ -74,12 +69,12 @@ def bounds(
     measured and as bounded, a value for each round from the first on. ``longest``: G.
     """
     fig, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8))
-    shown = 150
+    shown = 60
     rounds = np.arange(1, len(rises) + 1)
     for name, values, colour, shift in (
         ("client 1", rises[:, 0], _CLIENTS[0], 12),
         ("client 2", rises[:, 1], _CLIENTS[1], -12),
-        ("the sum", rises.sum(1), _SUM, 0),
+        ("the sum, never above 0", rises.sum(1), _SUM, 0),
     ):
         left.plot(rounds[:shown], values[:shown], color=colour, lw=2)
         plots.label(left, (shown, values[shown]), name, (5, shift), color=colour, va="center")
@@ -117,3 +112,217 @@ def spreads(
     ax.set(ylabel="± over clients (points)", ylim=(0, None))
     ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
     return ax
+
+
+# --- clients in the plane: the idea of the paper, small enough to be looked at
+
+
+class Plane:
+    """Clients with networks of their own, 64 pixels to two features, that train FedProto.
+
+    Every client has the digits 1 and 2; those with an even number also 0, the others 3. ``lam`` is
+    the weight of the squared distance to the global prototypes; at 0 everybody trains alone. All of
+    it is written out in NumPy, so that a slider need not wait.
+    """
+
+    def __init__(self, lam: float, holders: int = 2, per_class: int = 20) -> None:
+        digits = data.load("digits")
+        draws = np.random.default_rng(5)
+        self.lam = lam
+        self.weights: list[list[np.ndarray]] = []
+        self.images: list[np.ndarray] = []
+        self.labels: list[np.ndarray] = []
+        for client in range(holders):
+            classes = (0, 1, 2) if client % 2 == 0 else (1, 2, 3)
+            chosen = []
+            for k in classes:
+                of_class = np.flatnonzero(digits.labels.numpy() == k)
+                chosen.append(of_class[client * per_class : (client + 1) * per_class])
+            indices = np.concatenate(chosen)
+            pixels = digits.images.numpy()[indices].reshape(len(indices), -1) / 255
+            ones = np.ones((len(indices), 1))  # so that the first layer has a bias
+            self.images.append(np.hstack([pixels, ones]))
+            self.labels.append(digits.labels.numpy()[indices])
+            shapes = ((65, 16), (16, 2), (2, 4))
+            self.weights.append([draws.normal(size=s) / s[0] ** 0.5 for s in shapes])
+        self.prototypes: dict[int, np.ndarray] = {}
+
+    def represent(self, client: int) -> np.ndarray:
+        """The representations [n, 2] of a client's images."""
+        first, second, _ = self.weights[client]
+        return np.tanh(self.images[client] @ first) @ second
+
+    def _step(self, client: int, lr: float) -> None:
+        """One step of gradient descent on all images of a client."""
+        first, second, third = self.weights[client]
+        x = self.images[client]
+        labels = self.labels[client]
+        hidden = np.tanh(x @ first)
+        z = hidden @ second
+        of_logits = softmax(z @ third, axis=1) - np.eye(4)[labels]  # the cross-entropy's gradient
+        of_z = of_logits @ third.T
+        if self.prototypes:
+            stars = np.stack([self.prototypes[k] for k in labels])
+            of_z = of_z + 2 * self.lam * (z - stars)
+        of_hidden = of_z @ second.T * (1 - hidden**2)
+        third -= lr * z.T @ of_logits / len(x)
+        second -= lr * hidden.T @ of_z / len(x)
+        first -= lr * x.T @ of_hidden / len(x)
+
+    def round(self, steps: int = 20, lr: float = 0.05) -> None:
+        """Let every client train by itself, then take the mean of what they send."""
+        sent: dict[int, list[np.ndarray]] = {}
+        for client, labels in enumerate(self.labels):
+            for _ in range(steps):
+                self._step(client, lr)
+            z = self.represent(client)
+            for k in np.unique(labels).tolist():
+                sent.setdefault(k, []).append(z[labels == k].mean(0))
+        self.prototypes = {k: np.mean(means, axis=0) for k, means in sent.items()}
+
+    def apart(self) -> float:
+        """Mean distance of the clients' own prototypes of 1 and 2 from the global ones."""
+        found = []
+        for client, labels in enumerate(self.labels):
+            z = self.represent(client)
+            for k in (1, 2):
+                found.append(float(np.linalg.norm(z[labels == k].mean(0) - self.prototypes[k])))
+        return sum(found) / len(found)
+
+    def draw(self, ax: Axes, title: str) -> None:
+        """Draw images as points, a marker for each client, and prototypes as stars."""
+        for client, labels in enumerate(self.labels):
+            z = self.represent(client)
+            colours = [_DIGITS[k] for k in labels.tolist()]
+            look = {"marker": _MARKERS[client % 4], "s": 22, "alpha": 0.55, "linewidths": 0}
+            ax.scatter(z[:, 0], z[:, 1], c=colours, **look)
+        for k, place in self.prototypes.items():
+            ax.plot(*place, "*", ms=24, mfc="white", mec=_DIGITS[k], mew=2)
+            ax.annotate(f"{k}", tuple(place), ha="center", va="center", fontsize=9)
+        ax.set(title=title, xticks=[], yticks=[])
+
+
+def stars(rounds: Sequence[int] = (1, 4, 10, _ROUNDS)) -> Figure:
+    """Two clients over rounds: alone in the upper row, with FedProto in the lower one."""
+    fig, axes = plt.subplots(2, len(rounds), figsize=(12, 5.8), sharex="row", sharey="row")
+    for row, lam, name in zip(axes, (0.0, 0.1), ("each alone", "FedProto"), strict=True):
+        plane = Plane(lam)
+        done = 0
+        for ax, wanted in zip(row, rounds, strict=True):
+            while done < wanted:
+                plane.round()
+                done += 1
+            plane.draw(ax, f"{name}, round {wanted}")
+    return fig
+
+
+def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
+    """The clients in the plane after their last round, for several λ."""
+    fig, axes = plt.subplots(1, len(lams), figsize=(12, 3.3), sharex=True, sharey=True)
+    for ax, lam in zip(axes, lams, strict=True):
+        _after_all_rounds(ax, lam)
+    return fig
+
+
+def move() -> None:
+    """Show sliders for λ and for the number of clients, in a notebook that someone has opened."""
+    if "JPY_SESSION_NAME" not in os.environ:
+        return  # nobody is there to move them: `weights` shows the frames
+    from ipywidgets import interact
+
+    @interact(log10_of_lam=(-3.0, 0.0, 0.5), holders=(2, 4))
+    def draw(log10_of_lam: float = -1.0, holders: int = 2) -> None:
+        _, ax = plt.subplots(figsize=(5, 4.4))
+        _after_all_rounds(ax, 10**log10_of_lam, holders)
+        plt.show()
+
+
+def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> None:
+    plane = Plane(lam, holders)
+    for _ in range(_ROUNDS):
+        plane.round()
+    plane.draw(ax, f"λ = {lam:.3g}")
+    ax.set_xlabel(f"from star to a client's mean: {plane.apart():.2f}")
+
+
+# --- one round
+
+
+def four_images(images: Tensor, labels: Tensor, terms: Mapping[str, Tensor]) -> Figure:
+    """Images [4, side, side] with their labels, and the terms of the loss of each."""
+    fig, axes = plt.subplots(2, 4, figsize=(9, 3.9), height_ratios=(1, 1.1), sharey="row")
+    for place, (image, bars) in enumerate(axes.T):
+        image.imshow(images[place], cmap="gray_r")
+        image.set(title=f"a {int(labels[place])}", xticks=[], yticks=[])
+        values = [float(term[place]) for term in terms.values()]
+        drawn = bars.barh(list(terms), values, color=("0.6", _SUM))
+        bars.bar_label(drawn, fmt="%.2f", padding=3)
+        bars.set(xlim=(0, 1.3 * max(float(term.max()) for term in terms.values())), xticks=[])
+        bars.spines["bottom"].set_visible(False)
+    return fig
+
+
+def targets(learnt: np.ndarray, never_learnt: np.ndarray) -> Figure:
+    """Two sets of targets, [K, D] each, as images: one row for each class."""
+    fig, axes = plt.subplots(1, 2, figsize=(12, 2.4), sharey=True)
+    named = (("everybody's means, after training", learnt), ("never learnt", never_learnt))
+    for ax, (title, vectors) in zip(axes, named, strict=True):
+        ax.imshow(vectors, cmap="gray_r", aspect="auto", interpolation="nearest")
+        ax.set(title=title, xlabel="feature", yticks=range(0, len(vectors), 3))
+    axes[0].set_ylabel("class")
+    return fig
+
+
+def learning(by_target: Mapping[str, Sequence[float]]) -> Axes:
+    """Accuracy (%) after each round, for each target."""
+    _, ax = plt.subplots(figsize=(7.5, 3.6))
+    looks = (("0.5", "-"), (_SUM, "-"), ("black", "--"))
+    for (name, values), (colour, style) in zip(by_target.items(), looks, strict=True):
+        ax.plot(range(1, len(values) + 1), values, color=colour, ls=style, lw=2, label=name)
+    ax.set(xlabel="communication round", ylabel="accuracy (%)")
+    ax.legend(frameon=False, title="pulled to")
+    return ax
+
+
+# --- recorded runs
+
+
+def against_print() -> Figure:
+    """Table 2 on MNIST for n = 3, 4 and 5: printed accuracies as rings, ours as a dot per seed."""
+    fig, axes = plt.subplots(1, 3, figsize=(12.5, 3.2), sharex=True, sharey=True)
+    names = {"FedAvg": "FedAvg", "Local": "training alone", "FedProto": "FedProto"}
+    for ax, n in zip(axes, (3, 4, 5), strict=True):
+        _accuracies(ax, "fedproto-2", names, f"n={n}")
+        ax.set(title=f"n = {n} classes a client", xlabel="accuracy (%)")
+    other = results.cell("fedproto-1", "MNIST, FedAvg", "n=3").printed
+    axes[0].plot(other, 0, "o", **plots.PRINTED)
+    axes[0].annotate("Table 2", (91.4, 0.2), ha="center", va="bottom", fontsize=9)
+    axes[0].annotate("Table 1", (other, 0.2), ha="center", va="bottom", fontsize=9)
+    axes[0].set(xlim=(90.5, 99.5), ylim=(-0.5, 2.6))
+    fig.suptitle("MNIST. Rings: printed in the paper's Table 2. Dots: ours, one for each seed")
+    return fig
+
+
+def own_classes() -> Figure:
+    """All rivals for n = 3: as the paper compares, and all choosing among a client's classes."""
+    fig, axes = plt.subplots(1, 2, figsize=(12, 3.7), sharex=True, sharey=True)
+    names = {name: name for name in ("FedAvg", "FedProx", "FeSEM", "FedPer", "FedRep")}
+    names |= {"Local": "training alone", "FedProto": "FedProto"}
+    for ax, table in zip(axes, ("fedproto-2", "fedproto-2-local"), strict=True):
+        _accuracies(ax, table, names, "n=3")
+        ax.set(xlabel="accuracy (%)")
+    axes[0].set_title("as the paper compares (rings: its Table 2)")
+    axes[1].set_title("everybody chooses among the client's own classes")
+    return fig
+
+
+def _accuracies(ax: Axes, table: str, names: Mapping[str, str], column: str) -> None:
+    """A line for each method: its printed accuracy as a ring, and ours, a dot for each seed."""
+    for place, name in enumerate(names):
+        cell = results.cell(table, f"{name}, stdev 2", column)
+        colour = plots.colour(name)
+        if cell.printed is not None and cell.mean is not None:
+            ax.plot([cell.printed, cell.mean], [place, place], color=colour, lw=2, alpha=0.5)
+            ax.plot(cell.printed, place, "o", **plots.PRINTED)
+        ax.plot(cell.values, [place] * len(cell.values), "o", color=colour, ms=6, alpha=0.7)
+    ax.set_yticks(range(len(names)), list(names.values()))

@@ -107,7 +107,7 @@ def test_every_table_compares_all_methods(tables):
 
 
 def test_within_a_table_everything_but_the_tuned_values_is_the_same(tables):
-    own = {"method", "seed", "lr", "hyperparameters"}
+    own = {"method", "seed", "lr", "hyperparameters", "defaults"}
     for name, table in tables.items():
         shared = set()
         seeds = {}

@@ -23,7 +23,14 @@ from fednb_lab.tables import claim_row, deviations, table_rows
 from fednb_lab.tuning import Tuning, tunings
 
 # Curves are large, so only those are written that a notebook draws.
-CURVES = ["moon-1-cifar10", "fedproc-2", "fedssc-1", "digits-fedssc", "digits-feddyn-fednova"]
+CURVES = [
+    "moon-1-cifar10",
+    "fedproc-2",
+    "fedssc-1",
+    "digits-fedssc",
+    "digits-feddyn-fednova",
+    "side-told-beta-0.1",
+]
 # What notebook 06 shows of tables besides their cells.
 SENT = ["side-digits-beta-0.1", "side-domains"]
 TRIALS = ["side-digits-trials", "side-domains-trials"]

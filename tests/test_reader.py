@@ -181,10 +181,9 @@ ledger.read = opened.append
 for call in CALLS:
     shown = eval(call)
     assert shown is not None, call
-for name in ("told", "question", "trials", "twins", "bytes_sent"):
+for name in ("told", "question", "trials", "twins", "gap", "bytes_sent", "price", "elsewhere"):
     getattr(side_by_side, name)()
-for name in ("question", "tuning", "told", "measures", "price", "elsewhere"):
-    assert len(getattr(side_by_side_tables, f"{name}_table")()._repr_markdown_() if name != "price" else "-")
+assert len(side_by_side_tables.met_in_papers())
 assert not opened
 """
 

@@ -17,7 +17,6 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 from fednb import ROOT, papers
 from fednb.federation import FedAvg
 from fednb_lab.cells import cells_of, committed
-from fednb_lab.leads import Word
 from fednb_lab.sweeps import read_tables
 from fednb_lab.tuning import tuned, tunings
 
@@ -98,6 +97,9 @@ def test_every_table_compares_all_methods(tables):
         methods = {job.settings.method for job in table.jobs}
         if table.name == "side-cifar10-rounds-short":  # the papers' rounds take long on a CPU
             assert methods == {"FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedProc", "FedSSC"}
+        elif "side-long" in table.name:  # the question asked again, to the end
+            told = set() if "trials" in table.name else {"OwnPrior"}
+            assert methods == {"FedAvg", "FedPrior", "FedProto", "Local"} | told
         elif "told" in table.name:  # one question only
             assert methods == {"FedAvg", "OwnPrior", "FedProto", "Local"}
         elif table.name != "side-domains-head":  # an attempt that was not gone on with
@@ -105,7 +107,7 @@ def test_every_table_compares_all_methods(tables):
 
 
 def test_within_a_table_everything_but_the_tuned_values_is_the_same(tables):
-    own = {"method", "seed", "lr", "hyperparameters"}
+    own = {"method", "seed", "lr", "hyperparameters", "defaults"}
     for name, table in tables.items():
         shared = set()
         seeds = {}
@@ -176,6 +178,45 @@ def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
             assert job.settings.seed in range(10, 20) and job.settings.validation is None
 
 
+def test_the_long_question_is_on_new_seeds_with_rates_tuned_for_its_length_on_each_split(tables):
+    long = {name: table for name, table in tables.items() if name.startswith("side-long-")}
+    used_before = set()
+    for name, table in tables.items():
+        if name not in long:
+            used_before |= {job.settings.seed for job in table.jobs}
+    asked = {name for name in long if "trials" not in name and not name.endswith("-all")}
+    assert {name.removeprefix("side-long-") for name in asked} == {
+        "beta-0.1",
+        "beta-0.5",
+        "beta-5",
+        "quantity",
+    }
+    for name in asked:
+        trials = tables[name.replace("side-long-", "side-long-trials-")]
+        seeds = {job.settings.seed for job in tables[name].jobs}
+        assert len(seeds) == 10 and not seeds & used_before
+        assert {job.settings.validation for job in trials.jobs} == {0.1}
+        assert {job.settings.seed for job in trials.jobs} == {0, 1, 2}
+
+        def tried(table):
+            found = set()
+            for job in table.jobs:
+                if job.settings.method != "OwnPrior":  # which trains as FedAvg
+                    found.add(
+                        (
+                            job.settings.method,
+                            job.settings.lr,
+                            job.settings.hyperparameters.get("lam"),
+                        )
+                    )
+            return found
+
+        assert tried(tables[name]) == tried(trials), "whatever the trials choose is in the table"
+        both = [job.settings for table in (tables[name], trials) for job in table.jobs]
+        assert {(one.num_rounds, one.local_epochs) for one in both} == {(60, 2)}
+        assert len({(one.partition, one.beta) for one in both}) == 1
+
+
 # --- what is told of it
 
 
@@ -212,19 +253,37 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
         return by_seed(table, method, lambda final: np.mean(final["clients/own mix"]))
 
     difference = (right("FedProto") - right("OwnPrior")).mean()
-    text = side_by_side.told_table().data
-    assert f"| **FedProto − FedAvg (told)** | **{difference:+.1f} ±" in text
-    assert not [word for word in Word if word in text]  # what no paper claims is not judged
+    lead = side_by_side.lead_in("side-told-beta-0.1", "FedProto", side_by_side.TOLD, "client mean")
+    assert lead.mean == pytest.approx(difference)
     of_first = next(iter(side_by_side.for_itself().values()))
     assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (told)", "FedProto", "Local"}
     assert all(10 < share < 100 for share in of_first[side_by_side.GUESS])
 
 
-def test_tables_and_pictures_are_of_all_methods():
+def test_the_gap_over_rounds_ends_at_the_difference_of_the_table():
+    figure = side_pictures.gap()
+    to_fedavg, to_told = figure.axes[1].lines[:2]
+    for line, behind in ((to_fedavg, "FedAvg"), (to_told, side_by_side.TOLD)):
+        lead = side_by_side.lead_in("side-told-beta-0.1", "FedProto", behind, "client mean")
+        assert line.get_ydata()[-1] == pytest.approx(lead.mean, abs=0.01)
+    plt.close(figure)
+
+
+def test_adding_log_frequencies_changes_the_answer_to_a_class_that_the_client_has():
+    logits = np.zeros(10)
+    logits[3] = 1.0
+    counts = [0, 50, 0, 0, 0, 0, 0, 0, 0, 0]
+    answers = []
+    for s in (0.0, 1.0):
+        ax = side_pictures.ten_logits(logits, side_pictures.log_shares(counts), truth=1, s=s)
+        heights = [bar.get_height() for bar in ax.patches]
+        answers.append(int(np.argmax(heights)))
+        plt.close(ax.figure)
+    assert answers == [3, 1]
+
+
+def test_pictures_are_of_all_methods():
     assert set(side_by_side.methods()) == COMPARED
-    for made in (side_by_side.question_table, side_by_side.tuning_table):
-        text = made().data
-        assert all(f"| {method} |" in text for method in COMPARED - {"FedAvg"})
     figure = side_pictures.question()
     labels = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert set(labels) == COMPARED - {"FedAvg"}

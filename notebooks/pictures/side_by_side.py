@@ -1,5 +1,6 @@
 """Pictures of notebook 06, of recorded runs."""
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots, results
-from fednb.leads import interval
+from fednb.leads import Lead, interval
 
-_TICKS = (-30, 0, 10)  # of leads; beyond ten points the axis is logarithmic
+_SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
+_ENDS = {BASELINE: (6, -4), TOLD: (6, -12), "FedProto": (6, 6), "Local": (6, -3)}  # of curves
 _SENT = ("digits, β = 0.1", "five domains")
 _ALONE = {  # whose bytes are not those of a network each way, and where their names stand
     "Local": (0, 8),
@@ -47,27 +49,176 @@ def told() -> Figure:
 
 
 def question() -> Figure:
-    """Mean leads over FedAvg, then the leads in each split; none is judged here."""
-    mean_leads = tables.question()
-    names = list(mean_leads)
-    panels = {"mean of the five splits": list(mean_leads.values())}
+    """How far each method is ahead of FedAvg: in both comparisons, on average and in each split.
+
+    What lies left of the panel is written at its edge.
+    """
+    seconds = tables.question()
+    firsts = tables.first_question()
+    names = list(seconds)
+    of_panels = {"mean of the five": (firsts, seconds)}
     for title, table in tables.splits().items():
-        panels[title] = [tables.lead_in(table, name) for name in names]
-    ratios = [1.7, 1, 1, 1, 1, 1]
-    figure, axes = plt.subplots(1, 6, figsize=(15, 4.4), sharey=True, width_ratios=ratios)
-    for ax, (title, leads) in zip(axes, panels.items(), strict=True):
-        for y, lead in enumerate(leads):
-            results.draw_lead(ax, y, lead, plots.colour(names[y]), across=True)
-        ax.set_title(title)
+        first = {name: tables.lead_in(tables.first(table), name) for name in names}
+        second = {name: tables.lead_in(table, name) for name in names}
+        of_panels[title] = (first, second)
+    figure, axes = plt.subplots(1, len(of_panels), figsize=(15, 5), sharey=True)
+    for ax, (title, (first, second)) in zip(axes, of_panels.items(), strict=True):
+        for y, name in enumerate(names):
+            _difference(ax, y - 0.17, first[name], "0.55")
+            _difference(ax, y + 0.17, second[name], plots.colour(name))
+        ax.set_title(title, size="medium")
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
-        ax.set_xscale("symlog", linthresh=10)
-        ax.set_xticks(_TICKS, [f"{tick:+d}" if tick else "0" for tick in _TICKS])
-        ax.tick_params(axis="x", labelsize="small")
-        ax.set_xlim(-70, 30)
+        ax.set_xlim(*_SHOWN)
         ax.grid(axis="x", alpha=0.3)
-    figure.supxlabel("lead over FedAvg (points)", size="medium")
-    axes[0].set_title("mean of the five splits", weight="bold")
+    figure.supxlabel(
+        "points ahead of FedAvg after 15 rounds  (grey: first comparison, rate 0.04, seeds 0 to 9; "
+        "coloured: second, rate 0.06, seeds 10 to 19; hollow: a run diverged)",
+        size="small",
+    )
     axes[0].set_yticks(range(len(names)), names, size="large")
+    axes[0].invert_yaxis()
+    return figure
+
+
+def _difference(ax: Axes, y: float, of: Lead, colour: str) -> None:
+    """A difference with its interval; where it lies outside of the panel, its number."""
+    if of.mean is None:
+        return
+    if of.mean < _SHOWN[0]:
+        ax.text(_SHOWN[0] + 1, y, f"◂ {of.mean:.0f}", color=colour, va="center", size="small")
+    else:
+        results.draw_lead(ax, y, of, colour, across=True)
+
+
+def gap() -> Figure:
+    """Accuracy on images like a client's own over rounds, at β = 0.1, and what FedProto is ahead by."""
+    by_row = results.accuracies("side-told-beta-0.1")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4))
+    for row, of_seeds in by_row.items():
+        mean = of_seeds.mean()
+        style = "--" if row == TOLD else "-"
+        left.plot(mean.index, mean, style, color=plots.colour(row), lw=2)
+        plots.label(left, (mean.index[-1], mean.iloc[-1]), row, _ENDS[row], color=plots.colour(row))
+    left.set(xlabel="communication round", ylabel="right on images like its own (%)")
+    left.set_xlim(0.5, 20)
+    left.set_xticks(range(1, 16, 2))
+    left.grid(alpha=0.3)
+
+    for row, style in ((BASELINE, "-"), (TOLD, "--")):
+        apart = (by_row["FedProto"] - by_row[row]).dropna()
+        half_widths = [interval(apart[t].tolist())[1] for t in apart]
+        mean = apart.mean()
+        colour = plots.colour(row)
+        right.plot(mean.index, mean, style, color=colour, lw=2)
+        right.fill_between(mean.index, mean - half_widths, mean + half_widths, color=colour, alpha=0.15)
+        right.annotate(f"ahead of\n{row}", (15.3, mean.iloc[-1]), color=colour, va="center")
+    right.axhline(0, color="0.4", lw=1)
+    right.set(xlabel="communication round", ylabel="FedProto is ahead by (points)")
+    right.set_xlim(0.5, 19.5)
+    right.set_xticks(range(1, 16, 2))
+    right.grid(alpha=0.3)
+    return figure
+
+
+def ten_logits(
+    logits: Sequence[float],
+    log_frequencies: Sequence[float],
+    truth: int,
+    s: float = 1.0,
+    ax: Axes | None = None,
+) -> Axes:
+    """The logits [K] of one image plus ``s`` times a client's log frequencies [K].
+
+    The true class is outlined; the largest bar, which is the answer, is filled.
+    """
+    ax = ax or plt.figure(figsize=(6, 3.2), layout="constrained").subplots()
+    shifted = np.asarray(logits) + s * np.asarray(log_frequencies)
+    shifted = shifted - shifted.mean()  # which changes no answer
+    answer = int(shifted.argmax())
+    colours = ["0.8"] * len(shifted)
+    colours[answer] = plots.colour("FedPrior")
+    bars = ax.bar(range(len(shifted)), shifted, color=colours)
+    bars[truth].set(edgecolor="black", linewidth=2)
+    ax.axhline(0, color="0.4", lw=1)
+    ax.set_xticks(range(len(shifted)))
+    verdict = "right" if answer == truth else "wrong"
+    ax.set_title(f"s = {s:g}: it says {answer}, {verdict}", size="medium")
+    return ax
+
+
+def telling(image: np.ndarray, counts: Sequence[int], logits: Sequence[float], truth: int) -> Figure:
+    """An image, the classes of the client that asks, and frames of `ten_logits` from s = 0 on.
+
+    ``image`` [H, W]; ``counts`` [K], images of each class that the client has; ``logits`` [K].
+    """
+    log_frequencies = log_shares(counts)
+    figure, axes = plt.subplots(1, 6, figsize=(15, 2.9), width_ratios=(0.8, 1, 1.2, 1.2, 1.2, 1.2))
+    axes[0].imshow(image, cmap="gray_r")
+    axes[0].set_title(f"a {truth}", size="medium")
+    axes[0].axis("off")
+    axes[1].bar(range(len(counts)), counts, color="0.6")
+    axes[1].set_title("the client's images", size="medium")
+    axes[1].set_xticks(range(len(counts)))
+    for ax, s in zip(axes[2:], (0, 0.5, 1, 4), strict=True):
+        ten_logits(logits, log_frequencies, truth, s, ax)
+    axes[2].set_ylabel("logit + s log p")
+    figure.supxlabel("class", size="medium")
+    return figure
+
+
+def log_shares(counts: Sequence[int]) -> np.ndarray:
+    """The logarithms [K] of a client's class frequencies, with one image added to each class."""
+    more = np.asarray(counts) + 1
+    return np.log(more / more.sum())
+
+
+def slide(logits: Sequence[float], counts: Sequence[int], truth: int) -> None:
+    """Give the reader a slider for s in JupyterLab; elsewhere the frames stay as they are."""
+    if "JPY_SESSION_NAME" not in os.environ:  # which Jupyter's server sets for an open notebook
+        return
+    from ipywidgets import interact
+
+    def draw(s: float = 1.0) -> None:
+        ax = ten_logits(logits, log_shares(counts), truth, s)
+        plots.show(ax, f"Ten logits of one image with s = {s:g}")
+
+    interact(draw, s=(0.0, 4.0, 0.25))
+
+
+def price() -> Figure:
+    """What a method costs: a round's seconds in multiples of FedAvg's, and what a client holds."""
+    names = tables.methods()
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
+    for ax, (title, of_methods) in zip(axes, tables.prices().items(), strict=True):
+        values = [of_methods.get(name, 0.0) for name in names]
+        bars = ax.barh(range(len(names)), values, color=[plots.colour(name) for name in names])
+        ax.bar_label(bars, fmt="%.3g", padding=3, size="small")
+        ax.set_xlabel(title)
+        ax.margins(x=0.12)
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].invert_yaxis()
+    return figure
+
+
+def elsewhere() -> Figure:
+    """How far methods are ahead of FedAvg on the papers' data, untuned: a panel for each table.
+
+    Of one or two runs the values, otherwise the mean with its interval.
+    """
+    names = tables.methods()[1:]
+    of_tables = tables.ELSEWHERE
+    figure, axes = plt.subplots(1, len(of_tables), figsize=(15, 4.6), sharey=True)
+    for ax, (title, table) in zip(axes, of_tables.items(), strict=True):
+        for y, name in enumerate(names):
+            of = tables.lead_if_run(table, name)
+            if of is not None:
+                _difference(ax, y, of, plots.colour(name))
+        ax.set_title(title, size="small")
+        ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
+        ax.set_xlim(*_SHOWN)
+        ax.grid(axis="x", alpha=0.3)
+    figure.supxlabel("points ahead of FedAvg", size="medium")
+    axes[0].set_yticks(range(len(names)), names)
     axes[0].invert_yaxis()
     return figure
 
@@ -125,7 +276,7 @@ def _value_ticks(ax: Axes, of_method: Sequence[Mapping[str, Any]]) -> None:
 
 
 def twins() -> Axes:
-    """Leads over FedAvg on the domains, seed by seed: first that of a copy of FedAvg."""
+    """Points ahead of FedAvg on the domains, seed by seed: first those of a copy of FedAvg."""
     left_out = {BASELINE, _COPIES[0], *OWN}
     others = [name for name in tables.methods() if name not in left_out]
     copy = tables.lead_in("side-domains", *_COPIES).values
@@ -141,7 +292,7 @@ def twins() -> Axes:
         if values:
             ax.plot(np.mean(values), y, "|", color="black", ms=22, mew=2)
     ax.set_yticks(range(len(rows)), list(rows))
-    ax.set_xlabel("lead over FedAvg with the same seed (points); the bar is the mean")
+    ax.set_xlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten")
     ax.set_ylim(len(rows) - 0.5, -0.5)
     ax.grid(axis="x", alpha=0.3)
     return ax

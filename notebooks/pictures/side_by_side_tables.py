@@ -6,10 +6,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from IPython.display import Markdown
 
 from fednb import results
-from fednb.leads import MIN_SEEDS, Lead, differences, interval, lead_of
+from fednb.leads import Lead, differences, lead_of
 from fednb.results import Cell
 
 BASELINE = "FedAvg"
@@ -26,6 +25,18 @@ _MAIN_TABLES = {
     "FedProto": ["Table 2"],
     "FedPLCC": ["Table II", "Table III", "Table IV"],
 }
+_BY_YEAR = [
+    "Local",
+    BASELINE,
+    "FedProx",
+    "SCAFFOLD",
+    "MOON",
+    "FedProc",
+    "FedProto",
+    "FedSSC",
+    "FedProto+FedAvg",
+    "FedPLCC",
+]
 _OTHER_NAMES = {"SOLO": "Local", "FedPLCC (Ours)": "FedPLCC"}
 _OURS_TO_PAIR = ["MOON", "FedProc", "FedSSC", "FedProto", "FedProto+FedAvg", "FedPLCC"]
 _ON_CIFAR10 = {
@@ -34,10 +45,10 @@ _ON_CIFAR10 = {
     "FedSSC Table I": "TOP-1 ACCURACY",
 }
 _TUNED = {"mu_glob": "μ_glob, μ_moon a fifth", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
-_ELSEWHERE = {
-    "CIFAR-10, 20 rounds of 5 epochs": "side-cifar10-beta-0.5-short",
-    "CIFAR-10, 100 rounds of 1 epoch": "side-cifar10-rounds-short",
-    "CIFAR-10, 100 rounds of 10 epochs": "side-cifar10-beta-0.5",
+ELSEWHERE = {  # tables on the papers' data, by what they are called
+    "CIFAR-10,\n20 rounds of 5 epochs": "side-cifar10-beta-0.5-short",
+    "CIFAR-10,\n100 rounds of 1 epoch": "side-cifar10-rounds-short",
+    "CIFAR-10,\n100 rounds of 10 epochs": "side-cifar10-beta-0.5",
     "MNIST, β = 0.1": "side-mnist-beta-0.1-short",
     "MNIST, quantity": "side-mnist-quantity-short",
     "Office-10": "side-office10-short",
@@ -88,6 +99,16 @@ def question() -> dict[str, Lead]:
     return dict(sorted(found.items(), key=lambda item: -_or_lowest(item[1].mean)))
 
 
+def first(table: str) -> str:
+    """The table of the first comparison that goes with one of the second."""
+    return table.replace("side-", "side-first-", 1)
+
+
+def first_question() -> dict[str, Lead]:
+    """Each method's mean lead over the five splits in the first comparison."""
+    return average_leads([first(table) for table in splits().values()])
+
+
 def methods() -> list[str]:
     """All methods, the baseline first, then in the order of `question`."""
     return [BASELINE, *question()]
@@ -102,27 +123,9 @@ def lead_in(table: str, method: str, over: str = BASELINE, column: str = "accura
     return results.compare(results.cell(table, method, column), results.cell(table, over, column))
 
 
-def question_table() -> Markdown:
-    """The mean lead of each method, and its leads in the splits, unjudged."""
-    lines = []
-    for method, mean_lead in question().items():
-        line = {"method": method, "mean of the five": f"**{results.in_words(mean_lead)}**"}
-        line["seeds"] = str(mean_lead.seeds)
-        for title, table in splits().items():
-            line[title] = _with_dagger(lead_in(table, method))
-        lines.append(line)
-    return Markdown(results.to_markdown(lines))
-
-
-def _with_dagger(of: Lead) -> str:
-    """A lead, with a dagger where a run diverged: it is of the seeds that are left."""
-    text = results.in_words(of)
-    return f"{text} †" if of.diverged else text
-
-
 def met_in_papers() -> pd.DataFrame:
-    """Which of our methods each paper compares: papers are columns."""
-    names = methods()
+    """Which of our methods each paper compares: papers are columns, both by year."""
+    names = _BY_YEAR
     columns = {}
     for paper, found in _compared().items():
         columns[paper] = ["●" if name in found else "" for name in names]
@@ -165,36 +168,9 @@ def trials() -> dict[str, dict[str, Any]]:
     return {title: results.load("side_by_side")["trials"][name] for title, name in TRIALS.items()}
 
 
-def tuning_table() -> Markdown:
-    """What the trials chose for each method, on both splits that are tuned for."""
-    lines = []
-    for method in methods():
-        line = {"method": method}
-        for title, of_split in trials().items():
-            if method in of_split:
-                tuning = of_split[method]
-                line["tuned"] = name_of_tuned(tuning)
-                line[f"chosen: {title}"] = _chosen(tuning)
-                line[f"held out (%): {title}"] = _held_out(tuning)
-                line[f"trials: {title}"] = str(len(tuning["values"]))
-        lines.append(line)
-    return Markdown(results.to_markdown(lines))
-
-
 def name_of_tuned(tuning: Mapping[str, Any]) -> str:
     """What is tuned, as figures and tables call it: with what goes along."""
     return _TUNED.get(tuning["tuned"], tuning["called"])
-
-
-def _chosen(tuning: Mapping[str, Any]) -> str:
-    if tuning["chosen"] is None:
-        return "all diverged"
-    text = f"{tuning['chosen']:g}"
-    return f"{text} (edge)" if tuning["at_edge"] else text
-
-
-def _held_out(tuning: Mapping[str, Any]) -> str:
-    return "" if tuning["accuracy"] is None else f"{tuning['accuracy']:.1f}"
 
 
 def for_itself() -> dict[str, dict[str, Sequence[float]]]:
@@ -207,56 +183,12 @@ def for_itself() -> dict[str, dict[str, Sequence[float]]]:
     return found
 
 
-def told_table() -> Markdown:
-    """Accuracy on images like a client's own; below it the leads of networks of one's own."""
-    of_splits = for_itself()
-    lines = []
-    for row in (GUESS, BASELINE, TOLD, *OWN):
-        line = {"client mean (%)": row}
-        for title, values in of_splits.items():
-            line[title] = _mean(values[row])
-        lines.append(line)
-    for method in OWN:
-        line = {"client mean (%)": f"**{method} − {TOLD}**"}
-        for title, table in told_splits().items():
-            line[title] = f"**{_with_dagger(lead_in(table, method, TOLD, 'client mean'))}**"
-        lines.append(line)
-    return Markdown(results.to_markdown(lines))
-
-
-def _mean(values: Sequence[float]) -> str:
-    if not values:
-        return ""
-    if len(values) < MIN_SEEDS:
-        return results.one_by_one([f"{value:.1f}" for value in values])
-    mean, half_width = interval(values)
-    return f"{mean:.1f} ± {half_width:.1f}"
-
-
-def measures_table() -> Markdown:
-    """Mean leads over FedAvg for several questions: the same models, asked otherwise; unjudged."""
-    digits = [name for name in splits().values() if "digits" in name]
-    told = list(told_splits().values())
-    asked = {"all images, digits": average_leads(digits)}
-    for column in ("client mean", "worst client"):
-        own_prior = {TOLD: average_leads(told, column)[TOLD]}
-        asked[f"{column}, digits"] = average_leads(digits, column) | own_prior
-    asked["all images, domains"] = average_leads(["side-domains"])
-    asked["worst domain"] = average_leads(["side-domains"], "worst domain")
-    lines = {name: {"lead over FedAvg": name} for name in [TOLD, *methods()[1:]]}
-    for title, found in asked.items():
-        for method, lead in found.items():
-            lines[method][title] = _with_dagger(lead)
-    return Markdown(results.to_markdown(list(lines.values())))
-
-
-def price_table() -> pd.DataFrame:
-    """A round's seconds as a multiple of FedAvg's, and what a client holds."""
-    columns = {
-        "seconds, FedAvg = 1": _means("side-digits-seconds", "seconds, FedAvg = 1"),
-        "kB held": _means("side-digits-beta-0.5-cost", "kB held"),
+def prices() -> dict[str, dict[str, float]]:
+    """By what it is and by method: a round's seconds as a multiple of FedAvg's, and what a client holds."""
+    return {
+        "seconds of a round, FedAvg = 1": _means("side-digits-seconds", "seconds, FedAvg = 1"),
+        "kB that a client holds besides images and network": _means("side-digits-beta-0.5-cost", "kB held"),
     }
-    return pd.DataFrame(columns).loc[methods()]
 
 
 def _means(table: str, column: str) -> dict[str, float]:
@@ -265,25 +197,9 @@ def _means(table: str, column: str) -> dict[str, float]:
     return {row: round(cell.mean, 1) for row, cell in rows.items() if cell.mean is not None}
 
 
-def elsewhere_table() -> Markdown:
-    """FedAvg's accuracy and the others' leads over it on the papers' data, untuned."""
-    lines = {name: {"": name} for name in methods()}
-    for title, table in _ELSEWHERE.items():
-        cells = results.cells(table)
-        header = f"{title} ({_seeds(cells)})"
-        for cell in cells:
-            shown = "accuracy" if cell.row == BASELINE else "lead"
-            if cell.column == shown and cell.mean is not None and cell.row in lines:
-                lines[cell.row][header] = results.measured(cell)
-    return Markdown(results.to_markdown(list(lines.values())))
-
-
-def _seeds(cells: Sequence[Cell]) -> str:
-    """How many there are; from the fewest to the most, where rows differ."""
-    numbers = {len(cell.values) for cell in cells if cell.values}
-    if not numbers:
-        return "not run"
-    if len(numbers) > 1:
-        return f"{min(numbers)} to {max(numbers)} seeds"
-    number = numbers.pop()
-    return "1 seed" if number == 1 else f"{number} seeds"
+def lead_if_run(table: str, method: str) -> Lead | None:
+    """The lead of a method in a table; None if the table lacks it, or has no runs of it."""
+    if method not in _rows(table, "accuracy"):
+        return None
+    of = lead_in(table, method)
+    return of if of.seeds else None

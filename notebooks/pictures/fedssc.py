@@ -1,4 +1,4 @@
-"""Pictures of notebook 03: what drawn devices say of a class, and what a device wants to know."""
+"""Pictures of notebook 03: what drawn devices share of a class, and what a device wants to know."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
@@ -12,89 +12,157 @@ from matplotlib.figure import Figure
 
 from fednb import plots, results
 
-_TITLES = {1: "one device is drawn", 3: "the mean of three of ten", 10: "the mean of all ten"}
-_SIZES = {1: 50, 3: 16, 10: 90}
+_DEVICES = 10  # of the sketch
+_MEANS = np.random.default_rng(4).normal(size=(_DEVICES, 2)) * (1, 0.7)  # one class, by ten devices
+_CENTRE = _MEANS.mean(0)
+_WANTED = _CENTRE + np.array([0.9, 0.5])
 
 
 def draws() -> Figure:
     """A sketch with made-up vectors: more devices remove the scatter of a draw, not its bias."""
-    said = np.random.default_rng(4).normal(size=(10, 2)) * (1, 0.7)  # of one class, by ten devices
-    centre = said.mean(0)
-    wanted = centre + np.array([0.9, 0.5])
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), width_ratios=(1, 1, 1, 1.2))
-    colour = plots.colour("FedSSC")
+    titles = ("one device is drawn", "the mean of three of ten", "the mean of all ten")
+    for ax, number, title in zip(axes, (1, 3, _DEVICES), titles, strict=False):
+        _cloud(ax, number)
+        ax.set_title(title)
+    _error(axes[-1])
+    return figure
+
+
+def draw(number: int = 3) -> Figure:
+    """The sketch for one number of drawn devices, to be moved with a slider."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
+    _cloud(left, number)
+    left.set_title(f"the mean of {number} of ten" if number > 1 else "one device is drawn")
+    _error(right)
+    right.axvline(number, color="black", ls=":")
+    return figure
+
+
+def _cloud(ax: Axes, number: int) -> None:
+    """Draw the mean of each possible draw of so many devices, and the star that is wanted."""
+    of_draws = [_MEANS[list(drawn)].mean(0) for drawn in combinations(range(_DEVICES), number)]
+    size = 50 if number == 1 else 16
+    if number == _DEVICES:
+        size = 90
+    ax.scatter(*np.transpose(of_draws), s=size, color=plots.colour("FedSSC"), alpha=0.6, lw=0)
     arrow = {"arrowstyle": "-|>", "lw": 1.8, "color": "black"}
-    for ax, (number, title) in zip(axes[:3], _TITLES.items(), strict=True):
-        of_draws = [said[list(drawn)].mean(0) for drawn in combinations(range(10), number)]
-        ax.scatter(*np.transpose(of_draws), s=_SIZES[number], color=colour, alpha=0.6, lw=0)
-        ax.annotate("", tuple(wanted), tuple(centre), arrowprops=arrow)
-        ax.plot(*wanted, "k*", ms=14)
-        ax.set(xlim=centre[0] + np.array([-2, 2]), ylim=centre[1] + np.array([-1.6, 1.6]))
-        ax.set(aspect="equal", title=title)
-        ax.axis("off")
-    numbers = np.arange(1, 11)
-    bias = float(((wanted - centre) ** 2).sum())
-    variance = said.var(0, ddof=1).sum() / numbers * (1 - numbers / 10)
-    axes[3].stackplot(numbers, np.full(10, bias), variance, colors=["0.3", colour])
-    axes[3].text(5, bias / 2, "bias, squared", color="white", ha="center", va="center")
-    axes[3].annotate("variance", (3.4, bias + 0.65), color=colour)
-    axes[3].set(xlabel="devices drawn", ylabel="mean squared error")
-    axes[3].set(xticks=(1, 3, 5, 10), xlim=(1, 10))
+    ax.annotate("", tuple(_WANTED), tuple(_CENTRE), arrowprops=arrow)
+    ax.plot(*_WANTED, "k*", ms=14)
+    ax.set(xlim=_CENTRE[0] + np.array([-2, 2]), ylim=_CENTRE[1] + np.array([-1.6, 1.6]))
+    ax.set_aspect("equal")
+    ax.axis("off")
+
+
+def _error(ax: Axes) -> None:
+    """Draw the two parts of the sketch's error over the number of devices."""
+    numbers = np.arange(1, _DEVICES + 1)
+    bias = float(((_WANTED - _CENTRE) ** 2).sum())
+    variance = _MEANS.var(0, ddof=1).sum() / numbers * (1 - numbers / _DEVICES)
+    colours = ["0.3", plots.colour("FedSSC")]
+    ax.stackplot(numbers, np.full(_DEVICES, bias), variance, colors=colours)
+    ax.text(5, bias / 2, "bias, squared", color="white", ha="center", va="center")
+    ax.annotate("variance", (3.4, bias + 0.65), color=plots.colour("FedSSC"))
+    ax.set(xlabel="devices drawn", ylabel="mean squared error")
+    ax.set(xticks=(1, 3, 5, 10), xlim=(1, _DEVICES))
+
+
+def one_round(counts: np.ndarray, shared: np.ndarray, drawn: Mapping[int, int]) -> Figure:
+    """Who has, who shares, and who is drawn.
+
+    ``counts``: images, [devices, classes]. ``shared``: whether a mean was sent, like ``counts``.
+    ``drawn``: for each class the device whose mean all devices get.
+    """
+    figure, ax = plt.subplots(figsize=(6.4, 4.2))
+    for is_sent, colour, label in (
+        (False, "0.8", "too few images: nothing is sent"),
+        (True, plots.colour("FedSSC"), "its mean is sent to the server"),
+    ):
+        device, of_class = np.nonzero((shared == is_sent) & (counts > 0))
+        sizes = 220 * counts[device, of_class] / counts.max() + 6
+        ax.scatter(of_class, device, s=sizes, color=colour, lw=0)
+        ax.scatter([], [], s=80, color=colour, lw=0, label=label)
+    ring: dict[str, Any] = {"s": 330, "fc": "none", "ec": "black", "lw": 1.8}
+    ax.scatter(list(drawn), list(drawn.values()), **ring)
+    ax.scatter([], [], s=150, fc="none", ec="black", lw=1.8, label="drawn: this mean goes to all")
+    ax.set(xlabel="class", ylabel="device", ylim=(len(counts) - 0.4, -0.6))
+    if counts.shape[1] <= 10:
+        ax.set_xticks(range(counts.shape[1]))
+    ax.set_yticks(range(len(counts)))
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 1}
+    ax.legend(frameon=False, fontsize="small", **place)
+    return figure
+
+
+def images_with_losses(images: np.ndarray, labels: Sequence[str], terms: pd.DataFrame) -> Figure:
+    """A few images, [n, height, width], each with its class and the terms of its loss below."""
+    figure, axes = plt.subplots(1, len(images), figsize=(2.6 * len(images), 3.2))
+    for ax, image, label, (_, losses) in zip(axes, images, labels, terms.iterrows(), strict=True):
+        ax.imshow(image, cmap="gray_r", interpolation="nearest")
+        lines = [f"{name}  {value:.2f}" for name, value in losses.items()]
+        ax.set_title(label)
+        ax.set_xlabel("\n".join(lines), fontsize="small")
+        ax.set(xticks=[], yticks=[])
     return figure
 
 
 def a_run(
     history: pd.DataFrame,
     method: str,
-    holders: np.ndarray,
     recorded: Mapping[str, np.ndarray],
-    weights: Mapping[str, Sequence[float]],
+    weight: Sequence[float],
+    other: Mapping[str, Sequence[float]],
 ) -> Figure:
-    """Who can share, accuracy beside recorded seeds, and the terms of the loss without weights.
+    """Accuracy beside recorded seeds; the terms of the loss; above them the falling weight.
 
-    ``holders``: how many devices can share each class. ``recorded``: accuracies, [seeds, rounds], by
-    method. ``weights``: of each term in each round; a term that is not there has the weight one.
+    ``recorded``: accuracies, [seeds, rounds], by method. ``weight``: of the class contrast in each
+    round, by which its term is divided; empty for other methods. ``other``: accuracies of runs
+    beside this one, by what they are.
     """
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(14, 3.6))
-    left.bar(range(len(holders)), holders, color=plots.colour("FedSSC"))
-    left.set(xlabel="class", ylabel="devices that can share it")
-    if len(holders) <= 10:
-        left.set_xticks(range(len(holders)))
+    mosaic = [["accuracy", "weight"], ["accuracy", "loss"]]
+    figure, axes = plt.subplot_mosaic(mosaic, figsize=(12, 4), height_ratios=(1, 2.6))
+    left = axes["accuracy"]
     for name, of_seeds in recorded.items():
         look: dict[str, Any] = {"color": plots.colour(name)}
         at = range(1, of_seeds.shape[1] + 1)
         label = f"{name}, {len(of_seeds)} recorded seeds"
-        middle.plot(at, of_seeds.mean(0), "--", label=label, **look)
-        middle.fill_between(at, of_seeds.min(0), of_seeds.max(0), alpha=0.15, lw=0, **look)
+        left.plot(at, of_seeds.mean(0), "--", label=label, **look)
+        left.fill_between(at, of_seeds.min(0), of_seeds.max(0), alpha=0.15, lw=0, **look)
     look = {"color": plots.colour(method), "ms": 4, "label": "this run"}
-    middle.plot(history["round"], history["accuracy"], "o-", **look)
-    middle.set(xlabel="communication round", ylabel="test accuracy (%)")
-    middle.legend(fontsize="small", frameon=False)
-    _losses(right, history, weights)
+    left.plot(history["round"], history["accuracy"], "o-", **look)
+    for name, accuracies in other.items():
+        left.plot(range(1, len(accuracies) + 1), accuracies, "^-", color="black", ms=4, label=name)
+    left.set(xlabel="communication round", ylabel="test accuracy (%)")
+    left.legend(fontsize="small", frameon=False)
+    rounds = history["round"]
+    if len(weight):
+        axes["weight"].plot(rounds, weight, "o-", color=plots.colour("FedSSC"), ms=4)
+    axes["weight"].set(ylabel=r"$\mu_{\mathrm{glob}}$", ylim=(0, None))
+    axes["weight"].sharex(axes["loss"])
+    for name in [name for name in map(str, history) if name.startswith("loss/")]:
+        loss = history[name].astype(float)
+        loss = loss.where(loss > 0)
+        if name == "loss/class_contrast" and len(weight):
+            loss = loss / np.asarray(weight)
+        label = name.removeprefix("loss/").replace("_", " ")
+        axes["loss"].plot(rounds, loss, color=_TERMS.get(label, "0.6"), label=label)
+    axes["loss"].set(xlabel="communication round", ylabel="training loss")
+    axes["loss"].legend(fontsize="small", frameon=False)
     return figure
 
 
-def _losses(ax: Axes, history: pd.DataFrame, weights: Mapping[str, Sequence[float]]) -> None:
-    """Draw each term of the loss without its weight, and the weight of the class contrast."""
-    terms = [column for column in map(str, history) if column.startswith("loss/")]
-    for term, line in zip(terms, ("-", "--", ":"), strict=False):
-        name = term.removeprefix("loss/").replace("_", " ")
-        weighted = history[term].astype(float)
-        loss = weighted.where(weighted > 0) / weights.get(name, 1.0)
-        ax.plot(history["round"], loss, line, color="black", label=name)
-    if "class contrast" in weights:
-        look: dict[str, Any] = {"color": plots.colour("FedSSC"), "lw": 1}
-        label = "weight of the class contrast"
-        ax.plot(history["round"], weights["class contrast"], label=label, **look)
-    ax.set(xlabel="communication round", ylabel="training loss, unweighted")
-    ax.set_ylim(0, 1.35 * ax.get_ylim()[1])
-    ax.legend(fontsize="small", frameon=False, ncols=2, loc="upper center")
+_TERMS = {
+    "cross entropy": "black",
+    "model contrast": plots.colour("MOON"),
+    "class contrast": plots.colour("FedSSC"),
+}
 
 
 def error_of_a_draw(bias: float, variance: np.ndarray, right: Sequence[Sequence[float]], wanted: float) -> Figure:
     """The two parts of the error over the number of devices drawn, and what the vectors classify.
 
-    ``right``: test images (%) that the shared vectors tell, [draws, devices]; ``wanted``: that g tells.
+    ``right``: test images (%) that the shared vectors classify correctly, [draws, devices];
+    ``wanted``: the same for g.
     """
     green = plots.colour("FedSSC")
     drawn = np.arange(1, len(variance) + 1)
@@ -105,7 +173,7 @@ def error_of_a_draw(bias: float, variance: np.ndarray, right: Sequence[Sequence[
     left.set(xlabel="devices drawn", ylabel="squared error of directions", xticks=drawn)
     low, high = np.percentile(right, (5, 95), axis=0)
     ax.fill_between(drawn, low, high, color=green, alpha=0.25, lw=0, label="nine of ten draws")
-    ax.plot(drawn, np.mean(right, 0), "o-", color=green, label="mean of 200 draws")
+    ax.plot(drawn, np.mean(right, 0), "o-", color=green, label="mean over draws")
     ax.axhline(wanted, color="k", ls="--", lw=1)
     ax.annotate("with g itself", (1, wanted - 0.5), va="top")
     ax.set(xlabel="devices drawn", ylabel="test images right (%)", xticks=drawn)
@@ -113,33 +181,63 @@ def error_of_a_draw(bias: float, variance: np.ndarray, right: Sequence[Sequence[
     return figure
 
 
-def angles_over_rounds(angles: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> Figure:
-    """Angles to g (degrees) of the mean of all devices and of one device, [rounds], by setting."""
-    figure, axes = plt.subplots(1, len(angles), figsize=(11, 3.6), sharey=True)
-    for ax, (name, (every, one)) in zip(axes, angles.items(), strict=True):
-        rounds = range(1, len(one) + 1)
-        ax.fill_between(rounds, every, color="0.3", alpha=0.25, lw=0)
-        ax.plot(rounds, one, "s-", color=plots.colour("FedSSC"), label="one device")
-        ax.plot(rounds, every, "o-", color="0.3", label="mean of all devices")
+def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Figure:
+    """Mean angles in degrees over rounds, a panel for each training.
+
+    An array is [rounds, 3]: of one device's mean to its class's g and to those of other classes,
+    and of all devices' mean to its class's g. The first training's single device is repeated, thin,
+    in the panels of the others.
+    """
+    figure, axes = plt.subplots(1, len(angles), figsize=(13, 3.9), sharey=True)
+    green = plots.colour("FedSSC")
+    first, *_ = angles.values()
+    for place, (ax, (name, of_rounds)) in enumerate(zip(axes, angles.items(), strict=True)):
+        rounds = range(1, len(of_rounds) + 1)
+        own, other, of_all = of_rounds.T
+        ax.fill_between(rounds, own, other, color=green, alpha=0.15, lw=0)
+        ax.plot(rounds, other, "--", color="black", label="one device to other classes' g")
+        ax.plot(rounds, own, "s-", color=green, label="one device to its class's g")
+        ax.plot(rounds, of_all, "o-", color="0.6", ms=4, label="mean of all devices to its g")
+        if place:
+            look: dict[str, Any] = {"color": plots.colour("FedAvg"), "lw": 1}
+            ax.plot(rounds, first[:, 0], label="one device in plain FedAvg", **look)
         ax.set(xlabel="communication round", title=name)
-        ax.legend()
-    axes[0].set(ylabel="angle to g (degrees)", ylim=(0, None))
+    axes[0].set(ylabel="angle (degrees)", ylim=(0, None))
+    handles, labels = axes[-1].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
-def leads_by_round(table: str, over: str) -> Axes:
-    """By how much each row is ahead of row ``over`` after each round, mean of five rounds and of seeds."""
-    accuracies = results.accuracies(table)
-    _, ax = plt.subplots()
-    ax.axhline(0, color=plots.colour(over), lw=1)
-    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
-    ax.text(1.01, 0, over, **beside)
-    for name, ahead in accuracies.items():
-        if name != over:
-            leads = (ahead - accuracies[over]).mean()  # of the seeds that both have
-            leads = leads.rolling(5, min_periods=1).mean()
-            colour = plots.colour(name)
-            ax.plot(leads.index, leads, color=colour)
-            ax.text(1.01, leads.iloc[-1], name, color=colour, **beside)
-    ax.set(xlabel="communication round", ylabel=f"lead over {over} (points)")
+def cosines_over_rounds(cosines: np.ndarray) -> Axes:
+    """Cosine between the two contrasts' gradients where a round begins, [rounds, devices]."""
+    _, ax = plt.subplots(figsize=(7, 3.4))
+    rounds = np.arange(2, len(cosines) + 2)
+    ax.axhline(0, color="0.6", lw=1)
+    for of_device in cosines.T:
+        ax.plot(rounds, of_device, "o", color=plots.colour("FedSSC"), alpha=0.35, ms=5)
+    ax.plot(rounds, cosines.mean(1), "-", color="black", label="mean of the devices")
+    ax.plot([], [], "o", color=plots.colour("FedSSC"), alpha=0.35, label="a device")
+    ax.set(xlabel="communication round", ylabel="cosine of the gradients", ylim=(-1, 1))
+    ax.legend(frameon=False, ncols=2, loc="upper left")
+    return ax
+
+
+def accuracies_at_length() -> Axes:
+    """Accuracies on CIFAR-10 at the paper's length: printed, and ours, a dot for each seed."""
+    _, ax = plt.subplots(figsize=(7, 3.8))
+    cells = results.cells("fedssc-1")
+    for seed in cells[0].seeds:
+        values = [cell.by_seed.get(seed, np.nan) for cell in cells]
+        ax.plot(range(len(cells)), values, color="0.75", lw=1, zorder=0)
+        ax.annotate(f"seed {seed}", (len(cells) - 0.9, values[-1]), va="center", size="small")
+    for x, cell in enumerate(cells):
+        ax.plot([x] * len(cell.values), cell.values, "o", color=plots.colour(cell.method), ms=8)
+        if cell.printed is not None:
+            ax.plot(x - 0.12, cell.printed, "o", **plots.PRINTED)
+    ax.plot([], [], "o", label="printed in the paper", **plots.PRINTED)
+    ax.plot([], [], "o", color="0.4", ms=8, label="our runs, one dot for each seed")
+    ax.set(ylabel="test accuracy (%)", xlim=(-0.5, len(cells) - 0.4))
+    ax.set_xticks(range(len(cells)), [cell.row for cell in cells])
+    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
+    ax.legend(frameon=False, fontsize="small", **place)
     return ax

@@ -1,15 +1,20 @@
 """Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import torch
+from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from fednb import plots
+from fednb import plots, results
+from fednb.data import Dataset
+from fednb.partition import Parts
 
 # Two clients and two weights: F_i(w) = ½ (w - w_i*)ᵀ A_i (w - w_i*)
 A = np.array([[[2.0, 0.0], [0.0, 0.1]], [[0.2, 0.2], [0.2, 1.2]]])
@@ -43,6 +48,12 @@ def _draw_bowls(ax: Axes, texts: Sequence[str], heights: Sequence[int], **look: 
         ax.plot(*minima[i], "^", ms=11, color=colour)
         plots.label(ax, minima[i], texts[i], (0, heights[i]), color=colour, ha="center", **look)
     ax.set(xlabel="first weight", ylabel="second weight", aspect="equal", xticks=[], yticks=[])
+
+
+def hero() -> None:
+    """Show the picture that is the idea of 00."""
+    plots.style()
+    plots.show(at_rest(), "Two bowls: FedAvg stops between the clients' minima, beside that of the sum")
 
 
 def at_rest() -> Axes:
@@ -93,21 +104,172 @@ def _box(ax: Axes, x: float, y: float, text: str, colour: str) -> None:
     ax.text(x, y, text, ha="center", va="center", size="small")
 
 
-def resting_places(fixed_point: Callable[..., np.ndarray], simulate: Callable[..., np.ndarray]) -> Figure:
+def bowls_at(K: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = None) -> Axes:
+    """FedAvg on the two bowls, with K local steps of size eta and a spring of stiffness mu.
+
+    Its way, its clients' ways in the last round, and how far it ends from the minimum of the sum.
+    """
+    ax = ax or plt.figure(figsize=(7, 4.4)).subplots()
+    _draw_bowls(ax, ("client 1", "client 2"), (10, -18), size="small")
+    path = [np.array([1.0, 1.2])]
+    for _ in range(400):
+        path.append(_ends(path[-1], K, eta, mu).mean(0))
+    for i, colour in enumerate(_CLIENTS):
+        counts = np.unique(np.geomspace(1, K, 30).astype(int))
+        way = [path[-1], *(_ends(path[-1], k, eta, mu)[i] for k in counts)]
+        ax.plot(*np.transpose(way), lw=3, color=colour)
+    ax.plot(*np.transpose(path), ".-", color=plots.colour("FedAvg"), lw=1, ms=4)
+    ax.plot(*path[-1], "o", ms=11, mfc="white", mec="black", mew=2)
+    ax.plot(*best, "*", ms=15, color="black")
+    spring = f", μ = {mu:g}" if mu else ""
+    missed = float(np.linalg.norm(path[-1] - best))
+    ax.set_title(f"K = {K}, η = {eta:g}{spring}: misses by {missed:.2f}", size="medium")
+    ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
+    return ax
+
+
+def _ends(w: np.ndarray, K: int, eta: float, mu: float) -> np.ndarray:
+    """Where both clients are after K steps from w, [2, 2]: each step shrinks the way to a target."""
+    curvature = A + mu * np.eye(2)
+    targets = np.linalg.solve(curvature, (A @ minima[..., None]) + mu * w[:, None])[..., 0]
+    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * H, K) for H in curvature])
+    return targets + np.einsum("nij,nj->ni", shrink, w - targets)
+
+
+def bowls_to_move() -> None:
+    """Show four frames of `bowls_at`; in Jupyter sliders for K, eta and mu as well."""
+    figure, axes = plt.subplots(2, 2, figsize=(11, 7.2))
+    frames = ((1, 0.05, 0.0), (20, 0.05, 0.0), (1000, 0.05, 0.0), (1000, 0.05, 3.0))
+    for ax, (K, eta, mu) in zip(axes.flat, frames, strict=True):
+        bowls_at(K, eta, mu, ax)
+        ax.set(xlabel="", ylabel="")
+    plots.show(figure, "FedAvg stops further from the minimum as K grows, nearer with a stiff spring")
+    if "JPY_SESSION_NAME" in os.environ:  # somebody sits in front of this kernel
+        from ipywidgets import FloatSlider, IntSlider, interact
+
+        interact(
+            lambda K, eta, mu: plots.show(bowls_at(K, eta, mu), "The two bowls as the sliders say"),
+            K=IntSlider(20, 1, 300),
+            eta=FloatSlider(value=0.05, min=0.01, max=0.9, step=0.01),
+            mu=FloatSlider(value=0.0, min=0.0, max=10.0, step=0.1),
+        )
+
+
+def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
     """How far from the minimum methods stop: over local steps, and over the spring's stiffness."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.4), sharey=True)
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.7), sharey=True)
     steps = (1, 2, 5, 10, 20, 40, 80, 160, 500, 2000)
-    few = steps[3:-2]
     springs = (0.03, 0.1, 0.3, 1, 3, 10)
-    scaffolds = (simulate(K, scaffold=True)[-1] for K in few)
     _distances(left, "FedAvg", steps, map(fixed_point, steps))
-    _distances(left, "SCAFFOLD", few, scaffolds)
+    colour = plots.colour("SCAFFOLD")
+    for rounds, style in ((300, "o-"), (60, "o:")):
+        ends = [np.linalg.norm(_scaffold(K, rounds) - best) for K in steps]
+        left.semilogx(steps, ends, style, color=colour, ms=4)
+    words = "SCAFFOLD after 300 rounds,\ndotted after 60"
+    left.annotate(words, (1.1, 0.28), color=colour, size="small")
     _distances(right, "FedProx", springs, (fixed_point(2000, mu) for mu in springs), (-8, 14))
     left.set(xlabel="local steps K in a round", ylabel="distance from the minimum")
     right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
     right.annotate("FedAvg", (1.0, 1.08), color=plots.colour("FedAvg"), va="top")
     right.set(xlabel="stiffness μ of the spring, K = 2000")
     return figure
+
+
+def _scaffold(K: int, rounds: int, eta: float = 0.05) -> np.ndarray:
+    """SCAFFOLD's model after so many rounds: clients' bowls are shifted by their corrections."""
+    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * H, K) for H in A])
+    w = np.array([1.5, 1.3])
+    own = np.zeros((2, 2))
+    for _ in range(rounds):
+        c = own.mean(0)
+        targets = minima - np.linalg.solve(A, (c - own)[..., None])[..., 0]
+        ends = targets + np.einsum("nij,nj->ni", shrink, w - targets)
+        own = own - c + (w - ends) / (K * eta)
+        w = ends.mean(0)
+    return w
+
+
+def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int = 24) -> Figure:
+    """Some images of each client, sorted by class: the mix of a row is that of the client."""
+    figure, axes = plt.subplots(len(clients), 1, figsize=(11, 0.62 * len(clients)))
+    for ax, client in zip(axes, clients, strict=True):
+        own = torch.as_tensor(parts[client])
+        own = own[torch.argsort(dataset.labels[own], stable=True)]
+        shown = own[torch.linspace(0, len(own) - 1, count).long()]
+        ax.imshow(np.hstack([image[0].numpy() for image in dataset.images[shown]]), cmap="gray_r")
+        ax.set_xticks([])
+        ax.set_yticks([dataset.images.shape[-1] / 2 - 0.5], [f"client {client}"])
+        ax.tick_params(length=0)
+    return figure
+
+
+def four_images(images: torch.Tensor, labels: Sequence[int], held: Sequence[int], losses: Sequence[np.ndarray]) -> Figure:
+    """Images [4, 1, H, W], and the loss of each, before and after a client's local round."""
+    figure, axes = plt.subplots(1, 4, figsize=(10, 2.6))
+    before, after = losses
+    for i, ax in enumerate(axes):
+        ax.imshow(images[i, 0].numpy(), cmap="gray_r")
+        ax.set_title(f"a {labels[i]}: the client has {held[i] or 'none'}", size="small")
+        ax.set_xlabel(f"loss {before[i]:.1f} → {after[i]:.1f}")
+        ax.set(xticks=[], yticks=[])
+    return figure
+
+
+def losses_of_four(build_model: Callable[[], Any], states: Sequence[Any], x: Any, y: Any) -> list:
+    """The cross-entropy of each image under each state of a model, [states][images]."""
+    found = []
+    for state in states:
+        network = build_model()
+        network.load_state_dict(state)
+        with torch.no_grad():
+            logits = network.eval()(x).logits
+        found.append(torch.nn.functional.cross_entropy(logits, y, reduction="none").numpy())
+    return found
+
+
+def at_full_length() -> Figure:
+    """CIFAR-10 in the paper's setting: accuracies, printed and of each seed; FedProx and a log."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4), width_ratios=[1.25, 1])
+    names = ("FedAvg", "FedProx", "SCAFFOLD")
+    found = [results.cell("moon-1-cifar10", name) for name in names]
+    for seed in found[0].by_seed:
+        pairs = [(x, cell.by_seed[seed]) for x, cell in enumerate(found) if seed in cell.by_seed]
+        left.plot(*np.transpose(pairs), ":", color="0.6", lw=1)
+        plots.label(left, pairs[0], f"seed {seed}", (-46, -4), size="small", color="0.4")
+    for x, cell in enumerate(found):
+        left.plot([x] * len(cell.values), cell.values, "o", ms=8, color=plots.colour(cell.row))
+        left.plot(x + 0.12, cell.printed, "o", label="printed" if x == 0 else "", **plots.PRINTED)
+    left.plot([], [], "o", ms=8, color="0.35", label="ours, one dot a run")
+    left.set_xticks(range(3), names)
+    left.set(xlim=(-0.6, 2.4), ylim=(65.5, 73), ylabel="test accuracy (%)")
+    left.legend(loc="upper left", fontsize="small", frameon=False)
+    ours = results.accuracies("moon-1-cifar10")["FedProx (seed 0)"].loc[0]
+    log = results.printed("flower-moon log")["FedProx"]
+    rounds = [int(name.removeprefix("round ")) for name in log]
+    right.plot(ours.index, ours, color=plots.colour("FedProx"), label="ours")
+    right.plot(rounds, list(log.values()), "o", **plots.PRINTED, label="public re-run")
+    right.set(xlabel="communication round", ylim=(40, None), title="FedProx, one run each")
+    right.legend(loc="lower right", fontsize="small", frameon=False)
+    return figure
+
+
+def in_words() -> Markdown:
+    """What the left panel of `at_full_length` shows, in its numbers."""
+    fedavg = results.cell("moon-1-cifar10", "FedAvg")
+    lead = results.compare(results.cell("moon-1-cifar10", "SCAFFOLD"), fedavg)
+    printed = results.printed("MOON Table 1")
+    moon = printed["MOON"]["CIFAR-10"]
+    moon_lead = (moon or 0) - (fedavg.printed or 0)
+    spread = max(fedavg.values) - min(fedavg.values)
+    ends = ", ".join(f"{value:.1f}" for value in fedavg.values)
+    leads = ", ".join(f"{value:+.1f}" for value in lead.values)
+    return Markdown(
+        f"**One method, one setting, three seeds.** FedAvg ends at {ends} %. Best and worst are "
+        f"{spread:.1f} points apart. MOON's paper, whose table this is, puts its own method "
+        f"{moon_lead:.1f} points ahead of FedAvg. The seed decides who gets which images, the first "
+        "weights and the order of the batches. So compare within a seed, along a dotted line: there "
+        f"SCAFFOLD is ahead of FedAvg by {leads} points."
+    )
 
 
 def _distances(

@@ -1,5 +1,7 @@
 """Pictures of notebook 02: classes that open, the pull on images, what shared prototypes do."""
 
+import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -119,20 +121,20 @@ def _draw_pull(ax: Axes, temperature: float) -> None:
     """Steps down the gradient of images of one class around a star of three prototypes."""
     corners = torch.tensor([90.0, 210.0, 330.0], dtype=torch.float64).deg2rad()
     star = torch.stack([corners.cos(), corners.sin()], -1)
-    angles = torch.arange(0, 360, 15, dtype=torch.float64).deg2rad().requires_grad_()
+    angles = torch.arange(0, 360, 20, dtype=torch.float64).deg2rad().requires_grad_()
     z = torch.stack([angles.cos(), angles.sin()], -1)
     labels = torch.zeros(len(angles), dtype=torch.long)
     loss = F.cross_entropy(z @ star.T / temperature, labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, angles)
     along = torch.stack([-angles.sin(), angles.cos()], -1).detach()
-    arrows = -0.34 * along * (gradient / gradient.abs().max())[:, None]
+    arrows = -0.45 * along * (gradient / gradient.abs().max())[:, None]
     ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
     for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
         arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
         ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
     dots = z.detach()
     ax.scatter(*dots.T, s=12, color=CLASSES[0], alpha=0.6, lw=0)
-    ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.012)
+    ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.016)
     ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=f"τ = {temperature:g}")
     ax.axis("off")
 
@@ -168,17 +170,18 @@ def _draw_pull_by_angle(ax: Axes) -> None:
 def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
     """Angles between prototypes of two clients: of the same class, and of different ones.
 
-    ``angles``: both, in degrees, by the name of the method that trained the clients.
+    ``angles``: both, in degrees, by how the clients were trained: alone or with a method.
     """
-    size = (3.6 * len(angles), 3.0)
+    size = (2.8 * len(angles), 2.8)
     figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
     usual: dict[str, Any] = {"bins": np.arange(0, 181, 5), "density": True}
     outline: dict[str, Any] = usual | {"color": "black", "histtype": "step", "lw": 1.2}
     for ax, (name, (same, different)) in zip(axes, angles.items(), strict=True):
-        ax.hist(same.numpy(), color=plots.colour(name), alpha=0.8, label="same class", **usual)
+        colour = plots.colour("SOLO" if name.startswith("alone") else name)
+        ax.hist(same.numpy(), color=colour, alpha=0.8, label="same class", **usual)
         ax.hist(different.numpy(), label="different classes", **outline)
-        title = "trained alone" if name == "SOLO" else name
-        ax.set(title=title, xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
+        ax.set_title(name, fontsize="medium")
+        ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure
 
@@ -251,6 +254,17 @@ def accuracies(rows: Mapping[str, str], table: str, printed_in: str) -> Axes:
     ax.grid(axis="y", alpha=0.3)
     ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
     return ax
+
+
+def slider() -> None:
+    """Let a reader move the temperature of `bundle_opens`; nothing while a page is being made.
+
+    Pages are made without progress bars, and then a picture with handles would be a dead one.
+    """
+    if os.environ.get("FEDNB_PROGRESS") == "off" or importlib.util.find_spec("ipywidgets") is None:
+        return
+    ipywidgets = importlib.import_module("ipywidgets")
+    ipywidgets.interact(bundle_opens, temperature=(0.1, 3.0, 0.1))
 
 
 def rates(table: str, rows: Sequence[str]) -> Axes:

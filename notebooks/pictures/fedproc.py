@@ -180,7 +180,8 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
         colour = plots.colour("SOLO" if name.startswith("alone") else name)
         ax.hist(same.numpy(), color=colour, alpha=0.8, label="same class", **usual)
         ax.hist(different.numpy(), label="different classes", **outline)
-        ax.set_title(name, fontsize="medium")
+        title = "trained alone" if name == "SOLO" else name
+        ax.set_title(title, fontsize="medium")
         ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure

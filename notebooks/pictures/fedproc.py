@@ -1,5 +1,7 @@
-"""Pictures of notebook 02: classes that open, the pull on an image, what shared prototypes do."""
+"""Pictures of notebook 02: classes that open, the pull on images, what shared prototypes do."""
 
+import importlib.util
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,14 +11,20 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from fednb import plots, results
 
+CLASSES = plt.get_cmap("viridis")([0.05, 0.5, 0.85])  # a colour for each of three classes
 
-def _turned(angles: Tensor) -> tuple[Tensor, Tensor, float]:
+STEPS = (0, 25, 50, 200)  # of the bundle's descent that are drawn
+
+
+def _turned(angles: Tensor, temperature: float) -> tuple[Tensor, Tensor, float]:
     """One gradient step of images [3, n], given by their angles, towards their own prototypes.
 
+    The step is proportional to the temperature, so that all bundles begin to open equally fast.
     Returns the next angles, the prototypes [3, 2] that pulled, and the mean loss before the step.
     """
     angles = angles.detach().requires_grad_()
@@ -24,36 +32,114 @@ def _turned(angles: Tensor) -> tuple[Tensor, Tensor, float]:
     prototypes = F.normalize(z.detach().mean(1), dim=-1)
     labels = torch.arange(3).repeat_interleave(angles.shape[1])
     cosines = (z @ prototypes.T).flatten(0, 1)
-    loss = F.cross_entropy(cosines, labels, reduction="sum")
+    loss = F.cross_entropy(cosines / temperature, labels, reduction="sum")
     (gradient,) = torch.autograd.grad(loss, angles)
-    return (angles - 0.1 * gradient).detach(), prototypes, loss.item() / angles.numel()
+    turned = angles - 0.1 * temperature * gradient
+    return turned.detach(), prototypes, loss.item() / angles.numel()
 
 
-def bundle_opens() -> Figure:
-    """Three classes on a circle, moved by FedProc's loss alone: the bundle opens to a star."""
+def _bundle(temperature: float) -> dict[int, tuple[Tensor, Tensor, float]]:
+    """Angles, prototypes and loss of three classes that begin close together, at each of `STEPS`."""
     draws = torch.Generator().manual_seed(2)
     angles = torch.pi / 2 + 0.15 * torch.randn(3, 20, generator=draws)
-    colours = plt.get_cmap("viridis")([0.05, 0.5, 0.85])
-    moments = (0, 25, 50, 200)
-    figure, axes = plt.subplots(1, len(moments), figsize=(12, 3.2))
-    for step in range(moments[-1] + 1):
+    moments = {}
+    for step in range(STEPS[-1] + 1):
         now = angles
-        angles, prototypes, loss = _turned(now)
-        if step not in moments:
-            continue
-        ax = axes[moments.index(step)]
-        ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-        for of_class, prototype, colour in zip(now, prototypes, colours, strict=True):
-            ax.scatter(of_class.cos(), of_class.sin(), s=14, color=colour, alpha=0.6, lw=0)
-            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
-            ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
-        ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal")
-        ax.set_title(f"step {step}: loss {loss:.2f}")
-        ax.axis("off")
+        angles, prototypes, loss = _turned(now, temperature)
+        if step in STEPS:
+            moments[step] = (now, prototypes, loss)
+    return moments
+
+
+def _draw_bundle(ax: Axes, angles: Tensor, prototypes: Tensor, title: str) -> None:
+    """Images [3, n] as dots on a circle, their prototypes [3, 2] as arrows."""
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+    for of_class, prototype, colour in zip(angles, prototypes, CLASSES, strict=True):
+        ax.scatter(of_class.cos(), of_class.sin(), s=14, color=colour, alpha=0.6, lw=0)
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+        ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
+    ax.set(xlim=(-1.15, 1.15), ylim=(-1.15, 1.15), aspect="equal", title=title)
+    ax.axis("off")
+
+
+def bundle_opens(temperature: float = 1.0) -> Figure:
+    """Three classes on a circle, moved by FedProc's loss alone: the bundle opens to a star."""
+    moments = _bundle(temperature)
+    figure, axes = plt.subplots(1, len(moments), figsize=(12, 3.2))
+    for ax, (step, (angles, prototypes, loss)) in zip(axes, moments.items(), strict=True):
+        _draw_bundle(ax, angles, prototypes, f"step {step}: loss {loss:.2f}")
     return figure
 
 
-def pull_by_angle() -> Axes:
+def bundles(temperatures: Sequence[float]) -> Figure:
+    """Where the bundle is after all of `STEPS`, for each temperature."""
+    figure, axes = plt.subplots(1, len(temperatures), figsize=(3 * len(temperatures), 3.2))
+    for ax, temperature in zip(axes, temperatures, strict=True):
+        angles, prototypes, _ = _bundle(temperature)[STEPS[-1]]
+        _draw_bundle(ax, angles, prototypes, f"τ = {temperature:g}")
+    return figure
+
+
+def messages() -> Axes:
+    """A round of FedProc: a model and one vector per class travel down and up."""
+    _, ax = plt.subplots(figsize=(9.5, 3.3))
+    _box(ax, 4.5, 2.5, "server: model $w$ and\none vector per class", "#f0f0f0")
+    holds = ("▲ ●", "■ ●", "▲ ■ ●")
+    arrow = {"arrowstyle": "->", "lw": 1.6, "color": plots.colour("FedProc")}
+    for i, (x, classes) in enumerate(zip((0.8, 4.5, 8.2), holds, strict=True), 1):
+        _box(ax, x, 0.4, f"client {i} has {classes}:\nloss (7), then class means", "#fdf1dd")
+        top = 4.5 + 0.2 * (x - 4.5)
+        ax.annotate("", (x - 0.12, 0.72), (top - 0.12, 2.2), arrowprops=arrow)
+        ax.annotate("", (top + 0.12, 2.2), (x + 0.12, 0.72), arrowprops=arrow)
+    down = "down: $w$ and the global\nprototypes  $c_▲$  $c_■$  $c_●$"
+    ax.text(0.7, 1.75, down, ha="center", color="0.3", size="small")
+    up = "up: $w_i$ and the client's own\nmeans, such as  $c_{3,▲}$  $c_{3,■}$  $c_{3,●}$"
+    ax.text(8.3, 1.75, up, ha="center", color="0.3", size="small")
+    ax.set(xlim=(-0.8, 9.8), ylim=(0, 2.9))
+    ax.axis("off")
+    return ax
+
+
+def _box(ax: Axes, x: float, y: float, text: str, colour: str) -> None:
+    """A text in a box whose centre is at x and y."""
+    style = "round,pad=0.12"
+    ax.add_patch(FancyBboxPatch((x - 1.15, y - 0.2), 2.3, 0.4, boxstyle=style, fc=colour, ec="0.5"))
+    ax.text(x, y, text, ha="center", va="center", size="small")
+
+
+def pull() -> Figure:
+    """Where the contrast pulls the images of one class: on a circle, and how hard over the angle."""
+    layout: dict[str, Any] = {"width_ratios": [1, 1, 1.7]}
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.3), gridspec_kw=layout)
+    for ax, temperature in zip(axes, (1.0, 0.1), strict=False):
+        _draw_pull(ax, temperature)
+    _draw_pull_by_angle(axes[2])
+    return figure
+
+
+def _draw_pull(ax: Axes, temperature: float) -> None:
+    """Steps down the gradient of images of one class around a star of three prototypes."""
+    corners = torch.tensor([90.0, 210.0, 330.0], dtype=torch.float64).deg2rad()
+    star = torch.stack([corners.cos(), corners.sin()], -1)
+    angles = torch.arange(0, 360, 20, dtype=torch.float64).deg2rad().requires_grad_()
+    z = torch.stack([angles.cos(), angles.sin()], -1)
+    labels = torch.zeros(len(angles), dtype=torch.long)
+    loss = F.cross_entropy(z @ star.T / temperature, labels, reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, angles)
+    along = torch.stack([-angles.sin(), angles.cos()], -1).detach()
+    arrows = -0.45 * along * (gradient / gradient.abs().max())[:, None]
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.85"))
+    for prototype, colour in zip(star, (CLASSES[0], "0.75", "0.75"), strict=True):
+        arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+        ax.annotate("", prototype.tolist(), (0, 0), arrowprops=arrow)
+    dots = z.detach()
+    ax.scatter(*dots.T, s=12, color=CLASSES[0], alpha=0.6, lw=0)
+    ax.quiver(*dots.T, *arrows.T, angles="xy", scale_units="xy", scale=1, width=0.016)
+    ax.set(xlim=(-1.35, 1.35), ylim=(-1.35, 1.35), aspect="equal", title=f"τ = {temperature:g}")
+    ax.axis("off")
+
+
+def _draw_pull_by_angle(ax: Axes) -> None:
     """How hard the contrast pulls an image, as a share of its hardest pull, over its angle.
 
     The image lies between its own prototype and that of another class, all ten on a simplex.
@@ -64,7 +150,6 @@ def pull_by_angle() -> Axes:
     degrees = torch.linspace(0, 90, 181, dtype=torch.float64)
     radians = degrees.deg2rad()[:, None]
     look: dict[str, Any] = {"color": plots.colour("FedProc")}
-    _, ax = plt.subplots(figsize=(7, 3.4))
     for temperature, line, height, shift, side in (
         (1.0, "-", 0.75, (-8, 6), "right"),
         (0.1, "--", 0.45, (8, -8), "left"),
@@ -79,24 +164,25 @@ def pull_by_angle() -> Axes:
         place = degrees[(share - height).abs().argmin()].item()
         plots.label(ax, (place, height), f"τ = {temperature:g}", shift, ha=side, **look)
     ax.set(xlabel="angle between z and its prototype (degrees)", xlim=(0, 90))
-    ax.set(ylabel="pull, as a share of the hardest", ylim=(0, 1.05))
-    return ax
+    ax.set(ylabel="pull, as a share of the hardest", ylim=(0, 1.05), title="ten classes")
 
 
 def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
     """Angles between prototypes of two clients: of the same class, and of different ones.
 
-    ``angles``: both, in degrees, by the name of the method that trained the clients.
+    ``angles``: both, in degrees, by how the clients were trained: alone or with a method.
     """
-    size = (3.6 * len(angles), 3.0)
+    size = (2.8 * len(angles), 2.8)
     figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
     usual: dict[str, Any] = {"bins": np.arange(0, 181, 5), "density": True}
     outline: dict[str, Any] = usual | {"color": "black", "histtype": "step", "lw": 1.2}
     for ax, (name, (same, different)) in zip(axes, angles.items(), strict=True):
-        ax.hist(same.numpy(), color=plots.colour(name), alpha=0.8, label="same class", **usual)
+        colour = plots.colour("SOLO" if name.startswith("alone") else name)
+        ax.hist(same.numpy(), color=colour, alpha=0.8, label="same class", **usual)
         ax.hist(different.numpy(), label="different classes", **outline)
         title = "trained alone" if name == "SOLO" else name
-        ax.set(title=title, xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
+        ax.set_title(title, fontsize="medium")
+        ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure
 
@@ -143,6 +229,43 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
     axes[0].annotate("untrained features", (0, floor - 8), fontsize="small")
     axes[0].annotate("output layer", (0.2, 20), fontsize="small")
     return figure
+
+
+def accuracies(rows: Mapping[str, str], table: str, printed_in: str) -> Axes:
+    """Test accuracies at the end, printed and measured, with a dot for each seed.
+
+    ``rows``: those of ``table``, and what they are called in the figure. A ring is the number that
+    the paper's ``printed_in`` has in a row of that name; a line of the width of the dots their mean.
+    """
+    _, ax = plt.subplots(figsize=(8.5, 3.6))
+    printed = results.printed(printed_in)
+    for place, row in enumerate(rows):
+        cell = results.cell(table, row)
+        look: dict[str, Any] = {"color": plots.colour(row)}
+        beside = place + 0.09 * (np.arange(len(cell.values)) - (len(cell.values) - 1) / 2)
+        ax.plot(beside, cell.values, "o", ms=7, **look)
+        ax.plot([place - 0.17, place + 0.17], [cell.mean] * 2, lw=2, **look)
+        paper = printed.get(row.removesuffix(" as printed"), {}).get(cell.column)
+        if paper is not None:
+            ax.plot(place - 0.3, paper, "o", **plots.PRINTED)
+    ax.plot([], [], "o", label="printed in the paper", **plots.PRINTED)
+    ax.plot([], [], "o", color="0.35", ms=7, label="ours: seeds 0, 1 and 2, and their mean")
+    ax.set_xticks(range(len(rows)), list(rows.values()))
+    ax.set(ylabel="test accuracy (%)", xlim=(-0.6, len(rows) - 0.4))
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
+    return ax
+
+
+def slider() -> None:
+    """Let a reader move the temperature of `bundle_opens`; nothing while a page is being made.
+
+    Pages are made without progress bars, and then a picture with handles would be a dead one.
+    """
+    if os.environ.get("FEDNB_PROGRESS") == "off" or importlib.util.find_spec("ipywidgets") is None:
+        return
+    ipywidgets = importlib.import_module("ipywidgets")
+    ipywidgets.interact(bundle_opens, temperature=(0.1, 3.0, 0.1))
 
 
 def rates(table: str, rows: Sequence[str]) -> Axes:

@@ -1,5 +1,7 @@
-"""Pictures of notebook 05: four methods' prototypes, whom top-k keeps, what a power of the cosine does, print."""
+"""Pictures of notebook 05: prototypes of two classes, FINCH step by step, and print beside measured."""
 
+import itertools
+import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,8 +11,10 @@ import pandas as pd
 import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
-from fednb import plots
+from fednb import finch, plots, results
+from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGES = (14, 74)  # degrees: one of client 0, one of client 3
 _NEAR = {"FedAvg": (5, -11), "FedProx": (-48, -5)}  # where a name stands beside its dot
@@ -18,35 +22,100 @@ _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 _SAID = (  # below the panels of the first picture
     "blue's mean lies\namong the orange images",
     "blue has two stars,\nas clients see it in two ways",
-    "clients may send more than one;\noutliers pull a star up",
-    "stars weigh as much as their\nimages; the outliers stay merged",
+    "clients send more than one;\nall stars count the same",
+    "a star counts as much as its\nimages; outliers stay merged",
 )
+# By class and client: directions in degrees, and the number of images around each.
+_DIRECTIONS: dict[int, list[list[tuple[float, int]]]] = {
+    0: [[(14, 20)], [(22, 20)], [(66, 20)], [(74, 20)]],
+    1: [[(40, 20)], [(46, 20)], [(42, 17), (86, 3)], [(44, 17), (88, 3)]],  # six are outliers
+}
+
+
+# --- a toy: four clients, two classes, in the plane
+
+
+def toy(seed: int, classes: Sequence[int] = (0, 1)) -> list[Tensor]:
+    """Draw four clients' representations in the plane, [20 images of each class, 2] for each."""
+    rng = np.random.default_rng(seed)
+    clients = []
+    for client in range(4):
+        groups = []
+        for label in classes:
+            for degrees, number in _DIRECTIONS[label][client]:
+                groups.append(_images(rng, degrees, number))
+        clients.append(torch.from_numpy(np.concatenate(groups)))
+    return clients
+
+
+def _images(rng: np.random.Generator, degrees: float, number: int) -> np.ndarray:
+    """Representations near a direction, [number, 2]."""
+    angle = np.radians(degrees + rng.normal(0, 2, number))
+    length = rng.uniform(0.75, 1.0, number)
+    return length[:, None] * np.stack([np.cos(angle), np.sin(angle)], 1)
+
+
+def toy_prototypes(clients: Sequence[Tensor]) -> dict[str, Prototypes]:
+    """Give the prototypes that four methods make of the toy, by the names of the methods."""
+    labels = torch.arange(2).repeat_interleave(20)
+    means = join([_without_counts(class_means(z, labels)) for z in clients])
+    local = join([_clustered({"vectors": z, "labels": labels}) for z in clients])
+    unweighted = {name: local[name] for name in ("vectors", "labels")}
+    weighted = _clustered(local)
+    sums = torch.bincount(weighted["labels"], weighted["weights"].double())
+    weighted["weights"] = weighted["weights"] / sums[weighted["labels"]]
+    equal = _clustered(unweighted)
+    equal["weights"] = torch.ones(len(equal["labels"]))
+    return {
+        "FedProto: one mean": mean_by_class(means),
+        "FPL: clusters of means": _without_counts(_clustered(means)),
+        "FedPLVM: clusters of clusters": equal,
+        "FedPLCC: with weights": weighted,
+    }
+
+
+def _without_counts(prototypes: Prototypes) -> Prototypes:
+    """Leave vectors and labels."""
+    return {name: prototypes[name] for name in ("vectors", "labels")}
+
+
+def _clustered(prototypes: Prototypes) -> Prototypes:
+    """Cluster each class by itself; weights are summed."""
+    classes = []
+    for label in prototypes["labels"].unique():
+        members = select(prototypes, prototypes["labels"] == label)
+        found = finch.finch_star(members["vectors"], members.get("weights"))
+        labels = label.repeat(len(found.centres))
+        classes.append({"vectors": found.centres, "labels": labels, "weights": found.weights})
+    return join(classes)
 
 
 def _half_plane(ax: Axes) -> None:
     """A quarter of the unit circle, on which directions lie."""
     angle = np.linspace(0, np.pi / 2, 60)
     ax.plot(np.cos(angle), np.sin(angle), color="0.8", lw=1, zorder=0)
-    ax.set(xlim=(-0.12, 1.2), ylim=(-0.05, 1.2), aspect="equal")
+    ax.set(xlim=(-0.12, 1.34), ylim=(-0.05, 1.25), aspect="equal")
     ax.axis("off")
 
 
-def four_answers(clients: Sequence[Any], answers: Mapping[str, Mapping[str, Any]]) -> Figure:
-    """Four clients' images of two classes, 20 each, and the prototypes that each method makes.
+def four_answers(seed: int = 0) -> Figure:
+    """Four clients' images of two classes, and the prototypes that each of four methods makes.
 
-    ``clients``: images [40, 2] of each, class 0 first. ``answers``: by method sets of prototypes.
+    A number beside a star is its weight among the stars of its class.
     """
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
+    clients = toy(seed)
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.8), sharey=True)
     colours = ["C0"] * 20 + ["C1"] * 20
-    panels = zip(axes, answers.items(), _SAID, strict=True)
+    panels = zip(axes, toy_prototypes(clients).items(), _SAID, strict=True)
     for ax, (title, prototypes), said in panels:
         _half_plane(ax)
         for z, marker in zip(clients, "os^D", strict=True):
             ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
         directions = np.asarray(prototypes["vectors"])
         directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-        size = 90 + 450 * np.asarray(prototypes["weights"]) if "weights" in prototypes else 240
-        ax.scatter(*directions.T, s=size, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
+        ax.scatter(*directions.T, s=240, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
+        if "weights" in prototypes:
+            _weights_beside(ax, directions, prototypes)
         ax.set_title(title, size=13)
         ax.annotate(said, (0.55, -0.08), ha="center", va="top", size=11, annotation_clip=False)
     axes[0].annotate("outliers", (0.14, 0.6), color="C1", ha="right", size=11)
@@ -54,6 +123,19 @@ def four_answers(clients: Sequence[Any], answers: Mapping[str, Mapping[str, Any]
     axes[0].annotate("orange", (0.32, 0.36), color="C1", ha="right", size=11)
     axes[0].annotate("blue ", (0.42, 0.12), color="C0", ha="right", size=11)
     return figure
+
+
+def _weights_beside(ax: Axes, directions: np.ndarray, prototypes: Prototypes) -> None:
+    """Write the weights of stars outside of the circle, farther out if two are close."""
+    angles = np.arctan2(directions[:, 1], directions[:, 0])
+    before = -1.0
+    for j in np.argsort(angles):
+        distance = 1.34 if angles[j] - before < 0.1 else 1.15
+        before = angles[j]
+        colour = f"C{int(prototypes['labels'][j])}"
+        text = f"{float(prototypes['weights'][j]):.2f}".removesuffix(".00")
+        look: dict[str, Any] = {"color": colour, "ha": "center", "va": "center", "size": 12}
+        ax.text(*(distance * directions[j]), text, **look)
 
 
 def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
@@ -112,17 +194,110 @@ def _share(other: np.ndarray, own: float, temperature: float) -> np.ndarray:
     return 1 / (1 + np.exp((own - other) / temperature))
 
 
-def beside_print(pairs: Mapping[str, Mapping[str, tuple[float, float]]]) -> Figure:
-    """By data set and method what is printed and what is measured, in percent, as dots."""
-    figure, axes = plt.subplots(1, len(pairs), figsize=(14, 4.2))
-    for ax, (dataset, of_methods) in zip(axes, pairs.items(), strict=True):
-        for method, pair in of_methods.items():
-            ax.scatter(*pair, color=plots.colour(method))
-            plots.label(ax, pair, method.split(" (")[0], _NEAR.get(method, (4, 3)), size=9)
-        ax.set(title=dataset, ylabel="here, one small run each (%)")
-        ax.set(xlabel="printed (%)" if dataset != "PACS" else "printed, DomainNet (%)")
+def strengths() -> Figure:
+    """FedPLCC's lead over FedAvg by λ₁, printed and measured, on four kinds of data."""
+    ax = plt.figure(figsize=(8.6, 4)).subplots()
+    ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
+    own = plots.colour("FedPLCC")
+    over = results.cell("mini-fedplcc-strength", "FedAvg", "Avg.")
+    for weight in (0.03, 0.1, 0.3, 1):
+        row = results.cell("mini-fedplcc-strength", f"λ₁ = {weight:g}", "Avg.")
+        results.draw_lead(ax, weight, results.compare(row, over), own)
+    _name(ax, (0.03, 4), "five small domains of ours", over.mean)
+    for weight, table, number, name in _OF_THE_PAPER:
+        ahead = results.cell(table, "FedPLCC (Ours)", "Avg.")
+        behind = results.cell(table, "FedAvg", "Avg.")
+        lead = results.compare(ahead, behind)
+        ax.plot([weight] * len(lead.values), lead.values, "s", color=own, ms=7)
+        told = results.printed(f"FedPLCC Table {number}")
+        in_print = _average(told, "FedPLCC (Ours)") - _average(told, "FedAvg")
+        ax.plot(weight, in_print, "o", **plots.PRINTED)
+        _name(ax, (weight, max(in_print, lead.mean or 0) + 1.5), name, behind.mean)
+    ax.plot([], [], "o", label="printed", **plots.PRINTED)
+    ax.plot([], [], "s", color=own, label="one short run of ours per seed")
+    ax.errorbar([], [], yerr=[], fmt="o", color=own, capsize=3, label="ten seeds, 95 % interval")
+    ax.set(xscale="log", xlim=(0.02, 300), ylim=(-12, 27), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
+    ax.set_ylabel("lead over FedAvg (points)")
+    ax.set_xticks([0.03, 0.1, 0.3, 1, 20, 100], ["0.03", "0.1", "0.3", "1", "20", "100"])
+    ax.minorticks_off()
+    ax.legend(frameon=False, fontsize="small", loc="upper left")
+    return ax.get_figure(root=True)
+
+
+_OF_THE_PAPER = (  # λ₁, our table, the printed one, the data
+    (1, "fedplcc-4-pacs-short", "IV", "PACS for\nDomainNet"),
+    (20, "fedplcc-3-short", "III", "Office-10"),
+    (100, "fedplcc-2-short", "II", "Digit-5"),
+)
+
+
+def _name(ax: Axes, place: tuple[float, float], name: str, accuracy: float | None) -> None:
+    """Write the name of a data set, and how far FedAvg gets on it."""
+    text = f"{name}\n(FedAvg {accuracy:.0f} %)"
+    side = "left" if place[0] < 1 else "center"
+    ax.annotate(text, place, ha=side, va="bottom", size="small")
+
+
+def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> float:
+    """A printed mean over domains."""
+    value = printed[row]["Avg."]
+    assert value is not None  # every row of these tables has one
+    return value
+
+
+def beside_print() -> Figure:
+    """What is printed and what is measured, in percent: a dot for each method and seed.
+
+    Above each panel stands Spearman's rank correlation over the methods, with the share of all
+    orders of the methods that agree as well with the printed one.
+    """
+    figure, axes = plt.subplots(1, 3, figsize=(14, 4.4))
+    for ax, (_, table, number, name) in zip(axes, reversed(_OF_THE_PAPER), strict=True):
+        told = results.printed(f"FedPLCC Table {number}")
+        in_print, means = [], []
+        for cell in results.cells(table):
+            if cell.column != "Avg." or cell.mean is None:
+                continue
+            x = _average(told, cell.row)
+            in_print.append(x)
+            means.append(cell.mean)
+            colour = plots.colour(cell.method)
+            ax.scatter([x] * len(cell.values), cell.values, color=colour)
+            text = cell.row.split(" (")[0]
+            plots.label(ax, (x, cell.mean), text, _NEAR.get(text, (4, 3)), size=9)
+        rank, share = rank_correlation(in_print, means)
+        title = name.replace("\n", " ")
+        ax.set_title(f"{title}\nrank correlation {rank:.2f}, p = {share:.2g}", size=12)
+        ax.set(xlabel="printed (%)", ylabel="here, short runs (%)")
         ax.margins(x=0.2)
     return figure
+
+
+def rank_correlation(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
+    """Spearman's ρ of two lists without ties, and the share of all orders with as large a ρ."""
+    first = np.argsort(np.argsort(a))
+    second = np.argsort(np.argsort(b))
+    orders = np.array(list(itertools.permutations(range(len(a)))))
+    scale = 6 / (len(a) * (len(a) ** 2 - 1))
+    reached = 1 - scale * np.square(first - second).sum()
+    by_chance = 1 - scale * np.square(first - orders).sum(1)
+    return float(reached), float((by_chance >= reached - 1e-12).mean())
+
+
+def ratios() -> Axes:
+    """Accuracy on the five small domains, by how much heavier the pull is than the contrast."""
+    ax = plt.figure(figsize=(6.4, 3)).subplots()
+    for x, cell in enumerate(results.cells("mini-fedplcc-figure-5")):
+        ax.plot([x] * len(cell.values), cell.values, "o", color=plots.colour("FedPLCC"))
+        ax.plot(x, cell.mean, "_", color="black", ms=16)
+    names = [cell.row for cell in results.cells("mini-fedplcc-figure-5")]
+    ax.set_xticks(range(len(names)), names)
+    by_seed = results.cell("mini-fedplcc", "FedAvg", "Avg.").by_seed
+    over = float(np.mean([by_seed[seed] for seed in (0, 1, 2)]))  # the seeds of the others
+    ax.axhline(over, color=plots.colour("FedAvg"), lw=1)
+    plots.label(ax, (len(names) - 1, over), "FedAvg", (0, 4), ha="center", color="0.35")
+    ax.set(xlabel="$λ_2 / λ_1$, with $λ_1 = 0.3$", ylabel="test accuracy (%)")
+    return ax
 
 
 def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
@@ -145,23 +320,82 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def steps_of_finch(points: Any, levels: Sequence[Any], neighbours: Callable[[Any], Any]) -> Figure:
-    """Points [n, 2] and their clusters, [n] for each step, with an arrow to each nearest neighbour.
+def over_rounds(values: Mapping[str, Sequence[float]], ylabel: str) -> Axes:
+    """A line for each run of the notebook, with its name at its end."""
+    ax = plt.figure(figsize=(7.2, 3)).subplots()
+    for name, of_run in values.items():
+        ax.plot(range(1, len(of_run) + 1), of_run, "o-", ms=4, label=name)
+    ax.set(xlabel="communication round", ylabel=ylabel)
+    ax.locator_params(axis="x", integer=True)
+    return plots.label_ends(ax)
 
-    From the second step on the arrows are between means. ``neighbours``: of points, their places.
-    """
-    figure, axes = plt.subplots(1, len(levels), figsize=(9.5, 3.7), sharex=True, sharey=True)
-    nodes = points
-    for ax, found in zip(axes, levels, strict=True):
-        ax.scatter(*points.T, c=[f"C{c}" for c in found], s=30)
-        for start, end in zip(nodes, nodes[neighbours(nodes)], strict=True):
-            ax.annotate("", end, start, arrowprops={"arrowstyle": "->", "color": "grey"})
-        kind = "points"
-        if nodes is not points:
-            kind = "means (+)"
-            ax.plot(*nodes.T, "k+", ms=10)
-        ax.set_title(f"{len(nodes)} {kind}, {int(found.max()) + 1} clusters")
-        ax.set(aspect="equal", xticks=[], yticks=[])
-        ax.spines[:].set_visible(False)
-        nodes = torch.stack([points[found == c].mean(0) for c in found.unique()])
+
+# --- FINCH, step by step
+
+
+def six_groups(outlier: float = 6.0) -> Tensor:
+    """Six groups of four points in the plane, and an outlier that far to the right: [25, 2]."""
+    rng = np.random.default_rng(3)
+    middles = [(0, 0), (1.0, 0.6), (4.0, 0.3), (4.4, 1.5), (2.0, 3.2), (3.2, 3.0)]
+    groups = [np.array(middle) + 0.22 * rng.normal(size=(4, 2)) for middle in middles]
+    return torch.from_numpy(np.concatenate([*groups, [(outlier, 2.6)]]))
+
+
+def steps_of_finch(points: Tensor) -> Figure:
+    """Four frames: arrows to nearest points, what they join, and the same with the means."""
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), sharex=True, sharey=True)
+    for step, ax in enumerate(axes, start=1):
+        _frame(ax, points, step)
     return figure
+
+
+def step_of_finch(step: int, outlier: float) -> None:
+    """Show one of the four frames, with the outlier anywhere: what a slider calls."""
+    ax = plt.figure(figsize=(5.5, 4)).subplots()
+    _frame(ax, six_groups(outlier), step)
+    ax.set(xlim=(-0.8, 9.2), ylim=(-0.8, 4.2))
+    plots.show(ax, f"Step {step} of FINCH with the outlier at {outlier:g}")
+
+
+def slide(function: Callable[..., None], **ranges: Any) -> None:
+    """Give the reader sliders in JupyterLab; elsewhere the frames above stay as they are."""
+    if "JPY_SESSION_NAME" in os.environ:  # which Jupyter's server sets for a notebook that is open
+        from ipywidgets import interact
+
+        interact(function, **ranges)
+
+
+def _frame(ax: Axes, points: Tensor, step: int) -> None:
+    """Draw step 1: arrows between points; 2: joined; 3: arrows between means; 4: joined again.
+
+    A cluster that is joined of two takes the colour of one of them.
+    """
+    levels = finch.partitions(points, "euclidean")
+    first = levels[0]
+    last = levels[min(1, len(levels) - 1)]
+    nodes = points
+    colours = ["0.6"] * len(points)
+    if step > 1:
+        colours = [f"C{int(c)}" for c in first]
+    if step > 2:
+        nodes = torch.stack([points[first == c].mean(0) for c in first.unique()])
+        ax.plot(*nodes.T, "k+", ms=11)
+    if step > 3:
+        colours = [f"C{int(first[last == c].min())}" for c in last]
+    ax.scatter(*points[:-1].T, c=colours[:-1], s=30)
+    ax.scatter(*points[-1:].T, c=colours[-1:], s=60, marker="D")
+    if step % 2:
+        nearest = nodes[finch.first_neighbours(nodes, "euclidean")]
+        for start, end in zip(nodes, nearest, strict=True):
+            arrow = {"arrowstyle": "->", "color": "black", "shrinkA": 0, "shrinkB": 0}
+            ax.annotate("", end.tolist(), start.tolist(), arrowprops=arrow)
+    number = len(set(colours))
+    titles = (
+        f"1. each of {len(points)} points\nchooses its nearest",
+        f"2. what is linked is joined:\n{number} clusters",
+        "3. each mean (+)\nchooses its nearest",
+        f"4. joined again:\n{number} clusters",
+    )
+    ax.set_title(titles[step - 1], size=12)
+    ax.set(aspect="equal", xticks=[], yticks=[])
+    ax.spines[:].set_visible(False)

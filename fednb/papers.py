@@ -37,8 +37,13 @@ _elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the pr
 
 
 def folder() -> Path:
-    """Where the project's notebooks are."""
-    return Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks").absolute()
+    """Return where the notebooks are; a `NotebookError` if there is no such folder."""
+    notebooks = Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks").absolute()
+    if not notebooks.is_dir():
+        raise NotebookError(
+            f"FEDNB_NOTEBOOKS names {notebooks}, where no folder is: make it, or unset the variable."
+        )
+    return notebooks
 
 
 def notebooks(extras: bool = False) -> list[Path]:

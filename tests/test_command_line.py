@@ -109,8 +109,8 @@ WRONG = [
     (["run", "tiny", "seed=" + "-" * 20_000 + "1"], "seed is '----.* characters.; it must be"),
     (["run", "tiny", "seed=" + "9" * 5_000], "seed is '?999.*; it must be a whole number"),
     (["run", "tiny", "seed=" + "(" * 900], r"seed is '\(\(.*; it must be a whole number"),
-    (["run", "nothing"], "There is no notebook 'nothing' in .*; there are: .*90_tiny"),
-    (["run", "x" * 3000], "There is no notebook 'xxx|File name too long"),
+    (["run", "nothing"], "no notebook 'nothing': known are .*90_tiny"),
+    (["run", "x" * 3000], "no notebook 'xxx|File name too long"),
     (["run", "BROKEN"], r"broken.ipynb cannot be read as a notebook"),
     (["sweep", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
     (["sweep", "FILE", "--table", "godo"], "No run has table 'godo': .*did you mean 'good'"),
@@ -239,4 +239,4 @@ def test_a_path_with_an_equals_sign_is_a_notebook_if_there_is_one(
     assert main([command, "a=b/mine.ipynb", "num_rounds=1"]) == 2
     assert re.search("Unknown method|no method", capsys.readouterr().err)
     assert main([command, "a=b/yours.ipynb"]) == 2
-    assert "There is no notebook" in capsys.readouterr().err
+    assert "is no notebook" in capsys.readouterr().err

@@ -110,11 +110,14 @@ def test_a_record_that_is_made_again_is_still_found():
     assert [run["state"] for cell in stale for run in cell["runs"]] == ["stale"]
 
 
-def test_not_a_number_becomes_null():
+def test_what_was_not_measured_is_null_and_a_record_with_nan_is_left_out_by_name():
     own = recorded(66.0)
-    record(own.jobs[0], 66.0, curve=[float("nan"), None, 66.0])
+    record(own.jobs[0], 66.0, curve=[None, None, 66.0])
     curves = argument(gathered(own).scripts()["curves/00_foundations.js"])
     assert list(curves.values()) == [{"accuracy": [None, None, 66.0]}]
+    record(own.jobs[0], 66.0, curve=[float("nan"), None, 66.0])
+    _, broken = explorer.readable_records(ledger.runs_folder())
+    assert len(broken) == 1
 
 
 HOSTILE = "</script><img src=x onerror=alert(1)> | `code` [link](javascript:x) =cmd"

@@ -15,7 +15,7 @@ ORDER = """
     batches client method evaluation federation prototypes finch
     gpu gpu.layers gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked
     sources settings build records run papers
-    leads results
+    leads results exercises
 """.split()
 FILES = {
     path.relative_to(ROOT / "fednb").with_suffix("").as_posix().replace("/", "."): path

@@ -104,7 +104,7 @@ def test_padding_fills_up_with_rows_that_are_no_prototypes(identical):
     assert torch.equal(full["vectors"], torch.cat([prototypes["vectors"], torch.zeros(3, 3)]))
     assert identical(pad_to(full, 5), full)
     assert pad_to(made_up([]), 2)["labels"].tolist() == [-1, -1]
-    with pytest.raises(ValueError, match="There are 2 prototypes, but room for 1"):
+    with pytest.raises(ValueError, match="There are 2 prototypes"):
         pad_to(prototypes, 1)
 
 

@@ -24,7 +24,7 @@ NOTEBOOKS = ROOT / "notebooks"
 REACHED_BY_01 = """
     arrays augment batches build client data dataset errors evaluation federation folders images
     leads messages method models papers partition places plots records results run seeds settings
-    sources gpu gpu.fused gpu.layers gpu.stack gpu.stacked
+    sources gpu gpu.convolution gpu.dense gpu.fused gpu.layers gpu.stack gpu.stacked
 """.split()
 
 
@@ -189,7 +189,7 @@ assert not opened
 
 
 def test_every_call_works_from_files_alone():
-    assert len(calls()) > 60
+    assert len(calls()) > 30
     code = BLOCKED.replace("CALLS", repr(calls()))
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=NOTEBOOKS
@@ -233,7 +233,7 @@ def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
 def test_some_rows_of_a_table():
     text = results.table("fedplcc-3-short", rows=["FedAvg", "FCCL+"]).data
     assert "| FedAvg |" in text and "| FCCL+ |" in text and "| FedPLCC |" not in text
-    with pytest.raises(ReportError, match="fedplcc-3-short has no row 'MONO': known are FedAvg"):
+    with pytest.raises(ReportError, match="fedplcc-3-short has no row 'MONO': .*FedAvg"):
         results.table("fedplcc-3-short", rows=["MONO"])
 
 

@@ -406,7 +406,8 @@ def test_coverage_counts_each_printed_number_once():
 NAMES = re.compile(
     r"(Tables?|Figures?|sections?|appendix|notebook) ([IVX]+(-[A-Z])?|[A-Z]\.\d|\d+(\.\d)?)(, \d)?( and \d)?|"
     r"CIFAR-100?|Digit-5|Office-10|(β|λ₁|λ|μ_glob|μ_moon|μ|η|n|W|τ) = [\d.]+(/N)?(, \d and \d)?|\[\d\d\]\(|"
-    r"(rate,?( of)?|ran at) 0\.\d+|([Aa]fter|first) \d+( of the \d+)?( rounds|,)|1 / \(1 − m\)|\(1 − b\)|100, 20 and 1|\{\{.*?\}\}|\{%.*?%\}"
+    r"(rate,?( of)?|ran at) 0\.\d+|([Aa]fter|first) \d+( of the \d+)?( rounds|,)|"
+    r"1 / \(1 − m\)|\(1 − b\)|100, 20 and 1|\{\{.*?\}\}|\{%.*?%\}"
 )
 
 

@@ -233,7 +233,7 @@ def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
 def test_some_rows_of_a_table():
     text = results.table("fedplcc-3-short", rows=["FedAvg", "FCCL+"]).data
     assert "| FedAvg |" in text and "| FCCL+ |" in text and "| FedPLCC |" not in text
-    with pytest.raises(ReportError, match="fedplcc-3-short has no row 'MONO': .*FedAvg"):
+    with pytest.raises(ReportError, match=r"fedplcc-3-short has no row 'MONO': .*FedAvg"):
         results.table("fedplcc-3-short", rows=["MONO"])
 
 

@@ -36,7 +36,7 @@ PYTHON = [
     for part in ("bin", "lib", "share", "etc", "pyvenv.cfg")
 ]
 KEPT_VARIABLES = ("PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "SYSTEMROOT")
-ROOM = "/home/student"  # the folder in memory
+ROOM = "/submission"  # the folder in memory
 ROOM_SIZE = 1 << 30
 ALL_MEMORY = 6 << 30  # bytes of all processes of a submission
 GRACE = 60  # seconds to start, and to end what does not answer

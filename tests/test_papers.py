@@ -48,6 +48,7 @@ def notebooks(tmp_path, monkeypatch):
     for name in set(sys.modules) - before:
         if name.startswith("fednb.papers."):
             del sys.modules[name]
+            vars(papers).pop(name.removeprefix("fednb.papers."), None)
 
 
 def test_only_export_cells_are_run(notebooks):

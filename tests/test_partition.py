@@ -260,7 +260,7 @@ def test_quantity_shift_is_no_label_shift():
     [
         ({"n": 11}, "ways is 11; .* 10 classes: take ways of at most 10"),
         ({"mnist": True, "stdev": 1}, "draws shots from 100 to 99, .* empty: take another stdev"),
-        ({"n": 10, "stdev": 0}, "draws n from 10 to 9, which is empty"),
+        ({"n": 10, "stdev": 0}, "draws ways from 10 to 9, which is empty"),
         ({"k": 120}, "asks for 119 to 12. images .* must be 1 to 110: change shots or stdev"),
         ({"k": 120, "draw": "normal"}, "asks for .* change shots"),
         ({"k": 700, "train_shots_max": 800}, r"Class \d has \d,\d+ training .* smaller shots"),

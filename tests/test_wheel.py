@@ -69,7 +69,7 @@ def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
 def test_a_new_method_is_run_swept_and_compared_where_one_works(run, tmp_path):
     run("-m", "fednb_lab", "new", "my_idea")
     assert {path.name for path in tmp_path.iterdir()} == {"my_idea.ipynb", "my_idea.yaml"}
-    assert "There is a my_idea.ipynb already" in run("-m", "fednb_lab", "new", "my_idea", status=2)
+    assert "There is a my_idea.ipynb" in run("-m", "fednb_lab", "new", "my_idea", status=2)
     short = ["num_rounds=2", "local_epochs=1", "num_clients=3"]
     run("-m", "fednb_lab", "run", "my_idea.ipynb", *short)
     (record,) = (tmp_path / "results" / "runs").glob("*.json")

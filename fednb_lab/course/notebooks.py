@@ -19,7 +19,6 @@ ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
-GET_ONE = "`fednb course release 01_moon` makes a hand-out of 01_moon"
 
 
 def read_notebook(path: Path, *, strict: bool = False) -> NotebookNode:

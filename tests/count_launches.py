@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from unittest.mock import patch
 
 import torch
+from core.test_stacked import METHODS, OPTIONS, Watch
 from in_interpreter import federation
-from test_stacked import METHODS, OPTIONS, Watch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from fednb.gpu import convolution, dense, stack, stacked

@@ -104,7 +104,7 @@ def test_what_does_not_count_is_shown():
     [
         (
             {"printed": "MOONE Table 1"},
-            r"no printed table 'MOONE Table 1': .* did you mean 'MOON Table 1'",
+            r"no printed table 'MOONE Table 1': did you mean 'MOON Table 1'\?",
         ),
         (
             {"columns": Axis("dataset", {})},

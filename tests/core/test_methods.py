@@ -16,7 +16,7 @@ from fednb import records as ledger
 from fednb.federation import FedAvg
 from fednb.gpu import stack
 
-GOLDEN = Path(__file__).with_name("golden.json")
+GOLDEN = Path(__file__).parents[1] / "golden.json"
 UPDATE = "FEDNB_UPDATE_GOLDEN"
 
 
@@ -353,5 +353,5 @@ def test_numerics_are_the_recorded_ones(double, name):
         GOLDEN.write_text(json.dumps(dict(sorted(known.items())), indent=1) + "\n")
     assert new == pytest.approx(known.get(name, {}), **TOLERANCE), (
         f"Two short rounds of {name} no longer end as recorded in {GOLDEN.name}. If numerics changed on purpose, raise "
-        f"ledger.RESULTS_VERSION and renew the values: {UPDATE}=1 python -m pytest tests/test_methods.py"
+        f"ledger.RESULTS_VERSION and renew the values: {UPDATE}=1 python -m pytest tests/core/test_methods.py"
     )

@@ -101,7 +101,7 @@ def pair(federate, make_dataset):
     return make
 
 
-LAUNCHES = yaml.safe_load((Path(__file__).parent / "launches.yaml").read_text(encoding="utf-8"))
+LAUNCHES = yaml.safe_load((Path(__file__).parents[1] / "launches.yaml").read_text(encoding="utf-8"))
 
 
 def launches(name):

@@ -1,6 +1,7 @@
 """Pictures that several notebooks draw: splits, domains, and what `fednb.results` reads of runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import matplotlib.pyplot as plt
@@ -71,6 +72,19 @@ def show(drawn: Figure | Axes, alt: str) -> None:
     figure = drawn if isinstance(drawn, Figure) else drawn.get_figure(root=True)
     display(figure, metadata={"image/png": {"alt": alt}})
     plt.close(figure)
+
+
+def sliders(draw: Callable[..., Any], **ranges: Any) -> None:
+    """Give the reader a slider for each argument of a function that draws and shows a picture.
+
+    Only in a notebook that somebody has opened: in an executed copy, on a page or in a test a
+    slider would be a dead one. The ranges are those of ``ipywidgets.interact``, as
+    ``temperature=(0.1, 3.0, 0.1)``.
+    """
+    if "JPY_SESSION_NAME" in os.environ:  # which Jupyter's server sets for an open notebook
+        from ipywidgets import interact
+
+        interact(draw, **ranges)
 
 
 def split(

@@ -1,8 +1,7 @@
 """Pictures of notebook 05: prototypes of two classes, FINCH step by step, and print beside measured."""
 
 import itertools
-import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -355,14 +354,6 @@ def step_of_finch(step: int, outlier: float) -> None:
     _frame(ax, six_groups(outlier), step)
     ax.set(xlim=(-0.8, 9.2), ylim=(-0.8, 4.2))
     plots.show(ax, f"Step {step} of FINCH with the outlier at {outlier:g}")
-
-
-def slide(function: Callable[..., None], **ranges: Any) -> None:
-    """Give the reader sliders in JupyterLab; elsewhere the frames above stay as they are."""
-    if "JPY_SESSION_NAME" in os.environ:  # which Jupyter's server sets for a notebook that is open
-        from ipywidgets import interact
-
-        interact(function, **ranges)
 
 
 def _frame(ax: Axes, points: Tensor, step: int) -> None:

@@ -1,7 +1,5 @@
 """Pictures of notebook 02: classes that open, the pull on images, what shared prototypes do."""
 
-import importlib.util
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -257,15 +255,9 @@ def accuracies(rows: Mapping[str, str], table: str, printed_in: str) -> Axes:
     return ax
 
 
-def slider() -> None:
-    """Let a reader move the temperature of `bundle_opens`; nothing while a page is being made.
-
-    Pages are made without progress bars, and then a picture with handles would be a dead one.
-    """
-    if os.environ.get("FEDNB_PROGRESS") == "off" or importlib.util.find_spec("ipywidgets") is None:
-        return
-    ipywidgets = importlib.import_module("ipywidgets")
-    ipywidgets.interact(bundle_opens, temperature=(0.1, 3.0, 0.1))
+def bundle_to_move(temperature: float = 1.0) -> None:
+    """Show `bundle_opens` for one temperature: what a slider calls."""
+    plots.show(bundle_opens(temperature), f"A bundle opens at temperature {temperature:g}")
 
 
 def rates(table: str, rows: Sequence[str]) -> Axes:

@@ -1,6 +1,5 @@
 """Pictures of notebook 04: clients in the plane, squares that break a lemma, bounds, printed numbers."""
 
-import os
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -224,17 +223,12 @@ def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
     return fig
 
 
-def move() -> None:
-    """Show sliders for λ and for the number of clients, in a notebook that someone has opened."""
-    if "JPY_SESSION_NAME" not in os.environ:
-        return  # nobody is there to move them: `weights` shows the frames
-    from ipywidgets import interact
-
-    @interact(log10_of_lam=(-3.0, 0.0, 0.5), holders=(2, 4))
-    def draw(log10_of_lam: float = -1.0, holders: int = 2) -> None:
-        _, ax = plt.subplots(figsize=(5, 4.4))
-        _after_all_rounds(ax, 10**log10_of_lam, holders)
-        plt.show()
+def weight_to_move(log10_of_lam: float = -1.0, holders: int = 2) -> None:
+    """Show one frame of `weights`, for so many holders of a class: what sliders call."""
+    ax = plt.figure(figsize=(5, 4.4)).subplots()
+    lam = 10**log10_of_lam
+    _after_all_rounds(ax, lam, holders)
+    plots.show(ax, f"Means and stars at λ = {lam:.3g} with {holders} holders of a class")
 
 
 def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> None:

@@ -29,14 +29,14 @@ def draws() -> Figure:
     return figure
 
 
-def draw(number: int = 3) -> Figure:
-    """The sketch for one number of drawn devices, to be moved with a slider."""
+def draw(number: int = 3) -> None:
+    """Show the sketch for one number of drawn devices: what a slider calls."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2))
     _cloud(left, number)
     left.set_title(f"the mean of {number} of ten" if number > 1 else "one device is drawn")
     _error(right)
     right.axvline(number, color="black", ls=":")
-    return figure
+    plots.show(figure, f"The mean of {number} of ten devices, and the error of such a mean")
 
 
 def _cloud(ax: Axes, number: int) -> None:

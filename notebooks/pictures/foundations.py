@@ -1,6 +1,5 @@
 """Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -144,15 +143,11 @@ def bowls_to_move() -> None:
         bowls_at(K, eta, mu, ax)
         ax.set(xlabel="", ylabel="")
     plots.show(figure, "FedAvg stops further from the minimum as K grows, nearer with a stiff spring")
-    if "JPY_SESSION_NAME" in os.environ:  # somebody sits in front of this kernel
-        from ipywidgets import FloatSlider, IntSlider, interact
+    plots.sliders(_bowls, K=(1, 300), eta=(0.01, 0.9, 0.01), mu=(0.0, 10.0, 0.1))
 
-        interact(
-            lambda K, eta, mu: plots.show(bowls_at(K, eta, mu), "The two bowls as the sliders say"),
-            K=IntSlider(20, 1, 300),
-            eta=FloatSlider(value=0.05, min=0.01, max=0.9, step=0.01),
-            mu=FloatSlider(value=0.0, min=0.0, max=10.0, step=0.1),
-        )
+
+def _bowls(K: int = 20, eta: float = 0.05, mu: float = 0.0) -> None:
+    plots.show(bowls_at(K, eta, mu), "The two bowls as the sliders say")
 
 
 def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:

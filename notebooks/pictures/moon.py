@@ -1,6 +1,5 @@
 """Pictures of notebook 01: where MOON's contrast leads a representation, and how its runs ended."""
 
-import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -97,17 +96,9 @@ def circles() -> Figure:
     return figure
 
 
-def slider() -> Any:
-    """Sliders for θ and τ under `circle`, where a Jupyter server has started the kernel."""
-    if "JPY_SESSION_NAME" not in os.environ:
-        return None
-    from ipywidgets import interact
-
-    def draw(theta: int = 60, tau: float = 0.5) -> None:
-        circle(theta, tau)
-        plt.show()
-
-    return interact(draw, theta=(5, 175, 5), tau=(0.1, 1.0, 0.1))
+def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
+    """Show `circle` for one angle and one temperature: what sliders call."""
+    plots.show(circle(theta, tau), f"MOON's loss on the circle, θ = {theta}°, τ = {tau:g}")
 
 
 def features_and_head(measured: pd.DataFrame, floor: float, ceiling: float) -> Figure:

@@ -1,7 +1,6 @@
 """Pictures of notebook 06, of recorded runs."""
 
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -172,17 +171,14 @@ def log_shares(counts: Sequence[int]) -> np.ndarray:
     return np.log(more / more.sum())
 
 
-def slide(logits: Sequence[float], counts: Sequence[int], truth: int) -> None:
-    """Give the reader a slider for s in JupyterLab; elsewhere the frames stay as they are."""
-    if "JPY_SESSION_NAME" not in os.environ:  # which Jupyter's server sets for an open notebook
-        return
-    from ipywidgets import interact
+def logits_to_move(logits: Sequence[float], counts: Sequence[int], truth: int) -> Callable[[float], None]:
+    """A function that shows the logits of one image for a strength s: what a slider calls."""
 
     def draw(s: float = 1.0) -> None:
         ax = ten_logits(logits, log_shares(counts), truth, s)
         plots.show(ax, f"Ten logits of one image with s = {s:g}")
 
-    interact(draw, s=(0.0, 4.0, 0.25))
+    return draw
 
 
 def price() -> Figure:

@@ -6,6 +6,7 @@ loss that a notebook exports, under `torch.vmap`; on CUDA it is recorded once an
 the plain loop is about as fast, and stays the default.
 """
 
+import importlib.util
 import sys
 import threading
 from collections.abc import Hashable, Sequence
@@ -17,7 +18,6 @@ import torch
 
 from fednb.client import Client
 from fednb.federation import Federation
-from fednb.gpu.fused import have_kernels
 from fednb.gpu.stack import ClientRound, Kind, StackedClients, WrongStep, stacked_axes
 from fednb.messages import Message
 
@@ -99,7 +99,7 @@ class StackedTrainer:
         device = torch.device(images.device)
         on_gpu = device.type == "cuda"
         if self.kernels is None:
-            self.kernels = have_kernels(device)
+            self.kernels = on_gpu and importlib.util.find_spec("triton") is not None
         try:
             stack = self._stack(kind, group)
             stack.train(group, check=on_gpu if self.check is None else self.check)
@@ -118,7 +118,7 @@ class StackedTrainer:
             return
         self._refused.add(kind)
         self._say(
-            f"{group[0].method_name} trains client by client, as its step cannot be made for all "
+            f"{kind[0]} trains client by client, as its step cannot be made for all "
             f"at once ({reason})."
         )
         for client_round in group:

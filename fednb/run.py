@@ -56,9 +56,7 @@ def _run_seeds(
     settings: Settings, methods: Methods, seeds: Sequence[int], workers: int | None, again: bool
 ) -> list[Record]:
     """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
-    from fednb.gpu.stacked import SeedsTogether
-
-    together = SeedsTogether(len(seeds))
+    together = build.trainers_of_gpus().SeedsTogether(len(seeds))
 
     def run_seed(seed: int) -> Record:
         try:

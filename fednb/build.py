@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import importlib
 import os
 import platform
 import random
@@ -9,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -193,9 +195,7 @@ def _federation(
     dataset = load_dataset(s.dataset)
     train = None
     if device != "cpu":  # by replays of a recorded step of all clients
-        from fednb.gpu.stacked import StackedTrainer
-
-        train = StackedTrainer()
+        train = trainers_of_gpus().StackedTrainer()
     try:
         split = divide(s, dataset)
         architectures = models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
@@ -338,6 +338,11 @@ def find_device(asked: str | None = None) -> str:
         message = f"{name} is {device!r}; it must be {allowed}."
         raise SettingsError(message, setting=name, value=device, allowed=allowed)
     return device
+
+
+def trainers_of_gpus() -> ModuleType:
+    """The module `fednb.gpu.stacked`; without a GPU nobody asks for it, and it is never imported."""
+    return importlib.import_module("fednb.gpu.stacked")
 
 
 def num_workers(device: str) -> int:

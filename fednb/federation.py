@@ -265,12 +265,16 @@ class Federation:
         return fields | {"memories": [client.memory for client in self.clients]}
 
     def restore(self, checkpoint: dict[str, Any]) -> None:
-        """Go back to a `checkpoint`; if it lacks something, a ``ValueError`` that changes nothing."""
+        """Go back to a `checkpoint`; if it does not fit, a ``ValueError`` that changes nothing."""
         fields = {name: checkpoint[name] for name in CHECKPOINT_FIELDS}
         missing = self.server.keys() - fields["server"].keys()
         if missing:
             raise ValueError(f"its server has no {', '.join(missing)}")
         memories = list(zip(self.clients, checkpoint["memories"], strict=True))
+        for client, memory in memories:
+            weights = fields["server"].get("model", {}) | memory.get("model", {})
+            if not are_weights_of(weights, self.initial[client.architecture]):
+                raise ValueError("its network is another one")
         vars(self).update(fields)
         for client, memory in memories:
             client.memory = memory
@@ -305,6 +309,14 @@ def add_losses(client: Client, terms: dict[str, Tensor]) -> None:
     """Add the terms of steps to the client's sums, which stay on the device."""
     for name, value in terms.items():
         client.losses[name] = client.losses.get(name, 0) + value.detach()
+
+
+def are_weights_of(weights: State, initial: State) -> bool:
+    """Has a network with these initial weights all the others, too, and in their shapes?"""
+    names = initial.keys() & weights.keys()
+    return len(names) == len(weights) and all(
+        initial[name].shape == weights[name].shape for name in names
+    )
 
 
 def check_shared_shapes(method: FedAvg, initial: dict[Hashable, State]) -> None:

@@ -3,11 +3,10 @@
 import dataclasses
 import io
 import os
-import re
 import sys
 import time
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import torch
 from filelock import FileLock
 from tqdm import tqdm
 
-from fednb import build, records
+from fednb import build, records, sources
 from fednb.build import Methods
 from fednb.data import Dataset
 from fednb.errors import RunError, SettingsError
@@ -25,8 +24,6 @@ from fednb.records import Record
 from fednb.settings import Settings
 
 CHECKPOINT_SECONDS = 20.0  # from one to the next
-# PyTorch has a type of error for it on a GPU alone: on a CPU, and in CUDA's libraries, it is a plain one.
-_SHORT = re.compile("DefaultCPUAllocator|out of memory|ALLOC_FAILED|can't start new thread")
 
 
 def run(
@@ -56,9 +53,7 @@ def _run_seeds(
     settings: Settings, methods: Methods, seeds: Sequence[int], workers: int | None, again: bool
 ) -> list[Record]:
     """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
-    from fednb.gpu.stacked import SeedsTogether
-
-    together = SeedsTogether(len(seeds))
+    together = build.trainers_of_gpus().SeedsTogether(len(seeds))
 
     def run_seed(seed: int) -> Record:
         try:
@@ -97,14 +92,12 @@ def _run_one(
             part.unlink()  # of a process that was killed while it wrote
         if again:  # it is of the code as it was
             checkpoint.unlink(missing_ok=True)
-
-        def federation() -> Federation:
+        try:
             fed = build.federation(settings, methods, workers=workers)
             fed.train = train or fed.train
-            return fed
-
-        try:
-            record = _trained(federation, settings, checkpoint, progress)
+            _restore(fed, checkpoint)
+            status = _train(fed, settings, checkpoint, progress)
+            record = records.of_run(settings, fed, status)
         except (SettingsError, RunError):
             raise
         except Exception as error:  # recorded, so that a sweep can say what happened
@@ -137,25 +130,6 @@ def _require_same_data(record: Record, dataset: Dataset, path: Path) -> None:
 # ---- the rounds
 
 
-def _trained(
-    federation: Callable[[], Federation], settings: Settings, checkpoint: Path, progress: str
-) -> Record:
-    """The record of a run after its last round, from its checkpoint on if there is a good one."""
-    fed = federation()
-    restored_at = _restore(fed, checkpoint, settings.num_rounds)
-    try:
-        status = _train(fed, settings, checkpoint, progress)
-    except Exception as error:
-        # the first round after a checkpoint fails, which may be of a network as it was before
-        is_of_checkpoint = 0 < restored_at == fed.rounds_done
-        if not is_of_checkpoint or isinstance(error, OSError) or _is_shortage(error):
-            raise
-        _put_aside(checkpoint, f"the next round fails: {error}")
-        fed = federation()
-        status = _train(fed, settings, checkpoint, progress)
-    return records.of_run(settings, fed, status)
-
-
 def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str) -> str:
     """Run the rounds that are left; the status in which the run ends."""
     if fed.device != "cpu":
@@ -180,7 +154,7 @@ def _train(fed: Federation, settings: Settings, checkpoint: Path, progress: str)
                 return "diverged"
             is_due = time.monotonic() - saved >= CHECKPOINT_SECONDS
             if is_due and fed.rounds_done < settings.num_rounds:
-                _save(fed.checkpoint(), checkpoint)
+                _save(fed, checkpoint)
                 saved = time.monotonic()
     return "finished"
 
@@ -210,22 +184,23 @@ def checkpoint_of(record: Path) -> Path:
     return record.parent.parent / "checkpoints" / f"{record.stem}.pt"
 
 
-def _save(content: dict[str, Any], path: Path) -> None:
+def _save(federation: Federation, path: Path) -> None:
     """Write a checkpoint in one piece; a `RunError` if that cannot be."""
+    content = federation.checkpoint() | {"source": sources.digest(type(federation.method))}
     buffer = io.BytesIO()
     torch.save(content, buffer)
     with records.writing_to(path.parent):
         records.write_atomically(path, buffer.getbuffer())
 
 
-def _restore(federation: Federation, path: Path, num_rounds: int) -> int:
-    """Go back to a checkpoint, if there is one, and return its number of rounds.
+def _restore(federation: Federation, path: Path) -> None:
+    """Go back to a checkpoint, if there is one.
 
-    One that cannot be used is put aside, and that is told. A disk that fails for a moment, or a
-    full memory, makes no checkpoint unusable: these are errors.
+    One that is damaged, or of other code, is put aside, and that is told. A disk that fails for a
+    moment, or a full memory, makes no checkpoint unusable: these are errors.
     """
     if not path.exists():
-        return 0
+        return
     try:
         content = io.BytesIO(path.read_bytes())
     except OSError as error:
@@ -240,34 +215,14 @@ def _restore(federation: Federation, path: Path, num_rounds: int) -> int:
             raise ValueError(f"{damaged} is damaged")
         content.seek(0)
         checkpoint = torch.load(content, map_location=federation.device, weights_only=True)
-        _require_rounds(checkpoint, num_rounds)
+        source = sources.digest(type(federation.method))
+        if checkpoint.get("source", source) != source:  # older checkpoints do not say it
+            raise ValueError("the code of the method was another")
         federation.restore(checkpoint)
+    except (MemoryError, RuntimeError):  # by the latter PyTorch says that memory is short
+        raise
     except Exception as error:
-        if _is_shortage(error):
-            raise
-        _put_aside(path, str(error))
-        return 0
-    return federation.rounds_done
-
-
-def _require_rounds(checkpoint: dict[str, Any], num_rounds: int) -> None:
-    """A checkpoint has an entry for each of its rounds, and is of fewer than the run has."""
-    history = checkpoint["history"]
-    entries = [entry for entry in history if isinstance(entry, dict)]
-    if not len(entries) == len(history) == checkpoint["rounds_done"] < num_rounds:
-        raise ValueError("its rounds are not those of a run")
-
-
-def _is_shortage(error: Exception) -> bool:
-    """Whether a machine lacked memory or threads for a moment, which says nothing about a checkpoint."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and bool(_SHORT.search(str(error)))
-
-
-def _put_aside(path: Path, reason: str) -> None:
-    """Keep a checkpoint that cannot be used under another name, and say so."""
-    aside = path.with_suffix(".unusable")
-    os.replace(path, aside)
-    text = f"The checkpoint {path.name} cannot be used ({reason}): the run starts anew"
-    print(f"fednb: {text}, and it is kept as {aside}.", file=sys.stderr)
+        aside = path.with_suffix(".unusable")
+        os.replace(path, aside)
+        text = f"The checkpoint {path.name} cannot be used ({error}): the run starts anew"
+        print(f"fednb: {text}, and it is kept as {aside}.", file=sys.stderr)

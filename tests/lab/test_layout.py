@@ -28,7 +28,7 @@ FOR_TYPES_ALONE = {"method": "federation", "evaluation": "federation"}
 
 
 def imports(path):
-    """The files of the package that a file imports, wherever in it."""
+    """The files of the package that a file imports, wherever in it, or names as a text."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom):
             assert not node.level, (
@@ -44,6 +44,9 @@ def imports(path):
             yield from (
                 a.name.removeprefix("fednb.") for a in node.names if a.name.startswith("fednb.")
             )
+        elif isinstance(node, ast.Constant) and str(node.value).startswith("fednb."):
+            named = str(node.value).removeprefix("fednb.")
+            yield from [named] * (named in FILES)
 
 
 def test_the_list_is_complete():
@@ -55,6 +58,12 @@ def test_a_file_imports_only_what_stands_above_it(name):
     above = {"", *ORDER[: ORDER.index(name)]}
     below = set(imports(FILES[name])) - above - {name, FOR_TYPES_ALONE.get(name)}
     assert not below, f"{name} imports {', '.join(sorted(below))}"
+
+
+def test_a_single_file_names_the_gpu():
+    outside = [name for name in ORDER if not name.startswith("gpu")]
+    known = [name for name in outside if any("gpu" in one for one in imports(FILES[name]))]
+    assert known == ["build"]
 
 
 @pytest.mark.parametrize("name", ORDER)

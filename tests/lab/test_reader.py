@@ -24,7 +24,7 @@ NOTEBOOKS = ROOT / "notebooks"
 REACHED_BY_01 = """
     arrays augment batches build client data dataset errors evaluation federation folders images
     leads messages method models papers partition places plots records results run seeds settings
-    sources gpu gpu.convolution gpu.dense gpu.fused gpu.layers gpu.stack gpu.stacked
+    sources
 """.split()
 
 
@@ -95,6 +95,20 @@ def reached_from(path):
 
 def test_what_a_student_of_01_reaches():
     assert sorted(reached_from(NOTEBOOKS / "01_moon.ipynb")) == sorted(REACHED_BY_01)
+
+
+def test_who_has_no_gpu_never_imports_its_trainer():
+    """`fednb.build` names it, and imports it where there is a GPU: no import statement leads there."""
+    code = """
+import sys
+from fednb import build, run
+build.federation("FedAvg", dataset="digits", num_rounds=1, device="cpu").run_round()
+loaded = [name for name in sys.modules if name.startswith("fednb.gpu")]
+assert not loaded, loaded
+assert build.trainers_of_gpus().StackedTrainer and "fednb.gpu.stacked" in sys.modules
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 # --- the files

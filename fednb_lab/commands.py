@@ -641,7 +641,6 @@ def course_grade(args: argparse.Namespace) -> None:
     print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     name = path.with_suffix("")
-    print(Path(f"{name}-exercises.csv").read_text(encoding="utf-8"))
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
 

@@ -5,11 +5,11 @@ import operator
 from dataclasses import replace
 
 import pytest
+from made_up import recorded_project
 
 from fednb import ROOT
 from fednb.errors import ReportError
 from fednb_lab import findings
-from fednb_lab.cells import cells_of
 from fednb_lab.claims import claims_file, claims_of
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Word
@@ -27,7 +27,10 @@ WITHOUT_DIRECTION = {
 }
 FINDINGS = claims_file().findings
 
-recorded = functools.cache(cells_of)  # of the committed records
+
+def recorded(table):
+    """The cells of a table, from the committed records."""
+    return recorded_project().cells[table]
 
 
 def changed(cell, change):

@@ -158,6 +158,25 @@ def _execute_side_by_side(
             yield future.result()
 
 
+@command(
+    "copy",
+    argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon"),
+    argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
+)
+def copy(args: argparse.Namespace) -> None:
+    """Copy a notebook of the project to where you are, to read it, run it and change it.
+
+    fednb copy 01_moon
+    fednb copy 01_moon mine.ipynb
+    """
+    from fednb_lab.new import copy_notebook
+
+    copied = copy_notebook(args.notebook, args.path)
+    print(
+        f"{copied}: read and change it with jupyter lab {copied}, or run it with fednb run {copied}"
+    )
+
+
 @command("new", argument("name", metavar="NAME", help="for instance FedDyn or my_method"))
 def new(args: argparse.Namespace) -> None:
     """Write a notebook and a sweep file to begin a method with.

@@ -181,7 +181,9 @@ def test_a_sentence_that_says_who_is_ahead_falls_where_the_interval_holds_zero()
     for table in ("moon-1", "moon-1-short"):
         for ask in ("by", "points"):
             text = "{{ " + ask + place.format(table) + " }}"
-            asked = finding.model_copy(update={"says": text, "fact": "", "holds": "", "against": []})
+            asked = finding.model_copy(
+                update={"says": text, "fact": "", "holds": "", "against": []}
+            )
             told[ask, table] = Filler(recorded, ROOT).fact(asked)
     assert told["by", "moon-1"] == ""  # +1.9 ± 4.4
     assert told["points", "moon-1"].startswith("+")

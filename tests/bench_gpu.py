@@ -186,6 +186,11 @@ def main():
     given = parser.parse_args()
     if given.quick:
         os.environ["TRITON_INTERPRET"] = "1"
+        from fednb.gpu import convolution  # not before: Triton reads this when it is imported
+
+        # the interpreter takes as long for many pixels as for few, and as long for each sum
+        convolution.LANES = 512
+        convolution.SUMS = 50
     sizes = Sizes(given.quick)
     device = "cuda" if torch.cuda.is_available() and not given.quick else "cpu"
     dataset = random_dataset(sizes)

@@ -114,10 +114,12 @@ def small_convolution(
     pooled: bool = False,
 ) -> Tensor | None:
     """`torch.nn.functional.conv2d`; where it is ``pooled``, with 2x2 max-pooling and ReLU."""
-    is_plain = groups == 1 and not isinstance(padding, str) and max(dilation) == 1
-    if not is_plain or max(stride) > 2 or not is_stacked(x, weight, bias):
+    if isinstance(padding, str) or groups > 1 or max(dilation) > 1 or max(stride) > 2:
         return None
-    return convolution(*in_autocast(x, weight, bias), Layer(stride, padding, pooled))
+    if not is_stacked(x, weight, bias):
+        return None
+    x, weight, bias = in_autocast(x, weight, bias)
+    return convolution(x, weight, bias, Layer(stride, padding, pooled))
 
 
 def linear(
@@ -126,7 +128,8 @@ def linear(
     """`torch.nn.functional.linear`; with ``relu``, not below 0."""
     if not is_stacked(x, weight, bias):
         return None
-    return dense.linear(*in_autocast(x, weight, bias), relu)
+    x, weight, bias = in_autocast(x, weight, bias)
+    return dense.linear(x, weight, bias, relu)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:

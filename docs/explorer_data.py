@@ -12,9 +12,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from fednb import ROOT
+from fednb import ROOT, data
 from fednb import records as ledger
-from fednb.errors import RunError
+from fednb.errors import DataError, RunError
 from fednb.leads import quantile
 from fednb.records import Record
 from fednb_lab import words
@@ -78,9 +78,9 @@ class Explorer:
             "measures": self.measures,
             "verdicts": [str(word) for word in Word],
         }
-        scripts = {"cells.js": f"EXPLORER.cells({words.in_script(content)});\n"}
+        scripts = {"cells.js": f"EXPLORER.cells({in_script(content)});\n"}
         for notebook, curves in self.curves.items():
-            arguments = f"{words.in_script(notebook)}, {words.in_script(curves)}"
+            arguments = f"{in_script(notebook)}, {in_script(curves)}"
             script = f"EXPLORER.curves({arguments});\n"
             scripts[f"curves/{notebook}.js"] = script
         return scripts
@@ -181,7 +181,7 @@ def _add_cell(
         "row": cell.row,
         "column": cell.column,
         "method": own.method,
-        "dataset": words.dataset_title(own.dataset),
+        "dataset": dataset_title(own.dataset),
         "measure": measure,
         "setting": setting_of(table, cell),
         "printed": _rounded(cell.printed),
@@ -269,7 +269,7 @@ def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
         "row": f"{first['settings']['method']} {first['key']}",
         "column": first["dataset"].get("name", first["settings"]["dataset"]),
         "method": first["settings"]["method"],
-        "dataset": words.dataset_title(first["settings"]["dataset"]),
+        "dataset": dataset_title(first["settings"]["dataset"]),
         "measure": ACCURACY,
         "setting": "our own setting",
         "ours": mean,
@@ -288,3 +288,24 @@ def _rounded(value: Any) -> float | None:
     if isinstance(value, int | float) and math.isfinite(value):
         return round(value, DIGITS)
     return None
+
+
+def dataset_title(name: str) -> str:
+    """What a data set is called; one's own, which may be gone by now, as it was recorded."""
+    try:
+        return data.spec_of(name).title
+    except DataError:
+        return name
+
+
+def in_script(value: Any) -> str:
+    """A value as JSON in one line that a script can hold, whatever its texts say.
+
+    What is no number becomes null, since JSON has neither NaN nor infinity.
+    """
+    # which Python writes and reads all the same
+    plain = json.loads(json.dumps(value), parse_constant=lambda constant: None)
+    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
+    for character in "<>&\u2028\u2029":  # "</script>", "<!--", and what ends a line in a script
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return text

@@ -9,6 +9,7 @@ import binascii
 import hashlib
 import json
 import re
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import equations
@@ -119,7 +120,19 @@ def _link(found: re.Match[str], docname: str) -> str:
     if target and path.is_dir():
         readme = path / "README.md"
         return f"[{text}]({target.rstrip('/')}/README.md)" if readme.exists() else text
+    if anchor[1:] in _anchors_in_text(path):
+        page = path.resolve().relative_to(ROOT).with_suffix("").as_posix()
+        return f'<a href="{relative_uri(docname, page)}.html{anchor}">{text}</a>'
     return f"[{text}]({target}{anchor})"
+
+
+@cache
+def _anchors_in_text(page: Path) -> frozenset[str]:
+    """The anchors of a page of Markdown that are no heading's: Sphinx resolves no links to these."""
+    if page.suffix != ".md" or not page.is_file():
+        return frozenset()
+    text = _ANCHORED_HEADING.sub("", page.read_text(encoding="utf-8"))
+    return frozenset(map(slug, _ANCHOR.findall(text)))
 
 
 def _folded(text: str) -> str:

@@ -13,7 +13,6 @@ from fednb.records import Record, load, read, runs_folder, state
 from fednb_lab import sweeps
 from fednb_lab.deviations import AnyDeviation, Choice, called_with_value, compare_with_paper
 from fednb_lab.jobs import Job
-from fednb_lab.lazy import LazyLedger
 from fednb_lab.measures import Measure, measure
 from fednb_lab.printed import PrintedCell, printed_cell
 from fednb_lab.sweeps import Table
@@ -24,6 +23,7 @@ TableOrName = str | Table
 # names and values of settings which tell runs apart
 Variant = tuple[tuple[str, Any], ...]
 _NO_RECORD = cast(Record, {})
+_COMMITTED = ROOT / "results" / "runs"  # the records of the repository
 _DO_NOT_COUNT = ("missing", "stale")  # states of runs without a record, or with one of other times
 
 
@@ -175,7 +175,7 @@ def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
         name = table
         table = table_of(name)
         if ledger is None:
-            ledger = records_of(table) if is_own_file(name) else committed()
+            ledger = records_of(table, None if is_own_file(name) else _COMMITTED)
     _check_measures(table)
     by_row = _runs_by_row(table, load() if ledger is None else ledger)
     baselines = _baseline_records(table, by_row)
@@ -353,12 +353,13 @@ def table_of(name: str) -> Table:
     return tables[name]
 
 
-def records_of(table: Table) -> dict[Path, Record]:
-    """The records of a table's own runs, where these lie: nothing else is read."""
-    return {job.path: read(job.path) for job in table.jobs if job.path.exists()}
+def records_of(table: Table, folder: Path | None = None) -> dict[Path, Record]:
+    """The records of a table's own runs, where these lie, or in a folder: nothing else is read."""
+    paths = [folder / job.path.name if folder else job.path for job in table.jobs]
+    return {path: read(path) for path in paths if path.exists()}
 
 
-@functools.cache  # a notebook asks for each number
+@functools.cache
 def committed() -> Mapping[Path, Record]:
-    """The records of the repository, whatever ``$FEDNB_RUNS`` says."""
-    return LazyLedger(ROOT / "results" / "runs")
+    """All records of the repository, whatever ``$FEDNB_RUNS`` says."""
+    return load(_COMMITTED)

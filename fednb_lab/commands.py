@@ -158,6 +158,25 @@ def _execute_side_by_side(
             yield future.result()
 
 
+@command(
+    "copy",
+    argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon"),
+    argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
+)
+def copy(args: argparse.Namespace) -> None:
+    """Copy a notebook of the project to where you are, to read it, run it and change it.
+
+    fednb copy 01_moon
+    fednb copy 01_moon mine.ipynb
+    """
+    from fednb_lab.new import copy_notebook
+
+    copied = copy_notebook(args.notebook, args.path)
+    print(
+        f"{copied}: read and change it with jupyter lab {copied}, or run it with fednb run {copied}"
+    )
+
+
 @command("new", argument("name", metavar="NAME", help="for instance FedDyn or my_method"))
 def new(args: argparse.Namespace) -> None:
     """Write a notebook and a sweep file to begin a method with.
@@ -641,7 +660,6 @@ def course_grade(args: argparse.Namespace) -> None:
     print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     name = path.with_suffix("")
-    print(Path(f"{name}-exercises.csv").read_text(encoding="utf-8"))
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
 

@@ -47,8 +47,8 @@ def ensure(name: str) -> None:
 def get(name: str, given: Path | None = None) -> None:
     """Convert a set from ``given``, a folder or file, or else from the folder of the data sets.
 
-    What is missing there, or not complete, is fetched if that can be done. Prints what is there
-    then. A `DataError` says what to do by hand.
+    Where nothing of it lies there, it is fetched if that can be done. Prints what is there then. A
+    `DataError` says what to do by hand.
     """
     data.spec_of(name)
     if given is not None:
@@ -88,49 +88,21 @@ def _get_from(name: str, given: Path) -> None:
 
 
 def _get_here(name: str) -> None:
+    """Convert what lies in the folder of the data sets, or what is fetched if nothing does."""
     origin = ORIGINS[name]
     folder = data.places()[0]
     for part in origin.parts:
         if not ORIGINS[part].by_hand:
             _get_here(part)
-    found = _stored(name)
-    if found is not None and _is_complete(name, found):
+    if data.file_of(name) is not None:
         return
-    by_command = not (origin.parts or origin.by_hand)
-    here = _read_here(name, folder) if by_command else None
-    if by_command and not _is_complete(name, here):
-        try:
-            _fetch(name, folder)
-        except DataError as error:
-            if here is None and found is None:
-                raise
-            print(f"fednb: {error}", file=sys.stderr)  # and a part of it is better than nothing
     source = _find(name, folder)
-    if source is not None:
-        _save(name, _contents_of(name, source))
-    elif found is None:
-        raise DataError(_missing(name, folder))
-
-
-def _stored(name: str) -> Stored | None:
-    """The converted set; None if it is not there."""
-    return None if data.file_of(name) is None else data.read_published(name)
-
-
-def _read_here(name: str, folder: Path) -> Stored | None:
-    """What the files of a set hold; None where they are missing or damaged."""
-    try:
+    if source is None and not (origin.parts or origin.by_hand):
+        _fetch(name, folder)
         source = _find(name, folder)
-        return None if source is None else _contents_of(name, source)
-    except DataError:
-        return None
-
-
-def _is_complete(name: str, found: Stored | None) -> bool:
-    """Whether all published images and classes are there, as far as their numbers are known."""
-    if found is None:
-        return False
-    return ORIGINS[name].at_most or not any(note.startswith(_SUBSET) for note in found.notes)
+    if source is None:
+        raise DataError(_missing(name, folder))
+    _save(name, _contents_of(name, source))
 
 
 def _missing(name: str, folder: Path) -> str:
@@ -156,10 +128,9 @@ def _fetch(name: str, folder: Path) -> None:
             datasets.utils.download_and_extract_archive(
                 origin.page, str(folder), md5=origin.md5, remove_finished=True
             )
-        reader = name.partition("_")[0].upper()
         for options in origin.torchvision:
             target = folder / name if name in _OWN_FOLDERS else folder
-            getattr(datasets, reader)(str(target), download=True, **options)
+            getattr(datasets, origin.reader)(str(target), download=True, **options)
     except Exception as error:  # network, disk, archive: torchvision lets many kinds through
         first_file = folder.joinpath(origin.folders[0], *list(origin.files)[:1])
         raise DataError(
@@ -285,9 +256,8 @@ def _combined(name: str, root: Path) -> Source | None:
     """Sets of digits as the domains of another, all images 32x32 and RGB, as in RethinkFL."""
     kinds = set()
     for part in ORIGINS[name].parts:
-        found = _stored(part)
-        if found is not None:
-            kinds.add(found.source)
+        if data.file_of(part) is not None:
+            kinds.add(data.read_published(part).source)
             continue
         source = _find(part, root)
         if source is None:

@@ -38,6 +38,10 @@ class _NotRun(Exception):
     """A number that a sentence asks for is of runs that are not recorded."""
 
 
+class _HoldsZero(Exception):
+    """A sentence says who is ahead, but the interval of the difference holds zero."""
+
+
 class Answers:
     """What a sentence may ask of records; what has no underscore can stand between its braces.
 
@@ -63,9 +67,13 @@ class Answers:
     def by(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the points without their plus, as in *ahead by 1.0 ± 0.4 points*.
 
-        Below three seeds it is *ahead by 4.9 and 1.4 points*.
+        Below three seeds it is *ahead by 4.9 and 1.4 points*. Over three seeds or more the sentence
+        falls if the interval does not lie above zero, since *by* names a direction. What has none is
+        told by `lead` or `points`, which have a sign.
         """
         comparison = self._compare(table, ahead, behind, column)
+        if comparison.lead.seeds >= MIN_SEEDS and not self.sure(table, ahead, behind, column):
+            raise _HoldsZero
         if comparison.lead.seeds >= MIN_SEEDS or comparison.lead.mean is None:
             return self.points(table, ahead, behind, column).removeprefix("+")
         values = [f"{value:.1f}" for value in comparison.by_seed.values()]
@@ -281,6 +289,8 @@ class Filler:
             if finding.holds and not self._environment.compile_expression(finding.holds)():
                 return ""
             filled = self._environment.from_string(text).render()
+        except _HoldsZero:
+            return ""
         except (jinja2.TemplateError, TypeError, KeyError, ReportError) as error:
             raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error
         return " ".join(filled.split())

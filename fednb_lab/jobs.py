@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers, settings
+from fednb import ROOT, data, papers, settings, sources
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
 from fednb.settings import Settings
@@ -128,9 +128,10 @@ class Notebook:
 
 
 def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
-    """Refuse a class of one's own with the name of a method that the project has.
+    """Refuse a class of one's own with the name of a method that the project has, and other code.
 
-    A copy of one of the project's notebooks is its namesake, and may change what it likes.
+    A copy of one of the project's notebooks may have any name as long as its methods are the
+    project's; under the notebook's own name it may change what it likes.
     """
     if notebook.stem in [path.stem for path in papers.notebooks(extras=True)]:
         return
@@ -141,7 +142,9 @@ def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
             f"{notebook.name} has a {name} of its own, which the project has already, so that its "
             "records would be taken for those: give it another name."
         )
-        check(name not in known or method.__name__ not in defined, message, SweepError)
+        if name in known and method.__name__ in defined:
+            original = papers.methods(known[name])[name]
+            check(sources.digest(method) == sources.digest(original), message, SweepError)
 
 
 # ---- methods that are compared

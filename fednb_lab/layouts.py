@@ -1,6 +1,5 @@
 """Where the files of published data sets lie, one function for each layout of data/README.md, and how they are read."""
 
-import gzip
 import io
 import math
 import os
@@ -34,7 +33,7 @@ class Origin:
 
     folders: tuple[str, ...] = ()  # one of which holds the official files
     files: dict[str, str | None] = field(default_factory=dict)  # with the MD5 that each must have
-    reader: str = ""  # of these files: idx, torchvision, listed or nist
+    reader: str = ""  # of these files: a class of torchvision's, listed or nist
     listed: tuple[str, ...] = ()  # the folder of the images of which each of these files is a list
     sideways: bool = False  # so the official images lie
     first_label: int = 0  # from which the official labels count
@@ -164,7 +163,7 @@ def _children(folder: Path) -> list[Path]:
 
 
 def _official_files(place: Place) -> Source | None:
-    """The files as they are published, plain or as .gz, in one of the set's usual folders."""
+    """The files as they are published, unpacked, in one of the set's usual folders."""
     for folder in [place.root] * place.inside + [
         place.root / name for name in place.origin.folders
     ]:
@@ -176,23 +175,15 @@ def _official_files(place: Place) -> Source | None:
 
 def _reader(place: Place, folder: Path) -> Callable[[], Contents] | None:
     origin = place.origin
-    files = [_plain_or_gzipped(folder / name) for name in origin.files]
+    files = [folder / name for name in origin.files]
     if origin.reader == "nist":
         images = _nist_images(place.spec, folder)
         return partial(_read_images, place, images) if images else None
     if not origin.reader or not any(file.exists() for file in files):
         return None
-    if origin.reader == "idx":
-        return partial(_read_idx, place, files)
-    if origin.reader == "torchvision":
-        return partial(_read_with_torchvision, place, folder, files)
-    return lambda: _read_images(place, _listed_images(place, folder, files))
-
-
-def _plain_or_gzipped(path: Path) -> Path:
-    """The file, or its .gz where only that is there."""
-    gzipped = path.with_name(f"{path.name}.gz")
-    return gzipped if gzipped.is_file() and not path.is_file() else path
+    if origin.reader == "listed":
+        return lambda: _read_images(place, _listed_images(place, folder, files))
+    return partial(_read_with_torchvision, place, folder, files)
 
 
 def _image_tree(place: Place) -> Source | None:
@@ -432,39 +423,8 @@ def _split_of_arrays(place: Place, file: Path, images: np.ndarray, labels: np.nd
     return Split(np.array(images, order="C"), positions, np.zeros_like(positions))
 
 
-def _class_names(spec: DatasetSpec) -> Sequence[str]:
-    """The names of the classes where files have numbers only."""
-    return spec.classes or [str(label) for label in range(spec.num_classes)]
-
-
-def _read_idx(place: Place, files: Sequence[Path]) -> Contents:
-    """Four files in MNIST's format: images and labels for training, images and labels for test."""
-    limit = max(place.spec.sizes) * math.prod(place.spec.shape) + 4096
-    splits = []
-    for image_file, label_file in (files[:2], files[2:]):
-        images = _read_idx_file(image_file, limit)
-        if place.origin.sideways:
-            images = images.swapaxes(1, -1)
-        labels = _read_idx_file(label_file, limit)
-        splits.append(_split_of_arrays(place, image_file, images, labels))
-    return Contents(splits[0], splits[1], _class_names(place.spec))
-
-
-def _read_idx_file(file: Path, limit: int) -> np.ndarray:
-    """0, 0, 8 (for uint8), number of axes, their lengths (big-endian), values; plain or as .gz."""
-    with reading(file):
-        with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as opened:
-            content = opened.read(limit + 1)
-        if len(content) > limit:
-            raise ValueError(f"more than {limit:,} bytes are too many")
-        if content[:3] != b"\0\0\x08":
-            raise ValueError("not an idx file")
-        shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
-        return np.frombuffer(content, np.uint8, offset=4 + 4 * content[3]).reshape(shape)
-
-
 def _read_with_torchvision(place: Place, folder: Path, files: Sequence[Path]) -> Contents:
-    """CIFAR, SVHN and USPS, if the files are the published ones: a pickle can run any code."""
+    """Files that torchvision reads, if they are the published ones: a pickle can run any code."""
     from torchvision import datasets  # slow to import
 
     for file in files:
@@ -473,15 +433,18 @@ def _read_with_torchvision(place: Place, folder: Path, files: Sequence[Path]) ->
     for file, md5 in zip(files, place.origin.files.values(), strict=True):
         if not datasets.utils.check_integrity(file, md5):
             raise Broken(f"{file} is not the published file (its MD5 is another)")
-    reader = getattr(datasets, place.name.upper())
-    opened = [reader(folder, **options) for options in place.origin.torchvision]
+    reader = getattr(datasets, place.origin.reader)
     splits = []
+    with reading(files[0]):
+        opened = [reader(folder, **options) for options in place.origin.torchvision]
     for split in opened:
+        images = np.asarray(split.data)
+        if place.origin.sideways:
+            images = images.swapaxes(1, -1)
         labels = split.labels if hasattr(split, "labels") else split.targets  # SVHN, the others
-        images = np.array(split.data)
-        splits.append(_split_of_arrays(place, files[0], images, np.array(labels)))
-    names = getattr(opened[0], "classes", _class_names(place.spec))
-    return Contents(splits[0], splits[1], names)
+        splits.append(_split_of_arrays(place, files[0], images, np.asarray(labels)))
+    classes = place.spec.classes or opened[0].classes
+    return Contents(splits[0], splits[1], classes)
 
 
 def _read_npz(place: Place, file: Path) -> Contents:
@@ -503,4 +466,5 @@ def _read_npz(place: Place, file: Path) -> Contents:
         if "src_train.npy" in archive.namelist():
             cut_out = "digits cut out of photographs of the full-number set"
             notes.append(f"{cut_out}, not the official crops")
-    return Contents(splits[0], splits[1], _class_names(spec), notes)
+    classes = spec.classes or [str(label) for label in range(spec.num_classes)]
+    return Contents(splits[0], splits[1], classes, notes)

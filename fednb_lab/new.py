@@ -1,4 +1,4 @@
-"""A notebook and a sweep file to begin a method with: the template, under another name."""
+"""What one begins with: a copy of a notebook, or a template of a method under another name."""
 
 import re
 from pathlib import Path
@@ -40,6 +40,23 @@ def new_method(name: str, folder: Path) -> list[Path]:
         content = text.replace("my_method", file_name).replace("MyMethod", class_name)
         ledger.write_atomically(path, content)
     return list(templates)
+
+
+def copy_notebook(name: str, path: Path | None = None) -> Path:
+    """Copy a notebook of the project, by default into the current folder, and return the copy's path.
+    A `NotebookError` if something lies at the path already, or if it is no path of a notebook.
+    """
+    notebook = papers.path(name)
+    path = path or Path()
+    if path.is_dir():
+        path = path / notebook.name
+    message = f"{path} is no name for a notebook: it must end in .ipynb."
+    check(path.suffix == ".ipynb", message, NotebookError)
+    message = f"There is a {path} already: give the copy another name, or move the file away."
+    check(not path.exists(), message, NotebookError)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    ledger.write_atomically(path, notebook.read_text(encoding="utf-8"))
+    return path
 
 
 def _check_free(file_name: str, class_name: str, templates: dict[Path, str]) -> None:

@@ -1,18 +1,14 @@
 """Values in words: the one place where a word, a deviation or a cell becomes a text.
 
 What records and settings hold is input: it may be anybody's text. Where it enters a page it passes
-`in_markdown`, `in_html`, `in_script` or `in_csv`.
+`in_markdown`, `in_code`, `in_latex` or `in_csv`.
 """
 
 import html
-import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import Any
 
-from fednb import data
-from fednb.errors import DataError
 from fednb.leads import MIN_SEEDS
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim, ClaimSetting, count_words
@@ -71,24 +67,6 @@ def in_code(text: str) -> str:
     fence = "`" * (max(map(len, runs), default=0) + 1)
     padding = " " if runs else ""
     return f"{fence}{padding}{one_line}{padding}{fence}"
-
-
-def in_html(text: str) -> str:
-    """Make any text one that HTML shows as it is, inside an attribute, too."""
-    return html.escape(str(text), quote=True)
-
-
-def in_script(value: Any) -> str:
-    """Write a value as JSON in one line that a script can hold, whatever its texts say.
-
-    What is no number becomes null, since JSON has neither NaN nor infinity.
-    """
-    # which Python writes and reads all the same
-    plain = json.loads(json.dumps(value), parse_constant=lambda constant: None)
-    text = json.dumps(plain, separators=(",", ":"), ensure_ascii=False)
-    for character in "<>&\u2028\u2029":  # "</script>", "<!--", and what ends a line in a script
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return text
 
 
 def in_csv(text: str) -> str:
@@ -303,11 +281,3 @@ def choice(cell: Cell) -> str:
     best = called_with_value(chosen.name, chosen.value)
     text = f"{best}, the best of {chosen.tried} values"
     return f"{text} (of {chosen.planned})" if chosen.planned > chosen.tried else text
-
-
-def dataset_title(name: str) -> str:
-    """Give what a data set is called; one's own, which may be gone by now, as it was recorded."""
-    try:
-        return data.spec_of(name).title
-    except DataError:
-        return name

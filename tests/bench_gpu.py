@@ -63,13 +63,13 @@ def random_dataset(sizes):
     )
 
 
-def federation(name, seed, sizes, device):
+def federation(name, seed, sizes, device, model=None):
     """A federation as a run of this method on CIFAR-10 has it, on the random images."""
     chosen = settings.resolve(
         METHODS,
         method=name,
         dataset="cifar10",
-        model=sizes.model,
+        model=model or sizes.model,
         num_rounds=100,
         local_epochs=1,
         batch_size=sizes.batch,
@@ -134,10 +134,10 @@ def told(seconds):
     return ", ".join(f"{value:.2f}" for value in seconds)
 
 
-def speed(name, sizes, device, kernels, num_seeds, profiled=False):
+def speed(name, sizes, device, kernels, num_seeds, profiled=False, model=None):
     """Milliseconds of a step with all clients, with half, with one."""
     trainer = stacked.StackedTrainer(check=False, kernels=kernels)
-    feds = [federation(name, seed, sizes, device) for seed in sizes.seeds[:num_seeds]]
+    feds = [federation(name, seed, sizes, device, model) for seed in sizes.seeds[:num_seeds]]
     seconds = rounds_together(feds, trainer, 2 if sizes.clients == 2 else 3)
     stack = list(trainer.stacks.values())[-1]
     shapes = sorted((s for s in stack._replays if s.are_first), key=lambda s: -s.num_clients)
@@ -200,6 +200,8 @@ def main():
     parts["names-FedAvg"] = partial(speed, "FedAvg", sizes, device, True, 1, profiled=True)
     for name in RIGHT:
         parts[f"right-{name}"] = partial(right, name, sizes, device)
+    # a large network, whose clients go one at a time
+    parts["resnet-10"] = partial(speed, "FedAvg", sizes, device, True, 1, model="resnet-10")
     for name in TIMED[:2]:
         parts[f"products-{name}"] = partial(speed, name, sizes, device, False, min(2, seeds))
     begin = time.perf_counter()

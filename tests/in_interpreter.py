@@ -104,7 +104,7 @@ def linear_errors(*, images, width, out, bias=True, relu=False, shared="", dtype
         numbers[2] = None
 
     def ours(x, w, b):
-        return convolution.ForAllClients.apply(dense.Linear, x, w, b, relu)
+        return dense.linear(x, w, b, relu)
 
     def exact(x, w, b):
         y = F.linear(x, w, b)
@@ -118,8 +118,7 @@ def cross_entropy_errors():
     generator = torch.Generator().manual_seed(0)
     logits = 10 * torch.randn(3, 7, 10, generator=generator)
     labels = torch.randint(0, 10, (3, 7), generator=generator)
-    ours = partial(convolution.ForAllClients.apply, dense.CrossEntropy)
-    return largest_errors(ours, F.cross_entropy, [logits, labels], (0, 0))
+    return largest_errors(dense.cross_entropy, F.cross_entropy, [logits, labels], (0, 0))
 
 
 def normalise_errors():
@@ -128,7 +127,7 @@ def normalise_errors():
     x[0, 0] *= 1e-6
 
     def ours(x):
-        return convolution.ForAllClients.apply(dense.Normalise, x, 1e-4)
+        return dense.normalise(x, 1e-4)
 
     return largest_errors(ours, partial(F.normalize, dim=-1, eps=1e-4), [x], (0,))
 
@@ -139,14 +138,7 @@ def batch_error():
     index = torch.randint(0, 12, (3, 9))
     draws = augment.draw(27, fed.dataset.augmentation, np.random.default_rng(0)).view(3, 9, 4)
     position, who = torch.tensor([0, 5, 3]), torch.tensor([2, 0])
-    x, y = dense.read_batch(
-        (fed.images.train, fed.images.labels),
-        (index, draws, position, who),
-        fed.images.constants,
-        4,
-        2,
-        True,
-    )
+    x, y = dense.read_batch(fed.images, index, draws, position, who, 4)
     error = 0.0
     for row, begin in enumerate((3, 0)):
         batch = slice(begin, begin + 4)
@@ -248,17 +240,17 @@ def step_error(name, rounds):
     """How far rounds by kernels end from the plain loop's, and how many layers are kernels."""
     method = papers.methods()[name]()
     used = []
-    apply = convolution.convolution
+    multiply = convolution.multiply
 
-    def counted(*args):
+    def counted(*args, **options):
         used.append(args)
-        return apply(*args)
+        multiply(*args, **options)
 
-    convolution.convolution = counted
+    convolution.multiply = counted
     try:
         ours = ends(federation(method, stacked.StackedTrainer(check=True, kernels=True)), rounds)
     finally:
-        convolution.convolution = apply
+        convolution.multiply = multiply
     plain_fed = federation(method, None)
     start = torch.cat([value.flatten() for value in plain_fed.server["model"].values()])
     expected = ends(plain_fed, rounds)
@@ -269,7 +261,7 @@ def with_failing_kernels():
     """What is told where no kernel can be compiled, and whether all ends as by products."""
     multiply = convolution.multiply
 
-    def fail(*_):
+    def fail(*_, **options):
         raise ValueError("no such instruction")
 
     convolution.multiply = fail

@@ -7,8 +7,8 @@ from fednb.papers.foundations import METHODS
 
 from fednb import ROOT, settings
 from fednb import records as ledger
-from fednb_lab import words
-from fednb_lab.cells import cells_of
+from fednb_lab import pages, words
+from fednb_lab.cells import cells_of, committed
 from fednb_lab.jobs import Job
 from fednb_lab.leads import compare_at
 from fednb_lab.sweeps import Axis, Table, read_tables
@@ -19,6 +19,12 @@ def project():
     """The tables of the project's sweep files, and their cells without any record."""
     tables = read_tables(ROOT / "notebooks" / "sweeps")
     return tables, {name: cells_of(table, {}) for name, table in tables.items()}
+
+
+@functools.cache
+def recorded_project():
+    """What the committed records make of the project's tables: read once for all tests."""
+    return pages.results_of(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs", committed())
 
 
 def lead(table, ahead, behind):

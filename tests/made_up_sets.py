@@ -2,7 +2,6 @@
 
 import bz2
 import dataclasses
-import gzip
 import io
 import pickle
 import struct
@@ -155,21 +154,20 @@ def write_cifar10(folder, arrays):
     write_tree(folder, [("batches.meta", pickle.dumps({"label_names": list(CIFAR10)}, protocol=2))])
 
 
-def write_idx(folder, arrays, pack=False, names=("train", "t10k")):
+def write_idx(folder, arrays, names=("train", "t10k")):
     for split, images, labels in zip(names, arrays[::2], arrays[1::2], strict=True):
         kinds = {"images-idx3": images[:, 0], "labels-idx1": labels.astype(np.uint8)}
         for kind, values in kinds.items():
             name, shape = f"{split}-{kind}-ubyte", struct.pack(f">{values.ndim}I", *values.shape)
             content = bytes([0, 0, 8, values.ndim]) + shape + values.tobytes()
-            file = (f"{name}.gz", gzip.compress(content)) if pack else (name, content)
-            write_tree(folder, [file])
+            write_tree(folder, [(name, content)])
 
 
-def write_emnist(folder, arrays, pack=True):
+def write_emnist(folder, arrays):
     """Labels count from 1 and images lie on their side, as in the published files."""
     x, y, x_test, y_test = arrays
     names = ("emnist-letters-train", "emnist-letters-test")
-    write_idx(folder, (x.swapaxes(2, 3), y + 1, x_test.swapaxes(2, 3), y_test + 1), pack, names)
+    write_idx(folder, (x.swapaxes(2, 3), y + 1, x_test.swapaxes(2, 3), y_test + 1), names)
 
 
 def write_tiny(folder, arrays):

@@ -4,9 +4,6 @@
 
 for client k, image b, stride s and paddings p and q; then, where a layer is ``pooled``, the largest
 value of each 2x2 window, and ReLU. Sums are float32, whether numbers are float32 or bfloat16.
-
-A client's numbers lie anywhere: kernels get the distance from one client to the next, which is 0
-where all share them. Only `fednb.gpu.layers` imports this file, where there is Triton.
 """
 
 from typing import Any, NamedTuple
@@ -16,26 +13,27 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from fednb.gpu.kernels import DTYPES, ForAllClients, compiled, rows
+
 ENOUGH = 264  # programs that keep a large GPU busy: two for each multiprocessor
 MAX_CHANNELS = 64  # in and out; with more, products of matrices are faster
 MAX_KERNEL = 49  # weights of a channel
 SUMS = 150  # of gradients of weights that a thread keeps
 LANES = 32  # threads that share out the pixels of these sums: a warp
-DTYPES = (torch.float32, torch.bfloat16)
-
-# What a kernel is given when it is called. No kernel is compiled anew where a number is 1 or where
-# an address can be divided by 16: that gains nothing here, and each compilation takes a second.
-GIVEN = """
-    x w bias y code dy dx dw db parts out logits labels loss gradient norm images index draws position
-    who scale shift x_k w_k bias_k n chunk splits num_x capacity B eps
-""".split()
 
 
-def compiled(kernel: Any) -> Any:
-    """Return a kernel that is compiled once for each set of its constants."""
-    constants = kernel.__annotations__
-    given = [name for name in GIVEN if name not in constants]  # some releases refuse constants here
-    return triton.jit(kernel, do_not_specialize=given)
+@triton.jit
+def _pixel(m, SH, SW, PH, PW, QH, QW, POOL):
+    """Of the m-th pixel of a convolution, window by window: its image, its place in the result and in
+    its window, and the row and column of x at which its patch begins.
+    """
+    q = m // (POOL * POOL)  # the pixel of the result
+    position = m % (POOL * POOL)
+    image = q // (QH * QW)
+    r = q % (QH * QW)
+    i = (r // QW * POOL + position // POOL) * SH - PH
+    j = (r % QW * POOL + position % POOL) * SW - PW
+    return image, r, position, i, j
 
 
 @compiled
@@ -52,12 +50,7 @@ def _forward(
     k = tl.program_id(2).to(tl.int64)
     m = tl.program_id(0) * P + tl.arange(0, P)
     live = m < n
-    q = m // (POOL * POOL)  # the pixel of the result
-    position = m % (POOL * POOL)  # in its window
-    image = q // (QH * QW)
-    r = q % (QH * QW)
-    i = (r // QW * POOL + position // POOL) * SH - PH
-    j = (r % QW * POOL + position % POOL) * SW - PW
+    image, r, _, i, j = _pixel(m, SH, SW, PH, PW, QH, QW, POOL)
     pixel = x + k * x_k + image * XB + i * XH + j * XW
     o = tl.program_id(1) * OB + tl.arange(0, OB)
     is_channel = o < O
@@ -117,12 +110,7 @@ def _weight_gradient(
     for start in range(split * chunk, min(split * chunk + chunk, n), P):
         m = start + tl.arange(0, P)
         live = m < n
-        q = m // (POOL * POOL)
-        position = m % (POOL * POOL)
-        image = q // (QH * QW)
-        r = q % (QH * QW)
-        i = (r // QW * POOL + position // POOL) * SH - PH
-        j = (r % QW * POOL + position % POOL) * SW - PW
+        image, r, position, i, j = _pixel(m, SH, SW, PH, PW, QH, QW, POOL)
         pixel = x + k * x_k + c * XC + image * XB + i * XH + j * XW
         at = out + image * (O * QH * QW) + r
         values = ()
@@ -198,24 +186,10 @@ class Layer(NamedTuple):
         for dim in (0, 1):
             reach = x.shape[3 + dim] + 2 * self.padding[dim] - w.shape[3 + dim]
             sides.append((reach // self.stride[dim] + 1) // pool)
-        names = ("C", "H", "W", "O", "R", "S", "SH", "SW", "PH", "PW", "QH", "QW", "POOL")
+        names = "XB XC XH XW C H W O R S SH SW PH PW QH QW POOL".split()
         shape = (*x.shape[2:], w.shape[1], *w.shape[3:])
-        values = (*shape, *self.stride, *self.padding, *sides, pool)
+        values = (*x.stride()[1:], *shape, *self.stride, *self.padding, *sides, pool)
         return dict(zip(names, values, strict=True))
-
-
-def strides(x: Tensor) -> dict[str, int]:
-    """The distances in memory within a client's x [k, B, C, H, W]."""
-    return dict(zip(("XB", "XC", "XH", "XW"), x.stride()[1:], strict=True))
-
-
-def rows(value: Tensor) -> Tensor:
-    """The same [k, ...], with each client's numbers one after the other; copied if they are not."""
-    if value[0].is_contiguous():
-        return value
-    if value.stride(0) == 0:  # one for all
-        return value[:1].contiguous().expand_as(value)
-    return value.contiguous()
 
 
 class Convolution(torch.autograd.Function):
@@ -226,12 +200,9 @@ class Convolution(torch.autograd.Function):
         w = rows(w)
         bias = None if bias is None else rows(bias)
         shape = layer.constants(x, w)
-        k, num_images = x.shape[:2]
-        y = x.new_empty(k, num_images, shape["O"], shape["QH"], shape["QW"])
+        y = x.new_empty(*x.shape[:2], shape["O"], shape["QH"], shape["QW"])
         code = torch.empty_like(y, dtype=torch.uint8) if layer.pooled else y
-        n = y[0, :, 0].numel() * shape["POOL"] ** 2
-        constants = strides(x) | shape | {"WO": w[0, 0].numel(), "WC": w[0, 0, 0].numel()}
-        multiply(x, w, bias, y, code, n, constants | {"FLIP": False, "BIAS": bias is not None})
+        multiply(x, w, bias, y, code, layer)
         ctx.save_for_backward(x, w, code if layer.pooled else None)
         ctx.layer = layer
         return y
@@ -253,37 +224,46 @@ class Convolution(torch.autograd.Function):
 
 
 def multiply(
-    x: Tensor, w: Tensor, bias: Tensor | None, y: Tensor, code: Tensor, n: int, constants: Any
+    x: Tensor,
+    w: Tensor,
+    bias: Tensor | None,
+    y: Tensor,
+    code: Tensor,
+    layer: Layer,
+    flip: bool = False,
 ) -> None:
-    """Fill y [k, B, O, ...], and ``code``, by `_forward`; the convolution has n pixels a client."""
-    bias = w if bias is None else bias
+    """Fill y [k, B, O, H', W'], and ``code``, by `_forward`; with ``flip``, by filters turned over."""
+    constants = layer.constants(x, w)
+    n = y[0, :, 0].numel() * constants["POOL"] ** 2
+    given = w if bias is None else bias
     channels = min(8, triton.next_power_of_2(constants["O"]))
     blocks = triton.cdiv(constants["O"], channels)
     # few pixels a program, if there would not be enough programs of many
     many = triton.cdiv(n, 512) * blocks * len(x) >= ENOUGH
     pixels = 512 if many else 128
     _forward[(triton.cdiv(n, pixels), blocks, len(x))](
-        x, w, bias, y, code, x.stride(0), w.stride(0), bias.stride(0), n,
-        **constants, OB=channels, P=pixels, num_warps=4,
+        x, w, given, y, code, x.stride(0), w.stride(0), given.stride(0), n,
+        **constants, WO=w.stride(1), WC=w.stride(2), FLIP=flip, BIAS=bias is not None,
+        OB=channels, P=pixels, num_warps=4,
     )  # fmt: skip
 
 
 def weight_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer) -> Tensor:
     """[k, O · C · R · S + O]: the gradients of the weights and, after them, of the bias."""
-    shape = layer.constants(x, w)
+    constants = layer.constants(x, w)
     k = len(x)
-    n = dy[0, :, 0].numel() * shape["POOL"] ** 2
+    n = dy[0, :, 0].numel() * constants["POOL"] ** 2
     # so many sums fit into the registers of a thread; channels are shared out evenly
     channels = max(1, SUMS // w[0, 0, 0].numel())
-    channels = triton.cdiv(shape["O"], triton.cdiv(shape["O"], channels))
-    blocks = triton.cdiv(shape["O"], channels) * shape["C"]
+    channels = triton.cdiv(constants["O"], triton.cdiv(constants["O"], channels))
+    blocks = triton.cdiv(constants["O"], channels) * constants["C"]
     # the pixels are split, so that one client has programs enough too
     chunk = triton.cdiv(n * blocks * k, 8 * ENOUGH)
     chunk = triton.cdiv(min(max(chunk, 256), 1024), LANES) * LANES
     splits = triton.cdiv(n, chunk)
-    parts = x.new_empty(k, splits, w[0].numel() + shape["O"], dtype=torch.float32)
+    parts = x.new_empty(k, splits, w[0].numel() + constants["O"], dtype=torch.float32)
     _weight_gradient[(blocks, splits, k)](
-        x, dy, code, parts, x.stride(0), n, chunk, splits, **strides(x), **shape,
+        x, dy, code, parts, x.stride(0), n, chunk, splits, **constants,
         OB=channels, P=LANES, num_warps=1,
     )  # fmt: skip
     return parts.sum(1)
@@ -294,49 +274,18 @@ def input_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer)
     shape = layer.constants(x, w)
     sides = {"EH": shape["H"] + shape["R"] - 1, "EW": shape["W"] + shape["S"] - 1}
     spread = dy.new_empty(*dy.shape[:3], *sides.values())
-    same = {name: shape[name] for name in ("R", "S", "SH", "SW", "PH", "PW", "QH", "QW", "POOL")}
+    same = {name: shape[name] for name in "R S SH SW PH PW QH QW POOL".split()}
     _spread[(triton.cdiv(spread.numel(), 1024),)](
         dy, code, spread, spread.numel(), **same, **sides, P=1024, num_warps=4
     )
     dx = torch.empty_like(x, memory_format=torch.contiguous_format)
-    constants = Layer((1, 1), (0, 0), False).constants(spread, w.transpose(1, 2))
-    constants |= strides(spread) | {"WO": w[0, 0, 0].numel(), "WC": w[0, 0].numel()}
-    n = dx[0, :, 0].numel()
-    multiply(spread, w, None, dx, dx, n, constants | {"FLIP": True, "BIAS": False})
+    multiply(spread, w.transpose(1, 2), None, dx, dx, Layer((1, 1), (0, 0), False), flip=True)
     return dx
 
 
-class ForAllClients(torch.autograd.Function):
-    """Under `torch.vmap`: a function of tensors [k, ...] in the place of each client's own."""
-
-    @staticmethod
-    def forward(function: type[torch.autograd.Function], *given: Any) -> Tensor:
-        raise RuntimeError("this is for torch.vmap alone")
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def vmap(  # type: ignore[override]
-        info: Any, in_dims: tuple[Any, ...], function: type[torch.autograd.Function], *given: Any
-    ) -> tuple[Tensor, int]:
-        stacked = []
-        for value, dim in zip(given, in_dims[1:], strict=True):
-            if isinstance(value, Tensor) and dim is None:  # one for all
-                value = value.expand(info.batch_size, *value.shape)
-            elif isinstance(value, Tensor):
-                value = value.movedim(dim, 0)
-            stacked.append(value)
-        return function.apply(*stacked), 0
-
-
-def fits(x: Tensor, w: Tensor) -> bool:
-    """Do the kernels make a convolution of x [B, C, H, W] by w [O, C, R, S] without groups?"""
+def convolution(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor | None:
+    """A client's x [B, C, H, W] by w [O, C, R, S] and bias [O], under `torch.vmap`; or None."""
     small = max(w.shape[:2]) <= MAX_CHANNELS and w.shape[2] * w.shape[3] <= MAX_KERNEL
-    return small and x.ndim == 4 and x.dtype == w.dtype and x.dtype in DTYPES
-
-
-def convolution(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor:
-    """A client's convolution, under `torch.vmap`: x [B, C, H, W], w [O, C, R, S], bias [O]."""
+    if not small or x.ndim != 4 or x.dtype != w.dtype or x.dtype not in DTYPES:
+        return None
     return ForAllClients.apply(Convolution, x, w, bias, layer)

@@ -10,7 +10,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fednb.gpu.convolution import DTYPES, compiled, rows
+from fednb.batches import Images
+from fednb.gpu.kernels import DTYPES, ForAllClients, block, compiled, power, rows
 
 BLOCK = 32  # rows and columns of a product that a program makes
 LARGEST = 16384  # numbers of a client's logits, or of a few vectors, that a program holds at once
@@ -35,10 +36,8 @@ def _linear(
     acc = tl.zeros((N, N), tl.float32)
     for start in range(0, I, N):
         i = start + tl.arange(0, N)
-        mask = (b < B)[:, None] & (i < I)[None, :]
-        value = tl.load(x + k * x_k + b[:, None] * I + i[None, :], mask=mask, other=0.0)
-        mask = (o < O)[:, None] & (i < I)[None, :]
-        weight = tl.load(w + k * w_k + o[:, None] * I + i[None, :], mask=mask, other=0.0)
+        value = block(x + k * x_k, b, i, B, I, I, 1)
+        weight = block(w + k * w_k, o, i, O, I, I, 1)
         acc = tl.dot(single(value), tl.trans(single(weight)), acc, input_precision="ieee")
     if BIAS:
         acc += tl.load(bias + k * bias_k + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
@@ -62,13 +61,10 @@ def _linear_gradients(
         b = tl.program_id(0) // columns * N + tl.arange(0, N)
         for start in range(0, O, N):
             o = start + tl.arange(0, N)
-            at = k * (B * O) + b[:, None] * O + o[None, :]
-            mask = (b < B)[:, None] & (o < O)[None, :]
-            d = tl.load(dy + at, mask=mask, other=0.0)
+            d = block(dy + k * (B * O), b, o, B, O, O, 1)
             if RELU:
-                d = tl.where(tl.load(y + at, mask=mask, other=0.0) > 0, d, 0.0)
-            mask = (o < O)[:, None] & (i < I)[None, :]
-            weight = tl.load(w + k * w_k + o[:, None] * I + i[None, :], mask=mask, other=0.0)
+                d = tl.where(block(y + k * (B * O), b, o, B, O, O, 1) > 0, d, 0.0)
+            weight = block(w + k * w_k, o, i, O, I, I, 1)
             acc = tl.dot(single(d), single(weight), acc, input_precision="ieee")
         at = k * (B * I) + b[:, None] * I + i[None, :]
         tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=(b < B)[:, None] & (i < I)[None, :])
@@ -78,13 +74,10 @@ def _linear_gradients(
         for start in range(0, B, N):
             b = start + tl.arange(0, N)
             # [O, B], so that its product with x is one of rows and columns
-            at = k * (B * O) + b[None, :] * O + o[:, None]
-            mask = (b < B)[None, :] & (o < O)[:, None]
-            d = tl.load(dy + at, mask=mask, other=0.0)
+            d = block(dy + k * (B * O), o, b, O, B, 1, O)
             if RELU:
-                d = tl.where(tl.load(y + at, mask=mask, other=0.0) > 0, d, 0.0)
-            mask = (b < B)[:, None] & (i < I)[None, :]
-            value = tl.load(x + k * x_k + b[:, None] * I + i[None, :], mask=mask, other=0.0)
+                d = tl.where(block(y + k * (B * O), o, b, O, B, 1, O) > 0, d, 0.0)
+            value = block(x + k * x_k, b, i, B, I, I, 1)
             acc = tl.dot(single(d), single(value), acc, input_precision="ieee")
             of_bias += tl.sum(d.to(tl.float32), 1)
         at = k * (O * I) + o[:, None] * I + i[None, :]
@@ -174,11 +167,6 @@ def _read_batch(
         tl.store(y + k * tl.num_programs(1) + b, tl.load(labels + image))
 
 
-def power(n: int, least: int = 1) -> int:
-    """The power of two that is n or the next after it."""
-    return max(least, triton.next_power_of_2(n))
-
-
 class Linear(torch.autograd.Function):
     """x [k, B, I], w [k, O, I], bias [k, O] or None to [k, B, O]; with ``relu`` not below 0."""
 
@@ -244,6 +232,12 @@ class CrossEntropy(torch.autograd.Function):
         return gradient * dy[:, None, None], None
 
 
+def vectors(width: int, n: int) -> tuple[tuple[int], dict[str, int]]:
+    """The programs for n vectors, and the constants for those that each of them holds at once."""
+    num = max(1, min(16, 2048 // power(width)))
+    return (triton.cdiv(n, num),), {"D": width, "DP": power(width), "N": num, "num_warps": 4}
+
+
 class Normalise(torch.autograd.Function):
     """x [..., D] to vectors of length 1; what is shorter than eps is divided by eps."""
 
@@ -253,10 +247,8 @@ class Normalise(torch.autograd.Function):
         y = torch.empty_like(x)
         width = x.shape[-1]
         norm = x.new_empty(x.shape[:-1])
-        num = max(1, min(16, 2048 // power(width)))
-        _normalise[(triton.cdiv(norm.numel(), num),)](
-            x, y, norm, norm.numel(), eps, D=width, DP=power(width), N=num, num_warps=4
-        )
+        grid, sizes = vectors(width, norm.numel())
+        _normalise[grid](x, y, norm, norm.numel(), eps, **sizes)
         ctx.save_for_backward(y, norm)
         ctx.eps = eps
         return y
@@ -266,53 +258,62 @@ class Normalise(torch.autograd.Function):
         y, norm = ctx.saved_tensors
         dy = dy.contiguous()
         dx = torch.empty_like(y)
-        width = y.shape[-1]
-        num = max(1, min(16, 2048 // power(width)))
-        _normalise_gradient[(triton.cdiv(norm.numel(), num),)](
-            dy, y, norm, dx, norm.numel(), ctx.eps, D=width, DP=power(width), N=num, num_warps=4
-        )
+        grid, sizes = vectors(y.shape[-1], norm.numel())
+        _normalise_gradient[grid](dy, y, norm, dx, norm.numel(), ctx.eps, **sizes)
         return dx, None
 
 
-def fits_linear(x: Tensor, w: Tensor) -> bool:
-    """Does the kernel make a linear layer of x [B, I] and w [O, I]?"""
-    return x.ndim == w.ndim == 2 and x.dtype == w.dtype and x.dtype in DTYPES
+def linear(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool) -> Tensor | None:
+    """A client's x [B, I] by w [O, I] and bias [O], under `torch.vmap`; or None, if none fits."""
+    if x.ndim != 2 or w.ndim != 2 or x.dtype != w.dtype or x.dtype not in DTYPES:
+        return None
+    return ForAllClients.apply(Linear, x, w, bias, relu)
 
 
-def fits_cross_entropy(logits: Tensor, labels: Tensor) -> bool:
-    """Does the kernel make the mean cross entropy of logits [B, K] and labels [B]?"""
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor | None:
+    """A client's mean cross entropy of logits [B, K] and labels [B], likewise."""
     plain = logits.ndim == 2 and labels.ndim == 1 and labels.dtype == torch.long
     if not plain or logits.dtype != torch.float32:
-        return False
-    return power(logits.shape[0]) * power(logits.shape[1]) <= LARGEST
+        return None
+    if power(logits.shape[0]) * power(logits.shape[1]) > LARGEST:
+        return None
+    return ForAllClients.apply(CrossEntropy, logits, labels)
+
+
+def normalise(x: Tensor, eps: float) -> Tensor | None:
+    """A client's x [..., D] as vectors of length 1, likewise."""
+    return ForAllClients.apply(Normalise, x, eps) if x.dtype == torch.float32 else None
+
+
+def reads(images: Images) -> bool:
+    """Can the kernel read batches of these, as `Images.inputs` does? It cannot rotate images."""
+    are_bytes = images.train.dtype == torch.uint8
+    become_floats = images.constants[0].dtype == torch.float32
+    return are_bytes and become_floats and not images.augmentation.rotation
 
 
 def read_batch(
-    stored: tuple[Tensor, Tensor],
-    schedule: tuple[Tensor, Tensor, Tensor, Tensor],
-    constants: tuple[Tensor, Tensor],
-    size: int,
-    pad: int,
-    flip: bool,
+    images: Images, index: Tensor, draws: Tensor, position: Tensor, who: Tensor, size: int
 ) -> tuple[Tensor, Tensor]:
     """The next batch of each client: x [k, B, C, H, W] and y [k, B].
 
     Parameters
     ----------
-    stored: images [N, H + 2p, W + 2p, C] of bytes, and labels [N].
-    schedule: of all clients index [n, capacity], draws [n, capacity, 4] and position [n]; and the
-        rows [k] of those who take a step.
-    constants: scale and shift, [C] each.
+    images: of all clients.
+    index, draws, position: of all clients what is read, [n, capacity], how it is augmented, [n,
+        capacity, 4], and where the next batch begins, [n].
+    who: the rows [k] of those who take a step.
+    size: B.
     """
-    images, labels = stored
-    index, draws, position, who = schedule
     k = len(who)
-    _, height, width, channels = images.shape
+    _, height, width, channels = images.train.shape
+    pad = images.augmentation.pad
     shape = (channels, height - 2 * pad, width - 2 * pad)
     x = torch.empty((k, size, *shape), device=images.device)
     y = torch.empty((k, size), dtype=torch.long, device=images.device)
     _read_batch[(triton.cdiv(shape[0] * shape[1] * shape[2], 1024), size, k)](
-        images, labels, index, draws, position, who, *constants, x, y, index.shape[1],
-        C=channels, H=shape[1], W=shape[2], SH=height, SW=width, FLIP=flip, P=1024, num_warps=4,
+        images.train, images.labels, index, draws, position, who, *images.constants, x, y,
+        index.shape[1], C=channels, H=shape[1], W=shape[2], SH=height, SW=width,
+        FLIP=images.augmentation.flip, P=1024, num_warps=4,
     )  # fmt: skip
     return x, y

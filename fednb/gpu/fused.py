@@ -1,33 +1,19 @@
-"""Where there is Triton, a network's layers by its kernels: `fuse` a network, train in `KernelLayers`.
+"""Layers and losses by Triton's kernels: `fuse` a network, and train it in `KernelLayers`.
 
-Outside `torch.vmap`, and where no kernel fits, layers are what they are everywhere.
+Outside `torch.vmap`, and where no kernel fits, they are what they are everywhere. This needs Triton:
+`fednb.gpu.stack` imports it when the first kernel is used.
 """
 
-import importlib.util
 from collections.abc import Callable
-from types import ModuleType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from fednb.federation import Federation
+from fednb.gpu import dense
+from fednb.gpu.convolution import Layer, convolution
 from fednb.gpu.layers import MatrixLayers
-from fednb.method import FedAvg
-from fednb.models import Net
-
-
-def have_kernels(device: torch.device) -> bool:
-    """Is there Triton for this device?"""
-    return device.type == "cuda" and importlib.util.find_spec("triton") is not None
-
-
-def kernels() -> tuple[ModuleType, ModuleType]:
-    """The files of kernels: they need Triton, so they are imported when the first one is used."""
-    from fednb.gpu import convolution, dense
-
-    return convolution, dense
 
 
 class KernelLayers(MatrixLayers):
@@ -43,50 +29,23 @@ class KernelLayers(MatrixLayers):
         return super().__torch_function__(function, types, args, kwargs)
 
 
-class LossModule(nn.Module):
-    """A method's loss as a module, so that `functional_call` can give its network other weights."""
-
-    def __init__(self, method: FedAvg, model: Net) -> None:
-        super().__init__()
-        self.method = method
-        self.model = model
-
-    def forward(self, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
-        return self.method.loss(self.model, x, y, given)
-
-
-class PooledConvolution(nn.Module):
-    """A convolution, the largest value of each 2x2 window, and ReLU, as one layer.
-
-    It has the parameters of the convolution that it takes the place of.
-    """
-
-    def __init__(self, layer: nn.Conv2d) -> None:
-        super().__init__()
-        self.weight = layer.weight
-        self.bias = layer.bias
-        self.options: Any = (layer.stride, layer.padding, layer.dilation, layer.groups)
+class PooledConvolution(nn.Conv2d):
+    """A convolution, the largest value of each 2x2 window, and ReLU, as one layer."""
 
     def forward(self, x: Tensor) -> Tensor:
         """From images x [B, C, H, W] to [B, out, H' // 2, W' // 2]."""
-        y = small_convolution(x, self.weight, self.bias, *self.options, pooled=True)
-        if y is not None:
-            return y
-        return F.relu(F.max_pool2d(F.conv2d(x, self.weight, self.bias, *self.options), 2))
+        options: Any = (self.stride, self.padding, self.dilation, self.groups)
+        y = small_convolution(x, self.weight, self.bias, *options, pooled=True)
+        return F.relu(F.max_pool2d(super().forward(x), 2)) if y is None else y
 
 
-class RectifiedLinear(nn.Module):
-    """A linear layer and ReLU as one layer, with the parameters of the linear one."""
-
-    def __init__(self, layer: nn.Linear) -> None:
-        super().__init__()
-        self.weight = layer.weight
-        self.bias = layer.bias
+class RectifiedLinear(nn.Linear):
+    """A linear layer and ReLU as one layer."""
 
     def forward(self, x: Tensor) -> Tensor:
         """From x [B, in] to [B, out]."""
         y = linear(x, self.weight, self.bias, relu=True)
-        return F.relu(F.linear(x, self.weight, self.bias)) if y is None else y
+        return F.relu(super().forward(x)) if y is None else y
 
 
 def fuse(model: nn.Module) -> None:
@@ -104,11 +63,12 @@ def _fuse_block(block: nn.Sequential) -> None:
     for i in range(len(block) - 1):
         layer = block[i]
         followers = list(block[i + 1 : i + 3])
+        # a layer keeps its parameters and options
         if type(layer) is nn.Linear and isinstance(followers[0], nn.ReLU):
-            block[i] = RectifiedLinear(layer)
+            layer.__class__ = RectifiedLinear
             block[i + 1] = nn.Identity()
-        elif type(layer) is nn.Conv2d and is_halving(followers):
-            block[i] = PooledConvolution(layer)
+        elif type(layer) is nn.Conv2d and layer.padding_mode == "zeros" and is_halving(followers):
+            layer.__class__ = PooledConvolution
             block[i + 1] = nn.Identity()
             block[i + 2] = nn.Identity()
 
@@ -139,13 +99,6 @@ def in_autocast(*tensors: Tensor | None) -> list[Any]:
     return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
 
 
-def reads_batches(federation: Federation) -> bool:
-    """Can a kernel read its batches, as `Images.inputs` does? It cannot rotate images."""
-    has_bytes = federation.images.train.dtype == torch.uint8
-    has_floats = federation.images.constants[0].dtype == torch.float32
-    return has_bytes and has_floats and not federation.dataset.augmentation.rotation
-
-
 # Each of the following is None where there is no torch.vmap, or no kernel fits.
 
 
@@ -162,13 +115,9 @@ def small_convolution(
 ) -> Tensor | None:
     """`torch.nn.functional.conv2d`; where it is ``pooled``, with 2x2 max-pooling and ReLU."""
     is_plain = groups == 1 and not isinstance(padding, str) and max(dilation) == 1
-    if not is_stacked(x, weight, bias) or not is_plain or max(stride) > 2:
+    if not is_plain or max(stride) > 2 or not is_stacked(x, weight, bias):
         return None
-    convolution, _ = kernels()
-    x, weight, bias = in_autocast(x, weight, bias)
-    if not convolution.fits(x, weight):
-        return None
-    return convolution.convolution(x, weight, bias, convolution.Layer(stride, padding, pooled))
+    return convolution(*in_autocast(x, weight, bias), Layer(stride, padding, pooled))
 
 
 def linear(
@@ -177,11 +126,7 @@ def linear(
     """`torch.nn.functional.linear`; with ``relu``, not below 0."""
     if not is_stacked(x, weight, bias):
         return None
-    convolution, dense = kernels()
-    x, weight, bias = in_autocast(x, weight, bias)
-    if not dense.fits_linear(x, weight):
-        return None
-    return convolution.ForAllClients.apply(dense.Linear, x, weight, bias, relu)
+    return dense.linear(*in_autocast(x, weight, bias), relu)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | None:
@@ -190,10 +135,7 @@ def cross_entropy(logits: Tensor, labels: Tensor, **options: Any) -> Tensor | No
     is_plain = all(value == defaults.get(name) for name, value in options.items())
     if not is_plain or not is_stacked(logits, labels):
         return None
-    convolution, dense = kernels()
-    if not dense.fits_cross_entropy(logits, labels):
-        return None
-    return convolution.ForAllClients.apply(dense.CrossEntropy, logits, labels)
+    return dense.cross_entropy(logits, labels)
 
 
 def normalise(
@@ -201,10 +143,7 @@ def normalise(
 ) -> Tensor | None:
     """`torch.nn.functional.normalize` over the last dimension."""
     is_plain = p == 2.0 and dim in (-1, x.ndim - 1) and out is None
-    if not is_plain or not is_stacked(x) or x.dtype != torch.float32:
-        return None
-    convolution, dense = kernels()
-    return convolution.ForAllClients.apply(dense.Normalise, x, eps)
+    return dense.normalise(x, eps) if is_plain and is_stacked(x) else None
 
 
 KERNELS: dict[Callable, Callable] = {

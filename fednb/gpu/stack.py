@@ -12,7 +12,7 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 from torch.optim.sgd import sgd
 from torch.utils._pytree import tree_map, tree_map_only
@@ -20,10 +20,10 @@ from torch.utils._pytree import tree_map, tree_map_only
 from fednb.batches import Batch
 from fednb.client import Client, Phase
 from fednb.federation import Federation, add_losses, sgd_steps, total_loss
-from fednb.gpu.fused import KernelLayers, LossModule, fuse, kernels, reads_batches
 from fednb.gpu.layers import MatrixLayers
 from fednb.messages import Message, State
-from fednb.models import seed_dropout
+from fednb.method import FedAvg
+from fednb.models import Net, seed_dropout
 
 WARM_UP = 3  # steps before a recording: libraries choose their kernels and allocate what they need
 # How far, of the length of a client's step, a step of all clients may be from the plain loop's.
@@ -47,6 +47,18 @@ class StepShape(NamedTuple):
     num_clients: int
     batch_size: int
     are_first: bool  # the clients are the first rows, in order: then a step reads views, not copies
+
+
+class LossModule(nn.Module):
+    """A method's loss as a module, so that `functional_call` can give its network other weights."""
+
+    def __init__(self, method: FedAvg, model: Net) -> None:
+        super().__init__()
+        self.method = method
+        self.model = model
+
+    def forward(self, x: Tensor, y: Tensor, given: dict[str, Any]) -> dict[str, Tensor]:
+        return self.method.loss(self.model, x, y, given)
 
 
 class ClientRound:
@@ -100,11 +112,6 @@ class ClientRound:
         sgd_steps(self.federation.method, self.client, self.given, self.batches)
 
     @property
-    def method_name(self) -> str:
-        """The name of the method's class."""
-        return type(self.federation.method).__name__
-
-    @property
     def num_weights(self) -> int:
         """How many numbers are trained."""
         return sum(shape.numel() for shape in self.trained.values())
@@ -122,18 +129,19 @@ class StackedClients:
     """
 
     def __init__(self, rows: Sequence[ClientRound], capacity: int, kernels: bool = False) -> None:
-        n, first = len(rows), rows[0]
-        # layers of one client alone are best as they are
-        self.layers: type = nullcontext
-        if n > 1:
-            self.layers = KernelLayers if kernels else MatrixLayers
+        n = len(rows)
+        first = rows[0]
         self.federation = first.federation  # whose images and loss all share
         self.shapes = first.trained
         self.sgd_options = first.sgd_options
         self.axes = stacked_axes([row.given for row in rows])
         self.device = self.federation.images.device
-        self.kernel_reads = self.layers is KernelLayers and reads_batches(self.federation)
         self.loss = self._loss_module(first)
+        # layers of one client alone are best as they are
+        self.layers: Callable[[], Any] = nullcontext if n == 1 else MatrixLayers
+        self.read_batch: Callable | None = None
+        if kernels and n > 1:
+            self._take_kernels()
         state = first.client.model.state_dict()
         dtype = state[next(iter(self.shapes))].dtype
         zeros = partial(torch.zeros, device=self.device)
@@ -171,9 +179,16 @@ class StackedClients:
             module.training = like.training
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(name in self.shapes)
-        if self.layers is KernelLayers:
-            fuse(model)
         return LossModule(self.federation.method, model)
+
+    def _take_kernels(self) -> None:
+        """Let kernels make layers and read batches, where they can."""
+        from fednb.gpu import dense, fused  # they need Triton
+
+        self.layers = fused.KernelLayers
+        fused.fuse(self.loss.model)
+        if dense.reads(self.federation.images):
+            self.read_batch = dense.read_batch
 
     @torch.no_grad()
     def _try_loss(self, first: ClientRound) -> tuple[dict[str, Tensor], int]:
@@ -281,27 +296,18 @@ class StackedClients:
 
     def _batch(self, rows: Tensor, size: int) -> tuple[Tensor, Tensor, Tensor]:
         """The next batch of these rows [k]: x [k, B, C, H, W], y [k, B], numbers for dropout."""
-        fed = self.federation
+        images = self.federation.images
         masks = self.masks[: len(rows), 0]
-        if self.masks.shape[2] or not self.kernel_reads:
+        if self.masks.shape[2] or self.read_batch is None:
             columns = torch.arange(size, device=self.device)
             batch = rows[:, None], self.position[rows][:, None] + columns
             masks = self.masks[batch].flatten(1)
-        if self.kernel_reads:
-            change = fed.dataset.augmentation
-            schedule = (self.index, self.draws, self.position, rows)
-            x, y = kernels()[1].read_batch(
-                (fed.images.train, fed.images.labels),
-                schedule,
-                fed.images.constants,
-                size,
-                change.pad,
-                change.flip,
-            )
+        if self.read_batch is not None:
+            x, y = self.read_batch(images, self.index, self.draws, self.position, rows, size)
             return x, y, masks
         index = self.index[batch]
-        x = fed.images.inputs(index.flatten(), self.draws[batch].flatten(0, 1))
-        return x.unflatten(0, (len(rows), size)), fed.images.labels[index], masks
+        x = images.inputs(index.flatten(), self.draws[batch].flatten(0, 1))
+        return x.unflatten(0, (len(rows), size)), images.labels[index], masks
 
     def _named(self, weights: Tensor) -> State:
         """One client's row of weights [P] as parameters by name."""

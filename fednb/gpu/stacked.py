@@ -6,18 +6,19 @@ loss that a notebook exports, under `torch.vmap`; on CUDA it is recorded once an
 the plain loop is about as fast, and stays the default.
 """
 
+import importlib.util
 import sys
 import threading
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack
 from typing import NamedTuple
+from weakref import WeakValueDictionary
 
 import torch
 
 from fednb.client import Client
 from fednb.federation import Federation
-from fednb.gpu.fused import have_kernels
 from fednb.gpu.stack import ClientRound, Kind, StackedClients, WrongStep, stacked_axes
 from fednb.messages import Message
 
@@ -26,6 +27,9 @@ from fednb.messages import Message
 # fit. The papers' small networks have some 100,000.
 LARGE = 1_000_000
 MAX_STACKS = 16  # a learning rate that falls from round to round makes a new one in each
+
+
+Recipe = tuple[type, str]
 
 
 class TrainRequest(NamedTuple):
@@ -42,7 +46,8 @@ class StackedTrainer:
 
     Clients go together whose networks, trained parameters, settings of SGD and ``given`` have the
     same shape. The others, and whatever `torch.vmap` or a recording refuses, take their steps in
-    the plain loop.
+    the plain loop. What was made for one federation serves others that differ in the seed alone;
+    for any other it is made, and checked, anew.
 
     Parameters
     ----------
@@ -58,6 +63,8 @@ class StackedTrainer:
         self.stacks: dict[Hashable, StackedClients] = {}
         self._refused: set[Kind] = set()  # kinds that cannot be stacked
         self._said: set[str] = set()
+        self._served: WeakValueDictionary[int, Federation] = WeakValueDictionary()  # by identity
+        self._recipe: Recipe | None = None  # theirs
 
     def __call__(
         self, federation: Federation, clients: Sequence[Client], received: Sequence[Message], t: int
@@ -68,6 +75,7 @@ class StackedTrainer:
 
     def train(self, requests: Sequence[TrainRequest]) -> list[Message]:
         """The upload of each client, of federations that differ in nothing but the seed."""
+        self._serve({id(request.federation): request.federation for request in requests})
         with ExitStack() as borrowed:
             for request in requests:
                 borrowed.enter_context(request.federation.at_work(request.client))
@@ -75,6 +83,24 @@ class StackedTrainer:
             for number in range(max(len(client_round.plan) for client_round in rounds)):
                 self._train_phase(rounds, number)
             return [one.federation.method.upload(one.client, one.given) for one in rounds]
+
+    def _serve(self, federations: Mapping[int, Federation]) -> None:
+        """Forget what was made for other federations: a step has their settings and images in it.
+
+        Two that differ in more than the seed cannot be trained together: that is a ``ValueError``.
+        """
+        for number, federation in federations.items():
+            if number in self._served:
+                continue
+            recipe = recipe_of(federation)
+            if recipe != self._recipe:
+                self._served.clear()
+                self._forget_stacks(federation)
+                self._refused.clear()
+                self._recipe = recipe
+            self._served[number] = federation
+        if not all(number in self._served for number in federations):
+            raise ValueError("federations that are trained together may differ in the seed alone")
 
     def _train_phase(self, rounds: Sequence[ClientRound], number: int) -> None:
         groups: dict[tuple[Kind, int | None], list[ClientRound]] = {}
@@ -99,7 +125,7 @@ class StackedTrainer:
         device = torch.device(images.device)
         on_gpu = device.type == "cuda"
         if self.kernels is None:
-            self.kernels = have_kernels(device)
+            self.kernels = on_gpu and importlib.util.find_spec("triton") is not None
         try:
             stack = self._stack(kind, group)
             stack.train(group, check=on_gpu if self.check is None else self.check)
@@ -118,7 +144,7 @@ class StackedTrainer:
             return
         self._refused.add(kind)
         self._say(
-            f"{group[0].method_name} trains client by client, as its step cannot be made for all "
+            f"{kind[0]} trains client by client, as its step cannot be made for all "
             f"at once ({reason})."
         )
         for client_round in group:
@@ -145,11 +171,28 @@ class StackedTrainer:
         key = (kind, len(group), epochs * most, axes, self.kernels)
         if key not in self.stacks:
             if len(self.stacks) >= MAX_STACKS:
-                if group[0].federation.images.device.type == "cuda":
-                    torch.cuda.synchronize()  # replays that are under way still need their memory
-                self.stacks.clear()
+                self._forget_stacks(group[0].federation)
             self.stacks[key] = StackedClients(group, epochs * most, bool(self.kernels))
         return self.stacks[key]
+
+    def _forget_stacks(self, federation: Federation) -> None:
+        if self.stacks and torch.device(federation.images.device).type == "cuda":
+            torch.cuda.synchronize()  # replays that are under way still need their memory
+        self.stacks.clear()
+
+
+def recipe_of(federation: Federation) -> Recipe:
+    """What a step has in it of a federation: all that federations of several seeds share.
+
+    The class of the method is among it, as a notebook's cell that is executed again makes a new one
+    of the same name.
+    """
+    method, dataset = federation.method, federation.dataset
+    images = (dataset.fingerprint, dataset.augmentation, dataset.mean, dataset.std)
+    networks = [federation.new_network(key) for key in federation.initial]
+    layers = [(network, network.precision) for network in networks]
+    rest = (method, images, federation.training, str(federation.device), layers)
+    return type(method), repr(rest)
 
 
 def one_line(error: Exception) -> str:

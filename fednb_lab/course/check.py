@@ -42,9 +42,10 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
     problems = _changed(nb, whole, about["cells"])
     folder = path.absolute().parent
     of_handout = {folder / str(name) for name in about.get("files", [])}
-    of_handout |= set(folder.glob("*.ipynb"))  # from which the hand-out may import
     beside = [file for file in _files_in(folder) if file.is_file() and not is_litter(file)]
-    beside = [file for file in beside if file not in of_handout and file.suffix != ".whl"]
+    beside = [
+        file for file in beside if file not in of_handout and file.suffix not in (".whl", ".ipynb")
+    ]
     along = take_along(path.absolute(), beside, {}, remarks)
     along |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
     with TemporaryDirectory() as room:

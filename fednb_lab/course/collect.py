@@ -1,6 +1,5 @@
 """What was handed in: found in a folder or zip, by student, and merged into the hand-out."""
 
-import importlib.util
 import os
 import re
 import shutil
@@ -10,6 +9,7 @@ import unicodedata
 import zipfile
 from collections import defaultdict
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
@@ -169,11 +169,9 @@ def _unique(student: str, taken: set[str]) -> str:
 class Candidate(NamedTuple):
     """A notebook that may be the one to grade, best last when sorted."""
 
-    is_right: bool  # it can be read, and is of no other assignment
     has_answers: bool
-    attempt: tuple[int, float]
+    attempt: tuple[int, float]  # its number, and when it was last changed
     num_answers: int
-    is_handout: bool  # not a notebook of one's own
     has_name: bool  # that of the hand-out
     path: Path
     entry: Entry
@@ -187,16 +185,12 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
     for number, entry in enumerate(own):
         for path in _files(entry, room / str(number), found.remarks):
             files.append((entry, path))
-    newest: dict[Path, float] = defaultdict(float)  # when an entry was last changed
-    for entry, path in files:
-        newest[entry.path] = max(newest[entry.path], path.stat().st_mtime)
     of_handout = set(released.metadata["fednb"].get("files", []))
     files = [(entry, path) for entry, path in files if not _ends_as(path, of_handout)]
     candidates = []
     for entry, path in files:
         if path.suffix.lower() == ".ipynb" or _looks_like_a_notebook(path):
-            attempt = (entry.attempt, newest[entry.path])
-            candidates.append(_candidate(entry, attempt, path, released))
+            candidates.append(_candidate(entry, path, released))
     if not candidates:
         names = ", ".join(sorted({path.name for _, path in files}))
         said = f"no notebook was handed in, but {names}" if names else "nothing was handed in"
@@ -223,12 +217,12 @@ def _tell_of_rivals(best: Candidate, rivals: list[Candidate], remarks: list[str]
     if not rivals:
         return
     attempts = {other.entry.path for other in [best, *rivals]}
-    names = ", ".join(dict.fromkeys(other.path.name for other in rivals))
     if len(attempts) > 1:
         is_newest = all(best.attempt >= rival.attempt for rival in rivals)
         how = "the newest" if is_newest else "the newest one with answers"
         remarks.append(remark(f"{len(attempts)} attempts: graded is {best.path.name}, {how}"))
     else:
+        names = ", ".join(dict.fromkeys(other.path.name for other in rivals))
         count = len(rivals) + 1
         remarks.append(remark(f"{count} notebooks: graded is {best.path.name}, and not {names}"))
 
@@ -269,26 +263,34 @@ def _looks_like_a_notebook(path: Path) -> bool:
         return b'"cells"' in file.read(4000)
 
 
-def _candidate(
-    entry: Entry, attempt: tuple[int, float], path: Path, released: NotebookNode
-) -> Candidate:
+def _candidate(entry: Entry, path: Path, released: NotebookNode) -> Candidate:
     assignment = released.metadata["fednb"]["assignment"]
-    has_name = path.stem == assignment
-    try:
+    num_answers = 0
+    with suppress(CourseError):
         nb = read_notebook(path)
         require_assignment(path, nb, assignment)
-    except CourseError:
-        return Candidate(False, False, attempt, 0, False, has_name, path, entry)
+        num_answers = _num_answers(nb, released)
+    attempt = (entry.attempt, _changed(entry.path))
+    return Candidate(bool(num_answers), attempt, num_answers, path.stem == assignment, path, entry)
+
+
+def _changed(path: Path) -> float:
+    """Return when a file, or the newest one in a folder, was last changed."""
+    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
+    return max(file.stat().st_mtime for file in files)
+
+
+def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
+    """Count the answered cells of a notebook; work in a notebook of one's own counts as one."""
     asked = {grade_id(cell): cell for cell in released.cells if marks_of(cell).get("solution")}
     names = names_of(nb, released)
+    if not set(names) & set(asked):
+        return int(any(cell.cell_type == "code" for cell in nb.cells))
     answered = set()
     for name, cell in zip(names, nb.cells, strict=True):
         if name in asked and not is_unanswered(cell) and cell.source != asked[name].source:
             answered.add(name)
-    is_handout = bool(set(names) & set(asked))
-    is_own_work = not is_handout and any(cell.cell_type == "code" for cell in nb.cells)
-    has_answers = bool(answered) or is_own_work
-    return Candidate(True, has_answers, attempt, len(answered), is_handout, has_name, path, entry)
+    return len(answered)
 
 
 def require_assignment(file: Path, nb: NotebookNode, assignment: str) -> None:
@@ -319,8 +321,6 @@ def take_along(
             left.append(name)
         elif size + bytes_of_file > HELPER_SIZE:
             left.append(f"{name} (more than {HELPER_SIZE >> 20} MB)")
-        elif path.suffix == ".py" and _hides_a_module(path.stem):
-            left.append(f"{name} (it would hide the module {path.stem})")
         else:
             size += bytes_of_file
             along[name] = path
@@ -329,13 +329,6 @@ def take_along(
     if left:
         remarks.append(remark(f"left out: {', '.join(left)}"))
     return along
-
-
-def _hides_a_module(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except (ImportError, ValueError):
-        return False
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -397,8 +390,8 @@ def names_of(nb: NotebookNode, released: NotebookNode) -> list[str]:
 def merged(nb: NotebookNode, released: NotebookNode) -> tuple[NotebookNode, list[str]]:
     """Return the hand-out with a submission's answers and own cells in it, and remarks.
 
-    Nothing else is taken over: tags and metadata can disarm a check. A cell that was split counts
-    as one; of copies the last one with an answer counts.
+    Nothing else is taken over: tags and metadata can disarm a check. The pieces of a cell that was
+    split, and its copies, count as one.
     """
     remarks: list[str] = []
     names = names_of(nb, released)
@@ -450,23 +443,20 @@ def _answer(
     own: dict[int, NotebookNode],
     remarks: list[str],
 ) -> NotebookNode:
-    """Return the one cell that a student's cells of a name make; the others become ``own``."""
-    runs = _runs(names, name)
-    answered = [run for run in runs if not all(is_unanswered(nb.cells[place]) for place in run)]
-    chosen = (answered or runs)[-1]
-    if len(runs) > 1:
-        remarks.append(f"{name} is there {len(runs)} times: the last with an answer counts")
-    for run in runs:
-        if run is not chosen:
-            own.update({place: nb.cells[place] for place in run})
-    pieces = [nb.cells[place] for place in chosen]
-    if len(pieces) == 1:
-        return pieces[0]
-    remarks.append(f"{name} was split: its {len(pieces)} cells count as one")
+    """Return the one cell that a student's cells of a name make; some may become ``own``."""
+    places = [place for place, other in enumerate(names) if other == name]
+    answered = [place for place in places if not is_unanswered(nb.cells[place])] or places[-1:]
+    pieces = [nb.cells[place] for place in answered]
+    if len(answered) > 1:
+        remarks.append(f"{name} was split: its {len(answered)} cells count as one")
+    elif len(places) > 1:
+        remarks.append(f"{name} is there {len(places)} times: the one with an answer counts")
     is_code = pieces[0].cell_type == "code"
-    if is_code and (chosen[-1] - chosen[0] >= len(chosen) or _has_cell_magic(pieces[1:])):
+    are_neighbours = answered[-1] - answered[0] == len(answered) - 1
+    has_magic = any(piece.source.lstrip().startswith("%%") for piece in pieces[1:])
+    if is_code and (has_magic or not are_neighbours):
         # as they cannot be one cell, the last one is graded after the others
-        own.update({place: nb.cells[place] for place in chosen[:-1]})
+        own.update({place: nb.cells[place] for place in answered[:-1]})
         return pieces[-1]
     whole = NotebookNode(pieces[0])
     whole.source = ("\n" if is_code else "\n\n").join(piece.source for piece in pieces)
@@ -474,23 +464,6 @@ def _answer(
         if "attachments" in piece:
             whole.attachments = {**whole.get("attachments", {}), **piece.attachments}
     return whole
-
-
-def _has_cell_magic(cells: list[NotebookNode]) -> bool:
-    return any(cell.source.lstrip().startswith("%%") for cell in cells)
-
-
-def _runs(names: list[str], name: str) -> list[list[int]]:
-    """Return the places of a name, those together between which no other name stands."""
-    runs: list[list[int]] = []
-    last = ""
-    for place, other in enumerate(names):
-        if other == name and last == name:
-            runs[-1].append(place)
-        elif other == name:
-            runs.append([place])
-        last = other or last
-    return runs
 
 
 def _own_cell(cell: NotebookNode) -> NotebookNode:

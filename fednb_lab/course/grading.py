@@ -3,15 +3,14 @@
 import hashlib
 import html
 import json
-import re
 import time
 import zipfile
 import zlib
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import nbformat
@@ -19,7 +18,6 @@ import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
 from tqdm import tqdm
-from traitlets import Integer, Unicode
 
 from fednb import papers
 from fednb.errors import CourseError
@@ -41,6 +39,7 @@ from fednb_lab.course.notebooks import (
     read_notebook,
     remark,
 )
+from fednb_lab.words import in_csv
 
 LOST = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
@@ -85,43 +84,9 @@ class Prepared(NamedTuple):
     digest: str  # of all that decides about the points
 
 
-class Sandboxed(nbgrading.Execute):
-    """nbgrader's step that executes a submission: in the sandbox, or before, by `grade`."""
-
-    seconds = Integer(900).tag(config=True)
-    seed = Unicode("fednb").tag(config=True)
-
-    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
-        """Put the outputs into the notebook."""
-        assignment = resources["nbgrader"]["assignment"]
-        student = resources["nbgrader"]["student"]
-        folder = Path(resources["metadata"]["path"]).parents[2]
-        outputs = _outputs_of(_executed_path(folder, assignment, student), nb)
-        if outputs is None:
-            folders = _surroundings(folder, assignment, student)
-            number = number_of(student, self.seed)
-            limits = Limits(self.timeout, self.seconds)
-            outputs = sandbox.execute(nb, folders, number, limits, is_sandboxed=True)
-        _put_outputs(nb, outputs)
-        return nb, resources
-
-
 def number_of(student: str, seed: str) -> int:
     """Return the student's number for `fednb.exercises.draws`."""
     return zlib.crc32(f"{seed} {student}".encode())
-
-
-def _executed_path(folder: Path, assignment: str, student: str) -> Path:
-    return folder / "executed" / assignment / f"{student}.json"
-
-
-def _outputs_of(path: Path, nb: NotebookNode) -> list[Any] | None:
-    """Return the outputs of a submission that was executed before, or None."""
-    if not path.exists():
-        return None
-    executed = json.loads(path.read_text(encoding="utf-8"))
-    is_same = executed["sources"] == [cell.source for cell in nb.cells]
-    return executed["outputs"] if is_same else None
 
 
 def _surroundings(folder: Path, assignment: str, student: str) -> list[Path]:
@@ -150,8 +115,8 @@ def grade(
     """Grade what is new in a folder or zip of submissions; the file of the table of all, and it.
 
     So many ``jobs`` are executed at once. Beside the table lie one for a learning-management
-    system, ``ASSIGNMENT-points.csv``, one by exercise, ``ASSIGNMENT-exercises.csv``, and
-    ``ASSIGNMENT-feedback.zip``, whose folders have the names of what came in.
+    system, ``ASSIGNMENT-points.csv``, and ``ASSIGNMENT-feedback.zip``, whose folders have the names
+    of what came in.
     """
     assignment = papers.path(name).stem
     if is_sandboxed and sandbox.missing():
@@ -205,18 +170,20 @@ def prepare(submission: Submission, handout: Handout) -> Prepared:
     return Prepared(nb, submission, remarks, digest)
 
 
-def _graded(new: dict[str, Prepared], handout: Handout, jobs: int, is_sandboxed: bool) -> Any:
+def _graded(
+    new: dict[str, Prepared], handout: Handout, jobs: int, is_sandboxed: bool
+) -> Iterator[tuple[str, list[str], bool]]:
     """Yield students, remarks and whether these are final, as submissions get ready."""
     pool = ThreadPoolExecutor(jobs)
     sandbox.ALL_ENDED.clear()
     try:
-        futures: dict[Future[tuple[NotebookNode | None, list[str]]], str] = {}
+        student_of = {}
         for student, prepared in new.items():
             _submit(student, prepared, handout)
             future = pool.submit(_execute, student, prepared, handout, is_sandboxed)
-            futures[future] = student
-        for future in as_completed(list(futures)):
-            student = futures.pop(future)
+            student_of[future] = student
+        for future in as_completed(student_of):
+            student = student_of[future]
             nb, remarks = future.result()
             yield student, *_recorded(student, nb, remarks, handout)
     finally:  # Ctrl-C included
@@ -280,16 +247,11 @@ def _recorded(
     student: str, nb: NotebookNode | None, remarks: list[str], handout: Handout
 ) -> tuple[list[str], bool]:
     """Have nbgrader take what was executed; the remarks, and whether it is final."""
-    failure = _failure_of_handout(nb) if nb else ""
-    if nb is not None and not failure:
-        failure = _taken(student, nb, handout.assignment)
+    failure = ""
+    if nb is not None:
+        failure = _failure_of_handout(nb) or _taken(student, nb, handout.assignment)
         if not failure:
             return remarks, True
-        # without what was printed and drawn, which may be what nbgrader cannot take
-        failure = _taken(student, _only_errors(nb), handout.assignment)
-        if not failure:
-            return remarks, True
-    if failure:
         remarks = [*remarks, f"no points yet, as {failure}: call the same command again"]
     elsewhere = _taken(student, _not_graded(handout, remarks), handout.assignment)
     if elsewhere:
@@ -298,45 +260,14 @@ def _recorded(
 
 
 def _taken(student: str, nb: NotebookNode, assignment: str) -> str:
-    """Have nbgrader grade a notebook with its outputs, and make its page; why it cannot, or ""."""
-    executed = {
-        "sources": [cell.source for cell in nb.cells],
-        "outputs": [cell.get("outputs") for cell in nb.cells],
-    }
-    path = _executed_path(FOLDER.absolute(), assignment, student)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(executed))
-    submitted = notebook_path("submitted", assignment, student)
+    """Have nbgrader grade an executed notebook, and make its page; why it cannot, or ""."""
     try:
-        nbformat.write(nb, submitted)
+        nbformat.write(nb, notebook_path("submitted", assignment, student))
         nbgrader_step("autograde", assignment, student)
         nbgrader_step("generate_feedback", assignment, student)
-        page = notebook_path("feedback", assignment, student).with_suffix(".html")
-        write_atomically(page, named_links(page.read_text(encoding="utf-8")))
     except Exception as error:
         return remark(f"nbgrader cannot take it ({type(error).__name__}: {error})")
     return ""
-
-
-def named_links(page: str) -> str:
-    """Return a page of feedback whose links to checks and answers have their exercises' names."""
-
-    def named(found: re.Match[str]) -> str:
-        number, kind, more = found["number"], found["kind"], found["more"] or ""
-        return f"{found['begin']}Exercise {number}, {kind}{more.replace('-', ' ')}</a>"
-
-    link = r'(?P<begin><a href="#exercise-(?P<number>\d+)-(?P<kind>\w+)(?P<more>-\d+)?">)[^<]*</a>'
-    return re.sub(link, named, page)
-
-
-def _only_errors(nb: NotebookNode) -> NotebookNode:
-    """Return a copy of an executed notebook without what was printed and drawn."""
-    bare = deepcopy(nb)
-    for cell in bare.cells:
-        if cell.cell_type == "code":
-            errors = [output for output in cell.outputs if output.output_type == "error"]
-            cell.outputs = [new_output("error", ename=e.ename, evalue=e.evalue) for e in errors]
-    return bare
 
 
 def _not_graded(handout: Handout, remarks: list[str]) -> NotebookNode:
@@ -360,75 +291,33 @@ def _write_tables(
     points = []
     for student, submission in by_student.items():
         row = dict(book.get(student, {}))
-        row.pop("most", None)
         if notes[student]["digest"] is None:  # no points yet
             row = dict.fromkeys(row)
         row["remarks"] = notes[student]["remarks"]
         rows.append({"student": student, **row})
-        points.append(
-            {
-                "name": submission.name,
-                "id": submission.id,
-                "points": row.get("score"),
-                "remark": row["remarks"],
-            }
-        )
+        of_system = {"name": submission.name, "id": submission.id}
+        points.append({**of_system, "points": row.get("score"), "remark": row["remarks"]})
     table = pd.DataFrame(rows)
     path = FOLDER.absolute() / f"{assignment}.csv"
     _write(table, path)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
-    most = next(iter(book.values()))["most"] if book else {}
-    _write(by_exercise(table, most), FOLDER / f"{assignment}-exercises.csv")
     _zip_feedback(assignment, by_student)
     return path, table
 
 
-def by_exercise(table: pd.DataFrame, most: dict[str, float]) -> pd.DataFrame:
-    """Return points, mean and share (%) of full points per exercise of a table of students.
-
-    ``most`` are the points of each check and answer, by grade id; answers that wait for a person
-    are left out of means.
-    """
-    parts: dict[str, list[str]] = {}
-    for name in sorted(most):
-        number = re.search(r"\d+", name)
-        exercise = f"exercise {number[0]}" if number else name
-        what = "answer" if "-answer" in name else "checks"
-        parts.setdefault(f"{exercise}, {what}", []).append(name)
-    rows = []
-    for exercise, names in parts.items():
-        known = table.reindex(columns=names).dropna().sum(axis=1)
-        full = sum(most[name] for name in names)
-        rows.append(
-            {
-                "exercise": exercise,
-                "points": full,
-                "graded": len(known),
-                "mean": round(float(known.mean()), 2) if len(known) else None,
-                "solved (%)": round(100 * float((known >= full).mean())) if len(known) else None,
-            }
-        )
-    return pd.DataFrame(rows)
-
-
 def _write(table: pd.DataFrame, path: Path) -> None:
     """Write a table in which a spreadsheet finds no formula."""
-
-    def as_text(value: Any) -> Any:
-        is_formula = isinstance(value, str) and value[:1] in tuple("=+-@\t\r")
-        return f"'{value}" if is_formula else value
-
-    write_atomically(path, table.map(as_text).to_csv(index=False))
+    safe = table.map(lambda value: in_csv(value) if isinstance(value, str) else value)
+    write_atomically(path, safe.to_csv(index=False))
 
 
 def _zip_feedback(assignment: str, by_student: dict[str, Submission]) -> None:
     """Zip the pages of feedback in folders of the names that came in, as Moodle takes them back."""
     path = FOLDER / f"{assignment}-feedback.zip"
-    with TemporaryDirectory(dir=FOLDER) as room:
-        unfinished = Path(room) / path.name
-        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-            for student, submission in by_student.items():
-                page = notebook_path("feedback", assignment, student).with_suffix(".html")
-                with suppress(OSError):  # none could be made
-                    archive.write(page, f"{submission.given}/{page.name}")
-        unfinished.replace(path)
+    unfinished = path.with_suffix(".part")
+    with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+        for student, submission in by_student.items():
+            page = notebook_path("feedback", assignment, student).with_suffix(".html")
+            with suppress(OSError):  # none could be made
+                archive.write(page, f"{submission.given}/{page.name}")
+    unfinished.replace(path)

@@ -14,10 +14,9 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
 from fednb.errors import CourseError
-from fednb_lab import engine
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
-from fednb_lab.course.notebooks import TEMPLATES, grade_id, is_built_on, read_notebook, tags_of
+from fednb_lab.course.notebooks import TEMPLATES, grade_id, is_built_on, tags_of
 from fednb_lab.course.wheel import students_wheel
 
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
@@ -25,7 +24,6 @@ CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
 NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
-IMPORT = re.compile(r"(?m)^from fednb\.papers\.(\w+) import")  # of another notebook's methods
 READY = (
     "# Run this cell first: it executes the cells above on which the exercises build.\n"
     'from fednb.exercises import prepare\n\nprepare("{}")'
@@ -139,7 +137,6 @@ def solved_assignment(name: str) -> NotebookNode:
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")
-    files += sorted(imported.name for imported in imported_notebooks(path))
     nb.metadata["fednb"] = {"assignment": path.stem, "cells": names, "files": files}
     template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
     note = template.format(
@@ -203,8 +200,8 @@ def mark(
 def release(name: str) -> Path:
     """Write the students' version of a notebook into the course folder, and return its path.
 
-    What it imports and its sweep file, a model for the students' own, lie beside it. The students'
-    installation lies in the course folder, in ``students``.
+    Files that it names and its sweep file, a model for the students' own, lie beside it. The
+    students' installation, which has the notebooks that it imports from, is in ``students``.
     """
     nb = solved_assignment(name)
     original = papers.path(name)
@@ -219,10 +216,7 @@ def release(name: str) -> Path:
     for name in nb.metadata["fednb"]["files"]:
         target = released.parent / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        if name.endswith(".ipynb"):
-            nbformat.write(engine.reduced(target.stem), target)
-        else:
-            shutil.copy(original.parent / name, target)
+        shutil.copy(original.parent / name, target)
     students_wheel(STUDENTS)
     return released
 
@@ -246,21 +240,3 @@ def data_files(notebook: Path, nb: NotebookNode) -> list[Path]:
         inside = sorted(place.rglob("*")) if place.is_dir() else [place]
         found += [file for file in inside if file.is_file() and "__pycache__" not in file.parts]
     return found
-
-
-def imported_notebooks(notebook: Path) -> set[Path]:
-    """The other notebooks from which the cells import that grading executes, and so on."""
-    found: set[Path] = set()
-    waiting = [notebook]
-    while waiting:
-        for imported in _imported_by(waiting.pop()):
-            if imported not in found:
-                found.add(imported)
-                waiting.append(imported)
-    return found - {notebook}
-
-
-def _imported_by(notebook: Path) -> set[Path]:
-    cells = [cell.source for cell in read_notebook(notebook).cells if is_built_on(cell)]
-    names = set(IMPORT.findall("\n".join(cells))) - {"pictures"}
-    return {papers.path(name) for name in names}

@@ -3,31 +3,26 @@
 It reads ``{"notebook", "limits", "files", "user"}`` as JSON and writes ``{"outputs": [...]}`` with
 a list for each cell, or null, or ``{"error": ...}``. It imports no nbgrader, to start fast.
 
-A check counts if the solution that it judges ran to its end, and the check itself did, too. What
-went wrong becomes an error among a cell's outputs, as nbgrader reads them: such a check scores 0.
+A check counts if the solution that it judges ran to its end. What went wrong becomes an error among
+a cell's outputs, as nbgrader reads them: such a check scores 0.
 """
 
-import ast
-import builtins
 import ctypes
 import json
 import os
-import secrets
 import shutil
 import sys
 import time
-from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any, NamedTuple
 
 import nbformat
 import psutil
-from jupyter_core.utils import run_sync
 from nbclient import NotebookClient
-from nbclient.exceptions import CellControlSignal, DeadKernelError
+from nbclient.exceptions import DeadKernelError
 from nbformat import NotebookNode
-from nbformat.v4 import new_output
+from nbformat.v4 import new_code_cell, new_output
 
 from fednb_lab.course.notebooks import (
     NOT_COUNTED,
@@ -43,12 +38,11 @@ MEMORY = 4 << 30  # bytes of a process
 FILE = 100 << 20  # bytes of a file
 FILES = 1024  # that a process may have open
 PROCESSES = 200  # and threads
-OUTPUT = 4 << 20  # characters of all outputs
+OUTPUT = 4 << 20  # characters of a cell's outputs
 NEW_KERNELS = 5  # that an execution may use up by ending its kernel
 # As often a cell's limit is that of the hand-out's own cells. Late on a busy machine, they would
 # cost all points.
 PATIENCE = 5
-START = 120  # seconds for a kernel
 # `exit()` would end the kernel after its cell, and cost what follows.
 FIRST = """
 def _no_exit(*_):
@@ -117,40 +111,77 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
     """Execute a notebook in place, in kernels that work in this folder.
 
     An error of a cell becomes one of its outputs, and so does that it took too long, printed too
-    much, or ended its kernel. After the last, all others are executed again in a new kernel. What
-    there is no time for gets an error, too.
+    much, or ended its kernel. After a cell that was late or ended its kernel, all others are
+    executed again in a new one. What there is no time for gets an error, too.
     """
     end = time.monotonic() + limits.total
-    left_out: dict[int, list[NotebookNode]] = {}  # outputs of cells that are not tried again
-    hidden = hidden_builtins(cell.source for cell in nb.cells if _is_students(cell))
+    lost: dict[int, list[NotebookNode]] = {}  # outputs of cells that are not tried again
+    nb.cells.insert(0, new_code_cell(FIRST))
     for _ in range(NEW_KERNELS):
-        executor = Executor(nb, limits.cell, end, left_out, hidden)
-        if run_sync(executor.execute_until_it_ends)():
+        place = _execute_until_lost(nb, limits.cell, end, lost)
+        if place is None:
             break
+        lost[place] = nb.cells[place].outputs
     else:
-        for cell in nb.cells[max(left_out) + 1 :]:
+        for cell in nb.cells[max(lost) + 1 :]:
             if _is_executed(cell):
                 cell.outputs = [_error("NotExecuted", "the notebook ended its kernel too often")]
+    del nb.cells[0]
     _discount(nb)
 
 
-class Executor(NotebookClient):
-    """Executes what is not ``left_out`` in one kernel, and adds there what shall not run again."""
+def _execute_until_lost(
+    nb: NotebookNode, cell_seconds: float, end: float, lost: dict[int, list[NotebookNode]]
+) -> int | None:
+    """Execute all cells but the ``lost`` in one kernel; the place of one that loses it, or None."""
+    client = Client(nb)
+    with client.setup_kernel():
+        for place, cell in enumerate(nb.cells):
+            if not _is_executed(cell):
+                continue
+            if place in lost:
+                cell.outputs = deepcopy(lost[place])
+                continue
+            left = end - time.monotonic()
+            if left <= 0:
+                cell.outputs = [_error("NotExecuted", "the time for all cells was over")]
+                continue
+            allowed = cell_seconds * (PATIENCE if is_of_handout(cell) else 1)
+            client.timeout = max(1, round(min(allowed, left)))  # 0 would be no limit
+            if not _execute_cell(client, cell, place):
+                return place
+    return None
 
-    def __init__(
-        self,
-        nb: NotebookNode,
-        cell_seconds: float,
-        end: float,
-        left_out: dict[int, list[NotebookNode]],
-        hidden: set[str],
-    ) -> None:
+
+def _execute_cell(client: "Client", cell: NotebookNode, place: int) -> bool:
+    """Execute a cell; False if its kernel cannot be used any more."""
+    cell.outputs = []
+    try:
+        client.execute_cell(cell, place)
+    except DeadKernelError:
+        cell.outputs.append(_error("DeadKernelError", "it ended the kernel"))
+        return False
+    except Exception as error:  # its outputs cannot be read, say
+        cell.outputs.append(_error(type(error).__name__, str(error)))
+        return False
+    is_late = first_error(cell).startswith("CellTimeoutError")
+    if len(str(cell.outputs)) > OUTPUT:
+        cell.outputs = [_error("TooMuchOutput", f"more than {OUTPUT >> 20} MB of output")]
+    if is_check(cell):  # nbgrader would take a last value for points
+        cell.outputs = [one for one in cell.outputs if one.output_type != "execute_result"]
+    return not is_late
+
+
+class Client(NotebookClient):
+    """Executes cells one by one, and goes on after an error."""
+
+    def __init__(self, nb: NotebookNode) -> None:
         super().__init__(
             nb,
             resources={"metadata": {"path": os.getcwd()}},
             kernel_name="python3",
             allow_errors=True,
-            startup_timeout=START,
+            startup_timeout=120,
             iopub_timeout=60,  # nbclient's 4 seconds fail good work on a busy machine
             raise_on_iopub_timeout=True,
             interrupt_on_timeout=True,
@@ -160,192 +191,14 @@ class Executor(NotebookClient):
             extra_arguments=["--Application.log_level=50"],
             error_on_timeout={"ename": "CellTimeoutError", "evalue": "it took too long"},
         )
-        self.end = end
-        self.cell_seconds = cell_seconds
-        self.left_out = left_out
-        self.hidden = hidden
-        self.reply: Mapping[str, Any] = {}  # the kernel's, to the last cell
-        self.num_characters = 0
-
-    async def execute_until_it_ends(self) -> bool:
-        """Execute the cells; False if one ended the kernel, or if it no longer answers."""
-        async with self.async_setup_kernel():
-            self.timeout = START
-            await self._run(FIRST)
-            for index, cell in enumerate(self.nb.cells):
-                if not await self._execute(cell, index):
-                    return False
-        return True
-
-    async def _run(self, source: str) -> None:
-        """Execute what is no cell; what it prints or raises is nobody's business."""
-        last = self.nb.cells[-1]
-        try:
-            await self.async_execute_cell(nbformat.v4.new_code_cell(source), -1)
-        finally:
-            self.nb.cells[-1] = last  # where nbclient has put what it executed
-
-    async def _execute(self, cell: NotebookNode, index: int) -> bool:
-        """Execute a cell; False if the kernel is lost."""
-        if cell.cell_type == "code" and "skip-execution" in tags_of(cell):
-            self.timeout = START
-            for statement in imports_in(cell.source):  # a solution may use what it imports
-                with suppress(DeadKernelError):
-                    await self._run(statement)
-        if not _is_executed(cell):
-            return True
-        if index in self.left_out:
-            cell.outputs = deepcopy(self.left_out[index])
-            return True
-        if time.monotonic() > self.end:
-            cell.outputs = [_error("NotExecuted", "the time for all cells was over")]
-            return True
-        cell.outputs = []
-        error = await self._error_after(cell, index)
-        if error is not None:
-            cell.outputs.append(error)
-        is_late = first_error(cell).startswith("CellTimeoutError")
-        if error is None and not is_late:
-            return True
-        self.left_out[index] = deepcopy(cell.outputs)
-        return error is None and await self._answers()
-
-    async def _error_after(self, cell: NotebookNode, index: int) -> NotebookNode | None:
-        """Execute a cell; the error that tells how it ended its kernel, or None."""
-        allowed = self.cell_seconds * (PATIENCE if is_of_handout(cell) else 1)
-        # whole seconds, and 0 would be no limit
-        self.timeout = max(1, round(min(allowed, self.end - time.monotonic())))
-        before = self.num_characters
-        source = cell.source
-        if marks_of(cell).get("locked"):
-            cell.source = with_builtins(source, self.hidden)
-        try:
-            if is_check(cell):
-                await self._execute_check(cell, index)
-            else:
-                await self.async_execute_cell(cell, index)
-        except DeadKernelError:
-            return _error("DeadKernelError", "it ended the kernel")
-        except Exception as error:  # its outputs cannot be read, say
-            return _error(type(error).__name__, str(error))
-        finally:
-            cell.source = source
-        if self.num_characters > OUTPUT:
-            self.num_characters = before
-            cell.outputs = [_error("TooMuchOutput", f"more than {OUTPUT >> 20} MB of output")]
-        return None
-
-    async def _execute_check(self, cell: NotebookNode, index: int) -> None:
-        """Execute a check with an assert after its last line that has to fail.
-
-        Otherwise the check was not executed to its end, or asserts are not heeded.
-        """
-        token = secrets.token_hex(16)
-        cell.source += f'\n\nassert False, "{token}"'
-        await self.async_execute_cell(cell, index)
-        cell.outputs = [output for output in cell.outputs if output.get("evalue") != token]
-        for output in cell.outputs:
-            if output.output_type == "execute_result":  # which nbgrader would take for points
-                output.output_type = "display_data"
-                del output["execution_count"]
-        if self.reply.get("evalue") != token and not first_error(cell):
-            cell.outputs.append(
-                _error("CheckNotExecuted", "something kept it from running to its end")
-            )
 
     def on_cell_executed(self, **event: Any) -> None:
-        """See to it that an error that was shown nowhere, or with another name, is seen."""
-        self.reply = event["execute_reply"]["content"]
+        """See to it that an error that was shown nowhere, as that of `exit`, is seen."""
+        reply = event["execute_reply"]["content"]
         outputs = event["cell"].outputs
         names = [output.ename for output in outputs if output.output_type == "error"]
-        if self.reply["status"] == "error" and self.reply["ename"] not in names:
-            outputs.insert(0, _error(self.reply["ename"], self.reply["evalue"]))
-
-    def process_message(self, msg: dict[str, Any], cell: NotebookNode, cell_index: int) -> Any:
-        """Take an output of the kernel over, unless there is too much of all."""
-        if msg["msg_type"] != "status":
-            self.num_characters += len(str(msg["content"]))
-            if self.num_characters > OUTPUT:
-                cell.outputs = []
-                return None
-        try:
-            return super().process_message(msg, cell, cell_index)
-        except CellControlSignal:
-            raise
-        except Exception:  # a message that no kernel sends by itself
-            return None
-
-    async def _answers(self) -> bool:
-        """Tell whether the kernel is still there after a cell was interrupted."""
-        self.timeout = 10
-        before = self.reply
-        with suppress(DeadKernelError):
-            await self._run("pass")
-            return self.reply is not before and self.reply["status"] == "ok"
-        return False
-
-
-def statements(source: str) -> list[ast.stmt]:
-    """Return the statements of a cell, magics and ``!ls`` included; none if it cannot be read."""
-    try:
-        return ast.parse(source).body
-    except SyntaxError:
-        pass
-    from IPython.core.inputtransformer2 import TransformerManager  # slow to import
-
-    try:
-        return ast.parse(TransformerManager().transform_cell(source)).body
-    except SyntaxError:
-        return []
-
-
-def imports_in(source: str) -> list[str]:
-    """Return the import statements of a cell, those within blocks excepted."""
-    imports = (ast.Import, ast.ImportFrom)
-    return [ast.unparse(node) for node in statements(source) if isinstance(node, imports)]
-
-
-def hidden_builtins(sources: Iterable[str]) -> set[str]:
-    """Return the builtins that ``from numpy import *`` in a student's code hides: any."""
-    for source in sources:
-        for node in statements(source):
-            if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
-                names = {name for name in dir(builtins) if not name.startswith("_")}
-                return names - {"super"}  # which means what stands around it
-    return set()
-
-
-def with_builtins(source: str, hidden: set[str]) -> str:
-    """Return a cell that reads the ``hidden`` builtins from their module.
-
-    Names that it binds itself stay as they are.
-    """
-    if not hidden:
-        return source
-    tree = ast.parse(source)
-    own = set()
-    inside_text = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.JoinedStr):  # its parts have no places of their own
-            inside_text |= set(ast.walk(node))
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            own.add(node.id)
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.arg):
-            own.add(node.arg if isinstance(node, ast.arg) else node.name)
-    read = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node not in inside_text and node.id in hidden - own:
-            read.append(node)
-    lines = [line.encode() for line in source.split("\n")]  # places are counted in bytes
-    for node in sorted(read, key=lambda node: -node.col_offset):
-        line = lines[node.lineno - 1]
-        begin = line[: node.col_offset]
-        lines[node.lineno - 1] = begin + b'__import__("builtins").' + line[node.col_offset :]
-    return b"\n".join(lines).decode()
-
-
-def _is_students(cell: NotebookNode) -> bool:
-    return cell.cell_type == "code" and not marks_of(cell).get("locked")
+        if reply["status"] == "error" and reply["ename"] not in names:
+            outputs.insert(0, _error(reply["ename"], reply["evalue"]))
 
 
 def _is_executed(cell: NotebookNode) -> bool:

@@ -17,7 +17,6 @@ from fednb_lab.course.notebooks import TEMPLATES
 
 try:
     from nbgrader.apps.api import NbGraderAPI
-    from nbgrader.preprocessors import Execute as Execute
     from nbgrader.utils import compute_checksum as compute_checksum
 except ModuleNotFoundError as missing:
     raise CourseError(
@@ -48,8 +47,8 @@ def api() -> NbGraderAPI:
 
 def execution_limits() -> tuple[Limits, str]:
     """Return the seconds for a submission, and the seed of hidden inputs, as configured."""
-    config = api().config
-    return Limits(config.Execute.timeout, config.Sandboxed.seconds), config.Sandboxed.seed
+    own = api().config.FedNB
+    return Limits(own.cell_seconds, own.seconds), own.seed
 
 
 def nbgrader_step(step: str, *arguments: str) -> None:
@@ -92,8 +91,4 @@ def gradebook_rows(assignment: str) -> dict[str, dict[str, Any]]:
                 waits = grade.auto_score is None and grade.manual_score is None
                 points[grade.name] = None if waits else grade.score
             rows[submission.student_id] = scores | points
-        notebook = gradebook.find_assignment(assignment).notebooks[0]
-        most = {cell.name: cell.max_score for cell in notebook.grade_cells}
-    for row in rows.values():
-        row["most"] = most
     return rows

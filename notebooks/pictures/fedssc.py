@@ -99,7 +99,8 @@ def images_with_losses(images: np.ndarray, labels: Sequence[str], terms: pd.Data
     figure, axes = plt.subplots(1, len(images), figsize=(2.6 * len(images), 3.2))
     for ax, image, label, (_, losses) in zip(axes, images, labels, terms.iterrows(), strict=True):
         ax.imshow(image, cmap="gray_r", interpolation="nearest")
-        lines = [f"{name}  {value:.2f}" for name, value in losses.items()]
+        names = [str(name).replace("_", " ") for name in losses.index]
+        lines = [f"{name}  {value:.2f}" for name, value in zip(names, losses, strict=True)]
         ax.set_title(label)
         ax.set_xlabel("\n".join(lines), fontsize="small")
         ax.set(xticks=[], yticks=[])

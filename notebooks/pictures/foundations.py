@@ -23,10 +23,10 @@ best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
 
 
-def local_steps(i: int, w: np.ndarray, K: int = 60, eta: float = 0.05) -> np.ndarray:
-    """Client i's way from w, [K + 1, 2]: K gradient steps on its own F_i."""
+def local_steps(i: int, w: np.ndarray, H: int = 60, eta: float = 0.05) -> np.ndarray:
+    """Client i's way from w, [H + 1, 2]: H gradient steps on its own F_i."""
     way = [w]
-    for _ in range(K):
+    for _ in range(H):
         way.append(way[-1] - eta * A[i] @ (way[-1] - minima[i]))
     return np.array(way)
 
@@ -103,8 +103,8 @@ def _box(ax: Axes, x: float, y: float, text: str, colour: str) -> None:
     ax.text(x, y, text, ha="center", va="center", size="small")
 
 
-def bowls_at(K: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = None) -> Axes:
-    """FedAvg on the two bowls, with K local steps of size eta and a spring of stiffness mu.
+def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = None) -> Axes:
+    """FedAvg on the two bowls, with H local steps of size eta and a spring of stiffness mu.
 
     Its way, its clients' ways in the last round, and how far it ends from the minimum of the sum.
     """
@@ -112,9 +112,9 @@ def bowls_at(K: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     _draw_bowls(ax, ("client 1", "client 2"), (10, -18), size="small")
     path = [np.array([1.0, 1.2])]
     for _ in range(400):
-        path.append(_ends(path[-1], K, eta, mu).mean(0))
+        path.append(_ends(path[-1], H, eta, mu).mean(0))
     for i, colour in enumerate(_CLIENTS):
-        counts = np.unique(np.geomspace(1, K, 30).astype(int))
+        counts = np.unique(np.geomspace(1, H, 30).astype(int))
         way = [path[-1], *(_ends(path[-1], k, eta, mu)[i] for k in counts)]
         ax.plot(*np.transpose(way), lw=3, color=colour)
     ax.plot(*np.transpose(path), ".-", color=plots.colour("FedAvg"), lw=1, ms=4)
@@ -122,32 +122,32 @@ def bowls_at(K: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     ax.plot(*best, "*", ms=15, color="black")
     spring = f", μ = {mu:g}" if mu else ""
     missed = float(np.linalg.norm(path[-1] - best))
-    ax.set_title(f"K = {K}, η = {eta:g}{spring}: misses by {missed:.2f}", size="medium")
+    ax.set_title(f"H = {H}, η = {eta:g}{spring}: misses by {missed:.2f}", size="medium")
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
     return ax
 
 
-def _ends(w: np.ndarray, K: int, eta: float, mu: float) -> np.ndarray:
-    """Where both clients are after K steps from w, [2, 2]: each step shrinks the way to a target."""
+def _ends(w: np.ndarray, H: int, eta: float, mu: float) -> np.ndarray:
+    """Where both clients are after H steps from w, [2, 2]: each step shrinks the way to a target."""
     curvature = A + mu * np.eye(2)
     targets = np.linalg.solve(curvature, (A @ minima[..., None]) + mu * w[:, None])[..., 0]
-    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * H, K) for H in curvature])
+    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * a, H) for a in curvature])
     return targets + np.einsum("nij,nj->ni", shrink, w - targets)
 
 
 def bowls_to_move() -> None:
-    """Show four frames of `bowls_at`; in Jupyter sliders for K, eta and mu as well."""
+    """Show four frames of `bowls_at`; in Jupyter sliders for H, eta and mu as well."""
     figure, axes = plt.subplots(2, 2, figsize=(11, 7.2))
     frames = ((1, 0.05, 0.0), (20, 0.05, 0.0), (1000, 0.05, 0.0), (1000, 0.05, 3.0))
-    for ax, (K, eta, mu) in zip(axes.flat, frames, strict=True):
-        bowls_at(K, eta, mu, ax)
+    for ax, (H, eta, mu) in zip(axes.flat, frames, strict=True):
+        bowls_at(H, eta, mu, ax)
         ax.set(xlabel="", ylabel="")
-    plots.show(figure, "FedAvg stops further from the minimum as K grows, nearer with a stiff spring")
-    plots.sliders(_bowls, K=(1, 300), eta=(0.01, 0.9, 0.01), mu=(0.0, 10.0, 0.1))
+    plots.show(figure, "FedAvg stops further from the minimum as H grows, nearer with a stiff spring")
+    plots.sliders(_bowls, H=(1, 300), eta=(0.01, 0.9, 0.01), mu=(0.0, 10.0, 0.1))
 
 
-def _bowls(K: int = 20, eta: float = 0.05, mu: float = 0.0) -> None:
-    plots.show(bowls_at(K, eta, mu), "The two bowls as the sliders say")
+def _bowls(H: int = 20, eta: float = 0.05, mu: float = 0.0) -> None:
+    plots.show(bowls_at(H, eta, mu), "The two bowls as the sliders say")
 
 
 def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
@@ -158,28 +158,28 @@ def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
     _distances(left, "FedAvg", steps, map(fixed_point, steps))
     colour = plots.colour("SCAFFOLD")
     for rounds, style in ((300, "o-"), (60, "o:")):
-        ends = [np.linalg.norm(_scaffold(K, rounds) - best) for K in steps]
+        ends = [np.linalg.norm(_scaffold(H, rounds) - best) for H in steps]
         left.semilogx(steps, ends, style, color=colour, ms=4)
     words = "SCAFFOLD after 300 rounds,\ndotted after 60"
     left.annotate(words, (1.1, 0.28), color=colour, size="small")
     _distances(right, "FedProx", springs, (fixed_point(2000, mu) for mu in springs), (-8, 14))
-    left.set(xlabel="local steps K in a round", ylabel="distance from the minimum")
+    left.set(xlabel="local steps H in a round", ylabel="distance from the minimum")
     right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
     right.annotate("FedAvg", (1.0, 1.08), color=plots.colour("FedAvg"), va="top")
-    right.set(xlabel="stiffness μ of the spring, K = 2000")
+    right.set(xlabel="stiffness μ of the spring, H = 2000")
     return figure
 
 
-def _scaffold(K: int, rounds: int, eta: float = 0.05) -> np.ndarray:
+def _scaffold(H: int, rounds: int, eta: float = 0.05) -> np.ndarray:
     """SCAFFOLD's model after so many rounds: clients' bowls are shifted by their corrections."""
-    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * H, K) for H in A])
+    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * a, H) for a in A])
     w = np.array([1.5, 1.3])
     own = np.zeros((2, 2))
     for _ in range(rounds):
         c = own.mean(0)
         targets = minima - np.linalg.solve(A, (c - own)[..., None])[..., 0]
         ends = targets + np.einsum("nij,nj->ni", shrink, w - targets)
-        own = own - c + (w - ends) / (K * eta)
+        own = own - c + (w - ends) / (H * eta)
         w = ends.mean(0)
     return w
 
@@ -325,7 +325,7 @@ def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
     for name, place in {"FedAvg": (55, 1.32), "FedNova": (88, 1.75), "FedDyn": (100, 0.03)}.items():
         for m, style in ((0.0, "o-"), (0.9, "s--")):
             given = {"m": m, "eta": 0.05 * (1 - m), "rounds": 100}
-            ends = [min(distances(name, (10, K), **given)[-1], 9.0) for K in busy]
+            ends = [min(distances(name, (10, H), **given)[-1], 9.0) for H in busy]
             left.plot(busy, ends, style, ms=4, color=plots.colour(name))
         left.annotate(name, place, color=plots.colour(name), va="bottom")
     for style, words in (("o-", "no momentum"), ("s--", "momentum 0.9")):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from fednb import plots, results
@@ -99,6 +100,52 @@ def circles() -> Figure:
 def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
     """Show `circle` for one angle and one temperature: what sliders call."""
     plots.show(circle(theta, tau), f"MOON's loss on the circle, θ = {theta}°, τ = {tau:g}")
+
+
+def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float, np.ndarray]) -> Figure:
+    """The global direction over rounds, for clients that only drift and for clients that still learn.
+
+    Both by the weight μ, in degrees, [rounds + 1]; the best directions are -51° and 60°.
+    """
+    best = np.degrees(np.arctan2(-2.5 * np.sin(np.radians(60)), 3.5 * np.cos(np.radians(60))))
+    panels = [(drifting, best, "clients that drift"), (learning, 60.0, "clients that still learn")]
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.8))
+    for ax, (paths, minimum, title) in zip(axes, panels, strict=True):
+        for mu, path in paths.items():
+            look: dict[str, Any] = {"color": plots.colour("MOON" if mu else "FedAvg")}
+            style = {0: "-", 0.3: ":", 1: "-", 3: "--"}.get(mu, "-")
+            words = f"MOON, μ = {mu:g}" if mu else "FedAvg"
+            ax.plot(path, style, marker=".", lw=1.6, label=words, **look)
+        ax.axhline(minimum, color="0.5", lw=1)
+        ax.plot(len(path) - 0.4, minimum, "*", ms=16, color="black", clip_on=False)
+        ax.set(title=title, xlabel="rounds done", ylabel="direction of z_glob (degrees)")
+        ax.annotate("the minimum of the sum", (0.2, minimum), (0, 4), textcoords="offset points")
+    axes[1].legend(frameon=False, fontsize="small", loc="lower right")
+    return figure
+
+
+def messages() -> Axes:
+    """A round of MOON for one client: the messages are FedAvg's, and one model stays behind."""
+    _, ax = plt.subplots(figsize=(9, 2.9))
+    style = "round,pad=0.12"
+    for x, y, width, text, colour in (
+        (4.5, 2.4, 2.2, "server: model $w$", "#f0f0f0"),
+        (4.5, 0.4, 3.4, "client $i$: cross-entropy + μ · contrast", "#e8f1f8"),
+        (8.1, 0.4, 2.2, "kept: its last model,\nfor $z_{prev}$", "#fdf1dd"),
+    ):
+        box = FancyBboxPatch((x - width / 2, y - 0.22), width, 0.44, style, fc=colour, ec="0.5")
+        ax.add_patch(box)
+        ax.text(x, y, text, ha="center", va="center", size="small")
+    arrow = {"arrowstyle": "->", "lw": 1.6, "color": plots.colour("MOON")}
+    ax.annotate("", (4.3, 0.8), (4.3, 2.05), arrowprops=arrow)
+    ax.annotate("", (4.7, 2.05), (4.7, 0.8), arrowprops=arrow)
+    ax.annotate("", (6.9, 0.52), (6.35, 0.52), arrowprops=arrow)
+    ax.annotate("", (6.35, 0.28), (6.9, 0.28), arrowprops=arrow)
+    ax.text(4.15, 1.42, "down: $w$, which also\ngives $z_{glob}$", ha="right", va="center", size="small")
+    ax.text(4.85, 1.42, "up: $w_i$ and the\nnumber of images", va="center", size="small")
+    ax.set(xlim=(1.2, 9.6), ylim=(-0.1, 2.8))
+    ax.axis("off")
+    return ax
 
 
 def features_and_head(measured: pd.DataFrame, floor: float, ceiling: float) -> Figure:

@@ -1,4 +1,4 @@
-"""Pictures of the notebook on newcomers: prototypes in another network's space, gains of crowds."""
+"""Pictures of the notebook on newcomers: prototypes in another network's space, gains of federations."""
 
 from collections.abc import Mapping, Sequence
 
@@ -45,38 +45,38 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     return ax
 
 
-def gains(of_crowds: Mapping[str, Sequence[float]]) -> Axes:
-    """Gains of newcomers (points): a dot for each crowd, and a 95 % interval over crowds."""
-    _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_crowds)))
+def gains(of_federations: Mapping[str, Sequence[float]]) -> Axes:
+    """Gains of newcomers (points): a dot for each federation, and a 95 % interval over them."""
+    _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_federations)))
     colour = plots.colour("FedProto")
-    for place, values in enumerate(of_crowds.values()):
+    for place, values in enumerate(of_federations.values()):
         ax.plot(values, [place - 0.12] * len(values), "o", color="0.6", ms=6)
         mean, half_width = interval(values)
         ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
     ax.axvline(0, color="0.6", lw=1)
-    ax.set_yticks(range(len(of_crowds)), list(of_crowds))
-    ax.set(xlabel="gain (points of accuracy)", ylim=(len(of_crowds) - 0.5, -0.5))
+    ax.set_yticks(range(len(of_federations)), list(of_federations))
+    ax.set(xlabel="gain (points of accuracy)", ylim=(len(of_federations) - 0.5, -0.5))
     return ax
 
 
-def readings(epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Figure:
-    """Accuracies (%) of newcomers over epochs: a panel for each start, by reading and pull.
+def ways_to_classify(epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Figure:
+    """Accuracies (%) of newcomers over epochs: a panel for each start, by way and pull.
 
-    Solid lines are with the crowd's prototypes, dotted ones alone; a reading is a colour.
+    Solid lines are with the federation's prototypes, dotted ones alone; a way is a colour.
     """
     figure, axes = plt.subplots(1, len(means), figsize=(11.5, 4), sharey=True)
     for ax, (start, lines) in zip(axes, means.items(), strict=True):
-        known = list(dict.fromkeys(reading for reading, _ in lines))
-        for (reading, pull), values in lines.items():
-            colour = f"C{known.index(reading)}"
+        known = list(dict.fromkeys(way for way, _ in lines))
+        for (way, pull), values in lines.items():
+            colour = f"C{known.index(way)}"
             ax.plot(epochs, values, "o:" if pull == "alone" else "o-", ms=4, color=colour)
             if pull != "alone" and ax is axes[-1]:
-                va = "top" if reading == "classifier" else "bottom"
+                va = "top" if way == "classifier" else "bottom"
                 end = (epochs[-1] + 0.15, values[-1])
-                plots.label(ax, end, reading, (0, 0), color=colour, va=va)
+                plots.label(ax, end, way, (0, 0), color=colour, va=va)
         ax.set(title=f"start: {start}", xlabel="epochs of the newcomer")
-    axes[0].plot([], [], "-", color="0.3", label="with the crowd's prototypes")
+    axes[0].plot([], [], "-", color="0.3", label="with the federation's prototypes")
     axes[0].plot([], [], ":", color="0.3", label="alone")
     axes[0].legend(frameon=False, loc="center left", bbox_to_anchor=(0.02, 0.6))
-    axes[0].set_ylabel("accuracy, mean over crowds (%)")
+    axes[0].set_ylabel("accuracy, mean over federations (%)")
     return figure

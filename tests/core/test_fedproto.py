@@ -27,6 +27,7 @@ from fednb.papers.pictures import fedproto as pictures
 from literal import agree, in_floats, known, prototypes_of, vectors
 
 from fednb import models, partition, results, settings
+from fednb.errors import SettingsError
 from fednb.evaluation import evaluate
 from fednb.federation import FedAvg
 
@@ -169,6 +170,17 @@ def test_blocks_are_orthogonal_the_same_for_all_and_as_long_as_they_are_said_to_
     else:
         assert torch.allclose(vectors.norm(dim=1), learnt.norm(dim=1))
     assert (vectors.norm(dim=1) > 0).all()
+
+
+@pytest.mark.parametrize("targets", ["blocks", "long blocks"])
+def test_blocks_need_a_feature_for_each_class(federate, make_dataset, targets):
+    """With fewer a class would be pulled to zero, which is no direction."""
+    size = {"channels": 1, "side": 8, "projection_head": False}
+    build_model = partial(models.build, "digits-cnn", 70, **size)
+    given = {"dataset": make_dataset(num_classes=70), "build_model": build_model}
+    with pytest.raises(SettingsError, match="70 classes"):
+        federate(FedProtoTargets(targets=targets), **given)
+    assert federate(FedProtoTargets(targets="own"), **given).server  # which need none
 
 
 @pytest.mark.parametrize("labels", [[], [2], [4, 0, 1], [3, 0, 4, 2, 1]])

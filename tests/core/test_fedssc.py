@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.fedssc import FedSSCVariants as FedSSC
-from fednb.papers.fedssc import class_weight, local_and_shared_contrastive
+from fednb.papers.fedssc import class_weight
+from fednb.papers.readings import local_and_shared_contrastive
 from literal import (
     agree,
     between_classes,

@@ -316,6 +316,53 @@ def test_batch_norm_keeps_the_means_of_each_client(double, federate):
     assert_same(ends_of(plain), ends_of(together))
 
 
+OTHERS = {
+    "another weight of a term": ({"mu": 5.0}, {}),
+    "a class of the same name": ({}, {"class": True}),
+    "pixels of another mean": ({}, {"mean": 0.2}),
+}
+
+
+@pytest.mark.parametrize(("options", "other"), OTHERS.values(), ids=OTHERS)
+def test_a_trainer_serves_a_second_federation_by_its_own_settings(
+    double, pair, make_dataset, monkeypatch, options, other
+):
+    _, first = pair("MOON")
+    ends_of(first, 2)
+    monkeypatch.setitem(VARIANTS, "second", ("MOON", options))
+    if "class" in other:
+        monkeypatch.setitem(METHODS, "MOON", louder(METHODS["MOON"]))
+    given = {}
+    if "mean" in other:
+        given["dataset"] = make_dataset(66, shape=(3, 28, 28), num_classes=4, **other)
+    plain, second = pair("second", **given)
+    second.train = first.train
+    stacks = set(map(id, first.train.stacks.values()))
+    assert_same(ends_of(plain), ends_of(second))
+    assert stacks.isdisjoint(map(id, first.train.stacks.values()))  # its own, which were checked
+
+
+def louder(method):
+    """A method of the same name and settings, as a changed cell makes it, with another loss."""
+
+    def loss(self, model, x, y, context):
+        terms = method.loss(self, model, x, y, context)
+        return {name: 2 * term for name, term in terms.items()}
+
+    return type(method.__name__, (method,), {"loss": loss})
+
+
+def test_federations_that_differ_in_more_than_the_seed_are_not_trained_together(pair):
+    _, first = pair("MOON")
+    _, second = pair("MOON with the distance")
+    requests = []
+    for fed in (first, second):
+        received = fed.method.broadcast(fed.server, 0)
+        requests.append(stacked.TrainRequest(fed, fed.clients[0], received, 0))
+    with pytest.raises(ValueError, match="seed alone"):
+        first.train.train(requests)
+
+
 def test_a_large_network_goes_one_client_at_a_time(double, pair, monkeypatch):
     monkeypatch.setattr(stacked, "LARGE", 1000)
     plain, together = pair("MOON")

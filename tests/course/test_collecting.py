@@ -122,14 +122,6 @@ def test_what_is_nobodys_is_no_student_and_is_named(tmp_path, released, capsys):
     assert "left out: a.pdf, readme.txt" in capsys.readouterr().out
 
 
-def test_a_module_that_would_hide_another_is_left_out_by_name(tmp_path, released):
-    folder = put(tmp_path / "in" / "anna", "90_short.ipynb", "numpy.py", "helper.py")
-    submission = found(tmp_path / "in", released)["anna"]
-    assert set(submission.helpers) == {"helper.py"}
-    assert "numpy.py (it would hide the module numpy)" in submission.remarks[-1]
-    assert folder
-
-
 def test_only_answers_and_own_cells_get_into_the_hand_out(released):
     from copy import deepcopy
 

@@ -48,12 +48,9 @@ def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
     ]
 
 
-def test_stars_magics_exit_and_imports_of_skipped_cells_cost_nothing():
+def test_magics_and_exit_cost_nothing_and_a_last_value_is_no_points():
     assert errors(
-        cell("", "import math\nprint(plot)", "skipped"),
-        cell("", "from numpy import *\nexit()"),
-        cell("class", "class A:\n    def __init__(self):\n        super().__init__()\na = A()"),
-        cell("s", "!ls\n%time 1\nx = sum(ones((2, 2)), axis=0)\nmath.pi", "solution"),
-        cell("c", 'assert not all(n < 1 for n in (0, 2)) and max(1, 2) == 2, "all"', "check"),
-        cell("c2", 'assert x.shape == (2,) and abs(-1) == 1, f"{abs(-1)}"\nA()', "check"),
-    ) == ["", ""]
+        cell("", "exit()"),
+        cell("s", "!ls\n%time 1\nx = 1", "solution"),
+        cell("c", "assert x == 1\nx / 4", "check"),
+    ) == [""]

@@ -9,8 +9,8 @@ import sys
 
 import nbformat
 import pytest
-from nbformat.v4 import new_markdown_cell, new_notebook
-from short import CELLS, SECRET, new_cell, read, tags_of
+from nbformat.v4 import new_markdown_cell
+from short import CELLS, SECRET, read, tags_of
 
 from fednb import ROOT, papers
 from fednb.errors import CourseError
@@ -86,16 +86,6 @@ def test_checks_and_answers_have_the_points_that_the_text_says(source):
     points |= {"exercise-3-check": 1, "exercise-3-answer": 4}
     assert {mark["grade_id"]: mark["points"] for mark in marks if mark["grade"]} == points
     assert "3 exercises at the end, 10 points" in source["course-note"].source
-
-
-def test_what_a_notebook_imports_is_found_through_others_and_through_itself(tmp_path, monkeypatch):
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
-    for name, others in {"90_a": "bca", "91_b": "c", "92_c": "b"}.items():
-        lines = "\n".join(f"from fednb.papers.{other} import x" for other in others)
-        cells = [new_cell("imports", lines, "export")]
-        nbformat.write(new_notebook(cells=cells), tmp_path / f"{name}.ipynb")
-    found = handout.imported_notebooks(tmp_path / "90_a.ipynb")
-    assert {path.name for path in found} == {"91_b.ipynb", "92_c.ipynb"}
 
 
 def test_a_sweep_executes_what_the_checks_of_a_hand_out_leave_out(short):

@@ -1,7 +1,6 @@
 """Claims: each word by hand, in pairs, corrected for their number; the file of claims; no typed number."""
 
 import dataclasses
-import functools
 import itertools
 import math
 import re
@@ -9,7 +8,7 @@ import shlex
 
 import matplotlib.pyplot as plt
 import pytest
-from made_up import job, project, record, table
+from made_up import job, project, record, recorded_project, table
 from scipy import stats
 
 from fednb import ROOT, data
@@ -17,7 +16,7 @@ from fednb.errors import ReportError
 from fednb.leads import Lead, interval
 from fednb.leads import lead_of as lead
 from fednb_lab import claims, figures, leads, pages, printed, tables, words
-from fednb_lab.cells import cells_of, committed
+from fednb_lab.cells import cells_of
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
 from fednb_lab.commands import assignment
 from fednb_lab.findings import Filler
@@ -353,12 +352,6 @@ def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_p
         claims.claims_file.__wrapped__()  # not from its cache
 
 
-@functools.cache  # for two tests
-def recorded_cells():
-    """The cells of all tables of the project, from the committed records."""
-    return {name: cells_of(of, committed()) for name, of in project()[0].items()}
-
-
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
     results = pages.read_results(ROOT / "notebooks" / "sweeps", tmp_path / "runs")
     made = pages.make_pages(results, tmp_path / "out")
@@ -371,7 +364,7 @@ def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
 def test_claims_name_what_there_is():
     """Each is looked for in the paper's own setting first, and its rows are on the same splits."""
     of_project, found = project()
-    recorded = recorded_cells()
+    recorded = recorded_project().cells
     for paper, of_paper in claims.claims_file().papers.items():
         own = claims.claims_of(paper, claims.cells_among(found))
         assert len(own) >= 4 and {claim.word for claim in own} == {Word.NOT_TESTED}
@@ -393,7 +386,7 @@ def test_claims_name_what_there_is():
 
 
 def test_coverage_counts_each_printed_number_once():
-    results = pages.results_of(ROOT / "notebooks" / "sweeps", ROOT, committed())
+    results = recorded_project()
     for paper in results.claims:
         found = pages.coverage(paper, results.tables, results.cells)
         assert found.printed >= found.measured >= found.in_setting >= found.with_seeds
@@ -470,7 +463,7 @@ def test_a_finding_without_runs_is_left_out():
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
     seen = set()
-    for cell in itertools.chain(*recorded_cells().values()):
+    for cell in itertools.chain(*recorded_project().cells.values()):
         if cell.seeds and (command := tables.command(cell)) not in seen:
             seen.add(command)
             notebook, *words_ = shlex.split(command.removeprefix("fednb run "))

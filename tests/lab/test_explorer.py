@@ -11,7 +11,7 @@ import explorer_data as explorer
 import mistune
 import numpy as np
 import pytest
-from made_up import job, record, recorded, table
+from made_up import job, record, recorded, recorded_project, table
 
 from fednb import ROOT
 from fednb import leads as statistics
@@ -151,11 +151,13 @@ def test_no_text_of_a_record_is_a_formula():
 
 
 def test_one_way_for_each_kind_of_page():
-    assert words.in_html('"<b>') == "&quot;&lt;b&gt;"
     assert words.in_markdown("a|b\n<c>") == "a\\|b &lt;c&gt;"
     assert words.in_code("a `b` <c>") == "`` a `b` <c> ``"
     assert words.in_latex("5 % of a_b ± 1") == r"5 \% of a\_b $\pm$ 1"
-    assert json.loads(words.in_script({"a": float("nan"), "b": "</x>"})) == {"a": None, "b": "</x>"}
+    assert json.loads(explorer.in_script({"a": float("nan"), "b": "</x>"})) == {
+        "a": None,
+        "b": "</x>",
+    }
 
 
 def test_a_broken_record_is_left_out_by_name():
@@ -186,7 +188,7 @@ def test_quantiles_make_the_interval_of_the_tables():
 
 def test_each_claim_stands_with_a_cell(tmp_path):
     read = read_tables(ROOT / "notebooks" / "sweeps")
-    results = cards.results()
+    results = recorded_project()
     explorer.write(tmp_path, results)
     content = argument((tmp_path / "cells.js").read_text(encoding="utf-8"))
     claims = [claim for cell in content["cells"] for claim in cell.get("claims", ())]
@@ -197,7 +199,7 @@ def test_each_claim_stands_with_a_cell(tmp_path):
 
 
 def test_a_card_names_paper_venue_claim_finding_and_coverage():
-    found = cards.cards(cards.results())
+    found = cards.cards(recorded_project())
     assert [card.notebook for card in found] == sorted(card.notebook for card in found)
     assert len(found) == 5
     for card in found:

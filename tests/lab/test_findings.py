@@ -5,11 +5,11 @@ import operator
 from dataclasses import replace
 
 import pytest
+from made_up import recorded_project
 
 from fednb import ROOT
 from fednb.errors import ReportError
 from fednb_lab import findings
-from fednb_lab.cells import cells_of
 from fednb_lab.claims import claims_file, claims_of
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Word
@@ -27,7 +27,10 @@ WITHOUT_DIRECTION = {
 }
 FINDINGS = claims_file().findings
 
-recorded = functools.cache(cells_of)  # of the committed records
+
+def recorded(table):
+    """The cells of a table, from the committed records."""
+    return recorded_project().cells[table]
 
 
 def changed(cell, change):
@@ -172,3 +175,19 @@ def test_claims_that_are_handed_in_are_not_judged_again(monkeypatch):
     monkeypatch.setattr(findings, "claims_of", pytest.fail)
     finding = FINDINGS["moon-ahead-of-fedavg"]  # whose truth hangs on a word
     assert Filler(recorded, ROOT, {"MOON": judged}).fact(finding)
+
+
+def test_a_sentence_that_says_who_is_ahead_falls_where_the_interval_holds_zero():
+    finding = FINDINGS["moon-behind-scaffold"]
+    place = '("{}", "SCAFFOLD", "MOON", "CIFAR-10")'
+    told = {}
+    for table in ("moon-1", "moon-1-short"):
+        for ask in ("by", "points"):
+            text = "{{ " + ask + place.format(table) + " }}"
+            asked = finding.model_copy(
+                update={"says": text, "fact": "", "holds": "", "against": []}
+            )
+            told[ask, table] = Filler(recorded, ROOT).fact(asked)
+    assert told["by", "moon-1"] == ""  # +1.9 ± 4.4
+    assert told["points", "moon-1"].startswith("+")
+    assert told["points", "moon-1-short"] == "+" + told["by", "moon-1-short"]

@@ -13,7 +13,7 @@ ORDER = """
     images folders arrays dataset augment data
     plots
     batches client method evaluation federation prototypes finch
-    gpu gpu.layers gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked
+    gpu gpu.layers gpu.kernels gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked
     sources settings build records run papers
     leads results exercises
 """.split()

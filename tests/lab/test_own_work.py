@@ -141,6 +141,8 @@ def test_a_class_with_a_name_of_the_projects_is_refused_unless_it_is_a_copy(tmp_
     with pytest.raises(SweepError, match="MOON of its own, which the project has"):
         Notebook(own_notebook(tmp_path / "mine.ipynb", "MOON"))
     assert Notebook(own_notebook(tmp_path / "01_moon.ipynb", "MOON")).methods  # a student's copy
+    copied = new.copy_notebook("01_moon", tmp_path / "copied.ipynb")
+    assert Notebook(str(copied)).methods  # whose MOON is the project's
     assert Notebook(own_notebook(tmp_path / "yours.ipynb")).methods  # FedAvg is the project's own
 
 

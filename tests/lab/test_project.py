@@ -9,6 +9,7 @@ import nbformat
 import pandas as pd
 import pytest
 import yaml
+from made_up import recorded_project
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
@@ -124,20 +125,14 @@ class TestNotebook:
         assert set(papers.load(path.stem).METHODS) >= {resolved.method}
 
 
-@pytest.fixture(scope="module")
-def read():
-    """The committed records, read once."""
-    return pages.read_results(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs")
-
-
-def test_committed_pages_are_those_that_the_records_make(monkeypatch, read):
+def test_committed_pages_are_those_that_the_records_make(monkeypatch):
     results = ROOT / "results"
     monkeypatch.setattr(
         figures,
         "claim_figures",
         lambda claims: dict.fromkeys([*map(str.lower, claims), "glance"], ""),
     )
-    made = pages.make_pages(read, results)
+    made = pages.make_pages(recorded_project(), results)
     for path, text in made.items():
         stale = f"{path.name} is stale: run `fednb report`"
         if path.suffix == ".csv":  # the last digits depend on the version of SciPy
@@ -152,9 +147,9 @@ def test_committed_pages_are_those_that_the_records_make(monkeypatch, read):
     )
 
 
-def test_no_row_or_deviation_is_told_in_the_words_of_code(read):
+def test_no_row_or_deviation_is_told_in_the_words_of_code():
     told = set()
-    for cells in read.cells.values():
+    for cells in recorded_project().cells.values():
         told |= {cell.row for cell in cells}
         told |= {words.deviation(one) for cell in cells for one in cell.deviations}
     assert len(told) > 300

@@ -9,6 +9,40 @@ import zipfile
 import pytest
 
 from fednb import ROOT
+from fednb_lab.course import wheel as students
+
+# Copies the notebooks to where it is executed, and takes from each what a reader without records
+# meets: the first cell, and every number and sentence that a cell asks `results` for by its name.
+READS_COPIES = """
+import ast, contextlib, importlib, io
+from pathlib import Path
+import fednb
+from fednb import papers, results
+from fednb_lab import new
+
+num_asked = 0
+for notebook in papers.notebooks():
+    copied = new.copy_notebook(notebook.stem)
+    cells = papers.cells(copied, "code")
+    with contextlib.redirect_stdout(io.StringIO()):
+        exec(next(cell for cell in cells if cell.strip()), {"display": print})
+    for cell in cells:
+        if cell.lstrip().startswith(("%", "!")):
+            continue
+        for node in ast.walk(ast.parse(cell)):
+            if isinstance(node, ast.Call) and ast.unparse(node.func).startswith("results."):
+                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+                is_by_name = isinstance(node.func.value, ast.Name)
+                if is_by_name and all(isinstance(one, ast.Constant) for one in arguments):
+                    eval(ast.unparse(node), {"results": results})
+                    num_asked += 1
+            if isinstance(node, ast.ImportFrom):
+                for name in node.names:
+                    module = importlib.import_module(node.module)
+                    if not hasattr(module, name.name):
+                        importlib.import_module(f"{node.module}.{name.name}")
+print(fednb.__file__, len(list(Path().glob("*.ipynb"))), num_asked)
+"""
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +72,21 @@ def wheel(tmp_path_factory):
     return folder / "site"
 
 
+@pytest.fixture(scope="module")
+def students_wheel(tmp_path_factory):
+    """The same of the wheel that students get, which holds no solutions."""
+    folder = tmp_path_factory.mktemp("students")
+    zipfile.ZipFile(students.students_wheel(folder)).extractall(folder / "site")
+    return folder / "site"
+
+
 @pytest.fixture
 def run(wheel, tmp_path):
-    """Runs Python in an empty folder, where the wheel is all that there is of the project."""
+    """Runs Python in an empty folder, where a wheel is all that there is of the project."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("FEDNB_")}
-    env = kept | {"PYTHONPATH": str(wheel), "FEDNB_PROGRESS": "off"}
 
-    def run(*arguments, status=0):
+    def run(*arguments, status=0, installed=wheel):
+        env = kept | {"PYTHONPATH": str(installed), "FEDNB_PROGRESS": "off"}
         command = [sys.executable, *arguments]
         done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
         assert done.returncode == status, done.stdout + done.stderr
@@ -81,3 +123,32 @@ def test_a_new_method_is_run_swept_and_compared_where_one_works(run, tmp_path):
     assert len(list((tmp_path / "results" / "runs").glob("*.json"))) == 4
     made = {path.suffix for path in (tmp_path / "results" / "compare").iterdir()}
     assert made == {".md", ".svg"}
+
+
+def test_copies_of_notebooks_need_no_records(run, wheel):
+    """They read what the project found from files of the wheel, wherever one works."""
+    file, num_notebooks, num_asked = run("-c", READS_COPIES).split()
+    assert file.startswith(str(wheel))
+    assert int(num_notebooks) == 7 and int(num_asked) > 30
+
+
+def test_a_handout_needs_no_more_than_the_wheel_of_students(run, students_wheel):
+    """Whoever executes it from the top meets the same numbers; and there are no solutions."""
+    file, num_notebooks, _ = run("-c", READS_COPIES, installed=students_wheel).split()
+    assert file.startswith(str(students_wheel)) and int(num_notebooks) == 7
+    assert not list(students_wheel.rglob("solutions"))
+
+
+def test_a_copy_is_run_where_one_works_and_replaces_nothing(run, tmp_path):
+    assert "fednb run 01_moon.ipynb" in run("-m", "fednb_lab", "copy", "01")
+    before = (tmp_path / "01_moon.ipynb").read_bytes()
+    assert "already" in run("-m", "fednb_lab", "copy", "01_moon", status=2)
+    assert ".ipynb" in run("-m", "fednb_lab", "copy", "01_moon", "mine.txt", status=2)
+    assert "did you mean '01_moon'" in run("-m", "fednb_lab", "copy", "moo", status=2)
+    assert (tmp_path / "01_moon.ipynb").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["01_moon.ipynb"]
+    run("-m", "fednb_lab", "copy", "01", "mine.ipynb")
+    short = ["method=MOON", "num_rounds=2", "local_epochs=1", "num_clients=3"]
+    run("-m", "fednb_lab", "run", "mine.ipynb", *short)
+    (record,) = (tmp_path / "results" / "runs").glob("*.json")
+    assert record.name.startswith("MOON-digits-seed0-")

@@ -3,17 +3,21 @@
 from nbgrader.converters import Autograde, GenerateAssignment
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
-from fednb_lab.course.grading import Sandboxed
 from fednb_lab.course.notebooks import ANSWER, STUB
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 
 # What is handed in. Every check gets hidden inputs that the seed and the student's name decide.
-c.Execute.timeout = 60  # seconds for a cell
-c.Sandboxed.seconds = 900  # seconds for all of a submission
-c.Sandboxed.seed = "fednb"
+c.FedNB.cell_seconds = 60
+c.FedNB.seconds = 900  # for all of a submission
+c.FedNB.seed = "fednb"
+# `fednb course grade` has executed in the sandbox what nbgrader grades: its outputs are read.
+checks = Autograde()
+c.Autograde.sanitize_preprocessors = [
+    step for step in checks.sanitize_preprocessors if step is not ClearOutput
+]
 c.Autograde.autograde_preprocessors = [
-    Sandboxed if step is Execute else step for step in Autograde().autograde_preprocessors
+    step for step in checks.autograde_preprocessors if step is not Execute
 ]
 # A warning on stderr would cost all points of a check.
 c.IgnorePattern.enabled = True

@@ -21,7 +21,6 @@ from fednb.data import Dataset
 from fednb.errors import SettingsError
 from fednb.federation import FedAvg, Federation, Training
 from fednb.partition import Parts
-from fednb.places import Places
 from fednb.settings import Settings, resolve
 
 Methods = Mapping[str, type[FedAvg]]  # by name
@@ -31,8 +30,7 @@ _load = functools.lru_cache(maxsize=2)(data.load)
 
 def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
-    places = Places.from_environment()
-    return _load(data.whole_name(name, places.data), places.data)
+    return _load(data.whole_name(name), data.places()[0])
 
 
 class Split(NamedTuple):
@@ -65,6 +63,13 @@ def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
         held_out = [_held_out(settings.validation, settings.seed, everything)]
     kept = np.setdiff1d(everything, held_out)  # in the data set's order
     num_clients = settings.num_clients
+    if len(kept) < num_clients:
+        raise SettingsError(
+            f"{num_clients} clients share {len(kept)} images to train on: take fewer clients, or "
+            "hold out less for validation.",
+            setting="num_clients",
+            value=num_clients,
+        )
     if settings.partition == "iid":
         parts = partition.iid(labels[kept], num_clients, rng)
     else:
@@ -224,25 +229,6 @@ def _federation(
         raise SettingsError(str(error)) from error
 
 
-def check(settings: Settings) -> None:
-    """Refuse with a `SettingsError` what would end in the first round: the split and the network.
-
-    It trains nothing and needs no method, so that a run can be refused before it is begun.
-    """
-    dataset = load_dataset(settings.dataset)
-    try:
-        split = divide(settings, dataset)
-        architectures = None
-        if settings.heterogeneous:
-            architectures = models.heterogeneous(settings.model, settings.num_clients)
-        build_model = _model_builder(settings, dataset)
-        _check_clients(settings, split, dataset, build_model, architectures)
-    except SettingsError:
-        raise
-    except ValueError as error:
-        raise SettingsError(str(error)) from error
-
-
 def _check_clients(
     settings: Settings,
     split: Split,
@@ -250,19 +236,32 @@ def _check_clients(
     build_model: Callable[..., models.Net],
     architectures: Sequence[str] | None,
 ) -> None:
-    """Every client has images, and a network that takes its smallest batch."""
+    """Refuse a client without images, and a network that cannot be trained on the smallest batch."""
     sizes = [len(part) for part in split.train]
     if 0 in sizes:
         raise SettingsError(
             f"Client {sizes.index(0)} has no images to train on: take fewer clients, more images "
             "for each, or hold out less for validation."
         )
+    smallest = [_smallest_batch(size, settings) for size in sizes]
+    batch = min(2, *smallest)  # of a single image BatchNorm may make nothing
     for name in dict.fromkeys(architectures or [settings.model]):
-        network = build_model(name)
-        _check_images(network.eval(), name, dataset, batch=1)
-        if 1 in [_smallest_batch(size, settings) for size in sizes]:
-            client = [_smallest_batch(size, settings) for size in sizes].index(1)
-            _check_single_image(network, name, dataset, client, sizes[client])
+        network = build_model(name).train()
+        models.seed_dropout(network, torch.ones)
+        try:
+            with torch.no_grad():
+                network(torch.zeros(batch, *dataset.images.shape[1:]))
+        except (RuntimeError, ValueError, TypeError) as error:
+            shape = "x".join(map(str, dataset.images.shape[1:]))
+            way_out = "take another model"
+            if batch == 1:
+                client = smallest.index(1)
+                way_out += f", another batch_size, or keep_last=False (client {client} has such)"
+            raise SettingsError(
+                f"Model {name!r} does not take images of {dataset.name} [{shape}] in a batch of "
+                f"{batch} ({error}): {way_out}.",
+                setting="batch_size" if batch == 1 else "model",
+            ) from error
 
 
 def _smallest_batch(size: int, settings: Settings) -> int:
@@ -272,38 +271,6 @@ def _smallest_batch(size: int, settings: Settings) -> int:
     if size < batch_size or (settings.effective("keep_last") and rest):
         return rest
     return batch_size
-
-
-def _check_images(network: models.Net, name: str, dataset: Dataset, batch: int) -> None:
-    images = torch.zeros(batch, *dataset.images.shape[1:])
-    try:
-        with torch.no_grad():
-            network(images)
-    except (RuntimeError, ValueError, TypeError) as error:
-        shape = "x".join(map(str, dataset.images.shape[1:]))
-        raise SettingsError(
-            f"Model {name!r} does not take the images of {dataset.name} [{shape}] ({error}).",
-            setting="model",
-            value=name,
-        ) from error
-
-
-def _check_single_image(
-    network: models.Net, name: str, dataset: Dataset, client: int, size: int
-) -> None:
-    """BatchNorm cannot normalise a channel of one value, as of a single image of one pixel."""
-    generator = torch.Generator()
-    models.seed_dropout(network, lambda shape: torch.rand(*shape, generator=generator))
-    try:
-        with torch.no_grad():
-            network.train()(torch.zeros(1, *dataset.images.shape[1:]))
-    except ValueError as error:
-        raise SettingsError(
-            f"Client {client} has {size} images, so that a batch of it holds a single one, of which "
-            f"BatchNorm in {name} can make nothing: take another batch_size, keep_last=False, or a "
-            "network without BatchNorm.",
-            setting="batch_size",
-        ) from error
 
 
 def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models.Net]:

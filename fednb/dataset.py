@@ -1,19 +1,16 @@
 """What a data set is: images and labels in memory, what is said of them, and the file that holds them."""
 
-from __future__ import annotations
-
 import hashlib
 import os
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from torch import Tensor  # slow to import, and not every command needs it
+import torch
+from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -175,8 +172,6 @@ def _as_saved(value: Any) -> np.ndarray:
 
 def as_dataset(spec: DatasetSpec, found: Stored) -> Dataset:
     """The set as tensors."""
-    import torch
-
     images = torch.from_numpy(found.images)
     mean = spec.mean
     std = spec.std

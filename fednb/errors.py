@@ -73,14 +73,18 @@ def check(good: Any, message: str, error: type[FednbError] = DataError) -> None:
         raise error(message)
 
 
-def fit(name: str, value: Any, adapter: TypeAdapter) -> Any:
-    """Return the value of a setting as its type has it; one that it cannot have is a `SettingsError`."""
+def fit(name: str, value: Any, adapter: TypeAdapter, allowed: str = "") -> Any:
+    """Return the value of a setting as its type has it; one that it cannot have is a `SettingsError`.
+
+    That says what is ``allowed``, or without it what pydantic has to say.
+    """
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]["msg"]
         # of a type's own validator pydantic says what that raised
-        allowed = reason.removeprefix("Value error, ").removeprefix("Input should be ")
+        reason = reason.removeprefix("Value error, ").removeprefix("Input should be ")
+        allowed = allowed or reason
         message = f"{name} is {shorten(value)}; it must be {allowed}."
         raise SettingsError(message, setting=name, value=value, allowed=allowed) from None
 

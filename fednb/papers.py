@@ -27,8 +27,9 @@ from fednb import ROOT
 from fednb.errors import NotebookError, SettingsError, require_known
 from fednb.settings import Settings, resolve
 
-__path__: list[str] = []  # this module is a package, too: of the modules that notebooks are
-PICTURES = f"{__name__}.pictures"  # the code that draws for them, which lies beside them
+# This module is a package, too: of the modules that notebooks are, and of `pictures`, the code that
+# draws for them and lies beside them.
+__path__ = [str(ROOT / "notebooks")]
 _NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
 _elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the project's
 
@@ -73,7 +74,7 @@ def path(name: str) -> Path:
     matching = [
         file
         for module, file in _by_module().items()
-        if stem in (file.stem, module, file.stem.partition("_")[0])
+        if stem in (file.stem, module) or (stem.isdigit() and file.stem.startswith(f"{stem}_"))
     ]
     if len(matching) != 1:
         known = [file.stem for file in notebooks()]
@@ -169,13 +170,6 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def find_spec(
         self, fullname: str, path_: object, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname == PICTURES:
-            drawing = ROOT / "notebooks" / "pictures"
-            return importlib.util.spec_from_file_location(
-                fullname,
-                drawing / "__init__.py",
-                submodule_search_locations=[str(drawing)],
-            )
         package, _, module = fullname.rpartition(".")
         if package != __name__ or module.startswith("_"):
             return None
@@ -315,4 +309,4 @@ def _injected(namespace: Mapping[str, Any]) -> list[str]:
 
 
 _TAKEN = frozenset(globals())  # names that a notebook's module would take the place of
-sys.meta_path.append(_Finder())
+sys.meta_path.insert(0, _Finder())  # before whatever else is called so beside the notebooks

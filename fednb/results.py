@@ -14,7 +14,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,13 +47,10 @@ def _known(what: str, name: str, file: str) -> Any:
 
 
 class Measure(NamedTuple):
-    """What a cell holds, as far as it decides how its numbers are compared and shown."""
+    """What a cell holds, as far as it decides how its numbers are compared."""
 
     sign: int  # of a lead; -1: the smaller of two values is the better one
     lead_unit: str  # what a lead is counted in, such as "points"
-    decimals: int
-    median: bool  # the median over seeds counts, and a run may never get there
-    signed: bool  # shown with its sign
 
 
 @dataclass(frozen=True)
@@ -182,34 +178,6 @@ def _printed_tables() -> dict[str, dict[str, dict[str, float | None]]]:
 
 
 # --- words
-
-
-def value(measure: Measure, number: float) -> str:
-    """A value of a measure in its digits."""
-    if measure.median and number in (0.0, inf):
-        return "never"
-    sign = "+" if measure.signed else ""
-    return f"{number:{sign}.{measure.decimals}f}"
-
-
-def measured(cell: Cell) -> str:
-    """Mean with its ±; of fewer than `MIN_SEEDS` seeds the values; or ``diverged``.
-
-    Where some runs may never get there it is the median and the range.
-    """
-    if cell.mean is None:
-        return "diverged" if cell.diverged else ""
-    texts = [value(cell.measure, one) for one in cell.values]
-    if len(texts) < MIN_SEEDS:
-        return one_by_one(texts)
-    text = value(cell.measure, cell.mean)
-    if cell.measure.median and len(set(cell.values)) > 1:
-        lowest = value(cell.measure, min(cell.values))
-        highest = value(cell.measure, max(cell.values))
-        return f"{text} ({lowest} to {highest})"
-    if cell.half_width is None:
-        return text
-    return f"{text} ± {cell.half_width:.{cell.measure.decimals}f}"
 
 
 def one_by_one(values: Sequence[str]) -> str:
@@ -379,9 +347,3 @@ def _by_round(row: Mapping[str, Any]) -> pd.DataFrame:
 def curves(table: str, ax: Axes | None = None) -> Axes:
     """Accuracy per communication round; a single round (SOLO) is a dashed level, as in papers."""
     return plots.curves(_known("No curves are written of", table, "curves"), ax)
-
-
-def glance(paper: str) -> Axes:
-    """A paper's claims: leads as printed (hollow) and as measured, each with its verdict."""
-    found = _known("There are no claims of", paper, "claims")
-    return plots.claims([(paper, one["drawn"]) for one in found if one["drawn"]["name"]])

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from fednb import data, models
-from fednb.errors import SettingsError, check, field_types, require_known, shorten
+from fednb.errors import SettingsError, check, field_types, fit, require_known, shorten
 
 LABEL_SHIFT = ("dirichlet", "quantity")
 FEW_CLASSES = ("n-way-k-shot",)
@@ -209,24 +209,15 @@ def table() -> str:
 # ---- what a method may be called: its name is in file names, commands, tables and Python
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9._+-]{0,59}")
-# files that Windows takes for devices, whatever follows the dot
-_DEVICES = {"con", "prn", "aux", "nul"}
-_DEVICES |= {f"{device}{number}" for device in ("com", "lpt") for number in range(10)}
-
-
-def is_reserved(name: str) -> bool:
-    """Whether a word means something else: to Python (``None``), or as a device (``NUL``)."""
-    word = name.lower()
-    is_keyword = any(keyword.iskeyword(form) for form in (name, word, word.capitalize()))
-    return is_keyword or word.partition(".")[0] in _DEVICES
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a method, with a `SettingsError`."""
+    """Refuse what cannot be the name of a method, such as ``none``, with a `SettingsError`."""
     refusal = f"A method cannot be called {name[:80]!r}"
     good = "a letter, then letters, digits and . _ + -, at most 60 characters"
     check(_NAME.fullmatch(name), f"{refusal}: it must be {good}.", SettingsError)
-    check(not is_reserved(name), f"{refusal}: that word is taken: choose another.", SettingsError)
+    is_taken = keyword.iskeyword(name.lower()) or keyword.iskeyword(name.capitalize())
+    check(not is_taken, f"{refusal}: that word is taken: choose another.", SettingsError)
 
 
 # ---- from what is asked for to the settings of a run
@@ -252,7 +243,8 @@ def resolve(
     overrides = {name: value for name, value in overrides.items() if value is not None}
     _reject_unknown(overrides, method, methods)
     usual_partition = "domain" if data.spec_of(dataset).domains else "dirichlet"
-    partition = _fit("partition", overrides.get("partition", usual_partition))
+    partition = overrides.get("partition", usual_partition)
+    partition = fit("partition", partition, _TYPES["partition"], allowed("partition"))
     paper = paper_values(method, dataset, partition)
     values = {"seed": 0} | paper | overrides
     checked = {}
@@ -273,19 +265,6 @@ def resolve(
         **checked,
         defaults=_defaults(methods[method]),
     )
-
-
-def _fit(name: str, value: Any) -> Any:
-    """The value of a setting, as a float where one is meant; else a `SettingsError`."""
-    try:
-        return _TYPES[name].validate_python(value)
-    except ValidationError as error:
-        raise _refusal(name, value, allowed(name)) from error
-
-
-def _refusal(name: str, value: Any, good: str) -> SettingsError:
-    message = f"{name} is {shorten(value)}; it must be {good}."
-    return SettingsError(message, setting=name, value=value, allowed=good)
 
 
 def _field_names(method: type) -> list[str]:
@@ -333,7 +312,7 @@ def _checked(name: str, value: Any, partition: str, paper_value: Any) -> Any:
         return None
     if value is None and info.none_means:
         return None
-    fitted = _fit(name, value)
+    fitted = fit(name, value, _TYPES[name], allowed(name))
     is_default = info.default is not None and fitted == info.default
     return None if is_default and paper_value is None else fitted
 
@@ -343,7 +322,8 @@ def _participation_of(sampled: int, num_clients: int) -> float:
     is_whole = isinstance(sampled, int) and not isinstance(sampled, bool)
     if not is_whole or not 1 <= sampled <= num_clients:
         good = f"a whole number from 1 to num_clients, {num_clients}"
-        raise _refusal("sampled", sampled, good)
+        message = f"sampled is {shorten(sampled)}; it must be {good}."
+        raise SettingsError(message, setting="sampled", value=sampled, allowed=good)
     return sampled / num_clients
 
 
@@ -351,8 +331,6 @@ def _check_together(dataset: str, values: Mapping[str, Any], overrides: Mapping[
     if values["partition"] == "domain":
         _check_one_client_per_domain(dataset, values["num_clients"])
     _check_projection_head(values, overrides)
-    if values["partition"] in ("dirichlet", "iid", "quantity"):
-        _check_enough_images(dataset, values)
 
 
 def _check_projection_head(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
@@ -378,27 +356,6 @@ def _check_one_client_per_domain(dataset: str, num_clients: int) -> None:
             setting="num_clients",
             value=num_clients,
             allowed=num_domains,
-        )
-
-
-def _check_enough_images(dataset: str, values: Mapping[str, Any]) -> None:
-    """Each client needs ``min_size`` of the images that are not held out; with IID parts one."""
-    num_images = data.spec_of(dataset).sizes[0]
-    if values["validation"]:
-        num_images -= max(1, round(num_images * values["validation"]))
-    num_clients = values["num_clients"]
-    least = 1
-    if values["partition"] != "iid":
-        least = values["min_size"] or FIELDS["min_size"].default
-    needed = num_clients * least
-    if needed > num_images:
-        raise SettingsError(
-            f"{num_clients} clients with at least {least} images need {needed:,}, and {dataset} "
-            f"has {num_images:,} to train on: take fewer clients, a smaller min_size, "
-            "or hold out less for validation.",
-            setting="num_clients",
-            value=num_clients,
-            allowed=num_images // least,
         )
 
 

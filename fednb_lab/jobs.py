@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fednb import data, papers, settings, sources
+from fednb import ROOT, data, papers, settings, sources
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
-from fednb.places import Places
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
@@ -69,16 +68,21 @@ def _recorded(path: Path, changed: int, number: int) -> Recorded:
     return Recorded(ledger.state(record), seconds, record.get("device", ""))
 
 
-def places_of(notebook: str) -> Places:
-    """Where runs of a notebook find and leave their files, by the environment.
+def folder_of(notebook: str) -> Path:
+    """The folder whose notebooks a notebook may import: of one that is given by its path, its own."""
+    return Path(notebook).absolute().parent if notebook.endswith(".ipynb") else papers.folder()
 
-    A notebook that is given by its path may import from those beside it. Its records lie beside it,
-    too, unless ``FEDNB_RUNS`` is set, because a record does not say whose code made it.
+
+def runs_of(notebook: str) -> Path:
+    """The folder of a notebook's records.
+
+    Those of one's own notebooks lie beside them, unless ``FEDNB_RUNS`` is set, because a record does
+    not say whose code made it.
     """
-    environment = dict(os.environ)
-    if notebook.endswith(".ipynb"):
-        environment["FEDNB_NOTEBOOKS"] = str(Path(notebook).parent)
-    return Places.from_environment(environment)
+    folder = folder_of(notebook)
+    if os.environ.get("FEDNB_RUNS") or folder == ROOT / "notebooks":
+        return ledger.runs_folder()
+    return folder / "results" / "runs"
 
 
 class Notebook:
@@ -94,7 +98,7 @@ class Notebook:
 
     def __init__(self, notebook: str) -> None:
         self.name = papers.name(notebook)
-        self.runs = places_of(self.name).runs
+        self.runs = runs_of(self.name)
         self.defaults = papers.parameters(notebook)
         self.methods = papers.methods(notebook)
         message = (
@@ -190,7 +194,7 @@ def _check_apart(contestants: Iterable[Contestant]) -> None:
     """Refuse two methods of one name whose records would lie in one folder."""
     first: dict[tuple[str, Path], str] = {}
     for method, notebook in contestants:
-        runs = places_of(notebook).runs
+        runs = runs_of(notebook)
         other = first.setdefault((method, runs), notebook)
         message = (
             f"{Path(other).name} and {Path(notebook).name} both have a method {method}, and their "

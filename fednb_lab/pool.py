@@ -35,7 +35,7 @@ from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
-from fednb_lab.jobs import Job, places_of
+from fednb_lab.jobs import Job, folder_of, runs_of
 from fednb_lab.processes import Slots, Stop, in_one_line
 
 if TYPE_CHECKING:
@@ -256,8 +256,13 @@ def _without_record(group: Group, runs: Path) -> Group:
 
 def environment_of(group: Group, runs: Path, again: bool) -> dict[str, str]:
     """Where the process of these runs finds and leaves files, and what it is told about them."""
-    variables = places_of(group[0].notebook).environment()
-    variables |= {"FEDNB_RUNS": str(runs.absolute()), "FEDNB_PROGRESS": "log"}
+    variables = {
+        "FEDNB_NOTEBOOKS": str(folder_of(group[0].notebook)),
+        "FEDNB_RUNS": str(runs.absolute()),
+        "FEDNB_DATA": str(data.places()[0]),
+        "FEDNB_CACHE": str(data.places()[-1]),
+        "FEDNB_PROGRESS": "log",
+    }
     if again:
         variables["FEDNB_AGAIN"] = "1"
     if len(group) > 1:
@@ -424,7 +429,7 @@ def make_on_worker(group: Group, expected: Mapping[str, str], make: Make) -> Res
         )
     slots = _slots.setdefault(worker.address, Slots(worker.state.nthreads, CPU_COUNT))
     stop = functools.partial(_is_unwanted, worker, worker.get_current_task())
-    runs = places_of(group[0].notebook).runs
+    runs = runs_of(group[0].notebook)
     result = make(group, runs, slots, stop)
     if stop() and result.error:
         raise Reschedule  # not the run's fault: another worker takes it, if it is wanted

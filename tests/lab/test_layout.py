@@ -9,7 +9,7 @@ from fednb import ROOT
 
 # One room a line, from the ground up. Imports inside functions and for types count like all others.
 ORDER = """
-    errors seeds messages places models partition
+    errors seeds messages models partition
     images folders arrays dataset augment data
     plots
     batches client method evaluation federation prototypes finch

@@ -23,7 +23,7 @@ NOTEBOOKS = ROOT / "notebooks"
 # CONTRIBUTING.md which cell calls it.
 REACHED_BY_01 = """
     arrays augment batches build client data dataset errors evaluation federation folders images
-    leads messages method models papers partition places plots records results run seeds settings
+    leads messages method models papers partition plots records results run seeds settings
     sources
 """.split()
 

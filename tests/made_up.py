@@ -3,6 +3,7 @@
 import functools
 import json
 
+import pytest
 from fednb.papers.foundations import METHODS
 
 from fednb import ROOT, settings
@@ -21,10 +22,17 @@ def project():
     return tables, {name: cells_of(table, {}) for name, table in tables.items()}
 
 
+def results_with(records, runs):
+    """What these records make of the project's tables."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pages, "read_tables", lambda _: project()[0])
+        return pages.results_of(ROOT / "notebooks" / "sweeps", runs, records)
+
+
 @functools.cache
 def recorded_project():
-    """What the committed records make of the project's tables: read once for all tests."""
-    return pages.results_of(ROOT / "notebooks" / "sweeps", ROOT / "results" / "runs", committed())
+    """The same of the committed records: read once for all tests."""
+    return results_with(committed(), ROOT / "results" / "runs")
 
 
 def lead(table, ahead, behind):

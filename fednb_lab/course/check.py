@@ -10,8 +10,9 @@ from nbformat import NotebookNode
 
 from fednb.errors import CourseError
 from fednb_lab.course import sandbox
-from fednb_lab.course.collect import is_litter, merged, take_along
+from fednb_lab.course.collect import is_litter, take_along
 from fednb_lab.course.inside import Limits
+from fednb_lab.course.merging import merged
 from fednb_lab.course.notebooks import (
     ANSWER,
     errors_by_cell,

@@ -23,9 +23,10 @@ from fednb import papers
 from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
-from fednb_lab.course.collect import Submission, collect, merged, require_assignment
+from fednb_lab.course.collect import Submission, collect, require_assignment
 from fednb_lab.course.handout import release
 from fednb_lab.course.inside import Limits
+from fednb_lab.course.merging import merged
 from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     NOT_COUNTED,

@@ -9,7 +9,7 @@ import pytest
 from nbformat.v4 import new_code_cell
 
 from fednb.errors import CourseError
-from fednb_lab.course import collect, handout
+from fednb_lab.course import collect, handout, merging
 from fednb_lab.course.notebooks import ANSWER
 
 
@@ -130,7 +130,7 @@ def test_only_answers_and_own_cells_get_into_the_hand_out(released):
     by_id["e1"].source = "mine = 1"
     by_id["e1"].metadata["tags"] = ["skip-execution"]
     by_id["e1c"].source = "pass"
-    whole, remarks = collect.merged(nb, deepcopy(released))
+    whole, remarks = merging.merged(nb, deepcopy(released))
     merged = {cell.id: cell for cell in whole.cells}
     assert merged["e1"].source == "mine = 1" and not merged["e1"].metadata.get("tags")
     assert "assert double(2)" in merged["e1c"].source and not remarks
@@ -187,7 +187,7 @@ def test_a_cell_that_was_split_is_one_and_a_remark_names_it(
     sources, between, whole, before, released
 ):
     nb = pieces_of(released, *sources, between=between)
-    merged, remarks = collect.merged(nb, released)
+    merged, remarks = merging.merged(nb, released)
     place = next(i for i, cell in enumerate(merged.cells) if cell.id == "e1")
     assert merged.cells[place].source == whole
     own = merged.cells[place - len(before) : place]

@@ -103,44 +103,26 @@ def test_hidden_inputs_depend_on_the_student_and_on_nothing_else(monkeypatch):
     assert len({numbers("1", "a"), numbers("2", "a"), numbers("1", "b")}) == 3
 
 
+def by_hand(*cells, **metadata):
+    """The content of a notebook that somebody has typed."""
+    return {"nbformat": 4, "nbformat_minor": 5, "metadata": metadata, "cells": list(cells)}
+
+
+def typed(kind, source, **more):
+    """A cell of it."""
+    code = {"outputs": [], "execution_count": None} if kind == "code" else {}
+    return {"cell_type": kind, "id": kind, "metadata": more, "source": source} | code
+
+
+EXERCISE = typed("markdown", "**Exercise 1** (easy, 5 minutes, 1 points). X.")
 HAND_MADE = {
     "empty": {},
-    "no-cells": {"nbformat": 4, "nbformat_minor": 5, "metadata": {}, "cells": []},
-    "tags": {
-        "nbformat": 4,
-        "nbformat_minor": 5,
-        "metadata": {},
-        "cells": [{"cell_type": "markdown", "id": "a", "metadata": {"tags": [1]}, "source": "x"}],
-    },
-    "list": {"nbformat": 4, "nbformat_minor": 5, "metadata": {"fednb": [1]}, "cells": []},
-    "null": {"nbformat": 4, "nbformat_minor": 5, "metadata": {"fednb": None}, "cells": []},
-    "half": {
-        "nbformat": 4,
-        "nbformat_minor": 5,
-        "metadata": {"fednb": {"assignment": "x"}},
-        "cells": [],
-    },
-    "no-end": {
-        "nbformat": 4,
-        "nbformat_minor": 5,
-        "metadata": {},
-        "cells": [
-            {
-                "cell_type": "markdown",
-                "id": "a",
-                "metadata": {},
-                "source": "**Exercise 1** (easy, 5 minutes, 1 points). X.",
-            },
-            {
-                "cell_type": "code",
-                "id": "b",
-                "metadata": {},
-                "source": "### BEGIN SOLUTION\nx = 1",
-                "outputs": [],
-                "execution_count": None,
-            },
-        ],
-    },
+    "no-cells": by_hand(),
+    "tags": by_hand(typed("markdown", "x", tags=[1])),
+    "list": by_hand(fednb=[1]),
+    "null": by_hand(fednb=None),
+    "half": by_hand(fednb={"assignment": "x"}),
+    "no-end": by_hand(EXERCISE, typed("code", "### BEGIN SOLUTION\nx = 1")),
 }
 
 

@@ -8,7 +8,7 @@ import shlex
 
 import matplotlib.pyplot as plt
 import pytest
-from made_up import job, project, record, recorded_project, table
+from made_up import job, project, record, recorded_project, results_with, table
 from scipy import stats
 
 from fednb import ROOT, data
@@ -353,7 +353,7 @@ def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_p
 
 
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
-    results = pages.read_results(ROOT / "notebooks" / "sweeps", tmp_path / "runs")
+    results = results_with({}, tmp_path / "runs")
     made = pages.make_pages(results, tmp_path / "out")
     text = made[tmp_path / "out" / "REPORT.md"]
     assert "Not run yet" in text
@@ -462,8 +462,10 @@ def test_a_finding_without_runs_is_left_out():
 
 
 def test_the_line_that_makes_a_run_again_has_its_settings():
+    """Of every tenth cell, of all tables."""
     seen = set()
-    for cell in itertools.chain(*recorded_project().cells.values()):
+    every_cell = itertools.chain(*recorded_project().cells.values())
+    for cell in itertools.islice(every_cell, 0, None, 10):
         if cell.seeds and (command := tables.command(cell)) not in seen:
             seen.add(command)
             notebook, *words_ = shlex.split(command.removeprefix("fednb run "))

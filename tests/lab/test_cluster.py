@@ -21,7 +21,7 @@ from tiny import TABLE, is_alive, wait_for, write, write_notebook
 
 from fednb import ROOT
 from fednb import records as ledger
-from fednb_lab import pool
+from fednb_lab import cluster
 from fednb_lab.cli import main
 
 STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
@@ -104,7 +104,7 @@ def dask_processes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dask]:
 
 @pytest.fixture
 def dask(dask_processes: Dask, monkeypatch: pytest.MonkeyPatch) -> Dask:
-    monkeypatch.setattr(pool, "CONNECT_SECONDS", 300)  # on a machine with much else to do
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 300)  # on a machine with much else to do
     return dask_processes
 
 
@@ -173,8 +173,8 @@ def test_a_worker_with_other_code_or_data_refuses(
     different: str,
 ) -> None:
     dask.workers(1)
-    digests = pool.code_and_data(str(dask.notebook), "digits") | {different: "another"}
-    monkeypatch.setattr(pool, "code_and_data", lambda *_: digests)
+    digests = cluster.code_and_data(str(dask.notebook), "digits") | {different: "another"}
+    monkeypatch.setattr(cluster, "code_and_data", lambda *_: digests)
     before = dask.marks()
     file = runs_of(dask, tmp_path, {"seed": 8})
     assert main(["sweep", file, "--scheduler", dask.address]) == 1
@@ -256,7 +256,7 @@ def test_without_its_scheduler_a_sweep_ends(dask: Dask, tmp_path: Path) -> None:
 def test_without_a_scheduler_or_dask_there_is_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pool, "CONNECT_SECONDS", 1)
+    monkeypatch.setattr(cluster, "CONNECT_SECONDS", 1)
     notebook = write_notebook(tmp_path / "90_tiny.ipynb")
     file = str(write(tmp_path, {"one": TABLE | {"runs": [{}]}}, str(notebook)))
     with socket.socket() as free, socket.create_server(("127.0.0.1", 0)) as silent:

@@ -1,0 +1,158 @@
+"""Runs on a dask cluster, by futures like those of `fednb_lab.pool`: each worker makes them in processes.
+
+A worker with other code or data than the sweep's refuses.
+"""
+
+import asyncio
+import functools
+import hashlib
+import logging
+import socket
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import fednb_lab
+from fednb import PACKAGE, data, papers
+from fednb.errors import NotebookError
+from fednb_lab import datasets
+from fednb_lab.jobs import runs_of
+from fednb_lab.pool import Group, Result, Submit
+from fednb_lab.processes import Slots, in_one_line
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+CONNECT_SECONDS = 10
+
+Make = Callable[..., Result]  # `fednb_lab.pool.make_group`, told how
+
+
+@contextmanager
+def cluster(address: str, make: Make) -> Iterator[Submit]:
+    """The dask cluster of the scheduler at this address, when it has a worker; leaving the context
+    cancels what waits.
+
+    A ``ConnectionError`` says what is wrong.
+    """
+    with _connected(address) as client:
+        _wait_for_a_worker(client, address)
+        workers = client.scheduler_info()["workers"].values()
+        has_gpus = any(worker["resources"].get("GPU") for worker in workers)
+        executor = client.get_executor(pure=False, resources={"GPU": 1} if has_gpus else None)
+        digests = functools.cache(code_and_data)
+
+        def submit(group: Group) -> Future[Result]:
+            expected = digests(group[0].notebook, group[0].settings.dataset)
+            return executor.submit(make_on_worker, group, expected, make)
+
+        yield submit
+
+
+@contextmanager
+def _connected(address: str) -> Iterator["Client"]:
+    """A connection to a scheduler; its loss is a ``ConnectionError``, too."""
+    try:
+        from distributed import Client
+        from distributed.core import CommClosedError
+    except ImportError as error:
+        message = 'A sweep on a cluster needs dask: pip install -e ".[cluster]".'
+        raise ConnectionError(message) from error
+    logging.disable()  # a lost connection is told in a sentence
+    try:  # first by hand: a client waits without end for a server that accepts and says nothing
+        asyncio.run(_knock(address))
+        client = Client(address, timeout=CONNECT_SECONDS, set_as_default=False)
+    except Exception as error:
+        # an address that makes no sense, a server that is not dask, and more
+        raise ConnectionError(
+            f"No dask scheduler answers at {address} ({in_one_line(error)}): start one with "
+            "`dask scheduler`, which prints its address, or see whether a firewall is in the way."
+        ) from error
+    with client:
+        try:
+            yield client
+        except (CancelledError, CommClosedError) as error:
+            raise ConnectionError(
+                f"The connection to the scheduler at {address} was lost: see that it runs; the same "
+                "command then goes on where this one ended."
+            ) from error
+
+
+async def _knock(address: str) -> None:
+    """Connect to a scheduler and hang up."""
+    from distributed.core import connect
+
+    connection = await asyncio.wait_for(connect(address, timeout=CONNECT_SECONDS), CONNECT_SECONDS)
+    connection.abort()
+
+
+def _wait_for_a_worker(client: "Client", address: str) -> None:
+    if client.scheduler_info()["workers"]:
+        return
+    message = f"No worker is connected to {address}; waiting for one: `dask worker {address}`."
+    print(message, file=sys.stderr, flush=True)
+    client.wait_for_workers(1)
+
+
+# ---- on a worker of a cluster
+
+
+@functools.cache
+def _package_code() -> str:
+    """The source of both packages, as they were when it was first asked for: so they are imported."""
+    found = sorted(file for folder in (PACKAGE, fednb_lab.PACKAGE) for file in folder.rglob("*"))
+    files = [file for file in found if file.suffix in (".py", ".yaml")]
+    return "\0".join(file.read_text(encoding="utf-8") for file in files)
+
+
+def code_and_data(notebook: str, dataset: str) -> dict[str, str]:
+    """Digests of what must be the same where runs are made: code of packages and notebooks, data."""
+    sources = [_package_code()]
+    for file in [*papers.notebooks(extras=True), papers.path(notebook)]:
+        sources += papers.cells(file, "code")
+    code = hashlib.sha256("\0".join(sources).encode()).hexdigest()
+    datasets.ensure(dataset)
+    return {"code": code, "data": data.load(dataset).fingerprint}
+
+
+_slots: dict[str, Slots] = {}  # by the address of each worker in this process
+
+
+def make_on_worker(group: Group, expected: Mapping[str, str], make: Make) -> Result:
+    """Make a group on this worker and in its folder of runs, if code and data are the sweep's own."""
+    from dask.system import CPU_COUNT
+    from distributed import Reschedule, get_worker
+
+    worker = get_worker()
+    named = f"the worker {worker.address} on {socket.gethostname()}"
+    try:
+        digests = code_and_data(group[0].notebook, group[0].settings.dataset)
+    except (NotebookError, data.DataError) as error:
+        return Result(f"{named} lacks something: {error}")
+    different = [name for name in expected if digests[name] != expected[name]]
+    if different:
+        return Result(
+            f"{named} has other {' and '.join(different)} than the sweep: make them the same "
+            "there, and restart the worker."
+        )
+    slots = _slots.setdefault(worker.address, Slots(worker.state.nthreads, CPU_COUNT))
+    stop = functools.partial(_is_unwanted, worker, worker.get_current_task())
+    runs = runs_of(group[0].notebook)
+    result = make(group, runs, slots, stop)
+    if stop() and result.error:
+        raise Reschedule  # not the run's fault: another worker takes it, if it is wanted
+    return result
+
+
+def _is_unwanted(worker: Any, task_key: Any) -> bool:
+    """Whether nobody waits for a task any more (Ctrl-C, the sweep killed), or the worker is
+    closing.
+
+    It closes when the scheduler is gone. dask cannot interrupt a thread, but takes note of it in
+    the task's state.
+    """
+    task = worker.state.tasks.get(task_key)
+    is_closing = worker.status.name in ("closing", "closed", "failed")
+    return task is None or task.state == "cancelled" or is_closing

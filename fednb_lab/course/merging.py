@@ -1,0 +1,136 @@
+"""A submission merged into the hand-out: a student's answers and own cells, and nothing else of it."""
+
+import re
+from collections import defaultdict
+from urllib.parse import unquote
+
+from nbformat import NotebookNode
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+from fednb_lab.course.notebooks import grade_id, is_unanswered, marks_of
+
+LONGEST = 100_000  # characters of an answer
+ATTACHMENT = re.compile(r"attachment:([^)\s\"'>]+)")
+
+
+def names_of(nb: NotebookNode, released: NotebookNode) -> list[str]:
+    """Return for each cell the grade id of the hand-out's cell that it is, or "".
+
+    Cells are known by their grade id, or by their id if the metadata got lost.
+    """
+    kinds = {grade_id(cell): cell.cell_type for cell in released.cells if grade_id(cell)}
+    id_to_name = {cell.id: grade_id(cell) for cell in released.cells if grade_id(cell)}
+    names = []
+    for cell in nb.cells:
+        name = grade_id(cell)
+        if name not in kinds:
+            name = id_to_name.get(cell.get("id", ""), "")
+        names.append(name if kinds.get(name) == cell.cell_type else "")
+    return names
+
+
+def merged(nb: NotebookNode, released: NotebookNode) -> tuple[NotebookNode, list[str]]:
+    """Return the hand-out with a submission's answers and own cells in it, and remarks.
+
+    Nothing else is taken over: tags and metadata can disarm a check. The pieces of a cell that was
+    split, and its copies, count as one.
+    """
+    remarks: list[str] = []
+    names = names_of(nb, released)
+    asked = [grade_id(cell) for cell in released.cells if marks_of(cell).get("solution")]
+    answers: dict[str, NotebookNode] = {}
+    own: dict[int, NotebookNode] = {}  # by place: cells of a name that are not the answer
+    for name in asked:
+        if name in names:
+            answers[name] = _answer(nb, name, names, own, remarks)
+    before, last = _own_cells(nb, names, own, released)
+    if asked and not answers:
+        remarks.append(
+            "none of its cells is the hand-out's: was the work pasted into a new notebook? Its "
+            "cells are executed before the first check"
+        )
+        before[asked[0]] += last
+        last = []
+    cells = []
+    for cell in released.cells:
+        name = grade_id(cell)
+        if name in asked:
+            _take_over(answers.get(name), cell, remarks)
+        cells += [*before.pop(name, []), cell]
+    return NotebookNode({**released, "cells": cells + last}), remarks
+
+
+def _own_cells(
+    nb: NotebookNode, names: list[str], own: dict[int, NotebookNode], released: NotebookNode
+) -> tuple[dict[str, list[NotebookNode]], list[NotebookNode]]:
+    """Return a student's own cells by the name of the cell that follows, and the last ones."""
+    of_handout = {cell.source for cell in released.cells if not grade_id(cell)}
+    before: dict[str, list[NotebookNode]] = defaultdict(list)
+    waiting: list[NotebookNode] = []
+    for place, (name, cell) in enumerate(zip(names, nb.cells, strict=True)):
+        if place in own:
+            waiting.append(_own_cell(cell))
+        elif name:
+            before[name] += waiting
+            waiting = []
+        elif cell.source not in of_handout:
+            waiting.append(_own_cell(cell))
+    return before, waiting
+
+
+def _answer(
+    nb: NotebookNode,
+    name: str,
+    names: list[str],
+    own: dict[int, NotebookNode],
+    remarks: list[str],
+) -> NotebookNode:
+    """Return the one cell that a student's cells of a name make; some may become ``own``."""
+    places = [place for place, other in enumerate(names) if other == name]
+    answered = [place for place in places if not is_unanswered(nb.cells[place])] or places[-1:]
+    pieces = [nb.cells[place] for place in answered]
+    if len(answered) > 1:
+        remarks.append(f"{name} was split: its {len(answered)} cells count as one")
+    elif len(places) > 1:
+        remarks.append(f"{name} is there {len(places)} times: the one with an answer counts")
+    is_code = pieces[0].cell_type == "code"
+    are_neighbours = answered[-1] - answered[0] == len(answered) - 1
+    has_magic = any(piece.source.lstrip().startswith("%%") for piece in pieces[1:])
+    if is_code and (has_magic or not are_neighbours):
+        # as they cannot be one cell, the last one is graded after the others
+        own.update({place: nb.cells[place] for place in answered[:-1]})
+        return pieces[-1]
+    whole = NotebookNode(pieces[0])
+    whole.source = ("\n" if is_code else "\n\n").join(piece.source for piece in pieces)
+    for piece in pieces[1:]:
+        if "attachments" in piece:
+            whole.attachments = {**whole.get("attachments", {}), **piece.attachments}
+    return whole
+
+
+def _own_cell(cell: NotebookNode) -> NotebookNode:
+    new = new_code_cell() if cell.cell_type == "code" else new_markdown_cell()
+    _take_over(cell, new, [])
+    return new
+
+
+def _take_over(student_cell: NotebookNode | None, cell: NotebookNode, remarks: list[str]) -> None:
+    """Give ``cell`` the student's source, and pictures if it is a text."""
+    if student_cell is None:
+        if cell.cell_type == "code":
+            cell.source = ""  # the student's own cells may have what it asks for
+        return
+    cell.source = student_cell.source
+    if len(cell.source) > LONGEST:
+        remarks.append(f"{grade_id(cell)} was cut after {LONGEST} characters")
+        cell.source = cell.source[:LONGEST]
+    if cell.cell_type != "markdown":
+        return
+    pictures = dict(student_cell.get("attachments", {}))
+    for name in set(ATTACHMENT.findall(cell.source)) - set(pictures):
+        if unquote(name) in pictures:
+            pictures[name] = pictures[unquote(name)]
+        else:  # a page with a picture that is not there cannot be made
+            cell.source = cell.source.replace(f"attachment:{name}", f"missing-{name}")
+    if pictures:
+        cell.attachments = pictures

@@ -6,7 +6,7 @@ claim, over the whole width, so that nothing has to be scrolled sideways, on a p
 
 from docutils import nodes
 
-FIRST = "the paper says"  # the name of the first column of a table of claims
+FIRST = "the paper says"  # a column that only tables of claims have
 IN_THE_ROW = (FIRST, "printed", "ours", "word")
 WITHOUT_NAME = "why"  # the column whose text says by itself what it is
 
@@ -17,7 +17,7 @@ def fold_claims(app, doctree: nodes.document) -> None:
         group = table.next_node(nodes.tgroup)
         head, body = group.next_node(nodes.thead), group.next_node(nodes.tbody)
         names = [entry.astext() for entry in head[0]]
-        if names[0] == FIRST:
+        if FIRST in names:
             table["classes"].append("claims")
             _fold(group, head, body, names)
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shutil
 import sys
 from pathlib import Path
 
@@ -74,6 +75,7 @@ PACKAGES = ROOT / "docs" / "explorer" / "node_modules"  # `npm ci` puts them the
 DATA = ROOT / "build" / "site-data"  # what the explorer shows, written before each build
 html_static_path = [
     "static",
+    "site.png",
     "explorer/explorer.js",
     "explorer/cell.js",
     str(DATA),
@@ -114,9 +116,12 @@ html_theme_options = {
 # A fork's own address, as GitHub Actions has it; without one no button leads there.
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")
 BRANCH = os.environ.get("GITHUB_REF_NAME", "main")
-html_context = {"default_mode": "light", "repository": REPOSITORY, "branch": BRANCH}
-if REPOSITORY:
-    html_theme_options["article_header_start"] = ["colab.html"]
+html_context = {"default_mode": "auto", "repository": REPOSITORY, "branch": BRANCH}
+html_favicon = "static/icon.svg"
+html_theme_options["article_header_start"] = ["colab.html"]
+if REPOSITORY:  # a preview card needs an address, which GitHub Pages makes of these
+    owner, _, repository = REPOSITORY.partition("/")
+    html_context["site_address"] = f"https://{owner.lower()}.github.io/{repository}"
 
 
 def _records_address() -> str:
@@ -124,6 +129,14 @@ def _records_address() -> str:
     if REPOSITORY:
         return f"https://github.com/{REPOSITORY}/blob/{BRANCH}/results/runs/"
     return "../../results/runs/"
+
+
+def _copy_notebooks(app, error: Exception | None) -> None:
+    """Put each notebook beside its page, which has a link to it."""
+    for page in sorted(app.env.found_docs):
+        notebook = ROOT / f"{page}.ipynb"
+        if error is None and notebook.exists():
+            shutil.copy(notebook, Path(app.outdir) / f"{page}.ipynb")
 
 
 def _our_code() -> str:
@@ -142,4 +155,5 @@ def setup(app):
     app.connect("doctree-read", mends.describe_pictures)
     app.connect("doctree-read", claims.fold_claims)
     app.connect("autodoc-process-bases", mends.leave_out_object)
+    app.connect("build-finished", _copy_notebooks)
     app.connect("html-page-context", start.add_values(_records_address(), REPOSITORY))

@@ -31,7 +31,16 @@ from fednb.dataset import (
     write,
 )
 from fednb.errors import DataError, require_known
-from fednb.images import as_rgb, decoded, duplicates, patch, reading, reason, to_bytes
+from fednb.images import (
+    as_rgb,
+    contradictions,
+    decoded,
+    duplicates,
+    patch,
+    reading,
+    reason,
+    to_bytes,
+)
 
 __all__ = ["EMBEDDED", "NAMES", "Augmentation", "DataError", "Dataset", "DatasetSpec", "as_rgb"]
 __all__ += ["fingerprint", "load", "patch", "recorded_name", "register", "spec_of", "to_bytes"]
@@ -248,10 +257,7 @@ def _read_folder(spec: DatasetSpec, layout: folders.Layout, cache: Path) -> Stor
         notes.append(f"images of several sizes, all resized to {spec.shape[1]}x{spec.shape[2]}")
     if layout.divided:
         notes.append("every fifth image of a class (by name) is a test image")
-    remarks = duplicates(pixels[:n], pixels[n:])
-    brightest = int(pixels[:n].max())
-    if brightest < _DARK:
-        remarks.append(f"nearly black: the brightest pixel is {brightest} of 255")
+    remarks = _remarks(pixels[:n], pixels[n:], labels)
     if layout.never_tested:
         remarks.append(f"trained on and never tested: {folders.listed(layout.never_tested)}")
     found = stored(
@@ -296,6 +302,16 @@ def _check_fingerprint(name: str, digits: str) -> None:
             f"{name}: the images that are there have the fingerprint {found}: put back those that "
             f"are meant, or leave out #{asked}."
         )
+
+
+def _remarks(images: np.ndarray, test_images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """What has to be known about images of one's own; the labels are of both, in this order."""
+    remarks = duplicates(images, test_images)
+    remarks += contradictions(np.concatenate([images, test_images]), labels)
+    brightest = int(images.max())
+    if brightest < _DARK:
+        remarks.append(f"nearly black: the brightest pixel is {brightest} of 255")
+    return remarks
 
 
 # --- arrays, and what is made of them
@@ -343,13 +359,16 @@ def register(
             ("test_groups", test_groups, len(y_test)),
         )
     ]
+    remarks = _remarks(x, x_test, np.concatenate([y, y_test]))
     absent = [one for label, one in enumerate(names) if label not in set(y_test.tolist())]
+    if absent:
+        remarks.append(f"never tested: {folders.listed(absent)}")
     found = stored(
         Split(x, y, group_of[0]),
         Split(x_test, y_test, group_of[1]),
         names,
         "registered",
-        remarks=[f"never tested: {folders.listed(absent)}"] if absent else [],
+        remarks=remarks,
     )
     known = REGISTERED.get(name)
     if known is not None and known[1].fingerprint != found.fingerprint:

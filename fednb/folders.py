@@ -130,6 +130,7 @@ def _members(path: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
     for name in archive.namelist():
         # old programs for Windows write backslashes
         parts = tuple(part for part in re.split(r"[/\\]", name) if part not in ("", "."))
+        _require(".." not in parts, f"{path.name} holds {name}, which lies outside of it.")
         if not parts or any(map(_is_hidden, parts)):
             continue
         if name.endswith(("/", "\\")):

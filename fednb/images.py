@@ -196,6 +196,15 @@ def duplicates(images: np.ndarray, test_images: np.ndarray) -> list[str]:
     return [f"{shared:,} test images are training images as well"] if shared else []
 
 
+def contradictions(images: np.ndarray, labels: np.ndarray) -> list[str]:
+    """A remark on images that are in two classes or more, if there are any."""
+    classes: dict[bytes, set[int]] = {}
+    for image, label in zip(images, labels.tolist(), strict=True):
+        classes.setdefault(image.tobytes(), set()).add(label)
+    several = sum(len(of_one) > 1 for of_one in classes.values())
+    return [f"images in more than one class: {several:,}"] if several else []
+
+
 def as_rgb(images: np.ndarray, side: int) -> np.ndarray:
     """Bring uint8 [N, C, H, W] to [N, 3, side, side], bilinearly as torchvision's Resize does."""
     if images.shape[-2:] != (side, side):

@@ -547,6 +547,20 @@ def test_a_class_without_test_images_is_told(arrays):
     assert data.register("mine", **arrays).remark == "never tested: 1"
 
 
+def test_what_is_odd_in_arrays_is_told(arrays):
+    """Tested images that are trained on, one image in two classes, and values of 0 to 1 as bytes."""
+    twice = arrays["images"].copy()
+    twice[1] = twice[0]
+    labels = arrays["labels"].copy()
+    labels[:2] = 0, 1
+    given = {"images": twice // 255, "labels": labels, "test_images": twice[:1] // 255}
+    given |= {"test_labels": labels[:1], "test_groups": arrays["test_groups"][:1]}
+    remark = data.register("mine", **arrays | given).remark
+    assert "1 test images are training images as well" in remark
+    assert "in more than one class" in remark
+    assert "nearly black" in remark
+
+
 def test_a_published_sets_name_cannot_be_registered(arrays):
     with pytest.raises(data.DataError, match="no published set's name"):
         data.register("mnist", **arrays)

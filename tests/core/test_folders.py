@@ -366,6 +366,18 @@ def test_zips_of_all_systems_are_read(root):
     assert len(data.load("folder:pets.zip").labels) == 8
 
 
+def test_a_zip_that_reaches_outside_of_itself_is_refused(root):
+    write_zip(root / "pets.zip", [*pets(""), *some("../cat/0.png")])
+    assert "pets.zip holds ../cat/0.png, which lies outside of it" in error("folder:pets.zip")
+
+
+def test_an_image_of_two_classes_is_told(root):
+    (_, image), *_ = some("0.png")
+    again = [(f"{label}/x.png", image) for label in ("cat", "dog")]
+    write_tree(root / "pets", [*pets("", seed=1), *again])
+    assert "images in more than one class: 1" in data.load("folder:pets").remark
+
+
 def test_an_image_that_is_in_a_zip_twice_is_one_sentence(root):
     files = list(pets(""))
     with pytest.warns(UserWarning, match="Duplicate name"):

@@ -5,12 +5,13 @@ import shlex
 import sys
 import types
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from fednb import ROOT, data, papers, settings
+from fednb import ROOT, data, models, papers, settings
 from fednb import records as ledger
 from fednb import run as runner
 from fednb_lab import compare as head_to_head
@@ -32,6 +33,7 @@ def short(monkeypatch):
     )
     # what is registered is forgotten afterwards
     monkeypatch.setitem(data.REGISTERED, "mine", None)
+    monkeypatch.setitem(models.MODELS, "mlp", None)
 
 
 PAGES = ["README.md", "docs/howto/method.md", "docs/howto/data.md"]
@@ -81,7 +83,17 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
     @contextmanager
     def writer(folder):
         """Stands in for tensorboard's, which is not installed with the package."""
-        yield types.SimpleNamespace(add_scalar=lambda *what: written.append((folder.name, *what)))
+        name = Path(folder).name
+        yield types.SimpleNamespace(add_scalar=lambda *what: written.append((name, *what)))
+
+    logged = []
+
+    @contextmanager
+    def init(project, name, mode):
+        """Stands in for that of Weights & Biases."""
+        yield types.SimpleNamespace(log=lambda row, step: logged.append((name, step, row)))
+
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=init))
 
     monkeypatch.setitem(
         sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=writer)
@@ -99,6 +111,9 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
     accuracies = ledger.read(path)["metrics"]["accuracy"]
     told = [value for run, name, value, _ in written if run == path.stem and name == "accuracy"]
     assert told == [value for value in accuracies if value is not None]
+    assert {run for run, *_ in logged} == runs
+    of_run = [row["accuracy"] for run, _, row in logged if run == path.stem]
+    assert of_run == accuracies
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,9 @@ def ratios() -> Axes:
     return ax
 
 
+_TERMS = {"contrastive": "contrast", "correlation": "pull"}  # as the notebook calls FedPLCC's
+
+
 def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     """Of a run's record: accuracy on each domain and their mean, and the terms of the loss."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
@@ -310,7 +313,7 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     for name, values in metrics.items():
         if name.startswith("loss/"):
             label = name.removeprefix("loss/").replace("_", " ")
-            right.plot(rounds, values, "o-", ms=4, label=label)
+            right.plot(rounds, values, "o-", ms=4, label=_TERMS.get(label, label))
     right.axhline(0, color="0.6", lw=1, zorder=0)
     right.set(ylabel="mean training loss, weighted")
     for ax in (left, right):

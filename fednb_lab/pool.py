@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from tqdm import tqdm
 
-from fednb import papers
+from fednb import data, papers
 from fednb import records as ledger
 from fednb.errors import SweepError, check
 from fednb.records import Record

@@ -14,7 +14,7 @@ def with_and_without_the_rule() -> Figure:
     titles = {False: "by the paper's formula", True: "by its code"}
     for ax, (balance, title) in zip(axes, titles.items(), strict=True):
         parts = partition.dirichlet(labels, 10, 0.5, np.random.RandomState(0), balance=balance)
-        sizes = [len(part) for part in parts]
-        title = f"{title}: {min(sizes):,} to {max(sizes):,} images"
+        spread = np.std([len(part) for part in parts])
+        title = f"{title}: sizes scatter by {spread:,.0f} images"
         plots.split(parts, labels, 10, ax, title, largest=4000)
     return figure

@@ -25,6 +25,7 @@ SOLUTION = "### BEGIN SOLUTION"
 LONGEST_TEXT = 250  # of an alternative text that is a caption
 
 _RECORD = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:results/)?runs/([^)/]+\.json)\)")
+_BADGE = re.compile(r'<a href="(?:\.\./)+(?:tree|actions)/[^"]*"><img [^>]*></a>\n')  # of a code host
 _ANCHORED_HEADING = re.compile(r'^(#+) <a id="[^"]*"></a>', re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([^"]*)"></a>')
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]*)(#[^)\s]*)?\)")
@@ -103,6 +104,7 @@ def _methods_notebooks() -> dict[str, Path]:
 
 
 def _markdown(text: str, docname: str) -> str:
+    text = _BADGE.sub("", text)
     explorer = relative_uri(docname, "explorer.html")
     # raw HTML: a link would have to lead to a page or a file, which is then copied
     text = _RECORD.sub(rf'<a href="{explorer}#record=\2">\1</a>', text)

@@ -498,7 +498,7 @@ def check(args: argparse.Namespace) -> int:
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
 )
 def report(args: argparse.Namespace) -> None:
-    """Write the reproduction report, or the tables of a sweep file of your own.
+    """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
     fednb report my_method.yaml

@@ -17,7 +17,7 @@ from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS
+from fednb.leads import MIN_SEEDS, differences, lead_of
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Claim, Finding, claims_file, claims_of
@@ -38,8 +38,8 @@ class _NotRun(Exception):
     """A number that a sentence asks for is of runs that are not recorded."""
 
 
-class _HoldsZero(Exception):
-    """A sentence says who is ahead, but the interval of the difference holds zero."""
+class _NotAhead(Exception):
+    """A sentence says who is ahead where the interval holds zero, or single runs disagree."""
 
 
 class Answers:
@@ -67,17 +67,37 @@ class Answers:
     def by(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the points without their plus, as in *ahead by 1.0 ± 0.4 points*.
 
-        Below three seeds it is *ahead by 4.9 and 1.4 points*. Over three seeds or more the sentence
-        falls if the interval does not lie above zero, since *by* names a direction. What has none is
-        told by `lead` or `points`, which have a sign.
+        Only where this can be said: the interval lies above 0. Below three seeds, where there is
+        no interval, each run must be ahead: *ahead by 4.9 and 1.4 points*. Else the whole sentence
+        is not told; `points` and `lead` give a difference that may have either sign.
         """
         comparison = self._compare(table, ahead, behind, column)
-        if comparison.lead.seeds >= MIN_SEEDS and not self.sure(table, ahead, behind, column):
-            raise _HoldsZero
+        values = list(comparison.by_seed.values())
         if comparison.lead.seeds >= MIN_SEEDS or comparison.lead.mean is None:
+            if not self.sure(table, ahead, behind, column):
+                raise _NotAhead(f"{ahead} of {behind} in {table}")
             return self.points(table, ahead, behind, column).removeprefix("+")
-        values = [f"{value:.1f}" for value in comparison.by_seed.values()]
-        return f"{' and '.join(values)} {comparison.ahead.measure.lead_unit}"
+        if min(values) <= 0:
+            raise _NotAhead(f"{ahead} of {behind} in {table}")
+        told = [f"{value:.1f}" for value in values]
+        return f"{' and '.join(told)} {comparison.ahead.measure.lead_unit}"
+
+    def lead_of_last(
+        self, rounds: int, table: str, ahead: str, behind: str, column: str | None = None
+    ) -> str:
+        """Give the lead if the mean over each run's last so many rounds counted, as `points`."""
+        cells = [self._cell(table, row, *filter(None, [column])) for row in (ahead, behind)]
+        means = []
+        for cell in cells:
+            by_seed = {}
+            for run in cell.measured_runs:
+                curve = run.record["metrics"][cell.measure.curve]
+                by_seed[run.job.settings.seed] = float(np.mean(curve[-rounds:]))
+            means.append(by_seed)
+        of_pairs = lead_of(list(differences(means[0], means[1]).values()))
+        if not of_pairs.judged:
+            raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
+        return f"{of_pairs.mean:+.1f} ± {of_pairs.half_width:.1f} {cells[0].measure.lead_unit}"
 
     def printed_lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the printed lead: ``2.8``."""
@@ -133,6 +153,12 @@ class Answers:
             curve = run.record["metrics"][cell.measure.curve]
             gains.append(curve[-1] - curve[-1 - rounds])
         return float(np.mean(gains))
+
+    def setting(self, name: str, *row: str) -> str:
+        """Give a setting of a cell's runs, such as ``setting("lr", "moon-1", "MOON")``: ``0.01``."""
+        settings = vars(cell_at(self._cells_of(row[0]), *row[1:]).job.settings)
+        require_known("There is no setting", name, settings, ReportError)
+        return f"{settings[name]}"
 
     def recorded(self, *row: str) -> bool:
         """Tell whether there are values in a cell."""
@@ -289,7 +315,7 @@ class Filler:
             if finding.holds and not self._environment.compile_expression(finding.holds)():
                 return ""
             filled = self._environment.from_string(text).render()
-        except _HoldsZero:
+        except _NotAhead:
             return ""
         except (jinja2.TemplateError, TypeError, KeyError, ReportError) as error:
             raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from fednb.papers.pictures import side_by_side_tables as tables
-from fednb.papers.pictures.side_by_side_tables import BASELINE, GUESS, OWN, TOLD
+from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, GUESS, OWN
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,7 +16,7 @@ from fednb.leads import Lead, interval
 _SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
-_ENDS = {BASELINE: (6, -4), TOLD: (6, -12), "FedProto": (6, 6), "Local": (6, -3)}  # of curves
+_ENDS = {BASELINE: (6, -4), ADJUSTED: (6, -12), "FedProto": (6, 6), "Local": (6, -3)}  # of curves
 _SENT = ("digits, β = 0.1", "five domains")
 _ALONE = {  # whose bytes are not those of a network each way, and where their names stand
     "Local": (0, 8),
@@ -25,7 +25,7 @@ _ALONE = {  # whose bytes are not those of a network each way, and where their n
 }
 
 
-def told() -> Figure:
+def adjusted() -> Figure:
     """How right a client is on images like its own, asking whom: a panel for each split."""
     of_splits = tables.for_itself()
     figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
@@ -36,8 +36,8 @@ def told() -> Figure:
                 means[row], half_width = interval(values)
                 mark, colour = ("D", "0.75") if row == GUESS else ("o", plots.colour(row))
                 ax.errorbar(means[row], y, xerr=half_width, fmt=mark, color=colour, capsize=3)
-        if BASELINE in means and TOLD in means:
-            ends = {"xy": (means[TOLD], 1.85), "xytext": (means[BASELINE], 1.15)}
+        if BASELINE in means and ADJUSTED in means:
+            ends = {"xy": (means[ADJUSTED], 1.85), "xytext": (means[BASELINE], 1.15)}
             ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35"})
         ax.set_title(title)
         ax.set_yticks(range(len(by_row)), list(by_row))
@@ -71,7 +71,7 @@ def question() -> Figure:
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel(
         "points ahead of FedAvg after 15 rounds  (grey: first comparison, rate 0.04, seeds 0 to 9; "
-        "coloured: second, rate 0.06, seeds 10 to 19; hollow: a run diverged)",
+        "coloured: second, rate 0.06, seeds 10 to 19; open circle: a run diverged)",
         size="small",
     )
     axes[0].set_yticks(range(len(names)), names, size="large")
@@ -95,7 +95,7 @@ def gap() -> Figure:
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4))
     for row, of_seeds in by_row.items():
         mean = of_seeds.mean()
-        style = "--" if row == TOLD else "-"
+        style = "--" if row == ADJUSTED else "-"
         left.plot(mean.index, mean, style, color=plots.colour(row), lw=2)
         plots.label(left, (mean.index[-1], mean.iloc[-1]), row, _ENDS[row], color=plots.colour(row))
     left.set(xlabel="communication round", ylabel="right on images like its own (%)")
@@ -103,7 +103,7 @@ def gap() -> Figure:
     left.set_xticks(range(1, 16, 2))
     left.grid(alpha=0.3)
 
-    for row, style in ((BASELINE, "-"), (TOLD, "--")):
+    for row, style in ((BASELINE, "-"), (ADJUSTED, "--")):
         apart = (by_row["FedProto"] - by_row[row]).dropna()
         half_widths = [interval(apart[t].tolist())[1] for t in apart]
         mean = apart.mean()

@@ -12,7 +12,7 @@ from fednb.leads import Lead, differences, lead_of
 from fednb.results import Cell
 
 BASELINE = "FedAvg"
-TOLD = "FedAvg (told)"  # its model, told the class frequencies of the client that asks
+ADJUSTED = "FedAvg (adjusted)"  # its model's answers, to the classes of the client that asks
 GUESS = "its commonest class"  # what a client says who looks at no image
 OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
 TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
@@ -62,7 +62,7 @@ def splits() -> dict[str, str]:
 
 
 def told_splits() -> dict[str, str]:
-    """The tables in which FedAvg's model is told whom it serves, by what they are called."""
+    """The tables in which FedAvg's answers are adjusted to the client that asks, by their titles."""
     digits = {title: name for title, name in splits().items() if "digits" in name}
     return {title: name.replace("digits", "told") for title, name in digits.items()}
 
@@ -178,7 +178,7 @@ def for_itself() -> dict[str, dict[str, Sequence[float]]]:
     found: dict[str, dict[str, Sequence[float]]] = {}
     for title, table in told_splits().items():
         found[title] = {GUESS: results.load("side_by_side")["commonest class"][table]}
-        for row in (BASELINE, TOLD, *OWN):
+        for row in (BASELINE, ADJUSTED, *OWN):
             found[title][row] = results.cell(table, row, "client mean").values
     return found
 

@@ -1,7 +1,9 @@
 """Findings: a sentence vanishes when the records say otherwise, and knows what could speak against it."""
 
+import ast
 import functools
 import operator
+import re
 from dataclasses import replace
 
 import pytest
@@ -9,10 +11,11 @@ from made_up import recorded_project
 
 from fednb import ROOT
 from fednb.errors import ReportError
+from fednb.leads import lead_of
 from fednb_lab import findings
 from fednb_lab.claims import claims_file, claims_of
 from fednb_lab.findings import Filler
-from fednb_lab.leads import Word
+from fednb_lab.leads import Word, compare_at
 from fednb_lab.printed import is_printed
 
 # findings that say that there is no difference, or give a number without a direction
@@ -75,6 +78,27 @@ def test_who_was_ahead_and_is_behind_now_is_not_told_to_be_ahead():
     assert borne_out == WITHOUT_DIRECTION
     fallen = next(one for one in FINDINGS.values() if one.surprise and one.holds)
     assert "do not bear out" in filler.sentence(fallen)
+
+
+# who says this of a difference says which of the two is better
+DIRECTION = re.compile(
+    r"\b(ahead|behind|beats?|loses?|wins?|gains?|costs?|improves?|helps?|worth|above|below|better|worse)\b"
+)
+SIGNED = re.compile(r"\{\{ *(?:lead|points)\((.*?)\) *\}\}")
+
+
+@pytest.mark.parametrize("name", FINDINGS)
+def test_no_finding_names_a_direction_whose_interval_holds_zero(name):
+    """*Ahead by* is for `by`, which refuses such intervals; before a signed number stands no word for better or worse."""
+    filler = Filler(recorded, ROOT)
+    for text in (FINDINGS[name].says, FINDINGS[name].fact):
+        one_line = " ".join(text.split())
+        for number in SIGNED.finditer(one_line):
+            before = re.split(r"[.;:][*)]* |\}\}", one_line[: number.start()])[-1]
+            if DIRECTION.search(before):
+                rows = ast.literal_eval(f"({number[1]},)")
+                lead = filler._answers._compare(*rows).lead
+                assert not (lead.judged and lead.holds_zero), f"{before} {number[0]}"
 
 
 def test_what_records_decide_names_what_could_speak_against_it():
@@ -168,6 +192,18 @@ def test_a_sentence_asks_for_the_word_of_a_claim_by_its_name_in_figures():
     nobody = says.model_copy(update={"says": "{{ word('MOON − Nobody') }}"})
     with pytest.raises(ReportError, match="There is no claim 'MOON − Nobody'"):
         Filler(recorded, ROOT).sentence(nobody)
+
+
+def test_counted_as_in_the_paper_moons_rounds_fit_the_printed_lead_and_favour_a_copy_of_fedavg():
+    """What the reason of that claim says: FedAvg gets to where it ends in its last round, says the paper."""
+    (entry,) = [one for one in claims_file().papers["MOON"].claims if one.where == "Table 2"]
+    assert "Counted as in the paper" in entry.reason
+    comparison = compare_at(recorded("moon-2"), entry.ahead, entry.behind, "CIFAR-10 #rounds")
+    last = comparison.ahead.job.settings.num_rounds
+    lead = lead_of([last - first for first in comparison.ahead.values])
+    assert lead.judged and lead.mean > lead.half_width
+    assert abs(lead.mean - comparison.printed) < lead.half_width
+    assert all(first < last for first in comparison.behind.values)
 
 
 def test_claims_that_are_handed_in_are_not_judged_again(monkeypatch):

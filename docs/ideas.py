@@ -1,0 +1,93 @@
+"""Draws docs/ideas/*.png, the README's four ideas, with the notebooks' pictures: ``python docs/ideas.py``."""
+
+from pathlib import Path
+
+import matplotlib as mpl
+import numpy as np
+from fednb.papers.pictures import fedproc, fedssc, foundations, moon
+from fednb.papers.pictures.foundations import A, minima
+from matplotlib.figure import Figure
+
+from fednb import plots
+
+FOLDER = Path(__file__).with_name("ideas")
+SIZE = (4.6, 2.9)  # in inches, so that the letters are large
+DPI = 110
+WIDER = {"overshoot": 1.4}  # where letters must be smaller
+RATES = ["FedAvg, z of length 1", "FedAvg", "FedProc as printed"]
+
+
+def _scaffold(
+    steps: int, *, scaffold: bool, m: float, factor: float, rounds: int, eta: float
+) -> np.ndarray:
+    """SCAFFOLD's path on the two bowls of 00, [rounds, 2], by loops as there."""
+    w = np.array([1.5, 1.3])
+    path = []
+    own = np.zeros((2, 2))
+    for _ in range(rounds):
+        path.append(w)
+        ends = []
+        for i in range(2):
+            v = w
+            buffer = np.zeros(2)
+            for _ in range(steps):
+                gradient = A[i] @ (v - minima[i])
+                if scaffold:
+                    gradient = gradient + own.mean(0) - own[i]
+                buffer = m * buffer + gradient
+                v = v - eta * buffer
+            ends.append(v)
+        own = own - own.mean(0) + factor * (w - np.array(ends)) / (steps * eta)
+        w = np.mean(ends, 0)
+    return np.array(path)
+
+
+def momentum() -> Figure:
+    """SCAFFOLD on two bowls: without momentum, with it, and with its factor."""
+    ax = foundations.with_momentum(_scaffold)
+    for text in ax.texts:
+        text.set_text(text.get_text().replace(" (8)", "").replace(" (7)", ""))
+    return ax.figure
+
+
+def overshoot() -> Figure:
+    """MOON's contrast around the circle of directions, without its scale."""
+    ax = moon.overshoot()
+    ax.figure.axes[1].remove()  # the colour bar
+    return ax.figure
+
+
+def length_one() -> Figure:
+    """What a line of FedProc's code does without the rest of it, at two learning rates."""
+    ax = fedproc.rates("digits-fedproc-control", RATES)
+    ax.set_xlabel("learning rate")
+    ax.legend(loc="lower right", frameon=False)
+    return ax.figure
+
+
+def draw() -> Figure:
+    """Ten devices' means of a class: one is drawn, or all are averaged."""
+    figure = fedssc.draws()
+    for ax in (figure.axes[1], figure.axes[3]):
+        ax.remove()
+    for ax, columns in zip(figure.axes, (slice(0, 1), slice(1, 2)), strict=True):
+        ax.set_subplotspec(mpl.gridspec.GridSpec(1, 2, figure=figure)[0, columns])
+    figure.axes[0].set_title("one device is drawn:\nscatter and bias")
+    figure.axes[1].set_title("the mean of all ten:\nthe bias is left")
+    return figure
+
+
+def main() -> None:
+    """Draw all four."""
+    plots.style()
+    mpl.rcParams["figure.constrained_layout.use"] = True
+    FOLDER.mkdir(exist_ok=True)
+    for picture in (momentum, overshoot, length_one, draw):
+        figure = picture()
+        wider = WIDER.get(picture.__name__, 1.0)
+        figure.set_size_inches(wider * SIZE[0], wider * SIZE[1])
+        figure.savefig(FOLDER / f"{picture.__name__}.png", dpi=DPI / wider)
+
+
+if __name__ == "__main__":
+    main()

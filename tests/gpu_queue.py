@@ -98,11 +98,13 @@ def described(group: Group) -> str:
     return f"{group[0].table}: {' '.join(parts)} seeds {seeds}"
 
 
-def command(entry: dict[str, Any]) -> str:
-    """What makes the runs of an entry that are not recorded."""
+def command(entry: dict[str, Any], group: Group) -> str:
+    """What makes the runs of a group, and no others of its entry."""
     words = [f"fednb sweep notebooks/sweeps/{entry['sweep']}.yaml --table {entry['table']}"]
-    for name, values in entry["only"].items():
-        words += [f"--only {name}={value}" for value in values]
+    words += [
+        f"--only {name}={value}" for name, value in group[0].parameters.items() if name != "seed"
+    ]
+    words += [f"--only seed={job.settings.seed}" for job in group]
     return " ".join(words)
 
 
@@ -129,7 +131,7 @@ def print_queue(budget: float) -> None:
         fits = used + seconds <= budget
         if fits:
             used += seconds
-            commands[command(entry)] = None
+            commands[command(entry, group)] = None
         guess = "" if plan.networks[group[0].settings.model]["measured"] else " (guessed)"
         print(f"{seconds:8.0f}  {'fits' if fits else '':6}{described(group)}{guess}", flush=True)
     print(f"\n{used:.0f} of {budget:.0f} s used; the whole queue takes {total:.0f} s. Commands:")

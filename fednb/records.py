@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata  # torchvision itself is slow to import
 from pathlib import Path
-from typing import Annotated, Any, Literal, NotRequired, cast
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, cast
 
 import numpy as np
 import torch
@@ -45,8 +45,12 @@ _FINAL = ("accuracy", "clients", "groups", "validation")
 
 _FORM = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 FromZero = Annotated[float, Field(ge=0)]
-# one for a round; where clients or groups have their own, of all of them
-Measured = float | None | list[float | None] | dict[str, float | None]
+# One for a round; where clients or groups have their own, of all of them. Which it is follows from the
+# name of the measure, which a type checker does not see.
+if TYPE_CHECKING:
+    Measured = Any
+else:
+    Measured = float | None | list[float | None] | dict[str, float | None]
 
 
 class DataRecord(TypedDict, total=False):

@@ -45,9 +45,10 @@ _FINAL = ("accuracy", "clients", "groups", "validation")
 
 _FORM = ConfigDict(strict=True, allow_inf_nan=False, extra="forbid")
 FromZero = Annotated[float, Field(ge=0)]
-# one for a round; where clients or groups have their own, of all of them
+# One for a round; where clients or groups have their own, of all of them. Which it is follows from the
+# name of the measure, which a type checker does not see.
 if TYPE_CHECKING:
-    Measured = Any  # which of the three it is follows from the measure's name
+    Measured = Any
 else:
     Measured = float | None | list[float | None] | dict[str, float | None]
 

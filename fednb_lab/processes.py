@@ -27,7 +27,6 @@ PRELOADED = [
     "fednb_lab.engine",
     "fednb_lab.pool",
     "fednb.run",
-    "fednb.training.stacked",
     "fednb.plots",
     "fednb.prototypes",
     "sklearn.datasets",

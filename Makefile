@@ -31,14 +31,14 @@ run: $(VENV)/ready
 # another seed than that of their outputs, and with the solutions of their exercises in place.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -p no:nbval tests
 	PYTHONPATH=tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 \
 	  --dist loadfile -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 
 # While one works: all tests but those that start other processes or go through all methods with all options.
 quick: export OMP_NUM_THREADS = 1
 quick: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not course and not slow" tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal -p no:nbval -m "not course and not slow" tests
 
 # Faults put in on purpose, one at a time: the tests must see each.
 mutants: export OMP_NUM_THREADS = 1

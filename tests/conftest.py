@@ -9,6 +9,7 @@ import pytest
 import torch
 from small import BatchNormNet, Point, Quadratic
 
+import fednb_lab  # noqa: F401  # before nbformat, whose import it makes cheap
 from fednb import papers, settings
 from fednb.data import Augmentation, Dataset
 from fednb.federation import FedAvg, Federation, Training

@@ -72,6 +72,7 @@ def entry_of(path: Path) -> Entry:
     """Read the name of a file or folder."""
     is_folder = path.is_dir() and not path.is_symlink()
     given = unicodedata.normalize("NFC", path.name if is_folder else path.stem)
+    given = given.removesuffix(".ipynb")  # a browser saves anna.ipynb.txt
     match = MOODLE.fullmatch(given) or CANVAS.fullmatch(given)
     if not match:
         return Entry(path, given, plain(given), given, 0, path.name)
@@ -143,8 +144,13 @@ def _by_owner(entries: list[Entry]) -> tuple[dict[str, list[Entry]], list[str]]:
 
 
 def _begins_a_submission(entry: Entry) -> bool:
-    is_folder = entry.path.is_dir() and not entry.path.is_symlink()
-    return entry.is_named or is_folder or entry.path.suffix.lower() in (".ipynb", ".zip")
+    path = entry.path
+    if path.is_dir() and not path.is_symlink():
+        return True
+    is_notebook = path.suffix.lower() == ".ipynb" or (
+        path.is_file() and _looks_like_a_notebook(path)
+    )
+    return entry.is_named or is_notebook or path.suffix.lower() == ".zip"
 
 
 def _student(given: str) -> str:

@@ -553,10 +553,10 @@ def test_what_is_odd_in_arrays_is_told(arrays):
     twice[1] = twice[0]
     labels = arrays["labels"].copy()
     labels[:2] = 0, 1
-    given = {"images": twice // 255, "labels": labels, "test_images": twice[:1] // 255}
-    given |= {"test_labels": labels[:1], "test_groups": arrays["test_groups"][:1]}
+    given = {"images": twice // 255, "labels": labels, "test_images": twice[:2] // 255}
+    given |= {"test_labels": labels[:2], "test_groups": arrays["test_groups"][:2]}
     remark = data.register("mine", **arrays | given).remark
-    assert "1 test images are training images as well" in remark
+    assert "2 test images are training images as well" in remark
     assert "in more than one class" in remark
     assert "nearly black" in remark
 

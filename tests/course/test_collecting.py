@@ -122,6 +122,23 @@ def test_what_is_nobodys_is_no_student_and_is_named(tmp_path, released, capsys):
     assert "left out: a.pdf, readme.txt" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["anna.ipynb.txt", "anna.ipynb.json", "anna.json"])
+def test_a_notebook_that_a_browser_has_named_is_handed_in(name, tmp_path, released):
+    folder = tmp_path / "in"
+    put(folder, "notes.txt")
+    change_released(released, folder / name)
+    ((student, submission),) = found(folder, released).items()
+    assert (student, submission.notebook) == ("anna", folder / name)
+
+
+def test_a_module_that_would_hide_another_is_left_out_by_name(tmp_path, released):
+    folder = put(tmp_path / "in" / "anna", "90_short.ipynb", "numpy.py", "helper.py")
+    submission = found(tmp_path / "in", released)["anna"]
+    assert set(submission.helpers) == {"helper.py"}
+    assert "numpy.py (it would hide the module numpy)" in submission.remarks[-1]
+    assert folder
+
+
 def test_only_answers_and_own_cells_get_into_the_hand_out(released):
     from copy import deepcopy
 

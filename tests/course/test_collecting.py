@@ -131,14 +131,6 @@ def test_a_notebook_that_a_browser_has_named_is_handed_in(name, tmp_path, releas
     assert (student, submission.notebook) == ("anna", folder / name)
 
 
-def test_a_module_that_would_hide_another_is_left_out_by_name(tmp_path, released):
-    folder = put(tmp_path / "in" / "anna", "90_short.ipynb", "numpy.py", "helper.py")
-    submission = found(tmp_path / "in", released)["anna"]
-    assert set(submission.helpers) == {"helper.py"}
-    assert "numpy.py (it would hide the module numpy)" in submission.remarks[-1]
-    assert folder
-
-
 def test_only_answers_and_own_cells_get_into_the_hand_out(released):
     from copy import deepcopy
 

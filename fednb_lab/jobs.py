@@ -136,15 +136,20 @@ def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
     if notebook.stem in [path.stem for path in papers.notebooks(extras=True)]:
         return
     defined = set(re.findall(r"^class (\w+)", papers.exported(notebook), re.MULTILINE))
+    own = [name for name, method in methods.items() if method.__name__ in defined]
+    exported = "\n".join(papers.exported(path) for path in papers.notebooks(extras=True))
+    if not any(name in exported for name in own):
+        return  # the project's notebooks need not be executed to know, which takes seconds
     known = project_methods()
-    for name, method in methods.items():
+    for name in own:
         message = (
             f"{notebook.name} has a {name} of its own, which the project has already, so that its "
             "records would be taken for those: give it another name."
         )
-        if name in known and method.__name__ in defined:
+        if name in known:
             original = papers.methods(known[name])[name]
-            check(sources.digest(method) == sources.digest(original), message, SweepError)
+            is_same = sources.digest(methods[name]) == sources.digest(original)
+            check(is_same, message, SweepError)
 
 
 # ---- methods that are compared

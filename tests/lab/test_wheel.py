@@ -17,7 +17,7 @@ READS_COPIES = """
 import ast, contextlib, importlib, io
 from pathlib import Path
 import fednb
-from fednb import papers, results
+from fednb import data, papers, results
 from fednb_lab import new
 
 num_asked = 0
@@ -41,6 +41,7 @@ for notebook in papers.notebooks():
                     module = importlib.import_module(node.module)
                     if not hasattr(module, name.name):
                         importlib.import_module(f"{node.module}.{name.name}")
+assert all(len(data.load(name).images) for name in data.EMBEDDED)
 print(fednb.__file__, len(list(Path().glob("*.ipynb"))), num_asked)
 """
 
@@ -58,7 +59,8 @@ def wheel(tmp_path_factory):
     for name in ("fednb", "fednb_lab", "notebooks"):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "data").mkdir()
-    for name in ("reported.csv", "claims.yaml"):  # and no images, which users put there
+    # and no other images, which users put there
+    for name in ("reported.csv", "claims.yaml", "digits5_mini.npz"):
         shutil.copy(ROOT / "data" / name, source / "data")
     (source / "results").mkdir()
     for path in [ROOT / "results" / "cells.csv", *(ROOT / "results").glob("*.json")]:

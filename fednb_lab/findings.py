@@ -94,7 +94,7 @@ class Answers:
                 curve = run.record["metrics"][cell.measure.curve]
                 by_seed[run.job.settings.seed] = float(np.mean(curve[-rounds:]))
             means.append(by_seed)
-        of_pairs = lead_of(list(differences(*means).values()))
+        of_pairs = lead_of(list(differences(means[0], means[1]).values()))
         if not of_pairs.judged:
             raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
         return f"{of_pairs.mean:+.1f} ± {of_pairs.half_width:.1f} {cells[0].measure.lead_unit}"

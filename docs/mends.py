@@ -25,7 +25,9 @@ SOLUTION = "### BEGIN SOLUTION"
 LONGEST_TEXT = 250  # of an alternative text that is a caption
 
 _RECORD = re.compile(r"\[([^\]]*)\]\((?:\.\./)+(?:results/)?runs/([^)/]+\.json)\)")
-_BADGE = re.compile(r'<a href="(?:\.\./)+(?:tree|actions)/[^"]*"><img [^>]*></a>\n')  # of a code host
+_BADGE = re.compile(
+    r'<a href="(?:\.\./)+(?:tree|actions)/[^"]*"><img [^>]*></a>\n'
+)  # of a code host
 _ANCHORED_HEADING = re.compile(r'^(#+) <a id="[^"]*"></a>', re.MULTILINE)
 _ANCHOR = re.compile(r'<a id="([^"]*)"></a>')
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#:]*)(#[^)\s]*)?\)")

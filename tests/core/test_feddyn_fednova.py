@@ -5,7 +5,13 @@ import dataclasses
 import numpy as np
 import pytest
 import torch
-from fednb.papers.feddyn_fednova import FedDyn, FedNova, effective_steps, simulate
+from fednb.papers.feddyn_fednova import (
+    FedDyn,
+    FedNova,
+    FedNovaUnitVotes,
+    effective_steps,
+    simulate,
+)
 from fednb.papers.pictures.foundations import best
 from small import Point, Quadratic
 
@@ -188,6 +194,13 @@ def test_where_steps_follow_images_fednova_is_the_plain_mean_with_a_longer_step(
     ]
     expected = w + len(SIZES) * np.square(p).sum() * np.mean(moves, 0)
     np.testing.assert_allclose(rounds(fed)["w"], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_unit_votes_have_fednovas_proportions_and_fedavgs_sum():
+    p, a = np.array([0.6, 0.3, 0.1]), np.array([40.0, 15.0, 2.0])
+    votes, scaled = FedNova().votes(p, a), FedNovaUnitVotes().votes(p, a)
+    assert votes.sum() > 1 and scaled.sum() == pytest.approx(1)
+    np.testing.assert_allclose(scaled / scaled[0], votes / votes[0])
 
 
 def test_fednova_leaves_batch_norms_statistics_to_the_mean(federate):

@@ -461,7 +461,10 @@ def test_a_finding_is_filled_from_records_or_says_that_it_is_not_true(says, hold
         ((71.9, 68.4), "by 4.9 and 1.4 points"),
         ((71.9, 66.4), "do not bear out"),  # one ahead, one behind
         ((71.0, 71.1, 70.9), "by 4.0 ± 0.2 points"),
-        ((71.0, 75.0, 67.5), "do not bear out"),  # ahead with each seed, but the interval holds zero
+        (
+            (71.0, 75.0, 67.5),
+            "do not bear out",
+        ),  # ahead with each seed, but the interval holds zero
     ],
 )
 def test_who_is_ahead_is_told_only_where_the_interval_or_each_of_two_runs_says_so(

@@ -253,7 +253,7 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
         return by_seed(table, method, lambda final: np.mean(final["clients/own mix"]))
 
     difference = (right("FedProto") - right("OwnPrior")).mean()
-    lead = side_by_side.lead_in("side-told-beta-0.1", "FedProto", side_by_side.TOLD, "client mean")
+    lead = side_by_side.lead_in("side-told-beta-0.1", "FedProto", side_by_side.ADJUSTED, "client mean")
     assert lead.mean == pytest.approx(difference)
     of_first = next(iter(side_by_side.for_itself().values()))
     assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (adjusted)", "FedProto", "Local"}
@@ -263,7 +263,7 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
 def test_the_gap_over_rounds_ends_at_the_difference_of_the_table():
     figure = side_pictures.gap()
     to_fedavg, to_told = figure.axes[1].lines[:2]
-    for line, behind in ((to_fedavg, "FedAvg"), (to_told, side_by_side.TOLD)):
+    for line, behind in ((to_fedavg, "FedAvg"), (to_told, side_by_side.ADJUSTED)):
         lead = side_by_side.lead_in("side-told-beta-0.1", "FedProto", behind, "client mean")
         assert line.get_ydata()[-1] == pytest.approx(lead.mean, abs=0.01)
     plt.close(figure)

@@ -135,7 +135,10 @@ def _start(process: Any) -> None:
         multiprocessing.current_process().daemon = False
     # no modules of the folder where one works, and figures that nobody sees
     with variables({"PYTHONSAFEPATH": "1", "MPLBACKEND": "agg"}):
-        process.start()
+        try:
+            process.start()
+        except (EOFError, ConnectionError):  # a server that has just been killed still seemed alive
+            process.start()
 
 
 @contextmanager

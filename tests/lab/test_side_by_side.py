@@ -253,7 +253,9 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
         return by_seed(table, method, lambda final: np.mean(final["clients/own mix"]))
 
     difference = (right("FedProto") - right("OwnPrior")).mean()
-    lead = side_by_side.lead_in("side-told-beta-0.1", "FedProto", side_by_side.ADJUSTED, "client mean")
+    lead = side_by_side.lead_in(
+        "side-told-beta-0.1", "FedProto", side_by_side.ADJUSTED, "client mean"
+    )
     assert lead.mean == pytest.approx(difference)
     of_first = next(iter(side_by_side.for_itself().values()))
     assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (adjusted)", "FedProto", "Local"}

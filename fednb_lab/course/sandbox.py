@@ -128,6 +128,7 @@ def execute(
         if is_sandboxed:
             visible = [*(folder.absolute() for folder in folders), ROOT / "data"]
             visible += [ROOT / "results" / "cells.csv", ROOT / "notebooks"]
+            visible += sorted(ROOT.glob("results/*.json"))  # what notebooks show of recorded runs
             hidden = [ROOT / "notebooks" / "solutions", ROOT / "results" / "runs"]
             command = [*bubblewrap(visible=visible, hidden=hidden), *command]
         process = subprocess.Popen(

@@ -38,6 +38,14 @@ class Training:
         return replace(self, lr=self.lr * self.lr_decay**t)
 
 
+def images_of_epoch(n: int, batch_size: int, keep_last: bool | None) -> int:
+    """How many of n images an epoch trains on.
+
+    Without ``keep_last`` those of the last, incomplete batch are left out, unless it is the only one.
+    """
+    return n if keep_last else max(n - n % batch_size, min(n, batch_size))
+
+
 class Images:
     """A data set on a device: bytes, padded once, augmented and normalised batch by batch.
 
@@ -81,14 +89,10 @@ class Images:
         return map(self.inputs, indices.split(IMAGES_AT_ONCE))
 
     def epoch(self, indices: Tensor, training: Training, rng: Generator) -> Iterator[Batch]:
-        """Return the batches of one epoch over images ``indices`` [n], shuffled.
-
-        Without ``training.keep_last`` the last incomplete batch is dropped, unless it is the only
-        one.
-        """
+        """Return the batches of one epoch over `images_of_epoch` of images ``indices``, shuffled."""
         n = len(indices)
         size = training.batch_size
-        kept = n if training.keep_last else max(n - n % size, min(n, size))
+        kept = images_of_epoch(n, size, training.keep_last)
         order = torch.from_numpy(rng.permutation(n)[:kept])
         draws = augment.draw(kept, self.augmentation, rng)
         shuffled = indices[order.to(self.device)]

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from fednb import data, models, partition, seeds
+from fednb.batches import images_of_epoch
 from fednb.data import Dataset
 from fednb.errors import SettingsError
 from fednb.federation import FedAvg, Federation, Training
@@ -265,12 +266,9 @@ def _check_clients(
 
 
 def _smallest_batch(size: int, settings: Settings) -> int:
-    """The images in a client's smallest batch: `fednb.federation` drops an incomplete one."""
-    batch_size = settings.batch_size
-    rest = size % batch_size
-    if size < batch_size or (settings.effective("keep_last") and rest):
-        return rest
-    return batch_size
+    """The images in a client's smallest batch."""
+    kept = images_of_epoch(size, settings.batch_size, settings.effective("keep_last"))
+    return kept % settings.batch_size or settings.batch_size
 
 
 def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models.Net]:

@@ -8,6 +8,7 @@ here. What is recorded already is left out. Seeds of one setting train together,
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,6 +18,7 @@ import torch
 import yaml
 
 from fednb import build, data
+from fednb.batches import images_of_epoch
 from fednb.errors import FednbError, check
 from fednb.settings import Settings
 from fednb_lab import jobs, sweeps
@@ -67,9 +69,8 @@ def steps_of(settings: Settings) -> list[int]:
     """How many SGD steps each client takes in a round."""
     found = []
     for size in sizes_of(settings):
-        whole, rest = divmod(size, settings.batch_size)
-        is_last_kept = rest > 0 and (settings.effective("keep_last") or whole == 0)
-        steps = settings.local_epochs * (whole + is_last_kept)
+        kept = images_of_epoch(size, settings.batch_size, settings.effective("keep_last"))
+        steps = settings.local_epochs * math.ceil(kept / settings.batch_size)
         if settings.local_steps is not None:
             steps = min(steps, settings.local_steps)
         found.append(steps)

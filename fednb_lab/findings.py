@@ -9,6 +9,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import jinja2
@@ -17,11 +18,11 @@ from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS, differences, lead_of
+from fednb.leads import MIN_SEEDS
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Claim, Finding, claims_file, claims_of
-from fednb_lab.leads import Comparison, average_leads, cell_at, compare_at
+from fednb_lab.leads import Comparison, average_leads, cell_at, compare_at, compare_cells
 from fednb_lab.printed import is_printed, reported_table
 from fednb_lab.tuning import Tuning, tunings
 
@@ -86,18 +87,18 @@ class Answers:
         self, rounds: int, table: str, ahead: str, behind: str, column: str | None = None
     ) -> str:
         """Give the lead if the mean over each run's last so many rounds counted, as `points`."""
-        cells = [self._cell(table, row, *filter(None, [column])) for row in (ahead, behind)]
-        means = []
-        for cell in cells:
-            by_seed = {}
+        cells = []
+        for row in (ahead, behind):
+            cell = self._cell(table, row, column)
+            runs = []
             for run in cell.measured_runs:
                 curve = run.record["metrics"][cell.measure.curve]
-                by_seed[run.job.settings.seed] = float(np.mean(curve[-rounds:]))
-            means.append(by_seed)
-        of_pairs = lead_of(list(differences(means[0], means[1]).values()))
-        if not of_pairs.judged:
+                runs.append(run._replace(value=float(np.mean(curve[-rounds:]))))
+            cells.append(replace(cell, runs=tuple(runs)))
+        comparison = compare_cells(*cells)
+        if not comparison.lead.judged:
             raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
-        return f"{of_pairs.mean:+.1f} ± {of_pairs.half_width:.1f} {cells[0].measure.lead_unit}"
+        return words.lead(comparison, cells[0].measure.lead_unit)
 
     def printed_lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the printed lead: ``2.8``."""
@@ -156,9 +157,10 @@ class Answers:
 
     def setting(self, name: str, *row: str) -> str:
         """Give a setting of a cell's runs, such as ``setting("lr", "moon-1", "MOON")``: ``0.01``."""
-        settings = vars(cell_at(self._cells_of(row[0]), *row[1:]).job.settings)
+        settings = cell_at(self._cells_of(row[0]), *row[1:]).job.settings.flat()
         require_known("There is no setting", name, settings, ReportError)
-        return f"{settings[name]}"
+        value = settings[name]
+        return f"{value:g}" if isinstance(value, float) else str(value)
 
     def recorded(self, *row: str) -> bool:
         """Tell whether there are values in a cell."""

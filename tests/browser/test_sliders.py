@@ -1,6 +1,5 @@
 """The sliders of the notebooks in JupyterLab, in a browser: each draws anew when it is moved."""
 
-import json
 import os
 import re
 import socket
@@ -15,7 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from fednb import ROOT
+from fednb import ROOT, papers
 
 PATIENCE = 120_000  # milliseconds, for a machine that does much else
 # What a line asks for that its notebook has computed before.
@@ -26,11 +25,7 @@ SLIDERS = re.compile(r"(?m)^(?:plots\.sliders\(.*\)|pictures\.bowls_to_move\(\))
 
 def cell_with_sliders(notebook: Path) -> str | None:
     """A notebook's line that gives sliders, with the imports that it needs."""
-    source = "\n".join(
-        "".join(cell["source"])
-        for cell in json.loads(notebook.read_text())["cells"]
-        if cell["cell_type"] == "code"
-    )
+    source = "\n".join(papers.cells(notebook, "code"))
     found = SLIDERS.search(source)
     if found is None:
         return None

@@ -194,6 +194,14 @@ class Claim:
         """One of seven words, by the comparison that decides among the paper's other claims."""
         return word_for(self.lead, self.printed)
 
+    @property
+    def is_ahead_alone(self) -> bool:
+        """Whether it would be ahead if it were the paper's only claim, and is not among them."""
+        lead = self.lead
+        if self.word not in (Word.OPEN, Word.NOT_SEEN) or lead.mean is None or lead.diverged:
+            return False
+        return lead.mean > 0 and not lead.holds_zero
+
     def no_evidence(self, comparison: Comparison) -> str:
         """Say why a comparison says nothing about the claim; empty if it does."""
         return self.entry.places[self.comparisons.index(comparison)].no_evidence

@@ -185,6 +185,7 @@ def _report(results: Results, out: Path) -> str:
         claims_of=results.claims,
         every_claim=every_claim,
         counts=count_words(every_claim),
+        ahead_alone=sum(claim.is_ahead_alone for claim in every_claim),
         coverage=coverage_table(results).replace("](notebooks/", "](../notebooks/"),
         described=claims_file().papers,
         side=side,

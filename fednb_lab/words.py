@@ -111,7 +111,7 @@ def why(claim: Claim) -> str:
             parts.append("A run diverged, and what is left are lucky seeds.")
         elif claim.lead.mean is None:
             parts.append("Not every run got there.")
-        elif not claim.lead.holds_zero:
+        elif claim.is_ahead_alone:
             parts.append(f"Ahead if asked alone, not as one of {claim.lead.among} comparisons.")
     if claim.entry.reason:
         parts.append(claim.entry.reason.strip())

@@ -119,6 +119,11 @@ class Answers:
         comparison = self._compare(table, ahead, behind, column)
         return comparison.lead.judged and _number(comparison) > comparison.lead.half_width
 
+    def holds_zero(self, table: str, ahead: str, behind: str, column: Columns = None) -> bool:
+        """Tell whether the interval of the lead holds zero, or there is none: neither is ahead."""
+        is_ahead = self.sure(table, ahead, behind, column)
+        return not is_ahead and not self.sure(table, behind, ahead, column)
+
     def seeds(self, table: str, ahead: str, behind: str, column: Columns = None) -> int:
         """Count the seeds that a lead is over."""
         return self._compare(table, ahead, behind, column).lead.seeds

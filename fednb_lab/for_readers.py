@@ -30,6 +30,7 @@ CURVES = [
     "digits-fedssc",
     "digits-feddyn-fednova",
     "side-told-beta-0.1",
+    "side-long-beta-0.1",
 ]
 # What notebook 06 shows of tables besides their cells.
 SENT = ["side-digits-beta-0.1", "side-domains"]

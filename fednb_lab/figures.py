@@ -39,9 +39,9 @@ def _rounded(values: Sequence[float | None]) -> list[float | None]:
 
 def _with_curves(cells: Sequence[Cell]) -> dict[str, Cell]:
     """The cells that are drawn, by what they are called; of several read-outs the accuracy."""
-    drawn = [cell for cell in cells if cell.measure.curve]
+    drawn = [cell for cell in cells if cell.measure.curve and cell.runs]
     drawn = [cell for cell in drawn if cell.measure.name == "accuracy"] or drawn
-    columns = {cell.column for cell in drawn if cell.runs}
+    columns = {cell.column for cell in drawn}
     usual_seeds = max((cell.seeds for cell in drawn), key=len, default=())
     named = {}
     for cell in drawn:

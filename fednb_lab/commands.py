@@ -687,6 +687,7 @@ def course_grade(args: argparse.Namespace) -> None:
     print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     name = path.with_suffix("")
+    print(f"by exercise: {name}-exercises.csv")
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
 

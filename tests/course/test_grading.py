@@ -89,6 +89,17 @@ def test_without_bubblewrap_grading_says_what_is_missing_and_how_to_go_on(
     assert "bubblewrap" in said and "container" in said and "--no-sandbox" in said
     assert main(["course", "grade", "short", "in", "--no-sandbox"]) == 0
     assert table("90_short")["right"]["score"] == 6
+    page = Path("course/feedback/right/90_short/90_short.html").read_text()
+    assert re.findall(r'#exercise-[\w-]+">([^<]+)</a>', page) == [
+        *("Exercise 1, check", "Exercise 2, check", "Exercise 3, check", "Exercise 3, answer")
+    ]
+    of_class = pd.read_csv("course/90_short-exercises.csv", index_col="exercise")
+    assert of_class["in full"].to_dict() == {
+        "exercise-1-check": 1,
+        "exercise-2-check": 1,
+        "exercise-3-check": 1,
+        "exercise-3-answer": 0,
+    }
 
 
 def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_path):
@@ -273,3 +284,16 @@ def test_what_check_executes_is_what_grading_executes_or_check_says_what_was_cha
         told = check._changed(nb, known, nb.metadata["fednb"]["cells"])
         wanted = {"a check is made a text", "an answer is made code", "a check is unlocked"}
         assert bool(told) == (what in wanted), (what, told)
+
+
+def test_how_the_class_did_in_an_exercise_counts_who_has_points_and_the_commonest_error(short):
+    released = handout.solved_assignment("short")
+    said = "exercise-1-check: AssertionError: this is the square"
+    rows = {
+        "exercise-1-check": [2.0, 0.0, 0.0, None],  # the last one has no points yet
+        "remarks": ["", f"a note; {said}", said, "exercise-1-check: NameError: x"],
+    }
+    (line,) = grading.by_exercise(released, pd.DataFrame(rows)).to_dict("records")
+    assert (line["mean"], line["graded"]) == (0.67, 3)
+    assert (line["in full"], line["without points"]) == (1, 2)
+    assert line["most often"] == "AssertionError: this is the square"

@@ -138,7 +138,7 @@ def pack(released: NotebookNode) -> str:
     kept = []
     for cell in released.cells:
         if marks_of(cell) or cell.cell_type == "code":
-            metadata = {"tags": tags_of(cell)}
+            metadata: dict[str, Any] = {"tags": tags_of(cell)}
             if marks_of(cell):
                 metadata["nbgrader"] = marks_of(cell)
             one = {"id": cell.id, "cell_type": cell.cell_type, "metadata": metadata}

@@ -174,7 +174,7 @@ function makeGrid() {
     { title: "row", field: "row", formatter: rowName, variableHeight: true, cssClass: "several", widthGrow: 2, minWidth: 92, tooltip: tip("row"), responsive: 0 },
     { title: "column", field: "column", visible: varies("column"), formatter: plain, widthGrow: 2, minWidth: 90, tooltip: tip("column"), responsive: 2 },
     { title: "printed", field: "printed", visible: isFilled("printed"), formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
-    { title: "ours", field: "ours", formatter: shown("oursText"), tooltip: tip("oursText"), width: isNarrow ? 102 : 104, responsive: 0, ...number },
+    { title: "ours", field: "ours", formatter: shown("oursText"), variableHeight: true, cssClass: "several", tooltip: tip("oursText"), width: isNarrow ? 102 : 104, responsive: 0, ...number },
     { title: "interval", field: "half", visible: false },
     { title: "runs", field: "expected", visible: false, accessorDownload: (_, cell) => cell.runs.length },
     { title: "data set", field: "dataset", visible: false },

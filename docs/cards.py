@@ -3,10 +3,8 @@
 from functools import cache
 from typing import NamedTuple
 
-import explorer_data as explorer
-
 from fednb import ROOT, papers
-from fednb_lab import words
+from fednb_lab import explorer, words
 from fednb_lab.claims import Claim, cells_among, claims_file
 from fednb_lab.findings import Filler, headlines
 from fednb_lab.pages import Coverage, Front, Results, coverage, front

@@ -76,8 +76,10 @@ DATA = ROOT / "build" / "site-data"  # what the explorer shows, written before e
 html_static_path = [
     "static",
     "site.png",
-    "explorer/explorer.js",
-    "explorer/cell.js",
+    "../fednb_lab/explorer_page/explorer.js",
+    "../fednb_lab/explorer_page/cell.js",
+    "../fednb_lab/explorer_page/explorer.css",
+    "../fednb_lab/explorer_page/verdict.css",
     str(DATA),
     str(PACKAGES / "mathjax" / "es5" / "tex-svg-full.js"),
     str(PACKAGES / "d3" / "dist" / "d3.min.js"),
@@ -85,13 +87,13 @@ html_static_path = [
     str(PACKAGES / "tabulator-tables" / "dist" / "js" / "tabulator.min.js"),
     str(PACKAGES / "tabulator-tables" / "dist" / "css" / "tabulator_simple.min.css"),
 ]
-html_css_files = ["site.css"]
+html_css_files = ["site.css", "verdict.css"]
 mathjax_path = "tex-svg-full.js"
 mathjax3_config = {"svg": {"fontCache": "local"}, "options": {"enableMenu": False}}
 
 html_theme = "sphinx_book_theme"
 html_title = "FedNB"
-templates_path = ["templates"]
+templates_path = ["templates", "../fednb_lab/explorer_page"]
 html_additional_pages = {"index": "start.html", "explorer": "explorer.html"}
 html_sidebars = {
     "**": ["sbt-sidebar-nav.html"],

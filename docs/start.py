@@ -3,13 +3,12 @@
 from pathlib import Path
 from typing import NamedTuple
 
-import explorer_data as explorer
 import matplotlib.pyplot as plt
 from cards import cards, results
 from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
-from fednb_lab import figures
+from fednb_lab import explorer, figures
 from fednb_lab.claims import Claim
 from fednb_lab.pages import Results, front
 

@@ -53,7 +53,7 @@ def dirichlet(
             parts = [np.append(*pair) for pair in zip(parts, pieces, strict=True)]
         return parts
 
-    parts = _repeat(draw, num_clients, beta, min_size)
+    parts = _repeat(draw, len(labels), num_clients, beta, min_size)
     for part in parts:
         rng.shuffle(part)
     return parts
@@ -74,15 +74,24 @@ def quantity(
         shares = rng.dirichlet(np.repeat(beta, num_clients))
         return _cut(order, shares) if shares.sum() > 0 else []  # tiny beta: every share underflowed
 
-    return _repeat(draw, num_clients, beta, min_size)
+    return _repeat(draw, len(labels), num_clients, beta, min_size)
 
 
 def _cut(images: np.ndarray, shares: np.ndarray) -> Parts:
     return np.split(images, (np.cumsum(shares) * len(images)).astype(int)[:-1])
 
 
-def _repeat(draw: Callable[[], Parts], num_clients: int, beta: float, min_size: int) -> Parts:
+def _repeat(
+    draw: Callable[[], Parts], num_images: int, num_clients: int, beta: float, min_size: int
+) -> Parts:
     """Draw until each client has ``min_size`` images; a draw that is empty has failed."""
+    if num_images < num_clients * min_size:
+        most = max(num_images // num_clients, 1)
+        raise ValueError(
+            f"{num_clients} clients with at least {min_size} images each need "
+            f"{num_clients * min_size:,} images, and there are {num_images:,}: take a min_size of "
+            f"at most {most}, or fewer clients."
+        )
     for _ in range(MAX_DRAWS):
         parts = draw()
         if parts and min(len(part) for part in parts) >= min_size:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from fednb.errors import FednbError, RunError, SweepError
 
 if TYPE_CHECKING:
+    from fednb_lab import pages
     from fednb_lab.jobs import Job
     from fednb_lab.sweeps import Table
 
@@ -496,14 +497,22 @@ def check(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
+    argument(
+        "--explorer",
+        type=Path,
+        metavar="FILE.html",
+        help="write a page, too, with curves and settings behind each number",
+    ),
 )
 def report(args: argparse.Namespace) -> None:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
-    fednb report my_method.yaml
+    fednb report my_method.yaml --explorer my_method.html
     fednb report --runs results/runs --out build/report
     """
+    if args.explorer is not None and args.explorer.suffix != ".html":
+        raise SweepError(f"{args.explorer} is no name for a page: it must end in .html.")
     if args.path is not None:
         _report_own(args)
         return
@@ -525,6 +534,8 @@ def report(args: argparse.Namespace) -> None:
         ledger.write_atomically(path, content)
     print(words.main_claims(results.claims))
     print(f"{len(files)} files written; all that was found is in {out / 'REPORT.md'}")
+    if args.explorer is not None:
+        _write_explorer(args.explorer, results, f"Runs of {folder}")
 
 
 def _report_own(args: argparse.Namespace) -> None:
@@ -543,6 +554,22 @@ def _report_own(args: argparse.Namespace) -> None:
     for text in pages.tables_with_runs(tables, cells):
         print(f"{text}\n")
     _write(pages.own_pages(tables, cells, args.out))
+    if args.explorer is not None:
+        results = pages.own_results(tables, cells)
+        _write_explorer(args.explorer, results, f"Tables of {args.path.name}")
+
+
+def _write_explorer(path: Path, results: "pages.Results", title: str) -> None:
+    """Write the explorer of one's own results as a page of HTML, and say how to open it."""
+    from urllib.parse import quote
+
+    from fednb_lab import explorer
+    from fednb_lab.findings import link_to
+
+    records = f"{quote(link_to(results.runs, path.absolute().parent))}/"
+    _write({path: explorer.own_page(results, title, records)})
+    if explorer.needs_network():
+        print("It opens in a browser with a network; after make site, without one.")
 
 
 # ---- data
@@ -660,6 +687,7 @@ def course_grade(args: argparse.Namespace) -> None:
     print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     name = path.with_suffix("")
+    print(f"by exercise: {name}-exercises.csv")
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
 

@@ -295,6 +295,13 @@ def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
     return {table.name: cells_of(table, records_of(table)) for table in tables}
 
 
+def own_results(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]]) -> Results:
+    """Put together what one's own sweep asks and its records answer; it has no claims."""
+    of_tables = {table.name: list(cells[table.name]) for table in tables}
+    runs = tables[0].jobs[0].path.parent
+    return Results(runs, {table.name: table for table in tables}, {}, of_tables, {})
+
+
 def own_pages(
     tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], out: Path | None = None
 ) -> dict[Path, str]:

@@ -179,12 +179,12 @@ def _one_line_a_row(
 # ---- lines to type
 
 
-def check_command(cell: Cell) -> str:
+def check_command(table: Table, cell: Cell) -> str:
     """Write the line that makes the runs of a cell again and compares; empty without a record."""
     if not cell.runs:
         return ""
-    row, column = shlex.quote(cell.row), shlex.quote(cell.column)
-    return f"fednb check {cell.table} {row} --column {column}"
+    name = f"{table.file}:{table.name}" if is_own(table) else table.name
+    return f"fednb check {shlex.join([name, cell.row])} --column {shlex.quote(cell.column)}"
 
 
 def command(cell: Cell) -> str:
@@ -194,13 +194,13 @@ def command(cell: Cell) -> str:
     parameters.pop("seed", None)  # it comes last
     given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
     seed = cell.seeds[0] if cell.seeds else own.seed
-    return f"fednb run {cell.job.notebook} {shlex.join(given)} seed={seed}"
+    return f"fednb run {shlex.join([cell.job.notebook, *given])} seed={seed}"
 
 
 def sweep_command(table: Table) -> str:
     """Write the line that makes the runs of a table."""
     file = str(table.file) if is_own(table) else f"notebooks/sweeps/{table.file.name}"
-    return f"fednb sweep {file} --table {table.name}"
+    return f"fednb sweep {shlex.join([file, '--table', table.name])}"
 
 
 def is_own(table: Table) -> bool:
@@ -275,7 +275,6 @@ _TEMPLATES = jinja2.Environment(
 _TEMPLATES.globals |= {
     "LEVEL": LEVEL,
     "MIN_SEEDS": MIN_SEEDS,
-    "check_command": check_command,
     "command": command,
     "judged_table": judged_table,
     "untested_table": untested_table,

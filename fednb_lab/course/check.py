@@ -12,14 +12,16 @@ from fednb.errors import CourseError
 from fednb_lab.course import sandbox
 from fednb_lab.course.collect import is_litter, take_along
 from fednb_lab.course.inside import Limits
-from fednb_lab.course.merging import merged
+from fednb_lab.course.merging import merged, names_of
 from fednb_lab.course.notebooks import (
-    ANSWER,
     errors_by_cell,
+    files_of,
     grade_id,
+    is_unanswered,
     marks_of,
     read_notebook,
     tags_of,
+    unpack_cells,
 )
 
 MOST_FILES = 500  # in the folder of a hand-out
@@ -33,16 +35,19 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
     """
     nb = read_notebook(path)
     about = nb.metadata.get("fednb", {})
-    if not isinstance(about.get("assignment"), str) or not isinstance(about.get("cells"), list):
+    names = about.get("cells")
+    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    if not isinstance(about.get("assignment"), str) or not is_list:
         raise CourseError(
             f"{path.name} is no hand-out: its metadata names no assignment. Start from the file "
             f"you got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
             "course/release."
         )
-    whole, remarks = merged(nb, handout_of(nb))
-    problems = _changed(nb, whole, about["cells"])
+    handout = handout_of(nb)
+    whole, remarks = merged(nb, deepcopy(handout))
+    problems = _changed(nb, handout, names)
     folder = path.absolute().parent
-    of_handout = {folder / str(name) for name in about.get("files", [])}
+    of_handout = {folder / name for name in files_of(about)}
     beside = [file for file in _files_in(folder) if file.is_file() and not is_litter(file)]
     beside = [
         file for file in beside if file not in of_handout and file.suffix not in (".whl", ".ipynb")
@@ -68,9 +73,9 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
     for cell in whole.cells:
         name = grade_id(cell)
         if marks_of(cell).get("grade") and not problems.get(name):
-            is_missing = cell.cell_type == "markdown" and cell.source.strip() == ANSWER
+            is_missing = cell.cell_type == "markdown" and is_unanswered(cell)
             problems[name] = "no answer yet" if is_missing else errors.get(name, "")
-    order = [name for name in about["cells"] if name in problems]
+    order = [name for name in names if name in problems]
     return {name: problems[name] for name in order}, remarks
 
 
@@ -81,11 +86,18 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def handout_of(nb: NotebookNode) -> NotebookNode:
-    """Return the hand-out that a student's notebook began as, as far as it tells.
+    """Return the hand-out that a student's notebook began as.
 
-    It holds one of each cell that has nbgrader's marks, and what grading does not execute.
+    It has it packed in its metadata. One that was handed out without that tells what its cells say:
+    one of each that has nbgrader's marks, and what grading does not execute.
     """
-    found = NotebookNode({**deepcopy(nb), "cells": []})
+    cells = unpack_cells(nb.metadata["fednb"].get("handout"))
+    return NotebookNode({**nb, "cells": cells or _marked(nb)})
+
+
+def _marked(nb: NotebookNode) -> list[NotebookNode]:
+    """Return the cells of a student's notebook that the hand-out seems to have had."""
+    found: list[NotebookNode] = []
     seen: set[str] = set()
     for original in nb.cells:
         cell = deepcopy(original)
@@ -100,23 +112,34 @@ def handout_of(nb: NotebookNode) -> NotebookNode:
             cell.metadata["tags"] = [tag for tag in tags_of(cell) if tag != "skip-execution"]
         elif not is_skipped and cell.cell_type == "code":
             continue  # the student's own
-        found.cells.append(cell)
+        found.append(cell)
     return found
 
 
-def _changed(nb: NotebookNode, whole: NotebookNode, names: list[str]) -> dict[str, str]:
+def _changed(nb: NotebookNode, handout: NotebookNode, names: list[str]) -> dict[str, str]:
     """Return what is missing or was changed, by grade id."""
     from fednb_lab.course.nbgrading import compute_checksum  # with nbgrader, slow to import
 
-    there = {grade_id(cell) for cell in nb.cells}
+    there = names_of(nb, handout)
     problems = {}
     for name in names:
         if name not in there:
             problems[name] = "the cell is missing: put it back"
-    for cell in whole.cells:
+    for cell in handout.cells:
+        name = grade_id(cell)
         marks = marks_of(cell)
-        if marks.get("locked") and compute_checksum(cell) != marks.get("checksum"):
-            problems[grade_id(cell)] = (
+        if not marks.get("locked") or name in problems:
+            continue
+        given = [one.source for one, own in zip(nb.cells, there, strict=True) if own == name]
+        is_original = compute_checksum(cell) == marks.get("checksum")
+        if not is_original or not all(_alike(source, cell.source) for source in given):
+            problems[name] = (
                 "the cell was changed, and will be put back for grading: put it back yourself first"
             )
     return problems
+
+
+def _alike(source: str, other: str) -> bool:
+    """Tell whether two sources are one, but for blanks at ends of lines and of the whole."""
+    lines = [[line.rstrip() for line in text.rstrip().splitlines()] for text in (source, other)]
+    return lines[0] == lines[1]

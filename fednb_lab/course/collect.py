@@ -30,6 +30,7 @@ from fednb_lab.course.notebooks import (
 # What systems and editors leave in folders, and nobody hands in.
 LITTER = {".DS_Store", "Thumbs.db", "desktop.ini", "__MACOSX", ".ipynb_checkpoints"}
 LITTER |= {".git", ".gitignore", ".gitkeep", "__pycache__"}
+LITTER |= {".github", ".idea", ".vscode", ".venv", "venv", "node_modules"}
 # What is taken along beside a notebook, as its cells may read it.
 HELPERS = {".py", ".csv", ".json", ".yaml", ".yml", ".txt", ".npy", ".npz", ".png", ".jpg"}
 HELPER_SIZE = 5 << 20  # bytes of all of them
@@ -115,12 +116,19 @@ def _within(folder: Path) -> list[Path]:
     paths = sorted(path for path in folder.iterdir() if not is_litter(path))
     if len(paths) == 1 and paths[0].is_dir() and not entry_of(paths[0]).is_named:
         inside = [path for path in paths[0].iterdir() if not is_litter(path)]
-        people = [path for path in inside if path.is_dir() or entry_of(path).is_named]
-        if len(people) == len(inside) and (
-            len(people) > 1 or any(entry_of(p).is_named for p in people)
-        ):
+        named = [path for path in inside if entry_of(path).is_named]
+        people = [path for path in inside if _holds_work(path)]
+        has_own = any(path.is_file() and path.suffix.lower() == ".ipynb" for path in inside)
+        if named or (len(people) > 1 and not has_own):
             return sorted(inside)
     return paths
+
+
+def _holds_work(path: Path) -> bool:
+    """Tell whether a folder has a notebook or a zip in it, or is a zip."""
+    inside = path.rglob("*") if path.is_dir() else [path]
+    wanted = (".zip", ".ipynb") if path.is_dir() else (".zip",)
+    return any(file.suffix.lower() in wanted for file in inside)
 
 
 def is_litter(path: Path) -> bool:

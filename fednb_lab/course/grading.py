@@ -3,6 +3,7 @@
 import hashlib
 import html
 import json
+import re
 import time
 import zipfile
 import zlib
@@ -42,6 +43,11 @@ from fednb_lab.course.notebooks import (
 )
 from fednb_lab.words import in_csv
 
+# A link on top of a feedback page, to a graded cell or to a person's comment on it.
+LINK = re.compile(
+    r'(?P<begin><a href="#(?P<comment>comment-)?exercise-(?P<exercise>\d+)'
+    r'(?:-(?P<kind>check|answer))?(?P<number>-\d+)?">)[A-Z][a-z -]+</a>'
+)
 LOST = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
 
@@ -116,8 +122,9 @@ def grade(
     """Grade what is new in a folder or zip of submissions; the file of the table of all, and it.
 
     So many ``jobs`` are executed at once. Beside the table lie one for a learning-management
-    system, ``ASSIGNMENT-points.csv``, and ``ASSIGNMENT-feedback.zip``, whose folders have the names
-    of what came in.
+    system, ``ASSIGNMENT-points.csv``, how the class did in each exercise,
+    ``ASSIGNMENT-exercises.csv``, and ``ASSIGNMENT-feedback.zip``, whose folders have the names of
+    what came in.
     """
     assignment = papers.path(name).stem
     if is_sandboxed and sandbox.missing():
@@ -144,7 +151,7 @@ def grade(
         left = (time.monotonic() - begin) / number * (len(new) - number)
         count = f"{number}/{len(new)} ({tqdm.format_interval(int(left))} left) {student}"
         print(count, *remarks, sep="; ", flush=True)
-    return _write_tables(assignment, by_student, notes)
+    return _write_tables(handout, by_student, notes)
 
 
 def prepare(submission: Submission, handout: Handout) -> Prepared:
@@ -285,8 +292,9 @@ def _not_graded(handout: Handout, remarks: list[str]) -> NotebookNode:
 
 
 def _write_tables(
-    assignment: str, by_student: dict[str, Submission], notes: dict[str, Any]
+    handout: Handout, by_student: dict[str, Submission], notes: dict[str, Any]
 ) -> tuple[Path, pd.DataFrame]:
+    assignment = handout.assignment
     book = nbgrading.gradebook_rows(assignment)
     rows = []
     points = []
@@ -302,8 +310,33 @@ def _write_tables(
     path = FOLDER.absolute() / f"{assignment}.csv"
     _write(table, path)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
+    _write(by_exercise(handout.released, table), FOLDER / f"{assignment}-exercises.csv")
     _zip_feedback(assignment, by_student)
     return path, table
+
+
+def by_exercise(released: NotebookNode, table: pd.DataFrame) -> pd.DataFrame:
+    """Tell of each check and answer how the class did: points, and what went wrong most often."""
+    lines = []
+    for cell in released.cells:
+        marks = marks_of(cell)
+        name = grade_id(cell)
+        if not marks.get("grade") or name not in table:
+            continue
+        points = table[name].dropna().astype(float)
+        said = table["remarks"].str.extract(rf"(?:^|; ){re.escape(name)}: ([^;]+)")[0]
+        lines.append(
+            {
+                "exercise": name,
+                "points": marks["points"],
+                "mean": round(points.mean(), 2),
+                "graded": len(points),
+                "in full": int((points == marks["points"]).sum()),
+                "without points": int((points == 0).sum()),
+                "most often": said.value_counts().index[0] if said.notna().any() else "",
+            }
+        )
+    return pd.DataFrame(lines)
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
@@ -320,5 +353,20 @@ def _zip_feedback(assignment: str, by_student: dict[str, Submission]) -> None:
         for student, submission in by_student.items():
             page = notebook_path("feedback", assignment, student).with_suffix(".html")
             with suppress(OSError):  # none could be made
+                _name_links(page)
                 archive.write(page, f"{submission.given}/{page.name}")
     unfinished.replace(path)
+
+
+def _name_links(page: Path) -> None:
+    """Call the links on top of a page by their exercises: to nbgrader each is a "Test cell"."""
+    text = page.read_text(encoding="utf-8")
+    named = LINK.sub(_called, text)
+    if named != text:
+        write_atomically(page, named)
+
+
+def _called(link: re.Match[str]) -> str:
+    what = "comment" if link["comment"] else link["kind"] or "code"
+    number = (link["number"] or "").replace("-", " ")
+    return f"{link['begin']}Exercise {link['exercise']}, {what}{number}</a>"

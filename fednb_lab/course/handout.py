@@ -16,7 +16,14 @@ from fednb import papers
 from fednb.errors import CourseError
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
-from fednb_lab.course.notebooks import TEMPLATES, grade_id, is_built_on, tags_of
+from fednb_lab.course.notebooks import (
+    TEMPLATES,
+    grade_id,
+    is_built_on,
+    pack,
+    read_notebook,
+    tags_of,
+)
 from fednb_lab.course.wheel import students_wheel
 
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
@@ -213,6 +220,9 @@ def release(name: str) -> Path:
         nbgrader_step("generate_assignment", original.stem)
     except CourseError as error:
         raise CourseError(f"{original.name}: {error}") from error
+    handed_out = read_notebook(released)
+    handed_out.metadata["fednb"]["handout"] = pack(handed_out)
+    nbformat.write(handed_out, released)
     for name in nb.metadata["fednb"]["files"]:
         target = released.parent / name
         target.parent.mkdir(parents=True, exist_ok=True)

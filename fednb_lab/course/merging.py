@@ -1,7 +1,7 @@
 """A submission merged into the hand-out: a student's answers and own cells, and nothing else of it."""
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from urllib.parse import unquote
 
 from nbformat import NotebookNode
@@ -64,7 +64,7 @@ def _own_cells(
     nb: NotebookNode, names: list[str], own: dict[int, NotebookNode], released: NotebookNode
 ) -> tuple[dict[str, list[NotebookNode]], list[NotebookNode]]:
     """Return a student's own cells by the name of the cell that follows, and the last ones."""
-    of_handout = {cell.source for cell in released.cells if not grade_id(cell)}
+    of_handout = _places_of_handout(nb, names, released)
     before: dict[str, list[NotebookNode]] = defaultdict(list)
     waiting: list[NotebookNode] = []
     for place, (name, cell) in enumerate(zip(names, nb.cells, strict=True)):
@@ -73,9 +73,32 @@ def _own_cells(
         elif name:
             before[name] += waiting
             waiting = []
-        elif cell.source not in of_handout:
+        elif place not in of_handout:
             waiting.append(_own_cell(cell))
     return before, waiting
+
+
+def _places_of_handout(nb: NotebookNode, names: list[str], released: NotebookNode) -> set[int]:
+    """Return where the hand-out's cells without a name are, each once: a copy is a student's own.
+
+    They are known by source and id, or by their source alone if the ids got lost.
+    """
+    unnamed = [cell for cell in released.cells if not grade_id(cell)]
+    ids = {(cell.get("id", ""), cell.source) for cell in unnamed}
+    missing = Counter(cell.source for cell in unnamed)
+    places = set()
+    candidates = [place for place, name in enumerate(names) if not name]
+    for place in candidates:
+        cell = nb.cells[place]
+        if (cell.get("id", ""), cell.source) in ids and missing[cell.source]:
+            places.add(place)
+            missing[cell.source] -= 1
+    for place in candidates:
+        source = nb.cells[place].source
+        if place not in places and missing[source]:
+            places.add(place)
+            missing[source] -= 1
+    return places
 
 
 def _answer(

@@ -1,9 +1,11 @@
 """Notebooks of an assignment: read with care, with names for their cells, and what went wrong."""
 
+import base64
 import json
 import re
 import warnings
-from pathlib import Path
+import zlib
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import nbformat
@@ -128,6 +130,46 @@ def marks_of(cell: NotebookNode) -> dict[str, Any]:
     return marks if all(name in marks for name in MARKS) else {}
 
 
+def pack(released: NotebookNode) -> str:
+    """Return what decides about grading in a hand-out, as a text for its own metadata.
+
+    So a student's notebook knows what it began as, whatever was done to its cells.
+    """
+    kept = []
+    for cell in released.cells:
+        if marks_of(cell) or cell.cell_type == "code":
+            metadata: dict[str, Any] = {"tags": tags_of(cell)}
+            if marks_of(cell):
+                metadata["nbgrader"] = marks_of(cell)
+            one = {"id": cell.id, "cell_type": cell.cell_type, "metadata": metadata}
+            kept.append(one | {"source": cell.source})
+    text = json.dumps(kept).encode()
+    return base64.b64encode(zlib.compress(text, 9)).decode()
+
+
+def unpack_cells(text: Any) -> list[NotebookNode]:
+    """Return the cells that `pack` has kept; none if the text is not its own."""
+    try:
+        content = zlib.decompressobj().decompress(base64.b64decode(text), LARGEST)
+        cells = nbformat.from_dict(json.loads(content))
+        for cell in cells:
+            cell.source = plain(cell.source)
+            cell.metadata["tags"] = list(cell.metadata["tags"])
+            if cell.cell_type == "code":
+                cell |= {"outputs": [], "execution_count": None}
+        return list(cells)
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
+        return []
+
+
+def files_of(about: Any) -> list[str]:
+    """Return the files that a hand-out says came with it, those that lie below its folder."""
+    given = about.get("files", [])
+    names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
+    paths = [PurePosixPath(name.replace("\\", "/")) for name in names]
+    return [str(path) for path in paths if not path.is_absolute() and ".." not in path.parts]
+
+
 def is_built_on(cell: NotebookNode) -> bool:
     """Tell whether a cell has a tag that makes grading execute it."""
     return bool(BUILT_ON & set(tags_of(cell)))
@@ -147,7 +189,7 @@ def is_of_handout(cell: NotebookNode) -> bool:
 def is_unanswered(cell: NotebookNode) -> bool:
     """Tell whether a cell that asks for code or words still says what the hand-out said."""
     if cell.cell_type == "markdown":
-        return not cell.source.strip() or ANSWER in cell.source
+        return not cell.source.replace(ANSWER, "").strip()
     is_stub = "raise NotImplementedError()" in cell.source
     return is_stub or not cell.source.strip() or bool(re.search(r"(?m)= \.\.\.$", cell.source))
 

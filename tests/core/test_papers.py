@@ -300,3 +300,36 @@ def test_what_is_imported_from_another_notebook_belongs_to_a_method():
 
 def test_every_methods_source_can_be_read():
     assert all(map(sources.digest, papers.methods().values()))
+
+
+# what a method reads beside its own functions, with 1 for what is changed; a way of each kind
+READ = [
+    "W = [1, 3]",
+    "W = {'a': [1]}",
+    "W = frozenset({1})",
+    "import numpy as np\nW = np.full(5000, 1.0)",
+    "import functools\n\ndef f(k, x):\n    return k\n\nW = functools.partial(f, 1)",
+    "def make(k):\n    def f(x):\n        return k\n    return f\n\nW = make(1)",
+    "import functools\n\n@functools.cache\ndef W(x):\n    return 1",
+    "def f(x):\n    return 1\n\nW = {'a': f}",
+    "class P:\n    def __call__(self, x):\n        return 1\n\nW = P()",
+    "from torch import nn\nW = nn.CrossEntropyLoss(label_smoothing=0.1)",
+    "K = 1\n\ndef W(x, k=K):\n    return k",
+    "import enum\n\nclass W(enum.Enum):\n    A = 1",
+    "import helper\n\ndef W(x):\n    return helper.K",
+]
+
+
+@pytest.mark.parametrize("number", range(len(READ)))
+def test_a_method_is_known_by_all_that_it_reads_in_every_process_alike(notebooks, number):
+    def known_by(name, value):
+        source = READ[number].replace("1", value)
+        notebook = notebooks(name, (["export"], source + "\n" + OWN.replace("1 / given", "W")))
+        notebook.with_name("helper.py").write_text(f"K = [{value}]")
+        method = papers.load(str(notebook)).METHODS["Fragile"]
+        names = {}
+        sources._add_class(method, names)
+        assert " at 0x" not in str(names)  # an address, which is another in each process
+        return sources.digest(method)
+
+    assert known_by("first", "1") == known_by("again", "1") != known_by("other", "2")

@@ -66,7 +66,7 @@ def test_every_image_has_one_client_by_the_seed_and_by_no_other_generator(draw):
 @pytest.mark.parametrize("change", [{"num_clients": 101}, {"min_size": 101}, {"beta": 1e-300}])
 def test_draws_are_bounded_and_an_impossible_request_says_what_to_do(draw, change, monkeypatch):
     monkeypatch.setattr(partition, "MAX_DRAWS", 5)
-    words = "of 5 Dirichlet .*: take a larger beta, fewer clients, or a smaller min_size"
+    words = "of 5 Dirichlet .*: take a larger beta, fewer clients, or a smaller min_size|need 1,010"
     with pytest.raises(ValueError, match=words):
         draw(labels_of(10, 100), **change)
 
@@ -302,3 +302,10 @@ def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classe
     assert counts(300).tolist() == [100, 5, 100]  # there are no more
     with pytest.raises(ValueError, match="Domain 1 has no training images"):
         partition.by_domain(np.array([0, 0]), np.array([0, 2]), 1, np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("draw", [partition.dirichlet, partition.quantity])
+def test_clients_that_no_draw_can_satisfy_are_told_what_helps_before_any_draw(draw, monkeypatch):
+    monkeypatch.setattr(partition, "MAX_DRAWS", 0)
+    with pytest.raises(ValueError, match=r"need 20 images, and there are 6: .*min_size.*at most 3"):
+        draw(np.arange(6) % 3, 2, 0.5, np.random.RandomState(0), min_size=10)

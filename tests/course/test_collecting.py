@@ -202,3 +202,14 @@ def test_a_cell_that_was_split_is_one_and_a_remark_names_it(
     own = merged.cells[place - len(before) : place]
     assert [cell.source for cell in own] == before
     assert remarks == [f"exercise-1 was split: its {len(sources)} cells count as one"]
+
+
+@pytest.mark.parametrize("stray", ["readme.txt", "submission_metadata.yml"])
+def test_a_folder_around_all_is_no_student_even_with_a_stray_file_in_it(stray, tmp_path, released):
+    folder = put(tmp_path / "in", f"all/{stray}", "all/ben/report.pdf")
+    for student in ("anna", "eva"):
+        change_released(released, folder / "all" / student / "90_short.ipynb")
+    assert set(found(folder, released)) == {"anna", "ben", "eva"}
+    folder = put(tmp_path / "one", "anna/src/helper.py", "anna/data/cities.csv")
+    change_released(released, folder / "anna" / "hw" / "90_short.ipynb")
+    assert set(found(folder, released)) == {"anna"}

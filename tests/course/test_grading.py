@@ -3,6 +3,7 @@
 import re
 import socket
 import zipfile
+from copy import deepcopy
 from pathlib import Path
 
 import hand_in
@@ -10,11 +11,21 @@ import nbformat
 import pandas as pd
 import psutil
 import pytest
+from nbformat.v4 import new_code_cell
 from short import RIGHT, change, read, solved
 
 from fednb import ROOT
 from fednb_lab.cli import main
-from fednb_lab.course import collect, grading, handout, nbgrading, notebooks, sandbox
+from fednb_lab.course import (
+    check,
+    collect,
+    grading,
+    handout,
+    merging,
+    nbgrading,
+    notebooks,
+    sandbox,
+)
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SECRET = ("return 2 * x", "np.average", "prediction = 'b'", "Because of the order", "draws(")
@@ -78,6 +89,17 @@ def test_without_bubblewrap_grading_says_what_is_missing_and_how_to_go_on(
     assert "bubblewrap" in said and "container" in said and "--no-sandbox" in said
     assert main(["course", "grade", "short", "in", "--no-sandbox"]) == 0
     assert table("90_short")["right"]["score"] == 6
+    page = Path("course/feedback/right/90_short/90_short.html").read_text()
+    assert re.findall(r'#exercise-[\w-]+">([^<]+)</a>', page) == [
+        *("Exercise 1, check", "Exercise 2, check", "Exercise 3, check", "Exercise 3, answer")
+    ]
+    of_class = pd.read_csv("course/90_short-exercises.csv", index_col="exercise")
+    assert of_class["in full"].to_dict() == {
+        "exercise-1-check": 1,
+        "exercise-2-check": 1,
+        "exercise-3-check": 1,
+        "exercise-3-answer": 0,
+    }
 
 
 def test_a_cell_of_the_hand_out_that_takes_too_long_costs_no_points(short, tmp_path):
@@ -217,3 +239,61 @@ def test_a_solved_submission_has_all_points_and_the_hand_out_shows_no_solution(
     assert all(row[name] == points[name] for name in points if name not in by_hand), row
     assert row["to_grade_by_hand"] == bool(by_hand) and row["max_score"] == sum(points.values())
     assert pd.isna(row["remarks"]), "what exercises build on fails"
+
+
+def of_the_student(nb):
+    """What a student may do to a notebook, by name: each was graded otherwise than checked once."""
+    names = [notebooks.grade_id(cell) for cell in nb.cells]
+    judge = nb.cells[names.index("exercise-1-check")]
+    answer = nb.cells[names.index("exercise-3-answer")]
+    seen = next(cell for cell in nb.cells if cell.source.startswith("print('seen')"))
+    own = new_code_cell("double = lambda x: 2 * x", metadata={"tags": ["skip-execution"]})
+    faked = {"nbgrader": judge.metadata["nbgrader"] | {"locked": False, "checksum": None}}
+    return {
+        "a check is made a text": lambda: judge.update(cell_type="markdown"),
+        "a check is moved": lambda: nb.cells.append(nb.cells.pop(names.index("exercise-1-check"))),
+        "solutions are swapped": lambda: nb.cells.reverse(),
+        "an answer is made code": lambda: answer.update(cell_type="code", outputs=[]),
+        "a check is unlocked": lambda: judge.update(source="pass", metadata=judge.metadata | faked),
+        "a cell that is not executed is changed": lambda: seen.update(source="double = 0"),
+        "its tag is taken away": lambda: seen.metadata.update(tags=[]),
+        "one's own cell has the tag": lambda: nb.cells.insert(0, own),
+        "it is copied": lambda: nb.cells.insert(0, new_code_cell(seen.source)),
+        "lines end as in Windows": lambda: judge.update(source=judge.source.replace("\n", "\r\n")),
+        "its origin is spoilt": lambda: nb.metadata["fednb"].update(files=5, handout=[1]),
+    }
+
+
+def test_what_check_executes_is_what_grading_executes_or_check_says_what_was_changed(handed_out):
+    released = notebooks.read_notebook(handed_out)
+
+    def executed(whole):
+        return [
+            cell.source
+            for cell in whole.cells
+            if cell.cell_type == "code" and "skip-execution" not in notebooks.tags_of(cell)
+        ]
+
+    for what in of_the_student(released):
+        nb = notebooks.read_notebook(handed_out)
+        of_the_student(nb)[what]()
+        known = check.handout_of(nb)
+        whole, _ = merging.merged(deepcopy(nb), deepcopy(known))
+        graded, _ = merging.merged(deepcopy(nb), deepcopy(released))
+        assert executed(whole) == executed(graded), what
+        told = check._changed(nb, known, nb.metadata["fednb"]["cells"])
+        wanted = {"a check is made a text", "an answer is made code", "a check is unlocked"}
+        assert bool(told) == (what in wanted), (what, told)
+
+
+def test_how_the_class_did_in_an_exercise_counts_who_has_points_and_the_commonest_error(short):
+    released = handout.solved_assignment("short")
+    said = "exercise-1-check: AssertionError: this is the square"
+    rows = {
+        "exercise-1-check": [2.0, 0.0, 0.0, None],  # the last one has no points yet
+        "remarks": ["", f"a note; {said}", said, "exercise-1-check: NameError: x"],
+    }
+    (line,) = grading.by_exercise(released, pd.DataFrame(rows)).to_dict("records")
+    assert (line["mean"], line["graded"]) == (0.67, 3)
+    assert (line["in full"], line["without points"]) == (1, 2)
+    assert line["most often"] == "AssertionError: this is the square"

@@ -7,7 +7,6 @@ import json
 import re
 
 import cards
-import explorer_data as explorer
 import mistune
 import numpy as np
 import pytest
@@ -16,7 +15,7 @@ from made_up import job, record, recorded, recorded_project, table
 from fednb import ROOT
 from fednb import leads as statistics
 from fednb import records as ledger
-from fednb_lab import pages, tables, words
+from fednb_lab import explorer, pages, tables, words
 from fednb_lab.cells import cells_of
 from fednb_lab.sweeps import read_tables
 
@@ -174,7 +173,7 @@ def test_a_broken_record_is_left_out_by_name():
 
 def test_what_tabulator_shows_is_escaped_and_asks_the_cell_not_the_event():
     """A tooltip gets the event first, and what it returns becomes HTML."""
-    text = (ROOT / "docs" / "explorer" / "explorer.js").read_text()
+    text = (explorer.PAGE / "explorer.js").read_text()
     tooltips = re.findall(r"tooltip: ([^,}]+)", text)
     assert tooltips and all(re.fullmatch(r'tip\("\w+"\)', one) for one in tooltips)
     assert re.search(r"const tip = \(field\) => \(_, cell\) => escapeText\(", text)

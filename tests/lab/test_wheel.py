@@ -102,6 +102,7 @@ def test_methods_notebooks_sweeps_and_types_are_in_it(run, wheel, tmp_path):
     said = run("-c", f"import fednb; {code}")
     assert str(wheel) in said and "fednb.papers.fedplcc" in said
     assert (wheel / "fednb" / "py.typed").exists()
+    assert (wheel / "fednb_lab" / "explorer_page" / "own.html").exists()
     solutions = wheel / "fednb" / "project" / "notebooks" / "solutions"
     assert (solutions / "01_moon.ipynb").exists()  # a teacher's hand-outs need them
     assert "digits-moon" in run("-m", "fednb_lab", "list")

@@ -11,6 +11,7 @@ function colourOf(place) {
 // --- curves ---------------------------------------------------------------------------------------------------------
 
 function loadCurves(notebook) {
+  if (EXPLORER.curvesOf[notebook]) return Promise.resolve(); // a page of one's own has them all
   EXPLORER.waiting[notebook] ??= new Promise((resolve) => {
     const script = document.createElement("script");
     script.src = `${document.getElementById("explorer").dataset.scripts}curves/${notebook}.js`;

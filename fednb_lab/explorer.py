@@ -1,7 +1,8 @@
 """What the results explorer shows, as scripts: a page that is opened from a file cannot fetch data.
 
-``cells.js`` has all cells of all tables, and the records that are in none. ``curves/NOTEBOOK.js``
-has the curves of a notebook's runs, and is loaded when one of its cells is opened.
+On the site ``cells.js`` has all cells of all tables, and the records that are in none.
+``curves/NOTEBOOK.js`` has the curves of a notebook's runs, and is loaded when one of its cells is
+opened. `own_page` makes one file of all that, for one's own results.
 """
 
 import json
@@ -11,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import Any
+
+import jinja2
 
 from fednb import ROOT, data
 from fednb import records as ledger
@@ -24,7 +27,7 @@ from fednb_lab.leads import Comparison, Word, leads_over_baseline
 from fednb_lab.pages import Results, place_of, results_of
 from fednb_lab.printed import reported_table
 from fednb_lab.sweeps import Table
-from fednb_lab.tables import check_command, command, sweep_command
+from fednb_lab.tables import check_command, command, is_own, sweep_command
 
 IN_NO_TABLE = "in no table"  # the name under which records of no table stand
 OTHERS = "others"  # the script with their curves
@@ -32,6 +35,17 @@ MOST_RUNS = 200  # of a cell: so many quantiles of Student's t are written
 ACCURACY = "accuracy"  # the curve of what has none of its own
 NEEDED = {"seed", "method", "dataset"}  # settings without which a record has no place
 DIGITS = 3  # of values and curves, in percent
+
+PAGE = Path(__file__).with_name("explorer_page")  # scripts, style and template of the page
+PACKAGES = ROOT / "docs" / "explorer" / "node_modules"  # `make site` puts them there
+ADDRESS = "https://cdn.jsdelivr.net/npm/"
+# what the page is drawn with: package, the version that is asked for at ADDRESS, and its file
+LIBRARIES = (
+    ("d3", "7", "dist/d3.min.js"),
+    ("@observablehq/plot", "0.6", "dist/plot.umd.min.js"),
+    ("tabulator-tables", "6", "dist/js/tabulator.min.js"),
+    ("tabulator-tables", "6", "dist/css/tabulator_simple.min.css"),
+)
 
 Entry = dict[str, Any]  # what becomes a JSON object
 
@@ -117,6 +131,42 @@ def write(out: Path, results: Results) -> None:
         ledger.write_atomically(out / name, script)
 
 
+def own_page(results: Results, title: str, records: str) -> str:
+    """Make the explorer of one's own results as one file of HTML, with ``records`` their address.
+
+    It holds the libraries that it is drawn with if `make site` has installed them, and needs no
+    network then; otherwise the browser asks for them at `ADDRESS`.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE), undefined=jinja2.StrictUndefined, autoescape=True
+    )
+    return environment.get_template("own.html").render(
+        title=title,
+        records=records,
+        host=ADDRESS if needs_network() else "",
+        libraries={ending: _libraries(ending) for ending in (".css", ".js")},
+        styles=[_part("explorer.css"), _part("verdict.css")],
+        scripts=[_part("explorer.js"), _part("cell.js"), *gather(results).scripts().values()],
+    )
+
+
+def needs_network() -> bool:
+    """Tell whether a page that is made now asks for its libraries when it is opened."""
+    return not all((PACKAGES / package / file).is_file() for package, _, file in LIBRARIES)
+
+
+def _part(name: str) -> str:
+    return (PAGE / name).read_text(encoding="utf-8")
+
+
+def _libraries(ending: str) -> list[str]:
+    """The text of each library with this ending, or its address where it is not installed."""
+    of_kind = [one for one in LIBRARIES if one[2].endswith(ending)]
+    if needs_network():
+        return [f"{ADDRESS}{package}@{version}/{file}" for package, version, file in of_kind]
+    return [(PACKAGES / package / file).read_text(encoding="utf-8") for package, _, file in of_kind]
+
+
 def gather(results: Results) -> Explorer:
     """All that the page shows of these results; a claim stands with the cell said to be ahead."""
     tables, records, cells = results.tables, results.records, results.cells
@@ -147,7 +197,7 @@ def _table(table: Table, baseline: str) -> Entry:
         "paper": _paper(table),
         "where": words.printed_where(table.printed),
         "notebook": table.notebook,
-        "page": place_of(table.notebook),
+        "page": "" if is_own(table) else place_of(table.notebook),
         "baseline": baseline,
         "sweep": sweep_command(table),
     }
@@ -160,7 +210,7 @@ def _paper(table: Table) -> str:
     for paper, about in claims_file().papers.items():
         if about.notebook == table.notebook:
             return paper
-    return table.notebook
+    return Path(table.notebook).stem
 
 
 def _name(cell: Cell) -> tuple[str, str, str]:
@@ -197,7 +247,7 @@ def _add_cell(
         "choice": words.choice(cell).replace("_", " "),
         "settings": explorer.place_of_settings(own.flat()),
         "again": command(cell),
-        "check": check_command(cell),
+        "check": check_command(table, cell),
         "metric": metric,
         # a printed number is a line among the curves if it is on their scale and at their length
         "line": cell.printed if cell.measure.judged and not cell.deviations else None,

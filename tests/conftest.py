@@ -21,6 +21,7 @@ SLOW = {
     "test_command_line",
     "test_course",
     "test_docs",
+    "test_every_method",
     "test_memory",
     "test_methods",
     "test_notebooks",

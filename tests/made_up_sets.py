@@ -124,18 +124,6 @@ def write_images(path, arrays, method=zipfile.ZIP_STORED, prefix="", **named):
     write_zip(path, files, method, prefix) if path.suffix == ".zip" else write_tree(path, files)
 
 
-def write_zips(folder, arrays):
-    """One of two zip files has what macOS adds, and there is that of another set."""
-    files = [
-        *members(arrays, suffix="webp"),
-        ("__MACOSX/train/cat/0.png", b"nothing"),
-        ("train/cat/._0.png", b"nothing"),
-    ]
-    write_zip(folder / "cifar10_train.zip", files[::2], prefix="some-folder/")
-    write_zip(folder / "cifar10" / "test.zip", files[1::2], zipfile.ZIP_DEFLATED)
-    write_zip(folder / "cifar100.zip", [("train/apple/0.png", b"nothing")])
-
-
 def write_npz(path, arrays, first=0, **more):
     x, y, x_test, y_test = (a.squeeze(1) if a.ndim == 4 and a.shape[1] == 1 else a for a in arrays)
     x, x_test = (a.transpose(0, 2, 3, 1) if a.ndim == 4 else a for a in (x, x_test))
@@ -181,12 +169,6 @@ def write_tiny(folder, arrays):
     notes = ("val_annotations.txt", "".join(lines).encode())
     write_tree(folder / "val", [*images, notes])
     write_tree(folder, [("test/images/test_0.JPEG", encode(x[0]))])
-
-
-def write_tiny_tree(folder, arrays):
-    """It may hold the unlabelled test split as well; the validation images are the test set."""
-    write_images(folder, arrays, classes=SYNSETS, test="val")
-    write_tree(folder, [("test/images/test_0.png", encode(arrays[0][0]))])
 
 
 def write_mnistm(folder, arrays):

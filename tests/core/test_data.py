@@ -1,12 +1,11 @@
 """Data sets: all layouts become one file, what is hostile or damaged is refused, arrays are what they seem."""
 
+import contextlib
 import hashlib
 import os
 import pickle
 import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ import torchvision
 from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
 from small import random_states
+from tiny import FORKSERVER
 
 from fednb import data, settings
 from fednb import records as ledger
@@ -74,22 +74,15 @@ OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file 
 write_packed = partial(write_images, method=zipfile.ZIP_DEFLATED, prefix="some-folder/")
 LAYOUTS = [
     ("cifar10", OFFICIAL, ".", sets.write_cifar10),
-    ("cifar10", OFFICIAL, "cifar10", sets.write_cifar10),
-    ("cifar10", TREE, "CIFAR10", write_images),
     ("cifar10", TREE, "cifar10", partial(write_images, suffix="webp", test="val")),
     ("cifar10", ZIPS, "cifar10.zip", write_packed),
-    ("cifar10", ZIPS, ".", sets.write_zips),
     ("cifar10", FILE, "cifar10.npz", write_npz),
     ("mnist", OFFICIAL, "MNIST/raw", sets.write_idx),
     ("emnist_letters", OFFICIAL, "emnist_letters/EMNIST/raw", sets.write_emnist),
-    ("emnist_letters", TREE, "emnist_letters", partial(write_images, classes=sets.LETTERS)),
     ("emnist_letters", FILE, "emnist_letters/emnist_letters.npz", partial(write_npz, first=1)),
     ("tiny_imagenet", OFFICIAL, "tiny-imagenet-200", sets.write_tiny),
-    ("tiny_imagenet", TREE, "tiny_imagenet", sets.write_tiny_tree),
     ("usps", OFFICIAL, "usps", sets.write_usps),
-    ("usps", OFFICIAL, ".", sets.write_usps),
     ("svhn", OFFICIAL, "SVHN", sets.write_svhn),
-    ("svhn", OFFICIAL, ".", sets.write_svhn),
     ("mnistm", OFFICIAL, "mnist_m", sets.write_mnistm),
 ]
 
@@ -152,13 +145,6 @@ def test_fingerprint_sees_pixels_labels_splits_and_shape_but_not_order():
     assert len({first, *(data.fingerprint(*arrays) for arrays in others)}) == 6
 
 
-def test_a_set_is_described_in_one_line_without_a_path(root):
-    write_images(root / "cifar10", SMALL["cifar10"])
-    text = repr(load("cifar10"))
-    assert "20 training and 10 test images, 3x32x32" in text
-    assert "\n" not in text and str(root) not in text
-
-
 COMPLETE = {"sizes": (20, 10), "fingerprint": data.fingerprint(*SMALL["cifar10"])}
 
 
@@ -184,13 +170,6 @@ def test_more_images_than_published_are_refused(root, change):
     assert "has 19 training images, but 20 were found" in error()
 
 
-def test_a_stand_in_says_what_it_stands_for(root):
-    write_npz(root / "emnist_letters.npz", SMALL["emnist_letters"], first=1)
-    missing = "52 of 124,800 training images, 26 of 20,800 test images"
-    stand_in = "a stand-in for FEMNIST: 26 merged letters of 28x28 pixels, without writers"
-    assert load("emnist_letters").note == f"subset: {missing}; {stand_in}"
-
-
 # --- what can be wrong
 
 
@@ -213,10 +192,6 @@ def written(content):
     return lambda path: path.write_bytes(content)
 
 
-def replaced(make):
-    return lambda path: (path.unlink(), make(path))
-
-
 def cut(path):
     path.write_bytes(path.read_bytes()[:-100])
 
@@ -237,10 +212,6 @@ def arrays_with(**arrays):
     return lambda path: write_npz(path, SMALL["cifar10"], **arrays)
 
 
-def idx(number, side):
-    return lambda path: sets.write_idx(path, fake(number, 10, (1, side, side), 10))
-
-
 class Evil:
     def __reduce__(self):
         return os.mkdir, (os.environ["FEDNB_CACHE"],)
@@ -249,7 +220,6 @@ class Evil:
 CAT = f"train/cat/{SMALL['cifar10'][1].tolist().index(3):04}.png"
 ODD = encode(np.zeros((3, 32, 31), np.uint8))
 ONLY_TRAIN = [file for file in sets.members(SMALL["cifar10"]) if file[0].startswith("train")]
-NO_IMAGES = {"x_train": np.zeros((0, 32, 32, 3), np.uint8), "y_train": np.arange(0)}
 TRAIN, TEST = "train-images-idx3-ubyte", "t10k-labels-idx1-ubyte"
 NOTES, NO_LINE = "val/val_annotations.txt", "has a line that is not a file name and a class"
 LIST, TO_DO = "mnist_m_test_labels.txt", "put a good copy in its place"
@@ -258,48 +228,29 @@ WRONG = {
     ("cifar10", "cifar10", write_images): [
         (CAT, written(b""), f"CIFAR-10: cifar10/{CAT} cannot be read (not an image); {TO_DO}, or"),
         (CAT, written(ODD), f"{CAT} is 31x32 pixels instead of 32x32"),
-        (CAT, replaced(lambda path: path.symlink_to("/nowhere.png")), "be read (No such file"),
         ("", tiger("test"), "class cat is only in one split"),
         ("", tiger("test", "train"), "CIFAR-10 has no class tiger; its classes are airplane, auto"),
     ],
     ("cifar10", "cifar10.zip", write_images): [
         ("", damaged, "cifar10.zip/train/"),
-        ("", cut, "CIFAR-10: cifar10.zip cannot be read (File is not a zip file)"),
         ("", packed(ONLY_TRAIN), "CIFAR-10 has no test images"),
-        ("", packed([("airplane/0.png", b"no split")]), "CIFAR-10 has no training images"),
         ("", lambda path: shutil.copy(path, path.with_stem("cifar10-b")), "was already seen in"),
     ],
     ("cifar10", "cifar10.npz", write_npz): [
         ("", written(b"nothing"), "cifar10.npz is damaged: delete it"),
         ("", arrays_with(y_train=np.arange(20) % 11), f"npz has labels outside of 0..9; {TO_DO}"),
-        ("", arrays_with(y_train=np.arange(19) % 10), "does not hold one image of 32x32 pixels"),
-        ("", arrays_with(x_test=np.zeros((10, 32, 32, 3))), "does not hold images with labels"),
-        ("", arrays_with(**NO_IMAGES), "holds no images"),
         ("", arrays_with(x_test=np.array([Evil()], object)), "be read (Object arrays cannot be"),
     ],
     ("mnist", "MNIST/raw", sets.write_idx): [
         (TRAIN, written(pickle.dumps(Evil)), f"MNIST/raw/{TRAIN} cannot be read"),
         (TRAIN, cut, f"{TRAIN} cannot be read"),
-        (TEST, Path.unlink, f"{TEST} cannot be read (No such file"),
-        ("", idx(20, 16), "one image of 28x28 pixels per label"),
-        ("", idx(0, 28), f"{TRAIN} cannot be read"),
-    ],
-    ("emnist_letters", "emnist_letters.npz", write_npz): [
-        ("", lambda path: None, "has labels outside of 1..26")
     ],
     ("mnistm", "mnist_m", sets.write_mnistm): [
-        ("mnist_m_train/00000007.png", written(ODD), f"31x32 pixels instead of 32x32; {TO_DO}."),
         (LIST, written(b"00000000.png\n"), f"{LIST} {NO_LINE}"),
-        (LIST, Path.unlink, f"{LIST} cannot be read (No such file"),
     ],
     ("tiny_imagenet", "tiny-imagenet-200", sets.write_tiny): [
         (NOTES, written(b"../../../secret.png\tn01\n"), f"{NOTES} {NO_LINE}"),
-        (NOTES, written(b"/etc/secret.png\tn01\n"), f"{NOTES} {NO_LINE}"),
         ("val/images/val_1.JPEG", Path.unlink, "val/images/val_1.JPEG cannot be read (No such fi"),
-        (NOTES, Path.unlink, "Tiny-ImageNet was not found"),
-    ],
-    ("usps", "usps", sets.write_usps): [
-        ("usps.t.bz2", Path.unlink, "usps.t.bz2 cannot be read (No such file")
     ],
 }
 
@@ -357,35 +308,37 @@ def test_a_set_of_another_folder_is_converted_when_asked(root, tmp_path, capsys)
         assert capsys.readouterr().err.count("\n") == 1
 
 
-@pytest.mark.parametrize("damage", ["garbage", "cut", "flip", "other shape"])
+@pytest.mark.parametrize("damage", ["garbage", "flip"])
 def test_a_damaged_file_is_one_sentence(root, damage):
     write_images(root / "cifar10", SMALL["cifar10"])
     load("cifar10")
     (path,) = cache_files()
     good = path.read_bytes()
     middle = len(good) // 2
-    bad = {"garbage": b"", "cut": good[:middle]}
-    path.write_bytes(
-        bad.get(damage, good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :])
-    )
-    if damage == "other shape":
-        write_npz(root / "mnist.npz", SMALL["mnist"])
-        datasets.ensure("mnist")
-        shutil.copy(path.with_name("mnist.npz"), path)
+    flipped = good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :]
+    path.write_bytes(flipped if damage == "flip" else b"")
     with pytest.raises(data.DataError, match=f"{path} is damaged: delete it and run `fednb data"):
         data.load("cifar10")
 
 
-def test_one_of_several_processes_converts(root):
+def test_one_of_several_processes_converts(root, tmp_path):
     write_images(root / "cifar10", SMALL["cifar10"])
-    code = "from fednb_lab.datasets import ensure; ensure('cifar10')"
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
-        for _ in range(3)
-    ]
-    told = [process.communicate()[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0, 0]
-    assert sum("was converted to" in text for text in told) == 1
+    environment = {name: value for name, value in os.environ.items() if name.startswith("FEDNB_")}
+    told = [tmp_path / "first", tmp_path / "second"]
+    processes = [FORKSERVER.Process(target=convert, args=(environment, file)) for file in told]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(300)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert sum("was converted to" in file.read_text() for file in told) == 1
+
+
+def convert(environment, told):
+    """What one process does; it writes down what it says."""
+    os.environ.update(environment)
+    with told.open("w") as file, contextlib.redirect_stderr(file):
+        datasets.ensure("cifar10")
 
 
 # --- download (without a network)
@@ -476,7 +429,7 @@ def test_registered_arrays_are_a_data_set(arrays):
     assert data.spec_of("mine").sizes == (90, 90)
 
 
-@pytest.mark.parametrize("split", settings.SPLITS)
+@pytest.mark.parametrize("split", ["dirichlet", "n-way-k-shot", "domain"])
 def test_every_split_takes_registered_arrays(arrays, split):
     dataset = data.register("mine", **arrays)
     given = {} if split == "domain" else {"num_clients": 3}
@@ -499,38 +452,20 @@ WRONG_ARRAYS = [
     ("class 3 is tested and never trained", lambda a: {"test_labels": a["test_labels"] + 1}),
     ("have the shape|have shape .90, 1.: give", relabelled(lambda y: y[:, None])),
     ("one-hot", relabelled(lambda y: np.eye(3, dtype=int)[y])),
-    ("one-hot", relabelled(lambda y: np.eye(3)[y])),
     ("are words", relabelled(lambda y: np.array(["cat", "dog", "cow"])[y])),
-    ("are words", relabelled(lambda y: [["cat", 1, None][label] for label in y])),
     ("are float64: make whole numbers", relabelled(lambda y: y * 1.0)),
-    ("are bool: make whole numbers", relabelled(lambda y: y > 0)),
-    ("NaN or infinity", relabelled(lambda y: np.where(y, y, np.nan))),
-    ("hold -1: classes are numbered from 0", relabelled(lambda y: y - 1)),
     ("labels are 10, 20, 30 and not 0, 1, 2", relabelled(lambda y: 10 * y + 10)),
-    ("labels are 1, 2, 3 and not 0, 1, 2", relabelled(lambda y: y + 1)),
     ("labels reach 2, but 2 classes are named", lambda a: {"classes": ["cat", "dog"]}),
-    ("a list of names", lambda a: {"classes": "cat"}),
-    ("have one name", lambda a: {"classes": ["cat", "cat", "dog"]}),
     ("labels are 89, but there are 90 images", lambda a: {"labels": a["labels"][:-1]}),
-    ("two classes or more", lambda a: {"labels": 0 * a["labels"]}),
     ("are floating-point numbers", each(lambda x: x / 255)),
-    ("hold NaN", each(lambda x: np.where(x, x, np.nan))),
-    ("are int64: make bytes", each(lambda x: x.astype(int))),
     ("go from 0 to 255\\d+: bring them", each(lambda x: x.astype(int) * 1000)),
     ("rows of 768 numbers", each(lambda x: x.reshape(len(x), -1))),
     ("9 pixels high and 16 wide", each(lambda x: x[:, :, :9])),
-    ("have 2 channels", each(lambda x: x[:, :2])),
     ("have 4 channels", each(lambda x: np.concatenate([x, x[:, :1]], 1).transpose(0, 2, 3, 1))),
-    ("have 5 axes", each(lambda x: x[None])),
-    ("must all be of one size", each(lambda x: [x[0], x[1, :, :9, :9]])),
     ("test_images are none", lambda a: {"test_images": a["images"][:0]}),
-    ("they must be alike", lambda a: {"test_images": a["test_images"][:, :, :9, :9]}),
     ("was registered with other images already", lambda a: {"images": a["test_images"]}),
     ("positions in group_names", lambda a: {"test_groups": a["test_groups"] - 1}),
-    ("of each group in both splits", lambda a: {"test_groups": 0 * a["test_groups"]}),
     ("a whole number for each image", lambda a: {"test_groups": a["test_groups"][:-1]}),
-    ("a whole number for each image", lambda a: {"train_groups": a["train_groups"] / 2}),
-    ("need group_names", lambda a: {"group_names": ()}),
 ]
 
 
@@ -540,11 +475,6 @@ def test_arrays_that_do_not_fit_are_refused_each_with_its_reason(arrays, sentenc
     with pytest.raises(data.DataError, match=sentence) as refused:
         data.register("mine", **(arrays | spoil(arrays)))
     assert str(refused.value).startswith("mine") and "\n" not in str(refused.value)
-
-
-def test_a_class_without_test_images_is_told(arrays):
-    arrays["test_labels"] = np.where(arrays["test_labels"] == 1, 0, arrays["test_labels"])
-    assert data.register("mine", **arrays).remark == "never tested: 1"
 
 
 def test_what_is_odd_in_arrays_is_told(arrays):

@@ -6,21 +6,19 @@ import zlib
 from itertools import chain
 
 import made_up_sets
-import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 import torch
-import torchvision
 from fednb.papers.foundations import METHODS
 from made_up_sets import encode, error, load, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import build, data, images, partition, plots, settings
+from fednb import build, data, images, partition, settings
 from fednb import run as runner
 from fednb.data import SPECS
 from fednb.dataset import stored
-from fednb_lab import cli, datasets
+from fednb_lab import datasets
 from fednb_lab import datasets_drawn as synthetic
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
@@ -104,15 +102,6 @@ def test_training_and_test_patches_are_of_different_parts_of_the_photographs(mon
         assert (images.patch(rng, 32, False) == 1).all()
 
 
-def test_cover_is_the_area_inside():
-    square = np.array([[1.0, 1], [3, 1], [3, 3], [1, 3]])
-    assert np.array_equal(synthetic.cover([square], 4), np.pad(np.ones((2, 2)), 1))
-    assert synthetic.cover([square + np.array([0.5, 0])], 4)[1].tolist() == [0, 0.5, 1, 0.5]
-    hole = synthetic.cover([8 * square, 8 * square / 2 + 8], 32)
-    assert hole.sum() == 16 * 16 - 8 * 8 and hole[16, 16] == 0
-    assert synthetic.cover([square + 10], 4).sum() == synthetic.cover([square - 10], 4).sum() == 0
-
-
 @pytest.mark.parametrize("kind", ["colours", "scenes"])
 def test_a_drawn_image_depends_on_its_own_number_alone(kind):
     labels = np.arange(6)
@@ -192,24 +181,6 @@ def test_digits5_is_made_of_its_five_sets(root, digits5):
         datasets.get("digits5", root)
 
 
-def test_what_can_be_fetched_of_digits5_is_fetched(root, digits5, monkeypatch):
-    calls = []
-
-    def fetch(folder, **options):
-        calls.append((folder, *options.values()))
-        x, y = digits5["USPS"]
-        write_npz(root / "usps.npz", (x[:20], y[:20], x[20:], y[20:]))
-
-    monkeypatch.setattr(torchvision.datasets, "USPS", fetch)
-    for file in ("usps.npz", "mnistm.npz"):
-        (root / file).unlink()
-    missing = r"MNIST-M was not found .* put the release of its authors"
-    with pytest.raises(data.DataError, match=missing):
-        datasets.get("digits5")
-    usps = str(root / "usps")
-    assert calls == [(usps, True, True), (usps, True, False)]
-
-
 # --- trees DOMAIN/CLASS/FILE
 
 
@@ -279,16 +250,12 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
         assert sentence in error("pacs")
 
 
-@pytest.mark.parametrize("packed", [False, True])
-def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, packed):
+def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root):
     files, folder = list(tree("domainnet", 4, spelled=str.lower, more=("axe",))), root / "domainnet"
     domains = [domain.lower() for domain in SPECS["domainnet"].domains]
     for domain in domains:
         of_domain = [file for file in files if file[0].startswith(domain)]
-        if packed:
-            write_zip(folder / f"{domain}.zip", of_domain)
-        else:
-            write_tree(folder, of_domain)
+        write_zip(folder / f"{domain}.zip", of_domain)
     plain = load("domainnet")
     assert plain.train_groups.bincount().tolist() == [32] * 6 and plain.num_classes == 10
     assert plain.note.startswith("without the official lists: every ninth and tenth image")
@@ -347,9 +314,8 @@ def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     assert build.test_index(resolve(), mini) is None
 
 
-@pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
-def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method):
-    s = resolve(method, test_per_domain=40, num_rounds=1, local_epochs=1)
+def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch):
+    s = resolve(test_per_domain=40, num_rounds=1, local_epochs=1)
     index = build.test_index(s, mini)
     other = torch.ones(750, dtype=torch.bool)
     other[index] = False
@@ -360,24 +326,3 @@ def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch, method
     monkeypatch.setattr(build, "load_dataset", lambda *_: noisy)
     again = runner.run(s, METHODS, workers=2, again=True)
     assert again["metrics"]["groups"] == record["metrics"]["groups"]
-
-
-def test_picture_of_all_domains(mini):
-    figure, ax = plt.subplots()
-    plots.domains(mini, ax=ax)
-    sheet = ax.images[0].get_array()
-    assert sheet.shape == (5 * 17 - 1, 10 * 17 - 1, 3)
-    chosen = mini.images[(mini.train_groups == 3) & (mini.labels == 7)][0].permute(1, 2, 0)
-    assert np.array_equal(sheet[3 * 17 : 3 * 17 + 16, 7 * 17 : 7 * 17 + 16], chosen)
-    assert [text.get_text() for text in ax.get_yticklabels()] == list(mini.group_names)
-    plt.close(figure)
-
-
-def test_the_command_line_lists_all_sets(root, capsys):
-    write_npz(root / "svhn.npz", (pixels(0, 9, 3, 32, 32), np.arange(9)) * 2)
-    assert cli.main(["data"]) == 0
-    lines = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines()[1:])
-    assert list(lines) == list(data.NAMES)
-    assert lines["digits5_mini"] == "embedded"
-    assert lines["svhn"] == "file of arrays, not converted yet"
-    assert lines["office10"] == "-"

@@ -67,53 +67,25 @@ NO_CONTRAST = {"mu_glob": 0.0, "mu_glob_end": 0.0}
 NO_TERMS = NO_CONTRAST | {"mu_moon": 0.0}
 LIMITS = [
     ("FedProx", {"mu": 0.0}, "FedAvg", {"mu": 0.1}),
-    *(
-        ("MOON", {"mu": 0.0} | more, "FedAvg", {"mu": 1.0})
-        for more in ({}, {"negatives": 3}, {"second_term": "l2"})
-    ),
+    ("MOON", {"mu": 0.0}, "FedAvg", {"mu": 1.0}),
+    ("MOON", {"mu": 0.0, "second_term": "l2"}, "FedAvg", {"mu": 1.0}),
     ("FedProc", {"alpha": 0.0}, "FedAvg", {"alpha": 0.1}),
-    (
-        "FedProc",
-        {"alpha": 0.0, "alpha_schedule": "constant", "temperature": 0.1},
-        "FedAvg",
-        {"alpha": 0.1},
-    ),
-    ("FedProc", {"alpha": 0.0, "weighted_prototypes": True}, "FedAvg", {"alpha": 0.1}),
-    *(
-        ("FedSSC", NO_TERMS | more, "FedAvg", {"mu_glob": 1.0})
-        for more in ({}, {"num_shared": 9}, {"variant": "local-pairs"})
-    ),
+    ("FedSSC", NO_TERMS, "FedAvg", {"mu_glob": 1.0}),
+    ("FedSSC", NO_TERMS | {"variant": "local-pairs"}, "FedAvg", {"mu_glob": 1.0}),
     ("FedSSC", NO_CONTRAST | {"mu_moon": 1.0}, "MOON", {"mu_glob": 1.0}),
-    *(
-        ("FedProto", {"lam": 0.0} | more, "Local", {"lam": 0.1})
-        for more in ({}, {"distance": "l2"})
-    ),
-    ("FedProto", {"lam": 0.0, "weighted_prototypes": True}, "Local", {"lam": 0.1}),
+    ("FedProto", {"lam": 0.0}, "Local", {"lam": 0.1}),
     ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam1": 1.0}),
-    ("FedPLCC", {"lam1": 0.0, "lam2": 0.0, "weighted": False, "phi": 1.0}, "FedAvg", {"lam2": 1.0}),
-    (
-        "FedPLCC",
-        {"lam1": 0.0, "lam2": 0.0, "weighted_mean": True, "alpha": 1.0},
-        "FedAvg",
-        {"lam2": 1.0},
-    ),
+    ("FedPLCC", {"lam1": 0.0, "lam2": 0.0}, "FedAvg", {"lam2": 1.0}),
     ("FedProto+FedAvg", {"lam": 0.0}, "FedAvg", {"lam": 1.0}),
 ]
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
 @pytest.mark.parametrize(("name", "without", "left", "again"), LIMITS)
 def test_without_its_terms_a_method_is_another_bit_for_bit(
-    ragged, with_dropout, identical, rounds, name, without, left, again, participation
+    ragged, with_dropout, identical, rounds, name, without, left, again
 ):
     feds = [
-        ragged(
-            method,
-            CLASSES_OF,
-            participation=participation,
-            local_epochs=1,
-            build_model=with_dropout,
-        )
+        ragged(method, CLASSES_OF, participation=0.5, local_epochs=1, build_model=with_dropout)
         for method in (made(left), made(name, **without), made(name, **without | again))
     ]
     for fed in feds:
@@ -124,40 +96,9 @@ def test_without_its_terms_a_method_is_another_bit_for_bit(
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "left"),
-    [
-        ("MOON", {"mu": 10.0}, "FedAvg"),
-        ("FedSSC", {}, "FedAvg"),
-        ("FedProto", {"lam": 0.1}, "Local"),
-        ("FPL", {"temperature": 0.5}, "FedAvg"),
-        ("FedPLVM", {"lam": 0.3}, "FedAvg"),
-        ("FedPLCC", {"lam1": 0.3, "lam2": 3.0}, "FedAvg"),
-        ("FedProto+FedAvg", {}, "FedAvg"),
-    ],
-)
-def test_before_anything_is_known_of_others_the_first_round_is_that_of_the_method_beneath(
-    ragged, identical, rounds, name, given, left
-):
-    fed, plain = ragged(made(name, **given), CLASSES_OF), ragged(made(left), CLASSES_OF)
-    for one in (fed, plain):
-        rounds(one)
-    assert identical(models_of(fed), models_of(plain))
-    assert terms(fed) == terms(plain)
-    for one in (fed, plain):
-        rounds(one)
-    assert not identical(models_of(fed), models_of(plain))
-    assert (
-        len(terms(fed))
-        == sum(name.startswith("loss/") for name in fed.history[-1])
-        > len(terms(plain))
-    )
-
-
-@pytest.mark.parametrize(
     ("method", "dataset", "expected"),
     [
         ("MOON", "cifar10", {"mu": 5.0, "temperature": 0.5}),
-        ("MOON+FedAvgM", "tiny_imagenet", {"mu": 1.0}),
         (
             "FedProc",
             "cifar100",
@@ -168,32 +109,11 @@ def test_before_anything_is_known_of_others_the_first_round_is_that_of_the_metho
             "cifar10",
             {"mu_moon": 5.0, "mu_glob": 1.0, "mu_glob_end": 1e-4, "warmup": 5, "min_images": 10},
         ),
-        (
-            "FedProto",
-            "mnist",
-            {
-                "lam": 1.0,
-                "stdev": 2,
-                "lr": 0.01,
-                "batch_size": 8,
-                "momentum": 0.5,
-                "test_shots": 40,
-            },
-        ),
-        (
-            "FedProto",
-            "cifar10",
-            {"lam": 0.1, "num_rounds": 110, "model": "resnet-18-7x7", "pretrained": True},
-        ),
+        ("FedProto", "mnist", {"lam": 1.0, "stdev": 2, "batch_size": 8, "test_shots": 40}),
         (
             "FedPLCC",
             "digits5",
             {"lam1": 100.0, "lam2": 1000.0, "phi": 0.5, "alpha": 0.5, "num_rounds": 50},
-        ),
-        (
-            "FedPLCC",
-            "office10",
-            {"lam1": 20.0, "lam2": 200.0, "num_rounds": 100, "model": "resnet-10"},
         ),
         ("FedPLVM", "digits5", {"lam": 100.0, "alpha": 0.25, "temperature": 0.07}),
         (

@@ -92,16 +92,17 @@ def test_feddyn_is_the_printed_algorithm_where_clients_are_equally_large(
     np.testing.assert_allclose(-ALPHA * stretch, g, rtol=2e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-@pytest.mark.parametrize(("participation", "num_rounds"), [(1.0, 40), (0.5, 100)])
+@pytest.mark.parametrize(
+    ("momentum", "participation", "num_rounds"), [(0.0, 1.0, 40), (0.9, 0.5, 100)]
+)
 def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(
     unequal, rounds, momentum, participation, num_rounds
 ):
     """Whatever steps the clients take, with momentum or without, and whoever takes part."""
     distances = []
     for method, number in ((FedDyn(alpha=ALPHA), num_rounds), (FedAvg(), 20)):  # FedAvg rests soon
-        fed, a, b, p = unequal(method, momentum=momentum, participation=participation)
-        fed.evaluate_every = 1000
+        given = {"momentum": momentum, "participation": participation}
+        fed, a, b, p = unequal(method, evaluate_every=1000, **given)
         minimum = (p @ (a * b)) / (p @ a)
         end = rounds(fed, number)["w"].numpy()
         distances.append(np.abs(end - minimum).max())
@@ -127,13 +128,6 @@ def test_a_client_that_was_never_heard_counts_as_the_mean_of_the_others():
     server = method.aggregate(server, uploads, 0)
     assert server["model"]["w"].item() == pytest.approx(11 + 2 / 3)
     assert server["images"].tolist() == [1, 0, 3]
-
-
-def test_feddyn_sends_what_fedavg_sends(federate):
-    feds = federate(FedAvg()), federate(FedDyn())
-    for fed in feds:
-        fed.run_round()
-    assert feds[0].traffic == feds[1].traffic
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
@@ -167,33 +161,11 @@ def test_fednova_by_hand(unequal, rounds, count_momentum, participation):
     np.testing.assert_allclose(fed.server["model"]["w"], w, rtol=2e-4, atol=1e-4)
 
 
-def test_fednova_rests_nearer_to_the_minimum_where_steps_are_unequal(unequal, rounds):
-    distances = []
-    for method in (FedNova(), FedAvg()):
-        fed, a, b, p = unequal(method, momentum=0.0, lr=0.005)
-        fed.evaluate_every = 1000
-        minimum = (p @ (a * b)) / (p @ a)
-        distances.append(np.abs(rounds(fed, 50)["w"].numpy() - minimum).max())
-    assert distances[0] < distances[1] / 4
-
-
 def test_fednova_is_fedavg_where_all_take_as_many_steps(federate, rounds):
     feds = federate(FedAvg(), local_steps=3), federate(FedNova(), local_steps=3)
     plain, normalised = (rounds(fed, 2) for fed in feds)
     for name, value in plain.items():
         torch.testing.assert_close(value, normalised[name])
-
-
-def test_where_steps_follow_images_fednova_is_the_plain_mean_with_a_longer_step(unequal, rounds):
-    """Equal votes, whatever the clients' sizes, and a server's step of N times the sum of p_i²."""
-    fed, a, b, p = unequal(FedNova(), momentum=0.0)
-    w = np.array([1.0, -1.0])
-    moves = [
-        way_of_client(w, a[i], b[i], 3 * n, fed.training, lambda v: 0.0) - w
-        for i, n in enumerate(SIZES)
-    ]
-    expected = w + len(SIZES) * np.square(p).sum() * np.mean(moves, 0)
-    np.testing.assert_allclose(rounds(fed)["w"], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_unit_votes_have_fednovas_proportions_and_fedavgs_sum():
@@ -216,15 +188,6 @@ def test_fednova_leaves_batch_norms_statistics_to_the_mean(federate):
     ):
         assert torch.equal(plain[name], normalised[name])
     assert not torch.allclose(plain["encoder.0.weight"], normalised["encoder.0.weight"])
-
-
-def test_feddyn_leaves_batch_norms_statistics_to_the_mean(federate):
-    feds = federate(FedAvg()), federate(FedDyn(alpha=1e-9))
-    for fed in feds:  # with hardly a spring the clients do the same in the first round
-        fed.run_round()
-    plain, dynamic = (fed.server["model"] for fed in feds)
-    torch.testing.assert_close(plain["encoder.1.running_var"], dynamic["encoder.1.running_var"])
-    assert not torch.allclose(plain["encoder.0.weight"], dynamic["encoder.0.weight"])
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])

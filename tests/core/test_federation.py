@@ -16,7 +16,7 @@ from fednb.papers.fedproto import FedRep
 from fednb.papers.foundations import SCAFFOLD, SOLO
 from small import random_states
 
-from fednb import augment, evaluation, federation, models, seeds
+from fednb import augment, federation, models, seeds
 from fednb.data import Augmentation
 from fednb.errors import SettingsError
 from fednb.evaluation import evaluate
@@ -69,16 +69,6 @@ def test_types_of_hyperparameters_say_what_is_allowed(hint, good, bad, words):
             method(value)
         assert (told.value.setting, told.value.value) == ("weight", value) or value is math.nan
         assert words in told.value.allowed
-
-
-def test_a_whole_number_becomes_a_float_where_one_is_meant():
-    @dataclass
-    class Heir(FedAvg):
-        mu: NonNegativeFloat = 1.0
-
-    assert repr(Heir(mu=5)) == repr(Heir(mu=5.0)) and isinstance(Heir(mu=5).mu, float)
-    with pytest.raises(TypeError, match="nu"):
-        Heir(nu=1)
 
 
 # --- local training
@@ -168,12 +158,9 @@ def test_rounds_and_clients_have_different_orders(federate, make_dataset):
     assert len({tuple(sorted(order)) for order in orders}) == 1
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-def test_neither_workers_nor_the_order_of_clients_matter(
-    federate, identical, rounds, monkeypatch, participation
-):
+def test_neither_workers_nor_the_order_of_clients_matter(federate, identical, rounds, monkeypatch):
     def run(workers):
-        fed = federate(SCAFFOLD(), workers=workers, participation=participation)
+        fed = federate(SCAFFOLD(), workers=workers, participation=0.5)
         rounds(fed, 3)
         history = [{n: v for n, v in e.items() if "seconds" not in n} for e in fed.history]
         return fed.checkpoint() | {"history": history}
@@ -189,16 +176,6 @@ def test_neither_workers_nor_the_order_of_clients_matter(
 
     monkeypatch.setattr(Federation, "map", backwards)
     assert identical(first, run(1))
-
-
-def test_uploads_come_in_the_order_of_the_clients_and_say_whose_they_are_at_no_cost(federate):
-    fed = federate(sizes=(4, 9, 7))
-    uploads = fed.exchange(fed.server, fed.clients[::-1], 0)
-    assert [(u["client"], int(u["num_samples"])) for u in uploads] == [(0, 4), (1, 9), (2, 7)]
-    assert set(fed.traffic["up"]) == {"model", "num_samples"}
-    one = torch.ones(1)
-    (upload,) = fed.exchange(fed.server, fed.clients[:1], 1, lambda *_: {"x": one})
-    assert upload == {"x": one, "client": 0}
 
 
 def test_the_global_generators_are_neither_read_nor_moved(
@@ -325,29 +302,6 @@ def test_a_message_is_tensors_and_dicts_of_tensors():
             message_size({"a": {"b": value}})
 
 
-# --- networks of the clients' own
-
-
-def test_clients_with_different_networks_run_together_from_the_same_weights(
-    federate, batch_norm_net, identical
-):
-    def look(client, received, t):
-        client.load(received)
-        return {"model": client.model.state()}
-
-    def build(width):
-        return batch_norm_net(width=width)
-
-    widths = [3, 6, 3, 6]
-    fed = federate(SOLO(), architectures=widths, build_model=build, workers=2)
-    begun = [upload["model"] for upload in fed.exchange(fed.server, fed.clients, 0, look)]
-    assert identical(begun, [fed.initial[width] for width in widths])
-    entries = [fed.run_round() for _ in range(2)]
-    assert [c.memory["model"]["encoder.0.weight"].shape[0] for c in fed.clients] == widths
-    assert len(entries[-1]["clients"]) == entries[-1]["up_numbers"] == 4
-    assert entries[1]["loss/cross_entropy"] < entries[0]["loss/cross_entropy"]
-
-
 # --- evaluation
 
 
@@ -448,15 +402,6 @@ def test_accuracy_on_a_clients_own_mix_of_classes(ragged, batch_norm_net, method
     assert entry["accuracy_std/own mix"] == pytest.approx(np.std(expected), abs=1e-4)
 
 
-def test_a_class_without_test_images_is_left_out_of_the_mix(ragged, batch_norm_net):
-    fed = ragged(FedAvg(), ([0, 1, 1], [2, 0], [2, 2, 2, 1], [0, 1, 2]))
-    some = torch.nonzero(fed.images.test_labels < 2).flatten()
-    right = hits(fed.server["model"], batch_norm_net(), fed)[some]
-    first, second = (percent(right[fed.images.test_labels[some] == k]) for k in (0, 1))
-    expected = [(7 * first + 13 * second) / 20, first, second, (first + second) / 2]
-    assert evaluation.own_mix(fed, right[None], some) == pytest.approx(expected)
-
-
 def test_a_client_without_an_image_that_counts_is_left_out_of_the_mean(ragged, batch_norm_net):
     fed = ragged(FedAvg(), ([0, 1, 1], [2, 2], [0, 0, 1, 1], [0, 1, 2]))
     fed.test_index = torch.nonzero(fed.images.test_labels < 2).flatten().numpy()  # none of class 2
@@ -475,12 +420,13 @@ def test_a_client_without_an_image_that_counts_is_left_out_of_the_mean(ragged, b
     assert "clients_counted/own mix" not in evaluate(fed)
 
 
-@pytest.mark.parametrize("method", [FedAvg(), SOLO(), SCAFFOLD(niid_bench=True)])
+@pytest.mark.parametrize("method", [SOLO(), SCAFFOLD(niid_bench=True)])
 def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twice(
     federate, identical, method
 ):
     often = (1, 2, 1)
-    always, seldom, twice = (federate(method, num_rounds=5, evaluate_every=n) for n in often)
+    given = {"num_rounds": 5, "local_epochs": 1}
+    always, seldom, twice = (federate(method, evaluate_every=n, **given) for n in often)
     for _ in range(6):
         always.run_round(), seldom.run_round(), twice.run_round()
         assert identical(evaluate(twice), evaluate(twice))

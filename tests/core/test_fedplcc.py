@@ -2,7 +2,6 @@
 
 import copy
 import inspect
-import itertools
 import math
 from fractions import Fraction
 from functools import partial
@@ -22,9 +21,9 @@ from fednb.papers.fedplcc import (
     correlation,
     similarity,
 )
-from literal import agree, cosine, in_floats, prototypes_of, vectors
+from literal import agree, cosine, prototypes_of, vectors
 
-from fednb import build, data, models, settings
+from fednb import build, models, settings
 from fednb import run as runner
 from fednb.federation import FedAvg
 from fednb.finch import finch_star
@@ -39,7 +38,6 @@ WITH_PROTOTYPES = {
     "FPL": FPL(temperature=0.5),
     "FedPLVM": FedPLVM(lam=0.3),
     "FedPLCC": FedPLCC(lam1=0.3, lam2=3.0),
-    "FedPLCC, w=1": FedPLCCReadings(lam1=0.3, lam2=0.3, weighted=False),
     "FedPLCC, weighted mean": FedPLCCReadings(lam1=0.3, lam2=3.0, weighted_mean=True),
     "FedPLCC, w=1, weighted mean": FedPLCCReadings(
         lam1=0.3, lam2=0.3, weighted=False, weighted_mean=True
@@ -106,12 +104,10 @@ TERMS += [
 ]
 
 
-@pytest.mark.parametrize("even", [False, True])
-@pytest.mark.parametrize("capacity", [None, 11])
+@pytest.mark.parametrize("labels", [[], [2], [0, 1, 3], [3, 0, 2, 1, 0, 2, 2]])
 @pytest.mark.parametrize(
-    "labels", [[], [2], [0, 1, 3], [0, 0, 0, 0, 0, 1, 1, 3], [3, 0, 2, 1, 0, 2, 2]]
+    ("alpha", "capacity", "even"), [(1.0, None, False), (0.5, 11, False), (0.25, 11, True)]
 )
-@pytest.mark.parametrize("alpha", [1.0, 0.5, 0.25])
 @pytest.mark.parametrize(("ours", "literal"), TERMS)
 def test_both_losses_and_their_gradients_are_those_of_literal_loops(
     ours, literal, alpha, labels, capacity, even
@@ -153,7 +149,7 @@ def test_at_cosine_0_and_below_and_for_a_vector_of_zeros_everything_is_finite(al
         assert alpha == 1 or (gradient[:3] == 0).all()
 
 
-@pytest.mark.parametrize("phi", [1e-5, 0.1, 0.2, 0.3, 0.5, 0.6, 0.7, 1.0])
+@pytest.mark.parametrize("phi", [1e-5, 0.3, 0.6, 1.0])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_as_many_prototypes_count_as_phi_times_their_number_rounded_up(phi, dtype):
     for n in range(1, 61):  # in float32, 0.6 * 25 is more than 15
@@ -165,7 +161,7 @@ def test_as_many_prototypes_count_as_phi_times_their_number_rounded_up(phi, dtyp
         assert counted.tolist() == [math.ceil(Fraction(str(phi)) * m) for m in (n, 3)], n
 
 
-@pytest.mark.parametrize("method", ["FPL", "FedPLVM", "FedPLCC", "FedProto+FedAvg", "FCCL+"])
+@pytest.mark.parametrize("method", ["FedPLCC", "FCCL+"])
 def test_a_run_that_blows_up_ends_as_diverged(method):
     given = {"num_clients": 3, "num_rounds": 3, "lr": 1e25, "local_epochs": 1} | (
         PUBLIC if method == "FCCL+" else {}
@@ -182,22 +178,6 @@ def given_of(fed, received, t=1):
     with fed.at_work(client):
         client.load(received)
         return fed.method.prepare(client, received, t)
-
-
-def test_a_received_set_is_padded_to_the_next_power_of_two(federate):
-    fed = federate(FedPLCC())
-    for number, room in {0: 1, 1: 1, 2: 2, 3: 4, 4: 4, 5: 8, 8: 8, 9: 16}.items():
-        sent = in_floats(weighted_of([i % 3 for i in range(number)]))
-        given = given_of(fed, {"model": fed.server["model"], "prototypes": sent})
-        assert given["prototypes"]["labels"].tolist() == sent["labels"].tolist() + [-1] * (
-            room - number
-        )
-        assert torch.equal(given["prototypes"]["weights"][:number], sent.pop("weights"))
-        assert given["means"]["labels"].shape == (3,)
-        ones = given_of(fed, {"model": fed.server["model"], "prototypes": sent})["prototypes"][
-            "weights"
-        ]
-        assert torch.equal(ones[:number], torch.ones(number))
 
 
 class Identity(torch.nn.Module):
@@ -557,33 +537,6 @@ def test_a_round_of_clients_with_different_networks_by_hand(federate, identical)
     assert fed.traffic == {way: sent | crossed for way, sent in plain.traffic.items()}
 
 
-def test_with_averaged_networks_all_clients_are_one_after_the_public_images(
-    federate, make_dataset, identical
-):
-    """Equal networks and equal images, but unequal dropout masks would make unequal logits."""
-    net = partial(models.build, "mnist-cnn", 10, channels=1, side=28, projection_head=False)
-    data = make_dataset(images=48, shape=(1, 28, 28), num_classes=10)
-    options = {
-        "build_model": net,
-        "dataset": data,
-        "sizes": (16,) * 3,
-        "batch_size": 8,
-        "local_epochs": 1,
-        "lr": 0.01,
-    }
-    fed = federate(FCCLPlus(**PUBLIC), **options)
-    for _ in range(2):
-        begin, agreed = fed.server["model"], watched(fed, "agree")
-        fed.run_round()
-        states = [calls[-1][2]["model"] for calls in agreed.values()]
-        assert len(states) == 3
-        assert all(identical(state, states[0]) for state in states)
-        assert not identical(states[0], begin)
-    checkpoint = fed.checkpoint()
-    assert checkpoint["memories"] == [{}] * 3
-    assert checkpoint["server"].keys() == {"model", "seed"}
-
-
 def test_public_images_are_the_same_whenever_they_are_asked_for_and_those_of_a_set_are_its_training_images():
     photographs = public_images("photographs", 20, 3, 16)
     public_images.cache_clear()
@@ -597,17 +550,6 @@ def test_public_images_are_the_same_whenever_they_are_asked_for_and_those_of_a_s
     }
     assert not torch.equal(images, everything[:50])
     assert len(public_images("digits", 10**6, 1, 8)) == len(everything)
-
-
-@pytest.mark.parametrize("name", ["photographs", "grey", "coloured"])
-def test_public_images_have_the_shape_that_the_network_needs(monkeypatch, make_dataset, name):
-    sets = {"grey": make_dataset(shape=(1, 8, 8)), "coloured": make_dataset(shape=(3, 8, 8))}
-    monkeypatch.setattr(data, "load", sets.get)
-    for channels, side in itertools.product((1, 3), (8, 12)):
-        images = public_images(name, 9, channels, side)
-        assert (images.shape, images.dtype) == ((9, channels, side, side), torch.uint8)
-        assert (images.flatten(1).float().std(1) > 0).all()
-        assert len({image.numpy().tobytes() for image in images}) == 9
 
 
 def test_public_batches_are_drawn_anew_in_each_round_and_for_each_seed(federate):

@@ -14,7 +14,7 @@ from fednb.prototypes import class_means
 # with missing classes, in any order, and none at all
 @pytest.mark.parametrize("labels", [[0, 1, 2, 3], [3, 1], [2], []])
 @pytest.mark.parametrize("capacity", [4, 7])
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("temperature", [0.1, 1.0])
 def test_loss_and_gradient_are_those_of_literal_loops(labels, capacity, temperature):
     z, y, prototypes = vectors(5, 6), torch.tensor([1, 3, 0, 2, 3]), prototypes_of(labels, capacity)
     _, gradient = agree(
@@ -28,7 +28,7 @@ def test_loss_and_gradient_are_those_of_literal_loops(labels, capacity, temperat
     assert (gradient * z).sum(1).abs().max() < 1e-9  # the length of z is left alone
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8])
+@pytest.mark.parametrize("scale", [0.0, 1e-8])
 def test_a_dead_representation_or_prototype_has_a_bounded_gradient(scale):
     z, y = (scale * vectors(3, 6).float()).requires_grad_(), torch.tensor([0, 1, 2])
     prototypes = in_floats(prototypes_of([0, 1, 2]))
@@ -78,7 +78,7 @@ def test_each_round_has_the_weight_of_its_schedule(federate, given, expected):
 
 @pytest.mark.parametrize(
     ("schedule", "alpha_rounds", "switch"),
-    [("linear", 0, 4), ("two-stage", 0, 2), ("two-stage", 2, 1)],
+    [("linear", 0, 4), ("two-stage", 2, 1)],
 )
 def test_what_each_round_trains(federate, schedule, alpha_rounds, switch):
     """In round 0 the output layer learns nothing; the second of two stages freezes all but the output layer."""

@@ -10,7 +10,7 @@ from fednb import finch
 from fednb.finch import finch_star, first_neighbours, partitions
 
 METRICS = ("cosine", "euclidean")
-SETS = 200  # random sets per metric
+SETS = 60  # random sets per metric
 
 
 def literal_neighbours(sums, sizes, metric):
@@ -152,7 +152,7 @@ def test_a_long_chain_and_a_worked_example():
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_neither_order_nor_copies_nor_scale_matter(metric):
-    for seed in range(SETS):
+    for seed in range(SETS // 2):
         points = random_points(seed, (torch.float32, torch.float64)[seed % 5 % 2])
         order = torch.from_numpy(np.random.default_rng(seed).permutation(len(points)))
         levels, turned = partitions(points, metric), partitions(points[order], metric)
@@ -186,7 +186,7 @@ def test_neither_type_nor_blocks_nor_a_far_place_matter(metric, monkeypatch):
     near = torch.tensor([0, 1e-6, 3e-6, 4e-6], dtype=torch.float64)[:, None]
     near = near + torch.tensor([1000.0, -1000.0])
     assert partitions(near, "euclidean").tolist() == [[0, 0, 1, 1]]
-    for seed in range(30):
+    for seed in range(10):
         points = random_points(seed)
         expected = partitions(points, metric)
         assert torch.equal(expected, partitions(points.double(), metric))
@@ -200,7 +200,7 @@ def test_neither_type_nor_blocks_nor_a_far_place_matter(metric, monkeypatch):
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_few_points_and_equal_points(metric):
-    for seed in range(50):
+    for seed in range(10):
         points = torch.from_numpy(np.random.default_rng(seed).normal(size=(5, 3)))
         for n in (0, 1, 2, 3):
             assert partitions(points[:n], metric).tolist() == [[0] * n]
@@ -231,7 +231,7 @@ def test_a_vector_of_zeros_is_at_distance_one_from_all():
 
 @pytest.mark.parametrize("metric", METRICS)
 def test_weights_are_conserved_and_centres_are_plain_means(metric):
-    for seed in range(30):
+    for seed in range(10):
         points, rng = random_points(seed), np.random.default_rng(seed)
         n = len(points)
         labels = partitions(points, metric)[-1]
@@ -273,13 +273,10 @@ def test_weighted_mean_is_an_option_that_moves_the_centres_only():
         (torch.ones(3, 2), "cosinus", "Unknown metric .cosinus.; known: cosine, euclidean"),
     ],
 )
-@pytest.mark.parametrize(
-    "function",
-    [first_neighbours, partitions, lambda points, metric: finch_star(points, None, metric)],
-)
-def test_bad_points_are_refused(function, points, metric, message):
-    with pytest.raises(ValueError, match=message):
-        function(points, metric)
+def test_bad_points_are_refused(points, metric, message):
+    for function in (first_neighbours, partitions):
+        with pytest.raises(ValueError, match=message):
+            function(points, metric)
 
 
 @pytest.mark.parametrize(

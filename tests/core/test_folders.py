@@ -35,19 +35,12 @@ def test_sixteen_bits_become_eight_by_their_whole_range():
     assert np.abs(seen - RAMP / 257).max() <= 0.5
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
-def test_what_is_transparent_lies_on_white(kind):
+def test_what_is_transparent_lies_on_white():
     drawing = np.zeros((8, 8, 4), np.uint8)  # black, and nothing of it to be seen
     drawing[2:4, :, 3] = 255
-    seen = np.asarray(as_seen(opened(Image.fromarray(drawing), kind, lossless=True)))
+    seen = np.asarray(as_seen(opened(Image.fromarray(drawing))))
     assert (seen[2:4] == 0).all()
     assert (seen[5:] == 255).all()
-
-
-def test_half_transparent_grey_is_mixed_with_white():
-    grey = np.stack([np.zeros((8, 8), np.uint8), np.full((8, 8), 128, np.uint8)], -1)
-    seen = np.asarray(as_seen(opened(Image.fromarray(grey, "LA"))).convert("L"))
-    assert np.abs(seen.astype(int) - 127).max() <= 1
 
 
 def test_a_palette_shows_its_colours_and_its_hole():
@@ -57,13 +50,6 @@ def test_a_palette_shows_its_colours_and_its_hole():
     assert as_seen(opened(picture)).getpixel((4, 4)) == (200, 10, 30)
     with_hole = as_seen(opened(picture, transparency=1)).convert("RGB")
     assert with_hole.getpixel((4, 0)) == (255, 255, 255)
-
-
-def test_the_colours_of_print_become_those_of_a_screen():
-    red = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
-    seen = as_seen(opened(red, "JPEG", quality=95))
-    assert seen.mode == "RGB"
-    assert seen.getpixel((8, 8))[0] > 240 and max(seen.getpixel((8, 8))[1:]) < 15
 
 
 def test_a_turned_camera_is_turned_back():
@@ -77,16 +63,9 @@ def test_a_turned_camera_is_turned_back():
     assert grey[:3].max() < 40 and grey[6:].min() > 200
 
 
-def test_a_grey_value_of_sixteen_bits_may_be_transparent():
-    hole = int(RAMP[0, 3])
-    seen = np.asarray(as_seen(opened(Image.fromarray(RAMP), transparency=hole)))
-    assert (seen[0, 3] == 255).all() and (seen[0, 4] == round(int(RAMP[0, 4]) / 257)).all()
-
-
-@pytest.mark.parametrize("value", [-5.0, 0.5])
-def test_pixels_without_a_known_range_are_refused(value):
+def test_pixels_without_a_known_range_are_refused():
     with pytest.raises(ValueError, match="range is not known"):
-        as_seen(opened(Image.fromarray(np.full((8, 8), value, np.float32)), "TIFF"))
+        as_seen(opened(Image.fromarray(np.full((8, 8), 0.5, np.float32)), "TIFF"))
 
 
 # --- what a folder means
@@ -112,16 +91,15 @@ def some(*places):
         yield place, image if place.lower().endswith(".png") else b"something else"
 
 
-@pytest.mark.parametrize("name", ["folder:pets", "folder:pets.zip"])
 @pytest.mark.parametrize(
-    ("tops", "sizes", "domains"),
+    ("name", "tops", "sizes", "domains"),
     [
-        (("",), (8, 2), ()),
-        (("train", "val"), (10, 10), ()),
-        (("lab", "home"), (16, 4), ("home", "lab")),
+        ("folder:pets", ("",), (8, 2), ()),
+        ("folder:pets.zip", ("train", "val"), (10, 10), ()),
+        ("folder:pets", ("lab", "home"), (16, 4), ("home", "lab")),
     ],
 )
-def test_a_folder_of_images_is_a_data_set(root, tops, sizes, domains, name):
+def test_a_folder_of_images_is_a_data_set(root, name, tops, sizes, domains):
     write_zip(root / "pets.zip", pets(*tops), prefix="in/a/")
     write_tree(root / "pets", pets(*tops))
     found = data.load(name)
@@ -144,10 +122,11 @@ def test_a_folder_of_images_is_a_data_set(root, tops, sizes, domains, name):
 @pytest.mark.parametrize(
     ("train", "test"),
     [
-        *[("Train", "Test"), ("TRAIN", "VAL"), ("training", "testing"), ("train_set", "test-set")],
-        *[("Training Set", "Validation Set"), ("train2017", "val2017"), ("images_train", "dev")],
-        *[("trainset", "eval"), ("Train data", "valid"), ("train copy", "test copy")],
-        *[("PetsTrain", "PetsTest"), ("pets-train", "pets-test"), ("trn", "tst")],
+        ("TRAIN", "VAL"),
+        ("Training Set", "Validation Set"),
+        ("train2017", "val2017"),
+        ("PetsTrain", "PetsTest"),
+        ("trn", "tst"),
     ],
 )
 def test_a_split_is_a_split_however_it_is_spelled(root, train, test):
@@ -156,7 +135,7 @@ def test_a_split_is_a_split_however_it_is_spelled(root, train, test):
     assert (len(found.labels), len(found.test_labels), found.group_names) == (10, 4, ())
 
 
-@pytest.mark.parametrize("tops", [("train_station", "airport"), ("contest", "latest"), ("a", "b")])
+@pytest.mark.parametrize("tops", [("train_station", "airport"), ("contest", "latest")])
 def test_what_only_sounds_like_a_split_is_none(root, tops):
     write_tree(root / "pets", pets(*tops, seed=1))
     assert data.load("folder:pets").group_names == tuple(sorted(tops))
@@ -164,45 +143,24 @@ def test_what_only_sounds_like_a_split_is_none(root, tops):
 
 WRONG = [
     ([], "there is no pets where you are .*, nor in .*; give its whole path"),
-    (some("notes.txt"), "holds no images"),
     ([*pets(""), *some("0.png")], "holds 1 image outside of any class, such as 0.png"),
     (
         [*pets(""), *some("cat/more/0.png")],
         "at several depths, .* such as cat/0.png and cat/more/0",
     ),
-    (pets("", classes=["cat"]), "holds images of one class only, cat"),
     (pets("", number=1), "has no test images: .* five images or more"),
-    ([*pets("x"), *some("y/cat/0.png")], "has no test images in y"),
     ([*pets(""), ("cat/x.png", b"")], r"pets/cat/x.png cannot be read \(not an image\)"),
-    ([*pets("train"), *some("val/images/0.png")], "class images is tested and never trained"),
     ([*pets("train"), *some("val/0.png")], "val/0.png lies in no class, if val is a split"),
-    (pets("", classes=("train", "test")), "test/0.png lies in no class, if test is a split"),
-    ([*pets("train"), *pets("Test", classes=("cat", "cow"))], "cow is tested and never trained"),
     ([*pets("train"), *pets("Test", classes=("cat", "dgo"))], "did you mean dog?"),
     (pets("train", "test", "extra"), "extra lies beside test, train and is no split: take it out"),
-    (pets("train", "lab"), "lab lies beside train and is no split"),
     (pets("trainval", "test"), "trainval may be train and val: rename it"),
-    (pets("train", "Training", "test"), "Training and train are both train"),
     (pets("Train"), "has Train and no folder test or val"),
-    (pets("validation"), "has validation and no folder train"),
-    (
-        pets("cat", "dog", classes=("train", "test")),
-        "lies in a split within cat; the split comes fir",
-    ),
     (
         [*pets("train", classes=("Cat", "dog")), *pets("test")],
         "has Cat and cat, which seem to be one",
     ),
-    (pets("", classes=("big cat", "Big_Cat", "dog")), "did you mean Big_Cat both times?"),
-    (
-        [*pets("train", classes="Ab"), *pets("test", classes="ab")],
-        "has A and a, which seem to be one",
-    ),
-    (pets("Lab", "lab"), "has Lab and lab, which seem to be one"),
-    *[
-        ([*pets(""), *some(f"cat/x{ending}")], f"such as cat/x{ending}: make .png of them")
-        for ending in (".heic", ".dcm", ".npy", ".svg", ".pdf", ".mp4", ".unheard-of", "")
-    ],
+    ([*pets(""), *some("cat/x.heic")], "such as cat/x.heic: make .png of them"),
+    ([*pets(""), *some("cat/x")], "such as cat/x: make .png of them"),
 ]
 
 
@@ -213,7 +171,7 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(root, files, sentence):
     assert not list((root.parent / "cache").glob("folder*"))
 
 
-@pytest.mark.parametrize("ending", "jfif pgm ppm webp tif gif bmp tga jp2 JPG avif".split())
+@pytest.mark.parametrize("ending", "webp tif gif JPG".split())
 def test_all_usual_formats_are_read(root, ending):
     write_tree(root / "pets", [*pets("", number=9), *pets("", classes=["cow"], ending=ending)])
     found = data.load("folder:pets")
@@ -229,11 +187,6 @@ def test_a_file_of_several_images_is_refused(root):
             "folder:pets"
         )
         (root / "pets/cat" / name).unlink()
-
-
-def test_letters_of_both_cases_are_classes(root):
-    write_tree(root / "pets", pets("train", "test", classes="Aab", seed=1))
-    assert data.load("folder:pets").classes == ("A", "a", "b")
 
 
 def test_a_folder_is_described_in_one_line_once(root, capsys):
@@ -289,7 +242,7 @@ def test_own_images_are_grey_if_all_are_and_renewed_when_they_change(root):
     assert data.load("folder:pets@28").fingerprint != first.fingerprint
 
 
-@pytest.mark.parametrize("damage", ["none", "garbage", "cut", "flip", "folder"])
+@pytest.mark.parametrize("damage", ["none", "flip", "folder"])
 def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monkeypatch, damage):
     write_tree(root / "pets", pets("lab", "home"))
     first = data.load("folder:pets")
@@ -297,7 +250,7 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     good = path.read_bytes()
     middle = len(good) // 2
     flipped = good[:middle] + bytes([good[middle] ^ 255]) + good[middle + 1 :]
-    path.write_bytes({"garbage": b"", "cut": good[:middle], "flip": flipped}.get(damage, good))
+    path.write_bytes(flipped if damage == "flip" else good)
     if damage == "none":
         monkeypatch.setattr(images, "Image", None)  # nothing is decoded
     if damage == "folder":  # in which nothing can be written
@@ -326,12 +279,6 @@ def scans(root):
     return root / "scans"
 
 
-def test_a_folder_of_sixteen_bit_scans_is_not_white(scans):
-    found = data.load("folder:scans")
-    assert len(found.images[0]) == 1  # grey
-    assert len(found.images.unique()) > 50
-
-
 def test_scans_that_are_nearly_black_are_told(scans):
     write_scans(scans, RAMP // 16)  # twelve bits
     assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
@@ -351,38 +298,15 @@ def test_an_image_of_too_many_pixels_is_one_sentence(scans):
     assert "a/0.png cannot be read (12000x8000 pixels are too many" in error("folder:scans")
 
 
-@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
-def test_what_unpacks_to_too_much_is_refused(root, method):
-    write_zip(root / "pets.zip", [*pets(""), ("cat/x.png", bytes(2**26 + 1))], method)
-    too_much = "bytes are too many|neither stored nor deflated"
-    assert re.search(
-        rf"pets\.zip/cat/\w\.png cannot be read .*({too_much})", error("folder:pets.zip")
-    )
-
-
-def test_zips_of_all_systems_are_read(root):
-    files = [(place.replace("/", "\\"), content) for place, content in pets("", seed=1)]
-    write_zip(root / "pets.zip", [*files, ("__MACOSX/cat/._0.png", b""), ("cat/", b"")])
-    assert len(data.load("folder:pets.zip").labels) == 8
+def test_what_unpacks_to_too_much_is_refused(root):
+    write_zip(root / "pets.zip", [*pets(""), ("cat/x.png", bytes(2**26 + 1))], zipfile.ZIP_DEFLATED)
+    told = r"pets\.zip/cat/x\.png cannot be read .*bytes are too many"
+    assert re.search(told, error("folder:pets.zip"))
 
 
 def test_a_zip_that_reaches_outside_of_itself_is_refused(root):
     write_zip(root / "pets.zip", [*pets(""), *some("../cat/0.png")])
     assert "pets.zip holds ../cat/0.png, which lies outside of it" in error("folder:pets.zip")
-
-
-def test_an_image_of_two_classes_is_told(root):
-    (_, image), *_ = some("0.png")
-    again = [(f"{label}/x.png", image) for label in ("cat", "dog")]
-    write_tree(root / "pets", [*pets("", seed=1), *again])
-    assert "images in more than one class: 1" in data.load("folder:pets").remark
-
-
-def test_an_image_that_is_in_a_zip_twice_is_one_sentence(root):
-    files = list(pets(""))
-    with pytest.warns(UserWarning, match="Duplicate name"):
-        write_zip(root / "pets.zip", [*files, files[0]])
-    assert error("folder:pets.zip").endswith("cat/0.png was already seen in another place.")
 
 
 # --- its name in records

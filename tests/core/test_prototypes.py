@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import torch
 from fednb.papers.fedproc import AsPublished, FedProc
-from fednb.papers.fedproto import FedProto, FedProtoReadings
+from fednb.papers.fedproto import FedProto
 
 from fednb import papers
-from fednb.federation import FedAvg
 from fednb.prototypes import (
-    WithPrototypes,
     class_means,
     join,
     mean_by_class,
@@ -163,26 +161,6 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("method", [AsPublished, FedProtoReadings])
-def test_the_server_has_the_mean_over_the_clients_that_hold_a_class(ragged, method, weighted):
-    fed = ragged(method(weighted_prototypes=weighted))
-    fed.run_round()
-    uploads = fed.exchange(fed.server, fed.clients, 1)
-    sets = [upload["prototypes"] for upload in uploads]
-    for sent, client in zip(sets, fed.clients, strict=True):
-        counts = client.labels.bincount()[sent["labels"]]
-        assert torch.equal(sent.setdefault("counts", counts), counts)
-    merged = fed.method.aggregate(fed.server, uploads, 1)["prototypes"]
-    expected, other = (mean_by_class(join(sets), way) for way in (weighted, not weighted))
-    assert_same(merged, expected, rtol=1e-5)
-    assert not np.allclose(merged["vectors"][0], other["vectors"][0], rtol=1e-3)
-
-
-def test_prototypes_do_not_move_what_a_client_sends_of_its_model(ragged, identical, rounds):
-    assert identical(rounds(ragged(WithPrototypes()), 2), rounds(ragged(FedAvg()), 2))
-
-
-@pytest.mark.parametrize("weighted", [False, True])
 def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
     fed = ragged(AsPublished(weighted_prototypes=weighted))
     held = sum(map(len, CLASSES_OF))
@@ -203,9 +181,7 @@ def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
     assert fed.traffic == later
 
 
-@pytest.mark.parametrize(
-    "name", ["FedProc", "FedSSC", "FedProto", "FPL", "FedPLVM", "FedPLCC", "FedProto+FedAvg"]
-)
+@pytest.mark.parametrize("name", ["FedProc", "FedSSC", "FedProto", "FedPLCC"])
 def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototypes(
     ragged, identical, name
 ):
@@ -228,9 +204,3 @@ def test_under_sampling_a_class_that_nobody_of_the_round_holds_keeps_its_prototy
         assert after["vectors"].isfinite().all()
         unknown += len(known) < 3
     assert kept and changed and unknown
-
-
-@pytest.mark.parametrize("old", ["summary", "merge", "sent", "room"])
-def test_a_hook_of_a_former_name_is_refused_with_the_new_one(old):
-    with pytest.raises(TypeError, match=rf"Heir overrides {old}, which is called \w+ now"):
-        type("Heir", (WithPrototypes,), {old: lambda self: None})

@@ -109,12 +109,9 @@ def start(s, log, die_in_round=None, barrier=None):
     return process
 
 
-# memory on both sides; models that stay with the clients; a queue of previous models
-@pytest.mark.parametrize("method", ["SCAFFOLD", "SOLO", "MOON"])
-def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(
-    trained, monkeypatch, tmp_path, method
-):
-    s, log = quick(method, num_rounds=4), tmp_path / "log"
+def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(trained, monkeypatch, tmp_path):
+    """SCAFFOLD's: there is memory on both sides."""
+    s, log = quick(num_rounds=4), tmp_path / "log"
     for die_in_round in (1, 2, 3, 4):
         process = start(s, log, die_in_round)
         process.join(300)
@@ -140,12 +137,6 @@ def test_where_several_seeds_are_asked_for_the_first_makes_all(trained, monkeypa
     second = runner.run(by_seed[4], METHODS)
     assert [first["settings"]["seed"], second["settings"]["seed"]] == [3, 4]
     assert trained == [1, 1]
-
-
-def test_a_seed_that_is_not_among_those_asked_for_is_run_alone(trained, monkeypatch):
-    monkeypatch.setenv("FEDNB_SEEDS", "3,4")
-    runner.run(quick("FedAvg", num_rounds=1, seed=5), METHODS)
-    assert records() == [path_of(quick("FedAvg", num_rounds=1, seed=5))] and trained == [1]
 
 
 def test_two_processes_that_ask_for_the_same_run_train_it_once(tmp_path):
@@ -203,16 +194,11 @@ def test_a_failed_run_is_recorded_with_the_reason_and_run_again(monkeypatch):
     ("change", "said"),
     [
         ({"metrics": []}, "metrics is"),
-        ({"metrics": {"accuracy": 1.0}}, "metrics.accuracy is 1.0; .*list"),
         ({"metrics": {"accuracy": ["x"]}}, r"metrics.accuracy\[0\] is 'x'; .*number"),
-        ({"dataset": {"note": 5}}, "dataset.note is 5; .*string"),
-        ({"partition": {"hash": []}}, "partition.hash"),
         ({"status": "finished", "final": {"accuracy": float("nan")}}, "nan"),
-        ({"wall_seconds": -1}, "wall_seconds"),
         ({"status": "splendid"}, "status is .*splendid"),
         ({"settings": {"lr": 1.0}}, "its key is not that of its settings"),
         ("", "Expecting value"),
-        ("null", "what it holds is None"),
         ("{}", "lacks key"),
         ("[" * 20_000, "recursion"),
     ],
@@ -261,11 +247,6 @@ def widen(state):
     state[name] = torch.cat([state[name], state[name]])
 
 
-def rename(state):
-    name = next(iter(state))
-    state[f"{name}er"] = state.pop(name)
-
-
 def flip_a_bit(path):
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -273,12 +254,9 @@ def flip_a_bit(path):
 
 
 DAMAGES = {
-    "another file": lambda path: path.write_bytes(b"no checkpoint"),
     "one bit": flip_a_bit,
-    "no server": without(lambda checkpoint: checkpoint.pop("server")),
     "of other code": without(lambda checkpoint: checkpoint["server"].pop("control")),
     "of another network": without(lambda checkpoint: widen(checkpoint["server"]["model"])),
-    "of a renamed network": without(lambda checkpoint: rename(checkpoint["server"]["model"])),
     "one client too few": without(lambda checkpoint: checkpoint["memories"].pop()),
 }
 
@@ -299,24 +277,6 @@ def test_a_disk_that_fails_for_a_moment_leaves_the_checkpoint(interrupted, train
     before = len(trained)
     assert runner.run(interrupted, METHODS)["metrics"]["round"] == [1, 2, 3, 4]
     assert 1 not in trained[before:]  # it went on
-
-
-@pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")]
-)
-def test_a_memory_that_is_full_for_a_moment_leaves_the_checkpoint(
-    interrupted, trained, monkeypatch, error
-):
-    def fail(*_):
-        raise error
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Federation, "restore", fail)
-        with pytest.raises(type(error)):
-            runner.run(interrupted, METHODS)
-    before = len(trained)
-    assert runner.run(interrupted, METHODS)["metrics"]["round"] == [1, 2, 3, 4]
-    assert trained[before:] == [3, 4]  # it went on
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
@@ -385,7 +345,6 @@ def test_an_interrupted_run_goes_on_unless_it_shall_be_made_again(
     ("name", "value", "told"),
     [
         ("FEDNB_RUNS", "file/runs", "cannot be recorded in .* make it writable, or set FEDNB_RUNS"),
-        ("FEDNB_RUNS", "file", "cannot be recorded in"),
         ("FEDNB_PROGRESS", "loud", "FEDNB_PROGRESS is 'loud'; it must be one of bar, log, off"),
     ],
 )
@@ -426,13 +385,6 @@ def test_writing_replaces_the_whole_file_or_nothing(monkeypatch, tmp_path):
         assert path.read_text() == "old" and os.listdir(path.parent) == ["record.json"]
     ledger.write_atomically(path, "new")
     assert path.read_text() == "new" and path.stat().st_mode & 0o777 == 0o644
-
-
-def test_keys_differ_by_settings_and_not_by_what_is_none():
-    given = quick(partition="iid").flat()
-    key = ledger.key(given)
-    assert len(key) == 12 and key == ledger.key(given | {"added_later": None})
-    assert len({key, ledger.key(given | {"added_later": 1}), ledger.key(given | {"seed": 1})}) == 3
 
 
 def test_an_older_version_and_other_data_are_a_records_state_and_not_its_name(
@@ -484,8 +436,7 @@ def test_clients_with_test_images_of_their_own_hold_out_their_own_training_image
     assert all(np.array_equal(a, b) for a, b in zip(fed.test_parts, plain.test_parts, strict=True))
 
 
-@pytest.mark.parametrize("split", ["dirichlet", "n-way-k-shot"])
-@pytest.mark.parametrize("method", ["FedAvg", "SOLO"])
+@pytest.mark.parametrize(("method", "split"), [("FedAvg", "dirichlet"), ("SOLO", "n-way-k-shot")])
 def test_validation_is_the_accuracy_on_held_out_images_without_augmentation(method, split):
     """Of each client's model, its own or the server's; on the common ones, or on each one's own."""
     s = quick(method, partition=split, validation=0.25, num_rounds=2, participation=1.0)
@@ -561,12 +512,3 @@ def test_a_run_that_is_seldom_evaluated_ends_as_every_other(tmp_path, monkeypatc
     for name in ("deviations", "partition", "messages_per_round", "model_parameters"):
         assert record[name] == always[name]
     assert record["metrics"]["loss/cross_entropy"] == always["metrics"]["loss/cross_entropy"]
-
-
-def test_in_bfloat16_a_run_ends_nearly_as_in_float32():
-    exact, near = (
-        runner.run(quick("FedAvg", precision=precision), METHODS) for precision in (None, "bf16")
-    )
-    assert exact["key"] != near["key"] and near["settings"]["precision"] == "bf16"
-    losses = [record["metrics"]["loss/cross_entropy"] for record in (exact, near)]
-    assert all(0 < abs(a - b) < 0.05 * a for a, b in zip(*losses, strict=True))

@@ -41,17 +41,10 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
         # an unknown name, with the closest one
         ({"num_round": 3}, "num_round", "Unknown parameter .*did you mean 'num_rounds'"),
         ({"method": "FedAgv"}, "FedAgv", "did you mean 'FedAvg'. .*FedAvg, SOLO"),
-        ({"xyzzy": 3}, "xyzzy", r"Unknown parameter 'xyzzy': known are method, .*\.$"),
-        ({"method": "SCAFFOLD", "niidbench": True}, "niidbench", "did you mean 'niid_bench'"),
-        ({"hyperparameters": {}}, "hyperparameters", "Unknown parameter 'hyperparameters'"),
         # a hyperparameter that the method does not have, or a bad one
         ({"mu": 1}, "mu", "FedAvg has no parameter 'mu', .* belongs to FedProx; leave"),
-        ({"method": "FedProx", "niid_bench": True}, "niid_bench", "belongs to SCAFFOLD"),
         ({"method": "FedProx", "mu": -1}, "mu", "^FedProx: mu is -1; it must be"),
-        ({"method": "FedProx", "mu": float("nan")}, "mu", "^FedProx: mu is nan; it must be"),
-        ({"method": "FedProx", "mu": True}, "mu", "^FedProx: mu is True; it must be"),
         ({"method": "FedAvgM", "server_momentum": 1}, "server_momentum", "^FedAvgM: .* is 1; it must"),
-        ({"method": "SCAFFOLD", "niid_bench": 0}, "niid_bench", "^SCAFFOLD: niid_bench is 0"),
         # what cannot work together
         ({"dataset": "cifar100", "partition": "n-way-k-shot"}, "cifar100", "no settings .*cifar10"),
         ({"lr": 10**400}, "lr", r"lr is 1000.*\(401 characters\); it must be"),
@@ -99,12 +92,11 @@ def test_a_bad_value_is_refused_with_what_is_allowed(name):
 OF_A_PARTITION = [name for name, info in settings.FIELDS.items() if info.partitions]
 
 
-@pytest.mark.parametrize("partition", ["dirichlet", "iid", "quantity", "n-way-k-shot", "domain"])
+@pytest.mark.parametrize("partition", ["iid", "n-way-k-shot"])
 @pytest.mark.parametrize("name", OF_A_PARTITION)
 def test_a_setting_of_another_split_is_refused(name, partition):
     value = {"beta": 0.5, "balance": False, "balanced_draw": True, "draw": "normal"}.get(name, 2)
-    dataset = "digits5_mini" if partition == "domain" else "digits"
-    given = {"partition": partition, "dataset": dataset}
+    given = {"partition": partition, "dataset": "digits"}
     owners = settings.FIELDS[name].partitions
     if partition in owners:
         assert resolve(**given, **{name: value}).flat()[name] == value
@@ -145,22 +137,14 @@ FEW = {"dataset": "cifar10", "partition": "n-way-k-shot"}
         ({"partition": "iid"}, [("partition", "iid", "dirichlet")]),
         (FEW | {"ways": 5, "seed": 1234}, [("ways", 5, 3)]),
         (FEW | {"pretrained": False}, [("pretrained", False, True)]),
-        (FEW | {"heterogeneous": True}, [("heterogeneous", True, False)]),
         # what has no limit, in words
-        ({"dataset": "digits5", "test_per_domain": 2000}, [("test_per_domain", 2000, "all")]),
         ({"dataset": "digits5", "local_steps": 10}, [("local_steps", 10, "whole epochs")]),
-        ({"dataset": "digits5", "precision": "bf16"}, [("precision", "bf16", "float32")]),
         ({"dataset": "cifar10", "evaluate_every": 5}, []),  # how often one looks changes nothing
     ],
     ids=str,
 )
 def test_departures_are_the_settings_that_are_not_the_papers(given, expected):
     assert deviations(resolve(**given)) == expected
-
-
-def test_a_departure_in_words_is_what_records_have():
-    (deviation,) = deviations(resolve(dataset="digits5", local_steps=10))
-    assert str(deviation) == "local_steps 10 instead of whole epochs"
 
 
 def test_a_departure_from_what_is_given_counts_in_place_of_one_from_the_paper():
@@ -181,13 +165,6 @@ def test_what_says_the_same_as_none_stays_where_the_paper_has_another_value():
     assert resolve(**FEW, pretrained=False).pretrained is False
 
 
-def test_settings_are_printed_one_in_a_line_with_what_they_are():
-    lines = str(resolve("FedProx")).splitlines()
-    assert len(lines) == 16 and ["mu", "0.01"] in [line.split() for line in lines]
-    description = settings.FIELDS["num_rounds"].description
-    assert any(line.startswith("      num_rounds") and line.endswith(description) for line in lines)
-
-
 def test_the_page_of_settings_is_up_to_date():
     table = settings.table()
     assert all(f"| `{name}` |" in table for name in settings.FIELDS)
@@ -199,20 +176,6 @@ def test_a_network_of_ones_own_is_known(monkeypatch):
     monkeypatch.setitem(models.MODELS, "linear", models.MODELS["digits-cnn"])
     assert resolve(model="linear").model == "linear"
     assert resolve(dataset="mnist", model="mnist-cnn", projection_head=False).projection_dim is None
-
-
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"beta": 0.001, "num_clients": 100}, "larger beta"),
-        ({"num_clients": 150}, "fewer clients, or a smaller min_size"),
-        ({"validation": 0.99999}, "10 clients share 0 images .* hold out less for validation"),
-        ({"model": "simple-cnn"}, "does not take images of 8x8"),
-    ],
-)
-def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
-    with pytest.raises(SettingsError, match=message):
-        build.federation(resolve(**given), METHODS)
 
 
 @pytest.mark.parametrize(
@@ -230,14 +193,6 @@ def test_what_only_the_data_can_tell_is_a_settings_error_too(given, message):
             "MOON+FedAvgM",
             "mu: NonNegativeFloat = 1.0",
             "mu: NonNegativeFloat = 0.7",
-            "digits",
-        ),
-        ("00", "FedProx", "mu: NonNegativeFloat = 0.01", "mu: NonNegativeFloat = 0.2", "digits"),
-        (
-            "03",
-            "FedSSC",
-            "mu_moon: NonNegativeFloat = 1.0",
-            "mu_moon: NonNegativeFloat = 2",
             "digits",
         ),
         ("05", "FedPLCC", "lam1: NonNegativeFloat = 1.0", "lam1: NonNegativeFloat = 0.4", "pacs"),
@@ -264,7 +219,7 @@ def test_a_default_that_a_student_changes_in_the_class_reaches_the_run(
     assert ledger.key(before) != ledger.key(after)
 
 
-@pytest.mark.parametrize("name", ["a/b", "", "None", "none", "class", "x" * 61, "my method", "1st"])
+@pytest.mark.parametrize("name", ["a/b", "", "None", "class", "x" * 61])
 def test_a_methods_name_is_a_name(name: str) -> None:
     with pytest.raises(SettingsError, match="A method cannot be called"):
         settings.resolve({name: FedAvg}, method=name, dataset="digits")
@@ -311,10 +266,9 @@ def test_a_federation_can_be_said_in_short() -> None:
         ({"partition": "n-way-k-shot", "shots": 2, "validation": 0.9}, "validation is 0.9"),
         ({"dataset": "digits5_mini", "per_domain": 1, "validation": 0.1}, "validation is 0.1"),
         ({"partition": "n-way-k-shot", "ways": 11}, "ways is 11.* 10 classes"),
-        ({"partition": "n-way-k-shot", "shots": 400}, "shots"),
+        ({"validation": 0.99999}, "10 clients share 0 images .* hold out less for validation"),
         ({"model": "resnet-10-16", "batch_size": 1}, "in a batch of 1"),
         ({"model": "simple-cnn"}, "does not take images of 8x8"),
-        ({"pretrained": True}, "pretrained"),
         ({"heterogeneous": True}, "heterogeneous"),
     ],
 )
@@ -325,13 +279,6 @@ def test_what_would_end_in_the_first_round_is_refused_before_it(
     with pytest.raises(SettingsError, match=said) as caught:
         build.federation(asked, METHODS)
     assert not re.search(r"\b(n|k) (is|of|with)\b", str(caught.value))  # the papers' symbols
-
-
-def test_a_network_of_ones_own_that_does_not_take_the_images_is_named(monkeypatch) -> None:
-    wrong = models.MODELS["simple-cnn"]._replace(sides=[8])
-    monkeypatch.setitem(models.MODELS, "wrong", wrong)
-    with pytest.raises(SettingsError, match=r"'wrong' does not take images of digits \[1x8x8\]"):
-        build.federation(resolve(model="wrong"), METHODS)
 
 
 def test_ipython_shows_the_sentence_alone() -> None:

@@ -34,10 +34,7 @@ def found(folder, released):
     ("given", "student", "name", "number"),
     [
         ("Anna Berg_4711_assignsubmission_file_/a.ipynb", "Anna_Berg_4711", "Anna Berg", "4711"),
-        ("Anna_B_4711_assignsubmission_file_a.ipynb", "Anna_B_4711", "Anna_B", "4711"),
-        ("berganna_4711_0815_90_short-1.ipynb", "berganna_4711", "berganna", "4711"),
         ("berganna_LATE_4711_0815_90_short.ipynb", "berganna_4711", "berganna", "4711"),
-        ("anna.ipynb", "anna", "anna", "anna"),
         ("Björn Å.ipynb", "Björn_Å", "Björn Å", "Björn Å"),
         ("--help.ipynb", "_help", "--help", "--help"),
         ("=1+1.ipynb", "_1_1", "=1+1", "=1+1"),
@@ -49,9 +46,8 @@ def test_students_are_named_as_systems_name_them(given, student, name, number, t
     assert (found_student, submission.name, submission.id) == (student, name, number)
 
 
-@pytest.mark.parametrize("names", [("ann a.ipynb", "ann+a.ipynb"), ("Anna.ipynb", "anna.ipynb")])
-def test_names_that_become_one_stay_two(names, tmp_path, released):
-    assert len(found(put(tmp_path / "in", *names), released)) == 2
+def test_names_that_become_one_stay_two(tmp_path, released):
+    assert len(found(put(tmp_path / "in", "ann a.ipynb", "ann+a.ipynb"), released)) == 2
 
 
 @pytest.mark.parametrize(
@@ -106,11 +102,9 @@ def test_a_zip_that_is_too_large_is_a_sentence(tmp_path, monkeypatch, released):
         found(tmp_path / "all.zip", released)
 
 
-@pytest.mark.parametrize("names", [(), ("readme.txt", ".DS_Store")])
-def test_a_folder_without_submissions_is_an_error(names, tmp_path, released):
-    (tmp_path / "in").mkdir()
+def test_a_folder_without_submissions_is_an_error(tmp_path, released):
     with pytest.raises(CourseError, match="There is no submission"):
-        found(put(tmp_path / "in", *names), released)
+        found(put(tmp_path / "in", "readme.txt", ".DS_Store"), released)
     with pytest.raises(CourseError, match="not there"):
         found(tmp_path / "nowhere", released)
 
@@ -122,9 +116,9 @@ def test_what_is_nobodys_is_no_student_and_is_named(tmp_path, released, capsys):
     assert "left out: a.pdf, readme.txt" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("name", ["anna.ipynb.txt", "anna.ipynb.json", "anna.json"])
-def test_a_notebook_that_a_browser_has_named_is_handed_in(name, tmp_path, released):
+def test_a_notebook_that_a_browser_has_named_is_handed_in(tmp_path, released):
     folder = tmp_path / "in"
+    name = "anna.ipynb.txt"
     put(folder, "notes.txt")
     change_released(released, folder / name)
     ((student, submission),) = found(folder, released).items()
@@ -186,7 +180,6 @@ def pieces_of(released, *sources, between=()):
     ("sources", "between", "whole", "before"),
     [
         (["a = 1", "b = 2"], [], "a = 1\nb = 2", []),
-        (["a = 1", "b = 2", "c = 3"], [], "a = 1\nb = 2\nc = 3", []),
         (["def f():", "    return 1"], [], "def f():\n    return 1", []),
         (["a = 1", "%%time\nb = 2"], [], "%%time\nb = 2", ["a = 1"]),
         (["a = 1", "b = 2"], ["own = 3"], "b = 2", ["a = 1", "own = 3"]),

@@ -164,22 +164,17 @@ def test_a_sweep_waits_for_the_first_worker_and_gets_its_record(
     dask.processes[-1].wait()
 
 
-@pytest.mark.parametrize("different", ["code", "data"])
 def test_a_worker_with_other_code_or_data_refuses(
-    dask: Dask,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-    different: str,
+    dask: Dask, tmp_path: Path, capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dask.workers(1)
-    digests = cluster.code_and_data(str(dask.notebook), "digits") | {different: "another"}
+    digests = cluster.code_and_data(str(dask.notebook), "digits") | {"code": "another"}
     monkeypatch.setattr(cluster, "code_and_data", lambda *_: digests)
     before = dask.marks()
     file = runs_of(dask, tmp_path, {"seed": 8})
     assert main(["sweep", file, "--scheduler", dask.address]) == 1
     worker = rf"the worker tcp://\S+ on {socket.gethostname()}"
-    refusal = f"{worker} has other {different} than the sweep: make them the same there"
+    refusal = f"{worker} has other code than the sweep: make them the same there"
     assert re.search(rf"^failed: Slow\S+: {refusal}", capsys.readouterr().out, re.MULTILINE)
     assert not list(ledger.runs_folder().glob("*.json"))
     assert dask.marks() == before

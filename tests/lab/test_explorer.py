@@ -6,7 +6,6 @@ import io
 import json
 import re
 
-import cards
 import mistune
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from made_up import job, record, recorded, recorded_project, table
 from fednb import ROOT
 from fednb import leads as statistics
 from fednb import records as ledger
-from fednb_lab import explorer, pages, tables, words
+from fednb_lab import explorer, pages, tables
 from fednb_lab.cells import cells_of
 from fednb_lab.sweeps import read_tables
 
@@ -84,41 +83,6 @@ def test_every_record_has_a_place_and_diverged_ones_too():
     assert [10.0, None] in [curve["accuracy"] for curve in curves.values()]
 
 
-def test_a_failed_run_of_no_table_is_shown_as_failed():
-    path = record(job("FedProx", 9), status="failed")
-    content = json.loads(path.read_text())
-    del content["final"]  # which it never had
-    path.write_text(json.dumps(content))
-    (cell,) = [cell for cell in gathered().cells if cell["table"] == explorer.IN_NO_TABLE]
-    assert (cell.get("ours"), cell["oursText"]) == (None, "failed")
-
-
-def test_images_that_have_gone_do_not_hide_their_records():
-    own = recorded(66.0)
-    content = json.loads(own.jobs[0].path.read_text())
-    content["settings"]["dataset"] = "folder:gone"
-    content["key"] = ledger.key(content["settings"])
-    (ledger.runs_folder() / "gone.json").write_text(json.dumps(content))
-    assert "folder:gone" in [cell["dataset"] for cell in gathered(own).cells]
-
-
-def test_a_record_that_is_made_again_is_still_found():
-    own = recorded(66.0)
-    record(own.jobs[0], version=ledger.RESULTS_VERSION - 1)
-    stale = [cell for cell in gathered(own).cells if cell["table"] == explorer.IN_NO_TABLE]
-    assert [run["state"] for cell in stale for run in cell["runs"]] == ["stale"]
-
-
-def test_what_was_not_measured_is_null_and_a_record_with_nan_is_left_out_by_name():
-    own = recorded(66.0)
-    record(own.jobs[0], 66.0, curve=[None, None, 66.0])
-    curves = argument(gathered(own).scripts()["curves/00_foundations.js"])
-    assert list(curves.values()) == [{"accuracy": [None, None, 66.0]}]
-    record(own.jobs[0], 66.0, curve=[float("nan"), None, 66.0])
-    _, broken = explorer.readable_records(ledger.runs_folder())
-    assert len(broken) == 1
-
-
 HOSTILE = "</script><img src=x onerror=alert(1)> | `code` [link](javascript:x) =cmd"
 
 
@@ -149,16 +113,6 @@ def test_no_text_of_a_record_is_a_formula():
         assert line["note"] == f"'{note}" and float(line["mean"]) == 66.0
 
 
-def test_one_way_for_each_kind_of_page():
-    assert words.in_markdown("a|b\n<c>") == "a\\|b &lt;c&gt;"
-    assert words.in_code("a `b` <c>") == "`` a `b` <c> ``"
-    assert words.in_latex("5 % of a_b ± 1") == r"5 \% of a\_b $\pm$ 1"
-    assert json.loads(explorer.in_script({"a": float("nan"), "b": "</x>"})) == {
-        "a": None,
-        "b": "</x>",
-    }
-
-
 def test_a_broken_record_is_left_out_by_name():
     own = recorded(66.0, 67.0)
     (ledger.runs_folder() / "broken.json").write_text("{")
@@ -169,14 +123,6 @@ def test_a_broken_record_is_left_out_by_name():
     records, broken = explorer.readable_records(ledger.runs_folder())
     assert sorted(broken) == sorted(["broken.json", own.jobs[1].path.name])
     assert list(records) == [own.jobs[0].path]
-
-
-def test_what_tabulator_shows_is_escaped_and_asks_the_cell_not_the_event():
-    """A tooltip gets the event first, and what it returns becomes HTML."""
-    text = (explorer.PAGE / "explorer.js").read_text()
-    tooltips = re.findall(r"tooltip: ([^,}]+)", text)
-    assert tooltips and all(re.fullmatch(r'tip\("\w+"\)', one) for one in tooltips)
-    assert re.search(r"const tip = \(field\) => \(_, cell\) => escapeText\(", text)
 
 
 def test_quantiles_make_the_interval_of_the_tables():
@@ -195,13 +141,3 @@ def test_each_claim_stands_with_a_cell(tmp_path):
     assert {claim["kind"] for claim in claims} <= set(content["verdicts"])
     assert {cell["table"] for cell in content["cells"]} >= read.keys()
     assert {path.parent.name for path in tmp_path.rglob("*.js")} == {tmp_path.name, "curves"}
-
-
-def test_a_card_names_paper_venue_claim_finding_and_coverage():
-    found = cards.cards(recorded_project())
-    assert [card.notebook for card in found] == sorted(card.notebook for card in found)
-    assert len(found) == 5
-    for card in found:
-        assert card.title and card.front.claim and card.claims and card.counted
-        assert card.coverage.printed >= card.coverage.measured > 0
-        assert re.fullmatch(r"\S+ 20\d\d", card.front.venue)

@@ -12,8 +12,7 @@ from made_up import recorded_project
 from fednb import ROOT
 from fednb.errors import ReportError
 from fednb.leads import lead_of
-from fednb_lab import findings
-from fednb_lab.claims import claims_file, claims_of
+from fednb_lab.claims import claims_file
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Word, compare_at
 from fednb_lab.printed import is_printed
@@ -205,13 +204,6 @@ def test_counted_as_in_the_paper_moons_rounds_fit_the_printed_lead_and_favour_a_
     assert lead.judged and lead.mean > lead.half_width
     assert abs(lead.mean - comparison.printed) < lead.half_width
     assert all(first < last for first in comparison.behind.values)
-
-
-def test_claims_that_are_handed_in_are_not_judged_again(monkeypatch):
-    judged = claims_of("MOON", recorded)
-    monkeypatch.setattr(findings, "claims_of", pytest.fail)
-    finding = FINDINGS["moon-ahead-of-fedavg"]  # whose truth hangs on a word
-    assert Filler(recorded, ROOT, {"MOON": judged}).fact(finding)
 
 
 def test_a_sentence_that_says_who_is_ahead_falls_where_the_interval_holds_zero():

@@ -30,12 +30,6 @@ def test_steps_are_those_of_a_real_split():
     assert gpu_queue.steps_of(digits) == [50] * 5
 
 
-def test_seeds_together_take_less_than_one_after_the_other():
-    together = gpu_queue.seconds_of(of_seeds("MOON", [0, 1, 2]), PLAN)
-    alone = sum(gpu_queue.seconds_of([one], PLAN) for one in of_seeds("MOON", [0, 1, 2]))
-    assert together < alone
-
-
 @pytest.mark.parametrize("entry", PLAN.queue, ids=lambda entry: entry["table"])
 def test_every_run_of_the_queue_has_a_price_and_a_table(entry, monkeypatch):
     # as if nothing were recorded
@@ -46,14 +40,3 @@ def test_every_run_of_the_queue_has_a_price_and_a_table(entry, monkeypatch):
         assert len({job.settings.seed for job in group}) == len(group)
         chosen = group[0].settings
         assert chosen.method in PLAN.networks[chosen.model]["launches"]
-
-
-def test_what_fits_is_marked_and_has_a_command(monkeypatch, capsys):
-    plan = PLAN._replace(queue=PLAN.queue[:1])
-    monkeypatch.setattr(gpu_queue, "read_plan", lambda: plan)
-    monkeypatch.setattr(gpu_queue.jobs, "recorded_and_missing", lambda jobs: ([], jobs))
-    for budget, expected in ((600, 1), (10, 0)):
-        gpu_queue.print_queue(budget)
-        told = capsys.readouterr().out
-        assert told.count("fits") == expected
-        assert told.count("fednb sweep notebooks/sweeps/01_moon.yaml --table moon-1") == expected

@@ -83,11 +83,3 @@ def test_two_are_executed_at_once_where_there_are_two_cores(three, tmp_path, mon
     monkeypatch.setattr(processes, "call", lambda *_, **options: "" if both.wait() < 2 else "alone")
     (three / "92_better.ipynb").unlink()
     assert [error for _, _, error in execute(tmp_path)] == ["", ""]
-
-
-def test_the_largest_file_comes_first(three, tmp_path, started, monkeypatch):
-    monkeypatch.setattr(os, "cpu_count", lambda: 1)
-    with (three / "91_bad.ipynb").open("a") as file:
-        file.write(" " * 10_000)
-    execute(tmp_path)
-    assert next(iter(started)) == "91_bad"

@@ -161,14 +161,6 @@ def test_a_failed_run_is_told_with_its_error_and_its_log(mixed: Mixed) -> None:
     assert "Traceback" in log and log.splitlines()[-1].endswith("RuntimeError: broken on purpose")
 
 
-def test_without_a_terminal_there_is_a_line_per_run(mixed: Mixed) -> None:
-    lines = mixed.err.splitlines()
-    assert [line.split()[0] for line in lines] == ["1/4", "2/4", "3/4", "4/4"]
-    assert all("; about " in line for line in lines)
-    for ending in ("  diverged", "  failed: "):
-        assert sum(ending in line for line in lines) == 1
-
-
 def test_what_fails_is_tried_twice_and_no_untagged_cell_is_executed(after_mixed: Mixed) -> None:
     found = Counter(path.name.split("-")[0] for path in after_mixed.folder.glob("*-*[0-9]"))
     assert {name: found[name] for name in ("pair", "flaky", "broken", "after")} == {
@@ -188,7 +180,6 @@ RECORDED = [
     (["run", "TINY", "method=Pair", "seed=1"], "recorded already"),
     # what failed is to be made again
     (["sweep", "FILE", "--dry-run"], "method=Broken\n"),
-    (["sweep", "FILE", "--dry-run", "--again"], "4 runs: 0 recorded, 4 to do."),
 ]
 
 
@@ -209,12 +200,11 @@ def test_what_is_recorded_is_not_made_again(
     assert {path: path.stat().st_mtime_ns for path in records()} == before
 
 
-@pytest.mark.parametrize("command", ["sweep", "run", "compare"])
+@pytest.mark.parametrize("command", ["sweep", "compare"])
 def test_again_makes_what_is_recorded(tmp_path: Path, tiny: str, command: str) -> None:
     file = slow(tmp_path, tiny, {"seed": 0}, num_rounds=1, pause=0.0)
     words = {
         "sweep": ["sweep", str(file)],
-        "run": ["run", tiny, "method=Slow"],
         "compare": ["compare", "FedAvg", "num_rounds=1", "local_epochs=1", "--seeds", "1"],
     }[command]
     made = []

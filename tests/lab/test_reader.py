@@ -212,25 +212,6 @@ def test_every_call_works_from_files_alone():
     assert not done.stderr  # a warning would stand in the notebook
 
 
-def test_of_two_seeds_the_values_are_shown_and_no_interval():
-    """Whatever is recorded by now: two of three runs were, once."""
-    assert results.in_words(leads.lead_of([4.9, 1.4]), "points") == "(+4.9, +1.4) points"
-    assert results.one_by_one(["67.2", "70.4"]) == "(67.2, 70.4)"
-    assert results.one_by_one(["67.2"]) == "67.2"
-
-
-def test_leads_have_the_printed_lead_beside_them():
-    table, over, row = "fedproto-2", "FedAvg, stdev 2", "FedProto, stdev 2"
-    ax = results.leads(table, over, column="n=3", rows={row: "its new name"})
-    assert [text.get_text() for text in ax.get_xticklabels()] == ["its new name"]
-    hollow, filled = [line for line in ax.lines if line.get_marker() == "o"]
-    printed = results.printed("FedProto Table 2")
-    lead = printed[row]["n=3"] - printed[over]["n=3"]
-    assert hollow.get_markerfacecolor() == "none" != filled.get_markerfacecolor()
-    assert hollow.get_ydata()[0] == pytest.approx(lead)
-    assert len(ax.collections) == 1  # of three seeds or more: an interval
-
-
 def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # wherever it is: as from notebooks/
     text = results.table("moon-1").data
@@ -244,22 +225,12 @@ def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
     assert (NOTEBOOKS / "extras" / page).exists()
 
 
-def test_some_rows_of_a_table():
-    text = results.table("fedplcc-3-short", rows=["FedAvg", "FCCL+"]).data
-    assert "| FedAvg |" in text and "| FCCL+ |" in text and "| FedPLCC |" not in text
-    with pytest.raises(ReportError, match=r"fedplcc-3-short has no row 'MONO': .*FedAvg"):
-        results.table("fedplcc-3-short", rows=["MONO"])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: results.cells("moon-99"), "There is no table 'moon-99'"),
-        (lambda: results.table("moon-99"), "There is no table 'moon-99'"),
         (lambda: results.finding("nothing"), "There is no finding 'nothing'"),
         (lambda: results.claims("MONO"), "There are no claims of 'MONO'.*did you mean 'MOON'"),
-        (lambda: results.curves("moon-5"), "No curves are written of 'moon-5'"),
-        (lambda: results.printed("MOON Table 99"), "There is no printed table"),
         (lambda: results.cell("moon-1", "MONO"), r"moon-1 has no single cell MONO \| any column"),
     ],
 )

@@ -172,7 +172,7 @@ def features_and_head(measured: pd.DataFrame, floor: float, ceiling: float) -> F
         plots.label(ax, (last, after.iloc[-1]), "clients, after\na local round", (8, -22), **look)
         ax.set(title=title, xlabel="rounds before", xticks=measured.index)
     axes[0].axhline(floor, color="0.6", ls=":")
-    axes[0].text(last, floor + 1, "untrained network", color="0.4", ha="right")
+    axes[0].text(last, floor - 3, "untrained network", color="0.4", ha="right", va="top")
     axes[0].axhline(ceiling, color="0.6", ls=":")
     axes[0].text(measured.index[0], ceiling + 1, "trained on all the data", color="0.4", ha="left")
     axes[0].set(ylabel="right about test images (%)", ylim=(0, 106))
@@ -227,6 +227,27 @@ def fans(measured: pd.DataFrame, names: Iterable[str]) -> Figure:
         ax.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-0.5, 1.55), title=name)
         ax.axis("off")
     return figure
+
+
+def sides() -> Axes:
+    """Accuracy on the digits with the pull, the push, and both without σ: a dot for each seed."""
+    rows = {
+        "FedAvg": "FedAvg",
+        "MOON": "MOON",
+        "pull alone": "the pull alone",
+        "push alone": "the push alone",
+        "pull and push, without sigma": "pull and push,\nwithout σ",
+    }
+    _, ax = plt.subplots(figsize=(8.5, 3))
+    for y, row in enumerate(rows):
+        cell = results.cell("digits-moon-sides", row)
+        colour = plots.colour("FedAvg" if row == "FedAvg" else "MOON")
+        ax.plot(cell.values, [y] * len(cell.values), "o", color=colour, ms=6, alpha=0.5)
+        ax.plot(cell.mean, y, "|", color=colour, ms=24, mew=2)
+    ax.set(xlabel="accuracy on the digits (%)", ylim=(len(rows) - 0.5, -0.5))
+    ax.set_yticks(range(len(rows)), list(rows.values()))
+    ax.grid(axis="x", alpha=0.3)
+    return ax
 
 
 def absolute() -> Axes:

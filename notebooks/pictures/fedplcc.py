@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from fednb import finch, plots, results
+from fednb import data, finch, plots, results
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGES = (14, 74)  # degrees: one of client 0, one of client 3
@@ -170,29 +170,6 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.text(x, y, f"{products[j]:.2f}", color=colour, **look)
 
 
-def powers() -> Figure:
-    """The slope of a power of the cosine, and the push on another class, whose own is at 0.8."""
-    cosines = np.linspace(0.01, 1, 400)
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.4))
-    for power, style in ((1.0, "-"), (0.5, "--"), (0.25, ":")):
-        slope = power * cosines ** (power - 1)
-        left.plot(cosines, slope, f"k{style}", label=f"α = {power:g}")
-        right.semilogy(cosines, slope * _share(cosines**power, 0.8**power, 0.07), f"k{style}")
-    # no power, and the temperature at which the slope near 0.8 is that of the root
-    right.semilogy(cosines, 0.07 / 0.125 * _share(cosines, 0.8, 0.125), color="C1")
-    right.annotate("α = 1, τ = 0.125", (0.7, 0.02), color="C1")
-    left.set(xlabel="cosine", ylabel="slope of $s_α$", ylim=(0, 5))
-    right.set(xlabel="cosine to the other class", ylabel="push: slope times share")
-    right.set(ylim=(1e-5, 3))
-    left.legend(frameon=False)
-    return figure
-
-
-def _share(other: np.ndarray, own: float, temperature: float) -> np.ndarray:
-    """Of the other class in a softmax of two."""
-    return 1 / (1 + np.exp((own - other) / temperature))
-
-
 def strengths() -> Figure:
     """FedPLCC's lead over FedAvg by λ₁, printed and measured, on four kinds of data."""
     ax = plt.figure(figsize=(8.6, 4)).subplots()
@@ -283,20 +260,42 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> tuple[float, flo
     return float(reached), float((by_chance >= reached - 1e-12).mean())
 
 
-def ratios() -> Axes:
-    """Accuracy on the five small domains, by how much heavier the pull is than the contrast."""
-    ax = plt.figure(figsize=(6.4, 3)).subplots()
-    for x, cell in enumerate(results.cells("mini-fedplcc-figure-5")):
-        ax.plot([x] * len(cell.values), cell.values, "o", color=plots.colour("FedPLCC"))
-        ax.plot(x, cell.mean, "_", color="black", ms=16)
-    names = [cell.row for cell in results.cells("mini-fedplcc-figure-5")]
-    ax.set_xticks(range(len(names)), names)
-    by_seed = results.cell("mini-fedplcc", "FedAvg", "Avg.").by_seed
-    over = float(np.mean([by_seed[seed] for seed in (0, 1, 2)]))  # the seeds of the others
-    ax.axhline(over, color=plots.colour("FedAvg"), lw=1)
-    plots.label(ax, (len(names) - 1, over), "FedAvg", (0, 4), ha="center", color="0.35")
-    ax.set(xlabel="$λ_2 / λ_1$, with $λ_1 = 0.3$", ylabel="test accuracy (%)")
-    return ax
+_PARTS = {  # the panels of a figure: our table, what its rows are ahead of, and which rows
+    "which terms": (
+        "mini-fedplcc-parts",
+        "L_contra w/o, L_corr w/o",
+        {
+            "L_contra w/, L_corr w/o": "contrast",
+            "L_contra w/o, L_corr w/": "pull",
+            "L_contra w/, L_corr w/": "both",
+        },
+    ),
+    "which weights": (
+        "mini-fedplcc-weights",
+        "FedAvg",
+        {"W as printed": "as printed", "W = 1/N": "1/N each", "W = 1": "1 each"},
+    ),
+    "the power, or α = 1 with": (
+        "mini-fedplcc-temperature",
+        "FedAvg",
+        {
+            "α = 0.5, τ = 0.07": "as printed",
+            "α = 1, τ = 0.125": "τ = 0.125",
+            "α = 1, τ = 0.07": "τ = 0.07",
+        },
+    ),
+}
+
+
+def parts() -> Figure:
+    """Leads over FedAvg on the five small domains, with parts of FedPLCC taken away or replaced."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), sharey=True)
+    for ax, (title, (table, over, rows)) in zip(axes, _PARTS.items(), strict=True):
+        results.leads(table, over, ax, column="Avg.", rows=rows)
+        ax.set(title=title, ylabel="lead over FedAvg (points)")
+        ax.margins(x=0.2)
+        ax.label_outer()
+    return figure
 
 
 _TERMS = {"contrastive": "contrast", "correlation": "pull"}  # as the notebook calls FedPLCC's
@@ -330,6 +329,12 @@ def over_rounds(values: Mapping[str, Sequence[float]], ylabel: str) -> Axes:
     ax.set(xlabel="communication round", ylabel=ylabel)
     ax.locator_params(axis="x", integer=True)
     return plots.label_ends(ax)
+
+
+def five_domains() -> Axes:
+    """An image of each class in each of the five embedded domains."""
+    ax = plt.figure(figsize=(6, 3.4)).subplots()
+    return plots.domains(data.load("digits5_mini"), ax)
 
 
 # --- FINCH, step by step

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -11,6 +12,7 @@ from scipy.special import softmax
 from torch import Tensor
 
 from fednb import data, plots, results
+from fednb.partition import Parts
 
 _CLIENTS = ("#8c6bb1", "#2a9d8f")
 _SUM = plots.colour("FedProto")
@@ -91,26 +93,30 @@ def bounds(
     return fig
 
 
-def spreads(
-    settings: Sequence[str],
-    printed: Sequence[float],
-    ours: Mapping[str, Sequence[Sequence[float]]],
-) -> Axes:
-    """The ± over clients: as printed, and of each of our runs in several ways of counting.
+def a_run(history: pd.DataFrame, parts: Parts, labels: np.ndarray, num_classes: int) -> Figure:
+    """Who has which digit; accuracy (%) of three kinds of answers; the terms of the loss."""
+    figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.7))
+    plots.split(parts, labels, num_classes, axes[0], "training images")
+    rounds = history["round"]
+    for name, (label, line) in _READ_OUTS.items():
+        if name in history:
+            axes[1].plot(rounds, history[name], line, label=label)
+    axes[1].set(xlabel="communication round", ylabel="test accuracy (%)")
+    for name in [name for name in map(str, history) if name.startswith("loss/")]:
+        label = name.removeprefix("loss/").replace("_", " ")
+        label = label.replace("prototypes", "λ × distance to prototypes")
+        axes[2].plot(rounds, history[name].where(history[name] > 0), label=label)
+    axes[2].set(xlabel="communication round", ylabel="mean training loss", yscale="log")
+    for ax in axes[1:]:
+        ax.legend(frameon=False)
+    return figure
 
-    ``ours``: for each way the values of all seeds, a sequence for each setting.
-    """
-    _, ax = plt.subplots(figsize=(8.5, 3.6))
-    places = np.arange(len(settings))
-    ax.plot(places, printed, "o", ms=12, mfc="none", mec="black", mew=1.5, label="printed")
-    looks = (("X", plots.colour("FedProto"), 0), ("o", "0.55", 0.2))
-    for (name, values), (mark, colour, shift) in zip(ours.items(), looks, strict=True):
-        beside = np.repeat(places + shift, [len(of_setting) for of_setting in values])
-        ax.plot(beside, np.concatenate(values), mark, color=colour, ms=8, alpha=0.75, label=name)
-    ax.set_xticks(places, settings)
-    ax.set(ylabel="± over clients (points)", ylim=(0, None))
-    ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
-    return ax
+
+_READ_OUTS = {  # what they are called, and the style of their lines
+    "accuracy": ("classifier", "-"),
+    "accuracy/local classes": ("... among own classes", "--"),
+    "accuracy/prototype": ("prototype", ":"),
+}
 
 
 # --- clients in the plane: the idea of the paper, small enough to be looked at
@@ -256,26 +262,22 @@ def four_images(images: Tensor, labels: Tensor, terms: Mapping[str, Tensor]) -> 
     return fig
 
 
-def targets(learnt: np.ndarray, never_learnt: np.ndarray) -> Figure:
-    """Two sets of targets, [K, D] each, as images: one row for each class."""
-    fig, axes = plt.subplots(1, 2, figsize=(12, 2.4), sharey=True)
+def targets(by_target: Mapping[str, Sequence[float]], learnt: np.ndarray, never_learnt: np.ndarray) -> Figure:
+    """Two sets of targets, [K, D] each, as images, and accuracy (%) after each round by target."""
+    figure, axes = plt.subplots(1, 3, figsize=(14, 3.4), width_ratios=(1, 1, 1.4))
     named = (("everybody's means, after training", learnt), ("never learnt", never_learnt))
-    for ax, (title, vectors) in zip(axes, named, strict=True):
+    for ax, (title, vectors) in zip(axes, named, strict=False):
         ax.imshow(vectors, cmap="gray_r", aspect="auto", interpolation="nearest")
-        ax.set(title=title, xlabel="feature", yticks=range(0, len(vectors), 3))
-    axes[0].set_ylabel("class")
-    return fig
-
-
-def learning(by_target: Mapping[str, Sequence[float]]) -> Axes:
-    """Accuracy (%) after each round, for each target."""
-    _, ax = plt.subplots(figsize=(7.5, 3.6))
+        ax.set(xlabel="feature", ylabel="class", yticks=range(0, len(vectors), 3))
+        ax.set_title(title, size=12)
     looks = (("0.5", "-"), (_SUM, "-"), ("black", "--"))
     for (name, values), (colour, style) in zip(by_target.items(), looks, strict=True):
-        ax.plot(range(1, len(values) + 1), values, color=colour, ls=style, lw=2, label=name)
-    ax.set(xlabel="communication round", ylabel="accuracy (%)")
-    ax.legend(frameon=False, title="pulled to")
-    return ax
+        at = range(1, len(values) + 1)
+        axes[2].plot(at, values, color=colour, ls=style, lw=2, label=name)
+    axes[2].set(xlabel="communication round", ylabel="accuracy (%)")
+    axes[2].locator_params(axis="x", integer=True)
+    axes[2].legend(frameon=False, title="pulled to", loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
 
 
 # --- recorded runs
@@ -295,6 +297,43 @@ def against_print() -> Figure:
     axes[0].set(xlim=(90.5, 99.5), ylim=(-0.5, 2.6))
     fig.suptitle("MNIST. Rings: printed in the paper's Table 2. Dots: ours, one for each seed")
     return fig
+
+
+def leads_by_target() -> Figure:
+    """How far each kind of target is ahead of no pull, early and late."""
+    names = {
+        "everybody's means (FedProto)": "FedProto",
+        "only its own means": "own means",
+        "blocks, never learnt": "never learnt",
+        "blocks as long as everybody's means": "never learnt,\nas long",
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(11.5, 3.5), sharey=True)
+    for ax, column in zip(axes, ("20 rounds", "100 rounds"), strict=True):
+        results.leads("digits-fedproto-targets", "nothing", ax, column=column, rows=names)
+        ax.set(title=f"after {column}", ylabel="ahead of no pull (points)")
+    return figure
+
+
+def printed_spreads() -> Axes:
+    """The ± over clients in the paper's Table 2: printed, and in ours by two ways of counting."""
+    _, ax = plt.subplots(figsize=(8.5, 3.6))
+    six = [(n, s) for s in (2, 3) for n in (3, 4, 5)]
+    places = np.arange(len(six))
+    counted = {
+        "fedproto-2-counters": ("ours, as the code counts", "X", plots.colour("FedProto"), 0.0),
+        "fedproto-2-std": ("ours, client by client", "o", "0.55", 0.2),
+    }
+    for table, (label, mark, colour, shift) in counted.items():
+        cells = [results.cell(table, f"FedProto, stdev {s}", f"n={n}") for n, s in six]
+        beside = np.repeat(places + shift, [len(cell.values) for cell in cells])
+        values = np.concatenate([cell.values for cell in cells])
+        ax.plot(beside, values, mark, color=colour, ms=8, alpha=0.75, label=label)
+    printed = [cell.printed for cell in cells]
+    ax.plot(places, printed, "o", ms=12, mfc="none", mec="black", mew=1.5, label="printed")
+    ax.set_xticks(places, [f"n={n}, s={s}" for n, s in six])
+    ax.set(ylabel="± over clients (points)", ylim=(0, None))
+    ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    return ax
 
 
 def own_classes() -> Figure:

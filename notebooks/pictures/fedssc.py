@@ -159,27 +159,16 @@ _TERMS = {
 }
 
 
-def error_of_a_draw(bias: float, variance: np.ndarray, right: Sequence[Sequence[float]], wanted: float) -> Figure:
-    """The two parts of the error over the number of devices drawn, and what the vectors classify.
-
-    ``right``: test images (%) that the shared vectors classify correctly, [draws, devices];
-    ``wanted``: the same for g.
-    """
-    green = plots.colour("FedSSC")
+def error_of_a_draw(bias: float, variance: np.ndarray) -> Axes:
+    """The two parts of the squared error over the number of devices drawn; ``variance`` [n]."""
     drawn = np.arange(1, len(variance) + 1)
-    figure, (left, ax) = plt.subplots(1, 2, figsize=(11, 3.6))
-    left.stackplot(drawn, np.full(len(drawn), bias), variance, colors=["0.3", green])
-    left.text(drawn.mean(), bias / 2, "bias, squared", color="white", ha="center")
-    left.text(1.1, bias + variance[0] / 5, "variance", color="white")
-    left.set(xlabel="devices drawn", ylabel="squared error of directions", xticks=drawn)
-    low, high = np.percentile(right, (5, 95), axis=0)
-    ax.fill_between(drawn, low, high, color=green, alpha=0.25, lw=0, label="nine of ten draws")
-    ax.plot(drawn, np.mean(right, 0), "o-", color=green, label="mean over draws")
-    ax.axhline(wanted, color="k", ls="--", lw=1)
-    ax.annotate("with g itself", (1, wanted - 0.5), va="top")
-    ax.set(xlabel="devices drawn", ylabel="test images right (%)", xticks=drawn)
-    ax.legend(loc="lower right")
-    return figure
+    _, ax = plt.subplots(figsize=(6, 3.4))
+    parts = [np.full(len(drawn), bias), variance]
+    ax.stackplot(drawn, parts, colors=["0.3", plots.colour("FedSSC")])
+    ax.text(drawn.mean(), bias / 2, "bias, squared", color="white", ha="center")
+    ax.text(1.1, bias + variance[0] / 5, "variance", color="white")
+    ax.set(xlabel="devices drawn", ylabel="squared error of directions", xticks=drawn)
+    return ax
 
 
 def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Figure:
@@ -219,6 +208,7 @@ def cosines_over_rounds(cosines: np.ndarray) -> Axes:
     ax.plot(rounds, cosines.mean(1), "-", color="black", label="mean of the devices")
     ax.plot([], [], "o", color=plots.colour("FedSSC"), alpha=0.35, label="a device")
     ax.set(xlabel="communication round", ylabel="cosine of the gradients", ylim=(-1, 1))
+    ax.set_xticks(rounds)
     ax.legend(frameon=False, ncols=2, loc="upper left")
     return ax
 

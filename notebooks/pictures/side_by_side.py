@@ -11,7 +11,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots, results
+from fednb.dataset import Dataset
 from fednb.leads import Lead, interval
+from fednb.partition import Parts
 
 _SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
@@ -181,18 +183,12 @@ def logits_to_move(logits: Sequence[float], counts: Sequence[int], truth: int) -
     return draw
 
 
-def price() -> Figure:
-    """What a method costs: a round's seconds in multiples of FedAvg's, and what a client holds."""
-    names = tables.methods()
-    figure, axes = plt.subplots(1, 2, figsize=(11, 3.6), sharey=True)
-    for ax, (title, of_methods) in zip(axes, tables.prices().items(), strict=True):
-        values = [of_methods.get(name, 0.0) for name in names]
-        bars = ax.barh(range(len(names)), values, color=[plots.colour(name) for name in names])
-        ax.bar_label(bars, fmt="%.3g", padding=3, size="small")
-        ax.set_xlabel(title)
-        ax.margins(x=0.12)
-    axes[0].set_yticks(range(len(names)), names)
-    axes[0].invert_yaxis()
+def splits(parts: Mapping[str, Parts], labels: np.ndarray, domains: Dataset) -> Figure:
+    """Images per client and class of four splits, as areas, and an image of each in the domains."""
+    figure, axes = plt.subplots(1, 5, figsize=(17, 3.4), width_ratios=(1, 1, 1, 1, 1.5))
+    for ax, (title, of_split) in zip(axes, parts.items(), strict=False):
+        plots.split(of_split, labels, 10, ax, title, largest=150)
+    plots.domains(domains, ax=axes[4], title="domain shift: a client per row")
     return figure
 
 

@@ -183,20 +183,6 @@ def for_itself() -> dict[str, dict[str, Sequence[float]]]:
     return found
 
 
-def prices() -> dict[str, dict[str, float]]:
-    """By what it is and by method: a round's seconds as a multiple of FedAvg's, and what a client holds."""
-    return {
-        "seconds of a round, FedAvg = 1": _means("side-digits-seconds", "seconds, FedAvg = 1"),
-        "kB that a client holds besides images and network": _means("side-digits-beta-0.5-cost", "kB held"),
-    }
-
-
-def _means(table: str, column: str) -> dict[str, float]:
-    """The mean of each row in a column."""
-    rows = _rows(table, column)
-    return {row: round(cell.mean, 1) for row, cell in rows.items() if cell.mean is not None}
-
-
 def lead_if_run(table: str, method: str) -> Lead | None:
     """The lead of a method in a table; None if the table lacks it, or has no runs of it."""
     if method not in _rows(table, "accuracy"):

@@ -122,6 +122,7 @@ def gap() -> Figure:
         ax.set_xlim(0.5, 60.5)
         ax.grid(alpha=0.3)
     left.set_xlim(0.5, 78)
+    left.set_xticks(range(0, 61, 10))
     return figure
 
 

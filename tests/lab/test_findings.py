@@ -155,7 +155,7 @@ def stirred(table):
         ("fedprox-is-fedavg", "moon-1-short", "FedProx"),
         ("fedprox-is-fedavg", "moon-1", "FedProx"),
         ("moon-ahead-of-fedavg", "moon-1", "MOON"),  # then the claim's word is another
-        ("moon-ahead-of-fedavg", "digits-moon", "MOON"),
+        ("moon-lead-elsewhere", "digits-moon", "MOON"),
         ("moon-mu", "moon-9-short", "mu=10"),
         ("moon-behind-scaffold", "moon-1", "MOON"),
         ("fedssc-share-all", "fedssc-2-short", "k=10"),

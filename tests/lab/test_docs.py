@@ -98,6 +98,7 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(
         sys.modules, "torch.utils.tensorboard", types.SimpleNamespace(SummaryWriter=writer)
     )
+    monkeypatch.chdir(tmp_path)  # what it writes lies there
     names = {"__name__": "using"}
     for code in blocks("notebooks/USING.md", "python"):
         if "ledger.load()" in code:  # what makes a run has its records elsewhere

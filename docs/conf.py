@@ -14,6 +14,7 @@ import mends  # noqa: E402
 import start  # noqa: E402
 
 from fednb import __version__  # noqa: E402
+from fednb_lab import explorer  # noqa: E402
 
 project = "FedNB"
 author = "FedNB contributors"
@@ -71,7 +72,6 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
 
-PACKAGES = ROOT / "docs" / "explorer" / "node_modules"  # `npm ci` puts them there
 DATA = ROOT / "build" / "site-data"  # what the explorer shows, written before each build
 html_static_path = [
     "static",
@@ -81,11 +81,8 @@ html_static_path = [
     "../fednb_lab/explorer_page/explorer.css",
     "../fednb_lab/explorer_page/verdict.css",
     str(DATA),
-    str(PACKAGES / "mathjax" / "es5" / "tex-svg-full.js"),
-    str(PACKAGES / "d3" / "dist" / "d3.min.js"),
-    str(PACKAGES / "@observablehq" / "plot" / "dist" / "plot.umd.min.js"),
-    str(PACKAGES / "tabulator-tables" / "dist" / "js" / "tabulator.min.js"),
-    str(PACKAGES / "tabulator-tables" / "dist" / "css" / "tabulator_simple.min.css"),
+    str(explorer.PACKAGES / "mathjax" / "es5" / "tex-svg-full.js"),
+    *(str(explorer.PACKAGES / package / file) for package, _, file in explorer.LIBRARIES),
 ]
 html_css_files = ["site.css", "verdict.css"]
 mathjax_path = "tex-svg-full.js"

@@ -173,11 +173,12 @@ def _text(value: Any, found: dict[str, str], depth: int = 0) -> str:
 
 def _text_of_many(value: Any, found: dict[str, str], depth: int) -> str:
     items = value.items() if isinstance(value, dict) else value
-    texts = [_text(item, found, depth + 1) for item in itertools.islice(items, MOST_ITEMS)]
-    if isinstance(value, set | frozenset):
-        texts.sort()
-    if all(isinstance(item, SIMPLE) for item in items) and not isinstance(value, set | frozenset):
+    has_order = not isinstance(value, set | frozenset)
+    if has_order and all(isinstance(item, SIMPLE) for item in items):
         return repr(value)
+    texts = [_text(item, found, depth + 1) for item in itertools.islice(items, MOST_ITEMS)]
+    if not has_order:
+        texts.sort()
     return f"{type(value).__name__}({', '.join(texts)})"
 
 

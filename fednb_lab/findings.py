@@ -151,13 +151,6 @@ class Answers:
             return float("nan")
         return cell.mean - cell.printed
 
-    def holds_printed(self, *row: str) -> bool:
-        """Tell whether the 95 % interval of what is measured holds the printed number."""
-        cell = self._cell(*row)
-        if cell.half_width is None:
-            return False
-        return abs(self.mean_over_printed(*row)) <= cell.half_width
-
     def gained(self, rounds: int, *row: str) -> float:
         """Give what a cell's curves gain in their last so many rounds, mean over runs."""
         cell = self._cell(*row)

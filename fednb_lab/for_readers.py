@@ -29,7 +29,6 @@ CURVES = [
     "fedssc-1",
     "digits-fedssc",
     "digits-feddyn-fednova",
-    "side-told-beta-0.1",
     "side-long-beta-0.1",
 ]
 # What notebook 06 shows of tables besides their cells.

@@ -152,6 +152,18 @@ def _client_memory(record: Record, _: None) -> float | None:
     return held_bytes[-1] / 1e3 if held_bytes else None
 
 
+def _logged(record: Record, name: str, place: int) -> float | None:
+    """What a term of the loss was in a round, by its place in the list of rounds."""
+    curve = record["metrics"].get(f"loss/{name}")
+    return curve[place] if curve else None
+
+
+def _gradient_ratio(record: Record, place: int) -> float | None:
+    contrast = _logged(record, "contrast_gradient", place)
+    entropy = _logged(record, "cross_entropy_gradient", place)
+    return contrast / entropy if contrast and entropy else None
+
+
 def _median_seconds(record: Record) -> float:
     # the median: a round in which the machine did something else counts no more than another, nor
     # does MOON's first
@@ -181,6 +193,10 @@ _READERS: dict[str, Reader] = {
     "speedup": _speedup,
     "up_numbers": lambda record, _: record["metrics"]["up_numbers"][-1] / 1e3,
     "client_memory": _client_memory,
+    "z_norm/second round": lambda record, _: _logged(record, "z_norm", 1),
+    "z_norm": lambda record, _: _logged(record, "z_norm", -1),
+    "gradient_ratio/second round": lambda record, _: _gradient_ratio(record, 1),
+    "gradient_ratio": lambda record, _: _gradient_ratio(record, -1),
     "median_seconds": lambda record, _: _median_seconds(record),
     "seconds_ratio": _seconds_ratio,
 }

@@ -238,7 +238,7 @@ def at_full_length() -> Figure:
     left.set_xticks(range(3), names)
     left.set(xlim=(-0.6, 2.4), ylim=(65.5, 73), ylabel="test accuracy (%)")
     left.legend(loc="upper left", fontsize="small", frameon=False)
-    ours = results.accuracies("moon-1-cifar10")["FedProx (seed 0)"].loc[0]
+    ours = results.accuracies("moon-1-cifar10")["FedProx"].loc[0]
     log = results.printed("flower-moon log")["FedProx"]
     rounds = [int(name.removeprefix("round ")) for name in log]
     right.plot(ours.index, ours, color=plots.colour("FedProx"), label="ours")

@@ -279,11 +279,10 @@ def author_log() -> Axes:
     """The log of a re-run by MOON's author, and our runs of seed 0 on clients of the same sizes."""
     ours = results.accuracies("fedproc-2")
     log = results.printed(_LOG)
-    rows = {"MOON": "MOON", "FedProx": "FedProx (seed 0)"}
     _, ax = plt.subplots(figsize=(8.5, 4))
     ends = []
-    for name, row in rows.items():
-        accuracy = ours[row].loc[0]
+    for name in ("MOON", "FedProx"):
+        accuracy = ours[name].loc[0]
         colour = plots.colour(name)
         ax.plot(accuracy.index, accuracy, color=colour, lw=1.5)
         points = {int(when.removeprefix("round ")): value for when, value in log[name].items()}

@@ -350,9 +350,11 @@ def _check_projection_head(values: Mapping[str, Any], overrides: Mapping[str, An
 def _check_one_client_per_domain(dataset: str, num_clients: int) -> None:
     num_domains = len(data.spec_of(dataset).domains)
     if num_clients != num_domains:
+        mixes_domains = dataset not in data.NAMES or dataset in SPLITS["dirichlet"]
+        other_way = ", or set partition to 'dirichlet'" if mixes_domains else ""
         raise SettingsError(
             f"num_clients is {num_clients}, but {dataset} has {num_domains} domains with one "
-            "client each; leave it at None, or set partition to 'dirichlet'.",
+            f"client each; leave it at None{other_way}.",
             setting="num_clients",
             value=num_clients,
             allowed=num_domains,
@@ -406,6 +408,13 @@ def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
         network = _PAPERS["own networks"].get(side, "resnet-10")
         values = _PAPERS["own"][partition] | {"model": network}
     else:
+        if partition != "domain" and dataset in SPLITS["domain"] and dataset not in SPLITS[partition]:
+            raise SettingsError(
+                f"{dataset} has one client for each of its domains; leave partition at None.",
+                setting="partition",
+                value=partition,
+                allowed="domain",
+            )
         what = f"There are no settings with partition {partition!r} for"
         require_known(what, dataset, SPLITS[partition])
         values = SPLITS[partition][dataset]

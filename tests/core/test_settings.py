@@ -107,6 +107,15 @@ def test_a_setting_of_another_split_is_refused(name, partition):
     assert resolve(**given, **{name: None}).flat()[name] is None
 
 
+@pytest.mark.parametrize("dataset", settings.SPLITS["domain"])
+def test_only_a_split_that_there_is_is_advised_for_domains(dataset):
+    error = refused("", dataset=dataset, num_clients=3)
+    if "dirichlet" in str(error):
+        assert resolve(dataset=dataset, num_clients=3, partition="dirichlet").num_clients == 3
+    else:
+        assert refused("", dataset=dataset, partition="dirichlet").allowed == "domain"
+
+
 def test_of_another_split_a_method_keeps_its_hyperparameters_but_not_its_length():
     """SOLO is as long as the others there, and has not MOON's 300 epochs in one round."""
     values = resolve("SOLO", "mnist", partition="n-way-k-shot")

@@ -109,11 +109,11 @@ def test_a_setting_of_another_split_is_refused(name, partition):
 
 @pytest.mark.parametrize("dataset", settings.SPLITS["domain"])
 def test_only_a_split_that_there_is_is_advised_for_domains(dataset):
-    error = refused("", dataset=dataset, num_clients=3)
+    error = refused("num_clients", dataset=dataset, num_clients=3)
     if "dirichlet" in str(error):
         assert resolve(dataset=dataset, num_clients=3, partition="dirichlet").num_clients == 3
     else:
-        assert refused("", dataset=dataset, partition="dirichlet").allowed == "domain"
+        assert refused("partition", dataset=dataset, partition="dirichlet").allowed == "domain"
 
 
 def test_of_another_split_a_method_keeps_its_hyperparameters_but_not_its_length():

@@ -408,7 +408,11 @@ def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
         network = _PAPERS["own networks"].get(side, "resnet-10")
         values = _PAPERS["own"][partition] | {"model": network}
     else:
-        if partition != "domain" and dataset in SPLITS["domain"] and dataset not in SPLITS[partition]:
+        if (
+            partition != "domain"
+            and dataset in SPLITS["domain"]
+            and dataset not in SPLITS[partition]
+        ):
             raise SettingsError(
                 f"{dataset} has one client for each of its domains; leave partition at None.",
                 setting="partition",

@@ -279,7 +279,7 @@ _PARTS = {  # the panels of a figure: our table, what its rows are ahead of, and
         "mini-fedplcc-temperature",
         "FedAvg",
         {
-            "α = 0.5, τ = 0.07": "α = ½ (the\npaper's)",
+            "α = 0.5, τ = 0.07": "α = ½\n(the paper's)",
             "α = 1, τ = 0.125": "α = 1,\nτ = 0.125",
             "α = 1, τ = 0.07": "α = 1,\nτ = 0.07",
         },

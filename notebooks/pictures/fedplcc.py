@@ -189,11 +189,11 @@ def strengths() -> Figure:
         in_print = _average(told, "FedPLCC (Ours)") - _average(told, "FedAvg")
         ax.plot(weight, in_print, "o", **plots.PRINTED)
         _name(ax, (weight, max(in_print, lead.mean or 0) + 1.5), name, behind.mean)
-    ax.plot([], [], "o", label="printed", **plots.PRINTED)
-    ax.plot([], [], "s", color=own, label="one short run of ours per seed")
+    ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
+    ax.plot([], [], "s", color=own, label="a small run of ours")
     ax.errorbar([], [], yerr=[], fmt="o", color=own, capsize=3, label="ten seeds, 95 % interval")
     ax.set(xscale="log", xlim=(0.02, 300), ylim=(-12, 27), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
-    ax.set_ylabel("lead over FedAvg (points)")
+    ax.set_ylabel("ahead of FedAvg (points)")
     ax.set_xticks([0.03, 0.1, 0.3, 1, 20, 100], ["0.03", "0.1", "0.3", "1", "20", "100"])
     ax.minorticks_off()
     ax.legend(frameon=False, fontsize="small", loc="upper left")
@@ -244,7 +244,7 @@ def beside_print() -> Figure:
         rank, share = rank_correlation(in_print, means)
         title = name.replace("\n", " ")
         ax.set_title(f"{title}\nrank correlation {rank:.2f}, p = {share:.2g}", size=12)
-        ax.set(xlabel="printed (%)", ylabel="here, short runs (%)")
+        ax.set(xlabel="reported in the paper (%)", ylabel="here, in small runs (%)")
         ax.margins(x=0.2)
     return figure
 
@@ -273,15 +273,15 @@ _PARTS = {  # the panels of a figure: our table, what its rows are ahead of, and
     "which weights": (
         "mini-fedplcc-weights",
         "FedAvg",
-        {"W as printed": "as printed", "W = 1/N": "1/N each", "W = 1": "1 each"},
+        {"W as printed": "the paper's", "W = 1/N": "1/N each", "W = 1": "1 each"},
     ),
-    "the power, or α = 1 with": (
+    "which power": (
         "mini-fedplcc-temperature",
         "FedAvg",
         {
-            "α = 0.5, τ = 0.07": "as printed",
-            "α = 1, τ = 0.125": "τ = 0.125",
-            "α = 1, τ = 0.07": "τ = 0.07",
+            "α = 0.5, τ = 0.07": "α = ½\n(the paper's)",
+            "α = 1, τ = 0.125": "α = 1,\nτ = 0.125",
+            "α = 1, τ = 0.07": "α = 1,\nτ = 0.07",
         },
     ),
 }
@@ -292,7 +292,7 @@ def parts() -> Figure:
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), sharey=True)
     for ax, (title, (table, over, rows)) in zip(axes, _PARTS.items(), strict=True):
         results.leads(table, over, ax, column="Avg.", rows=rows)
-        ax.set(title=title, ylabel="lead over FedAvg (points)")
+        ax.set(title=title, ylabel="ahead of FedAvg (points)")
         ax.margins(x=0.2)
         ax.label_outer()
     return figure

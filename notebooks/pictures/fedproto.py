@@ -295,7 +295,7 @@ def against_print() -> Figure:
     axes[0].annotate("Table 2", (91.4, 0.2), ha="center", va="bottom", fontsize=9)
     axes[0].annotate("Table 1", (other, 0.2), ha="center", va="bottom", fontsize=9)
     axes[0].set(xlim=(90.5, 99.5), ylim=(-0.5, 2.6))
-    fig.suptitle("MNIST. Rings: printed in the paper's Table 2. Dots: ours, one for each seed")
+    fig.suptitle("MNIST. Rings: reported in the paper's Table 2. Dots: ours, one for each seed")
     return fig
 
 
@@ -329,7 +329,7 @@ def printed_spreads() -> Axes:
         values = np.concatenate([cell.values for cell in cells])
         ax.plot(beside, values, mark, color=colour, ms=8, alpha=0.75, label=label)
     printed = [cell.printed for cell in cells]
-    ax.plot(places, printed, "o", ms=12, mfc="none", mec="black", mew=1.5, label="printed")
+    ax.plot(places, printed, "o", ms=12, mfc="none", mec="black", mew=1.5, label="reported")
     ax.set_xticks(places, [f"n={n}, s={s}" for n, s in six])
     ax.set(ylabel="± over clients (points)", ylim=(0, None))
     ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))

@@ -112,13 +112,11 @@ def a_run(
     method: str,
     recorded: Mapping[str, np.ndarray],
     weight: Sequence[float],
-    other: Mapping[str, Sequence[float]],
 ) -> Figure:
     """Accuracy beside recorded seeds; the terms of the loss; above them the falling weight.
 
     ``recorded``: accuracies, [seeds, rounds], by method. ``weight``: of the class contrast in each
-    round, by which its term is divided; empty for other methods. ``other``: accuracies of runs
-    beside this one, by what they are.
+    round, by which its term is divided; empty for other methods.
     """
     mosaic = [["accuracy", "weight"], ["accuracy", "loss"]]
     figure, axes = plt.subplot_mosaic(mosaic, figsize=(12, 4), height_ratios=(1, 2.6))
@@ -131,8 +129,6 @@ def a_run(
         left.fill_between(at, of_seeds.min(0), of_seeds.max(0), alpha=0.15, lw=0, **look)
     look = {"color": plots.colour(method), "ms": 4, "label": "this run"}
     left.plot(history["round"], history["accuracy"], "o-", **look)
-    for name, accuracies in other.items():
-        left.plot(range(1, len(accuracies) + 1), accuracies, "^-", color="black", ms=4, label=name)
     left.set(xlabel="communication round", ylabel="test accuracy (%)")
     left.legend(fontsize="small", frameon=False)
     rounds = history["round"]
@@ -198,23 +194,8 @@ def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Figure:
     return figure
 
 
-def cosines_over_rounds(cosines: np.ndarray) -> Axes:
-    """Cosine between the two contrasts' gradients where a round begins, [rounds, devices]."""
-    _, ax = plt.subplots(figsize=(7, 3.4))
-    rounds = np.arange(2, len(cosines) + 2)
-    ax.axhline(0, color="0.6", lw=1)
-    for of_device in cosines.T:
-        ax.plot(rounds, of_device, "o", color=plots.colour("FedSSC"), alpha=0.35, ms=5)
-    ax.plot(rounds, cosines.mean(1), "-", color="black", label="mean of the devices")
-    ax.plot([], [], "o", color=plots.colour("FedSSC"), alpha=0.35, label="a device")
-    ax.set(xlabel="communication round", ylabel="cosine of the gradients", ylim=(-1, 1))
-    ax.set_xticks(rounds)
-    ax.legend(frameon=False, ncols=2, loc="upper left")
-    return ax
-
-
 def accuracies_at_length() -> Axes:
-    """Accuracies on CIFAR-10 at the paper's length: printed, and ours, a dot for each seed."""
+    """Accuracies on CIFAR-10 at the paper's length: reported, and ours, a dot for each seed."""
     _, ax = plt.subplots(figsize=(7, 3.8))
     cells = results.cells("fedssc-1")
     for seed in cells[0].seeds:
@@ -225,10 +206,44 @@ def accuracies_at_length() -> Axes:
         ax.plot([x] * len(cell.values), cell.values, "o", color=plots.colour(cell.method), ms=8)
         if cell.printed is not None:
             ax.plot(x - 0.12, cell.printed, "o", **plots.PRINTED)
-    ax.plot([], [], "o", label="printed in the paper", **plots.PRINTED)
+    ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
     ax.plot([], [], "o", color="0.4", ms=8, label="our runs, one dot for each seed")
     ax.set(ylabel="test accuracy (%)", xlim=(-0.5, len(cells) - 0.4))
     ax.set_xticks(range(len(cells)), [cell.row for cell in cells])
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
     ax.legend(frameon=False, fontsize="small", **place)
+    return ax
+
+
+def parts() -> Axes:
+    """How far FedSSC and its parts are ahead of FedAvg on the digits, after ten rounds."""
+    names = {
+        "without l_glob (MOON)": "MOON's\ncontrast\nalone",
+        "FedSSC": "FedSSC:\none device\nfor a class",
+        "k=10": "FedSSC:\nall devices",
+        "without l_moon": "class\ncontrast\nalone:\none device",
+        "without l_moon, k=10": "class\ncontrast\nalone:\nall devices",
+    }
+    _, ax = plt.subplots(figsize=(7.5, 3.8))
+    return _ahead(ax, "digits-fedssc-parts", "without both (FedAvg)", names)
+
+
+def whose_means() -> Axes:
+    """How far the class contrast is ahead of FedAvg, by the devices whose class means it has."""
+    names = {
+        "its own means": "the device's\nown means",
+        "one drawn device": "one drawn\ndevice",
+        "all devices": "all devices",
+        "all other devices": "all other\ndevices",
+    }
+    _, ax = plt.subplots(figsize=(7.5, 3.4))
+    return _ahead(ax, "digits-fedssc-own", "FedAvg", names)
+
+
+def _ahead(ax: Axes, table: str, over: str, names: Mapping[str, str]) -> Axes:
+    """Draw how far rows of a table are ahead of the row ``over``, with 95 % intervals."""
+    results.leads(table, over, ax, rows=names)
+    seeds = len(results.cell(table, over).seeds)
+    ax.set(ylabel="ahead of FedAvg (points)", title=f"digits, {seeds} seeds, 95 % intervals")
+    ax.margins(x=0.12)
     return ax

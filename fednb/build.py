@@ -26,12 +26,17 @@ from fednb.settings import Settings, resolve
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings of the same names
-_load = functools.lru_cache(maxsize=2)(data.load)
 
 
 def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
     return _load(data.whole_name(name), data.places()[0])
+
+
+@functools.lru_cache(maxsize=2)
+def _load(name: str, folder: Path) -> Dataset:
+    """The set, as long as the folder of the data sets is this one."""
+    return data.load(name)
 
 
 class Split(NamedTuple):

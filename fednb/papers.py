@@ -189,12 +189,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         # without a time, linecache keeps these lines instead of reading the notebook's JSON as if
         # it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        with _importing_from(Path(file).parent):
+        with importing_from(Path(file).parent):
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 
 
 @contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
+def importing_from(folder: Path) -> Iterator[None]:
     """Let modules beside a notebook be imported, as in JupyterLab.
 
     They are forgotten afterwards: another notebook may have a namesake beside it.

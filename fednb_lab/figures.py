@@ -71,6 +71,7 @@ def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
         found = claim.in_its_setting
         lead = Lead() if found is None else found.lead
         if lead.judged:
+            assert lead.mean is not None  # a judged one has it
             look: dict[str, Any] = {"color": colour, "ms": _LARGE, "capsize": 3}
             ax.errorbar(lead.mean, y, xerr=lead.half_width, fmt="o", **look)
         single = () if lead.judged else lead.values

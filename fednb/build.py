@@ -26,12 +26,17 @@ from fednb.settings import Settings, resolve
 
 Methods = Mapping[str, type[FedAvg]]  # by name
 _TRAINING = [field.name for field in dataclasses.fields(Training)]  # settings of the same names
-_load = functools.lru_cache(maxsize=2)(data.load)
 
 
 def load_dataset(name: str) -> Dataset:
     """`fednb.data.load`, kept in memory."""
     return _load(data.whole_name(name), data.places()[0])
+
+
+@functools.lru_cache(maxsize=2)
+def _load(name: str, folder: Path) -> Dataset:
+    """The set, as long as the folder of the data sets is this one."""
+    return data.load(name)
 
 
 class Split(NamedTuple):
@@ -68,8 +73,6 @@ def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
         raise SettingsError(
             f"{num_clients} clients share {len(kept)} images to train on: take fewer clients, or "
             "hold out less for validation.",
-            setting="num_clients",
-            value=num_clients,
         )
     if settings.partition == "iid":
         parts = partition.iid(labels[kept], num_clients, rng)
@@ -128,8 +131,6 @@ def _with_own_held_out(settings: Settings, parts: Parts, test_parts: Parts | Non
             raise SettingsError(
                 f"validation is {settings.validation}, which holds out all images of client "
                 f"{client} ({len(part)}): take a smaller one, or give the clients more images.",
-                setting="validation",
-                value=settings.validation,
             )
     train = [np.setdiff1d(part, own) for part, own in zip(parts, held_out, strict=True)]
     return Split(train, test_parts, held_out)
@@ -261,7 +262,6 @@ def _check_clients(
             raise SettingsError(
                 f"Model {name!r} does not take images of {dataset.name} [{shape}] in a batch of "
                 f"{batch} ({error}): {way_out}.",
-                setting="batch_size" if batch == 1 else "model",
             ) from error
 
 
@@ -301,7 +301,7 @@ def find_device(asked: str | None = None) -> str:
     if device not in known:
         allowed = f"one of {', '.join(known)}"
         message = f"{name} is {device!r}; it must be {allowed}."
-        raise SettingsError(message, setting=name, value=device, allowed=allowed)
+        raise SettingsError(message)
     return device
 
 
@@ -317,7 +317,7 @@ def num_workers(device: str) -> int:
         return (os.cpu_count() or 1) if device == "cpu" else 1
     if not text.isdecimal() or not 1 <= int(text) < 2**31:
         message = f"FEDNB_WORKERS is {text!r}; it must be a whole number from 1."
-        raise SettingsError(message, setting="FEDNB_WORKERS", value=text)
+        raise SettingsError(message)
     return int(text)
 
 

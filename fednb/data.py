@@ -55,8 +55,6 @@ _SHIPPED = ROOT / "data"  # what comes with the project
 _CACHE_VERSION = 6  # raised when what a cache holds changes
 _DARK = 64  # what is nowhere brighter holds, say, twelve bits in the scale of sixteen
 
-Where = Path | str | None  # the folder of the data sets, or the environment's
-
 
 # --- the sets by their names
 
@@ -81,67 +79,66 @@ NAMES = tuple(SPECS)
 REGISTERED: dict[str, tuple[DatasetSpec, Stored]] = {}
 
 
-def load(name: str, root: Where = None) -> Dataset:
+def load(name: str) -> Dataset:
     """Load one of `NAMES`, a registered set or ``folder:PATH``.
 
-    ``root`` is the folder of the data sets; without it the environment names one. A `DataError`
-    says how to get what is not there, or what is wrong with a file.
+    A `DataError` says how to get what is not there, or what is wrong with a file.
     """
     if is_own_folder(name):
-        spec, found = _load_folder(name, root)
+        spec, found = _load_folder(name)
     elif name in REGISTERED:
         spec, found = REGISTERED[name]
     else:
         spec = spec_of(name)
-        found = _digits() if name == "digits" else read_published(name, root)
+        found = _digits() if name == "digits" else read_published(name)
     return as_dataset(spec, found)
 
 
-def spec_of(name: str, root: Where = None) -> DatasetSpec:
+def spec_of(name: str) -> DatasetSpec:
     """What is known about a set, or was found in one's own folder; a `DataError` if unknown."""
     if is_own_folder(name):
-        return _seen_folder(whole_name(name, root))[0]
+        return _seen_folder(whole_name(name))[0]
     known = [*SPECS, *REGISTERED, f"{OWN_FOLDER}PATH"]
     require_known("There is no data set", name, known, DataError)
     return REGISTERED[name][0] if name in REGISTERED else SPECS[name]
 
 
-def whole_name(name: str, root: Where = None) -> str:
+def whole_name(name: str) -> str:
     """A set's name as any folder understands it: the PATH of one's own images is absolute."""
     if not is_own_folder(name):
         return name
     match = _address(name)
     path = os.path.expanduser(match["path"])
     here = Path(os.path.abspath(path))
-    in_data = places(root)[0] / path
+    in_data = places()[0] / path
     chosen = here if here.exists() or not in_data.exists() else in_data
     if not path or not chosen.exists():
         raise DataError(
             f"{name}: there is no {path or 'PATH'} where you are ({Path.cwd()}), nor in "
-            f"{places(root)[0]}; give its whole path."
+            f"{places()[0]}; give its whole path."
         )
     return f"{OWN_FOLDER}{chosen}{match['size']}{match['hash']}"
 
 
-def recorded_name(name: str, root: Where = None) -> str:
+def recorded_name(name: str) -> str:
     """How records call a set; one's own folder by the end of its path and by its fingerprint."""
-    return _recorded_folder(whole_name(name, root)) if is_own_folder(name) else name
+    return _recorded_folder(whole_name(name)) if is_own_folder(name) else name
 
 
 # --- files
 
 
-def places(root: Where = None) -> list[Path]:
+def places() -> list[Path]:
     """Where ``NAME.npz`` may lie: first the folder of the data sets, last the cache."""
-    given = root or os.environ.get("FEDNB_DATA") or home() / "data"
+    given = os.environ.get("FEDNB_DATA") or home() / "data"
     cache = os.environ.get("FEDNB_CACHE") or home() / "data" / "cache"
     found = [Path(os.path.abspath(os.path.expanduser(path))) for path in (given, cache)]
     return list(dict.fromkeys([found[0], _SHIPPED, found[1]]))
 
 
-def file_of(name: str, root: Where = None) -> Path | None:
+def file_of(name: str) -> Path | None:
     """The file of a published set; None if it is not there, or holds something else."""
-    for folder in places(root):
+    for folder in places():
         path = folder / f"{name}.npz"
         if path.is_file() and is_stored(path):
             return path
@@ -157,13 +154,13 @@ def is_stored(path: Path) -> bool:
         return True  # damaged, which is said when it is read
 
 
-def read_published(name: str, root: Where = None) -> Stored:
+def read_published(name: str) -> Stored:
     """What the file of a published set holds; a `DataError` says how to get one."""
     spec = SPECS[name]
-    path = file_of(name, root)
+    path = file_of(name)
     if path is None:
         raise DataError(
-            f"{spec.title} was not found in {places(root)[0]}: `fednb data {spec.name}` fetches it, "
+            f"{spec.title} was not found in {places()[0]}: `fednb data {spec.name}` fetches it, "
             "makes it of the files that lie there, or says what to do (FEDNB_DATA names "
             "another folder)."
         )
@@ -227,8 +224,8 @@ def _cache_file(spec: DatasetSpec, layout: folders.Layout, path: Path) -> Path:
     return places()[-1] / f"{title}-{key}.npz"
 
 
-def _load_folder(name: str, root: Where) -> tuple[DatasetSpec, Stored]:
-    whole = whole_name(name, root)
+def _load_folder(name: str) -> tuple[DatasetSpec, Stored]:
+    whole = whole_name(name)
     spec, layout, cache = _look_into(whole)
     _say(f"{spec.name} ({_address(whole)['path']}): {layout}")
     values = read(cache, [one.name for one in fields(Stored)])

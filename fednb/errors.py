@@ -12,27 +12,7 @@ MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
 
 class FednbError(Exception):
-    """An error in what a person has asked for, not in the package; it is shown without a traceback.
-
-    Attributes
-    ----------
-    setting: the name of what has a bad value or is unknown; None where the error is not about one.
-    value: the value that was given.
-    allowed: what would have been allowed, in words, or the names that are known.
-    """
-
-    def __init__(
-        self,
-        message: str = "",
-        *,
-        setting: str | None = None,
-        value: Any = None,
-        allowed: Any = None,
-    ) -> None:
-        super().__init__(message)
-        self.setting = setting
-        self.value = value
-        self.allowed = allowed
+    """An error in what a person has asked for, not in the package; it is shown without a traceback."""
 
     def _render_traceback_(self) -> list[str]:
         """What IPython shows in place of a traceback, in whose lines a reader can mend nothing."""
@@ -84,9 +64,8 @@ def fit(name: str, value: Any, adapter: TypeAdapter, allowed: str = "") -> Any:
         reason = error.errors(include_url=False)[0]["msg"]
         # of a type's own validator pydantic says what that raised
         reason = reason.removeprefix("Value error, ").removeprefix("Input should be ")
-        allowed = allowed or reason
-        message = f"{name} is {shorten(value)}; it must be {allowed}."
-        raise SettingsError(message, setting=name, value=value, allowed=allowed) from None
+        message = f"{name} is {shorten(value)}; it must be {allowed or reason}."
+        raise SettingsError(message) from None
 
 
 # A whole number fits where a float is meant, and becomes one; True, "1" and NaN are no numbers.
@@ -136,5 +115,4 @@ def require_known(
     if len(listed) > MAX_LISTED:
         near = difflib.get_close_matches(str(name).lower(), texts, 5, 0.0)
         listed = [*(texts[one] for one in near), f"and {len(listed) - len(near)} more"]
-    message = f"{what} {shorten(name)}: {guess} are {', '.join(listed)}."
-    raise error(message, setting=str(name), value=name, allowed=tuple(texts.values()))
+    raise error(f"{what} {shorten(name)}: {guess} are {', '.join(listed)}.")

@@ -15,7 +15,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from fednb.errors import DataError
+from fednb.errors import DataError, check
 from fednb.images import ENDINGS, Broken, File, ImageFile, Member, reading
 
 _TEXTS = tuple(
@@ -130,7 +130,7 @@ def _members(path: Path) -> Iterator[tuple[tuple[str, ...], File | None]]:
     for name in archive.namelist():
         # old programs for Windows write backslashes
         parts = tuple(part for part in re.split(r"[/\\]", name) if part not in ("", "."))
-        _require(".." not in parts, f"{path.name} holds {name}, which lies outside of it.")
+        check(".." not in parts, f"{path.name} holds {name}, which lies outside of it.")
         if not parts or any(map(_is_hidden, parts)):
             continue
         if name.endswith(("/", "\\")):
@@ -203,7 +203,7 @@ def understand(name: str, path: Path) -> Layout:
     """
     try:
         found = walk(path)
-        _require(any(file.is_image for file in found.files), f"{name} holds no images: {_WANTED}.")
+        check(any(file.is_image for file in found.files), f"{name} holds no images: {_WANTED}.")
         depth = _common_depth(found.files)
         files = [file._replace(parts=file.parts[depth:]) for file in found.files]
         images, others = _images_and_others(name, files)
@@ -215,11 +215,6 @@ def understand(name: str, path: Path) -> Layout:
 
 
 _WANTED = f"images ({', '.join(ENDINGS[:6])} and others) must lie in {LAYOUTS}"
-
-
-def _require(good: bool, message: str) -> None:
-    if not good:
-        raise DataError(message)
 
 
 def _common_depth(files: Sequence[ListedFile]) -> int:
@@ -308,7 +303,7 @@ def _layout(name: str, images: Sequence[ListedFile], left_out: list[str]) -> Lay
                     f"first, as in {image.parts[-2]}/{image.parts[0]}/{image.parts[-1]}."
                 )
     classes = sorted({image.parts[-2] for image in images})
-    _require(
+    check(
         len(classes) > 1,
         f"{name} holds images of one class only, {classes[0]}; there must be at least two.",
     )
@@ -350,7 +345,7 @@ def _check_splits(
 ) -> list[str]:
     """What of the splits is left out; a `DataError` if they cannot be told from other folders."""
     for top, split in splits.items():
-        _require(" and " not in split, f"{name}: {top} may be {split}: rename it to one of them.")
+        check(" and " not in split, f"{name}: {top} may be {split}: rename it to one of them.")
     others = [top for top in tops if top not in splits]
     if others:
         raise DataError(
@@ -359,7 +354,7 @@ def _check_splits(
         )
     for split, number in Counter(splits.values()).items():
         same = " and ".join(top for top in tops if splits[top] == split)
-        _require(number == 1, f"{name}: {same} are both {split}: keep one, or join them.")
+        check(number == 1, f"{name}: {same} are both {split}: keep one, or join them.")
     present = set(splits.values())
     if "train" not in present or len(present) == 1:
         lacking = "train" if "train" not in present else "test or val"

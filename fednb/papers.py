@@ -189,12 +189,12 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         # without a time, linecache keeps these lines instead of reading the notebook's JSON as if
         # it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-        with _importing_from(Path(file).parent):
+        with importing_from(Path(file).parent):
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
 
 
 @contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
+def importing_from(folder: Path) -> Iterator[None]:
     """Let modules beside a notebook be imported, as in JupyterLab.
 
     They are forgotten afterwards: another notebook may have a namesake beside it.
@@ -279,13 +279,12 @@ def _parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any
     for name in _injected(namespace):
         if name not in named:
             message = f"{stem} has no parameter {name!r}: put it into more, or use fednb run."
-            raise SettingsError(message, setting=name, allowed=tuple(named))
+            raise SettingsError(message)
     for name in named:
         if name not in namespace:
             raise NotebookError(
                 f"{stem} has a parameter {name!r}, which is not set here: execute the cell of the "
                 "parameters, or, in a copy of that notebook, give papers.settings the copy's path.",
-                setting=name,
             )
     values = {name: namespace[name] for name in named}
     more = values.pop("more", {})
@@ -293,8 +292,6 @@ def _parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any
         raise SettingsError(
             f"more is {more!r}; it must be a dict of settings, "
             "but of none that is a parameter by itself.",
-            setting="more",
-            value=more,
         )
     return values | more
 

@@ -45,8 +45,6 @@ COLOURS = {
     "FedProto+FedAvg": "#f4a582",
 }
 PRINTED: dict[str, Any] = {"mfc": "none", "mec": "0.25", "mew": 1.5, "ms": 11}  # a printed lead
-_LARGE = 8  # measured, and it decides
-_SMALL = 5  # measured, but too few runs, or on other data
 
 
 def colour(name: str) -> str:
@@ -221,42 +219,3 @@ def _palette(of_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         ordered = sorted(names, key=lambda name: name != method)
         palette |= zip(ordered, shades, strict=False)
     return palette
-
-
-def claims(of_papers: Sequence[tuple[str, Mapping[str, Any]]]) -> Axes:
-    """Draw the leads of claims in points, a line for each, in the colour of its paper.
-
-    A claim has a ``name``, the ``printed`` leads, a ``word``, and of our runs in the claim's own
-    setting a ``mean`` with its ``half_width``, or below three seeds the leads of single ``seeds``.
-    """
-    figure = plt.figure(figsize=(8.2, 1.1 + 0.42 * len(of_papers)), layout="constrained")
-    ax = figure.subplots()
-    ax.axvline(0, color="0.6", lw=1, zorder=0)
-    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
-    for y, (paper, claim) in enumerate(of_papers):
-        is_judged = claim["mean"] is not None
-        if is_judged:
-            look: dict[str, Any] = {"color": colour(paper), "ms": _LARGE, "capsize": 3}
-            ax.errorbar(claim["mean"], y, xerr=claim["half_width"], fmt="o", **look)
-        ax.plot(claim["seeds"], [y] * len(claim["seeds"]), "o", color=colour(paper), ms=_SMALL)
-        for lead in claim["printed"]:
-            ax.plot(lead, y, "o", zorder=3, **PRINTED)
-        weight = "bold" if is_judged else "normal"
-        ax.text(1.02, y, claim["word"], weight=weight, size="small", **beside)
-    ax.margins(x=0.12)
-    ax.set(ylim=(len(of_papers) - 0.4, -0.6), xlabel="lead in points of accuracy")
-    ax.set_yticks(range(len(of_papers)), [claim["name"] for _, claim in of_papers])
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", alpha=0.3)
-    _legend_of_claims(ax)
-    return ax
-
-
-def _legend_of_claims(ax: Axes) -> None:
-    ax.plot([], [], "o", label="printed", **PRINTED)
-    look: dict[str, Any] = {"color": "0.4", "capsize": 3, "ms": _LARGE}
-    measured = "measured, 95 % interval over seeds"
-    ax.errorbar([], [], xerr=[], fmt="o", label=measured, **look)
-    ax.plot([], [], "o", color="0.4", label="a single seed", ms=_SMALL)
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
-    ax.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)

@@ -110,28 +110,19 @@ class Record(TypedDict):
 _RECORD = TypeAdapter(Record)
 
 
-def as_record(content: Any) -> Record:
-    """The content of a file as a record; a ``ValueError`` says what is wrong with it."""
-    _validate(content)
-    record = cast(Record, content)
-    if "digest" in record and record["digest"] != digest_of(record):
-        raise ValueError("its results are not those that were recorded")
-    return record
-
-
-def _validate(content: Any) -> None:
-    try:
-        _RECORD.validate_python(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = [one for one in first["loc"] if one != "float"]  # one of the types of `Measured`
-        if first["type"] == "missing":
-            raise ValueError(f"it lacks {where[-1]}") from error
-        name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in where)
-        name = name.removeprefix(".")[:200] or "what it holds"
-        said = first["msg"].replace("Input should", "it should")
-        shown = shorten(first["input"]) if not isinstance(first["input"], list | dict) else "this"
-        raise ValueError(f"{name} is {shown}; {said}") from error
+def _told(error: Exception) -> str:
+    """What is wrong with the content of a file."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    first = error.errors()[0]
+    where = [one for one in first["loc"] if one != "float"]  # one of the types of `Measured`
+    if first["type"] == "missing":
+        return f"it lacks {where[-1]}"
+    name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in where)
+    name = name.removeprefix(".")[:200] or "what it holds"
+    said = first["msg"].replace("Input should", "it should")
+    shown = shorten(first["input"]) if not isinstance(first["input"], list | dict) else "this"
+    return f"{name} is {shown}; {said}"
 
 
 def digest_of(record: Mapping[str, Any]) -> str:
@@ -213,12 +204,15 @@ def other_code(record: Mapping[str, Any], method: type) -> str:
 def read(path: Path) -> Record:
     """Read a record; a `RunError` if it has not the form of one, or not the key of its settings."""
     try:
-        record = as_record(json.loads(path.read_text(encoding="utf-8")))
+        record = cast(Record, json.loads(path.read_text(encoding="utf-8")))
+        _RECORD.validate_python(record)
+        if "digest" in record and record["digest"] != digest_of(record):
+            raise ValueError("its results are not those that were recorded")
         if record["key"] != key(record["settings"]):
             raise ValueError("its key is not that of its settings, which somebody has changed")
     except (OSError, ValueError, RecursionError) as error:
         raise RunError(
-            f"{path.name} in {path.parent} is no run record ({error}): restore it (for instance "
+            f"{path.name} in {path.parent} is no run record ({_told(error)}): restore it (for instance "
             "with `git checkout`) or delete it, and the run is made again."
         ) from error
     return record

@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import matplotlib.pyplot as plt
 import pandas as pd
@@ -26,6 +26,7 @@ from fednb import ROOT, plots
 from fednb.errors import ReportError, require_known
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 
+AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
 POINTS = "points"  # what most leads are counted in
 
 _FEW_RUNS = {1: "one run", 2: "two runs"}
@@ -145,12 +146,17 @@ def cells(table: str) -> list[Cell]:
 
 def cell(table: str, row: str, column: str | None = None) -> Cell:
     """The cell in that row and column, which may be left out if there is only one."""
-    there = [one for one in _cells(table) if one.row == row and column in (None, one.column)]
+    return cell_at(_cells(table), row, column)
+
+
+def cell_at(cells: Sequence[AnyCell], row: str, column: str | None = None) -> AnyCell:
+    """`cell`, of these cells of one table; a `ReportError` names them if it is not there."""
+    there = [one for one in cells if one.row == row and column in (None, one.column)]
     if len(there) == 1:
         return there[0]
-    known = ", ".join(f"{one.row} | {one.column}" for one in there or _cells(table))
+    known = ", ".join(f"{one.row} | {one.column}" for one in there or cells)
     place = f"{row} | {column or 'any column'}"
-    raise ReportError(f"{table} has no single cell {place}; there are {known}.")
+    raise ReportError(f"{cells[0].table} has no single cell {place}; there are {known}.")
 
 
 def compare(ahead: Cell, behind: Cell) -> Lead:
@@ -198,12 +204,16 @@ def in_words(of: Lead, unit: str = "") -> str:
 def lead(table: str, a: str, b: str, column: str | None = None) -> str:
     """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
     ahead = cell(table, a, column)
-    of = compare(ahead, cell(table, b, column))
+    return over_seeds(compare(ahead, cell(table, b, column)), ahead.measure.lead_unit)
+
+
+def over_seeds(of: Lead, unit: str) -> str:
+    """A lead and its seeds, such as ``+1.0 points (one run)``; above 0 the first-named is ahead."""
     if of.seeds == 0:
         return "not run"
     if of.mean is None:
         return "not reached by every run"
-    text = in_words(of, ahead.measure.lead_unit)
+    text = in_words(of, unit)
     if of.seeds < MIN_SEEDS:
         return f"{text} ({_FEW_RUNS[of.seeds]})"
     return f"{text} over {of.seeds} seeds"

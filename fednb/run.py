@@ -115,7 +115,7 @@ def _progress() -> str:
     progress = os.environ.get("FEDNB_PROGRESS") or "bar"
     if progress not in ("bar", "log", "off"):
         message = f"FEDNB_PROGRESS is {progress!r}; it must be one of bar, log, off."
-        raise SettingsError(message, setting="FEDNB_PROGRESS", value=progress)
+        raise SettingsError(message)
     return progress
 
 

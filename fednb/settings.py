@@ -255,7 +255,7 @@ def resolve(
     if sampled is not None:
         if "participation" in overrides:
             message = "sampled says participation as a number of clients: give one of the two."
-            raise SettingsError(message, setting="sampled", value=sampled)
+            raise SettingsError(message)
         checked["participation"] = _participation_of(sampled, checked["num_clients"])
     _check_together(dataset, checked, overrides)
     return Settings(
@@ -279,7 +279,7 @@ def _defaults(method: type) -> dict[str, Any]:
 
 def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[str, type]) -> None:
     hyperparameters = _field_names(methods[method])
-    for name, value in overrides.items():
+    for name in overrides:
         if name in FIELDS or name in hyperparameters:
             continue
         owners = [other for other, cls in methods.items() if name in _field_names(cls)]
@@ -287,8 +287,6 @@ def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[
             raise SettingsError(
                 f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; "
                 "leave it at None.",
-                setting=name,
-                value=value,
             )
         known = ["method", "dataset", *FIELDS, "sampled", *hyperparameters]
         require_known("Unknown parameter", name, known)
@@ -299,7 +297,7 @@ def _require_applicable(name: str, value: Any, partition: str) -> None:
     if not info.applies_to(partition):
         owners = " or ".join(map(repr, info.partitions))
         message = f"{name} belongs to partition {owners}; with {partition!r} leave it at None."
-        raise SettingsError(message, setting=name, value=value, allowed=info.partitions)
+        raise SettingsError(message)
 
 
 def _checked(name: str, value: Any, partition: str, paper_value: Any) -> Any:
@@ -323,7 +321,7 @@ def _participation_of(sampled: int, num_clients: int) -> float:
     if not is_whole or not 1 <= sampled <= num_clients:
         good = f"a whole number from 1 to num_clients, {num_clients}"
         message = f"sampled is {shorten(sampled)}; it must be {good}."
-        raise SettingsError(message, setting="sampled", value=sampled, allowed=good)
+        raise SettingsError(message)
     return sampled / num_clients
 
 
@@ -339,12 +337,10 @@ def _check_projection_head(values: Mapping[str, Any], overrides: Mapping[str, An
         raise SettingsError(
             "projection_dim belongs to a projection head; "
             "with projection_head False leave it at None.",
-            setting="projection_dim",
-            value=overrides["projection_dim"],
         )
     if values["projection_head"] and models.MODELS[model].head is None:
         message = f"Model {model!r} has no projection head; set projection_head to False."
-        raise SettingsError(message, setting="projection_head", value=True, allowed=False)
+        raise SettingsError(message)
 
 
 def _check_one_client_per_domain(dataset: str, num_clients: int) -> None:
@@ -355,9 +351,6 @@ def _check_one_client_per_domain(dataset: str, num_clients: int) -> None:
         raise SettingsError(
             f"num_clients is {num_clients}, but {dataset} has {num_domains} domains with one "
             f"client each; leave it at None{other_way}.",
-            setting="num_clients",
-            value=num_clients,
-            allowed=num_domains,
         )
 
 
@@ -366,9 +359,6 @@ def _hyperparameters(name: str, method: type, values: Mapping[str, Any]) -> dict
     names = _field_names(method)
     try:
         instance = method(**{one: values[one] for one in names if one in values})
-    except SettingsError as error:
-        parts = {"setting": error.setting, "value": error.value, "allowed": error.allowed}
-        raise SettingsError(f"{name}: {error}", **parts) from error
     except (TypeError, ValueError) as error:
         raise SettingsError(f"{name}: {error}") from error
     return {one: getattr(instance, one) for one in names}
@@ -414,10 +404,7 @@ def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
             and dataset not in SPLITS[partition]
         ):
             raise SettingsError(
-                f"{dataset} has one client for each of its domains; leave partition at None.",
-                setting="partition",
-                value=partition,
-                allowed="domain",
+                f"{dataset} has one client for each of its domains; leave partition at None."
             )
         what = f"There are no settings with partition {partition!r} for"
         require_known(what, dataset, SPLITS[partition])

@@ -15,6 +15,7 @@ from fednb import data, plots, settings
 from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
+from fednb.results import draw_lead
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
 from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, in_order, recorded_and_missing
@@ -206,22 +207,14 @@ def curves_csv(outcome: Outcome) -> str:
 
 
 def _draw(baseline: str, family: Family, path: Path) -> None:
-    """Write a figure of leads, a line a method; hollow where they cannot be told from zero."""
+    """Write a figure of leads, a line a method; hollow where a run diverged."""
     rows = [row for row, _ in family]
     size = (6.4, 1.2 + 0.4 * len(rows))
     figure, ax = plt.subplots(figsize=size, layout="constrained")
     ax.axvline(0, color=plots.colour(baseline))
     for y, comparison in enumerate(family.values()):
-        lead = comparison.lead
         colour = plots.colour(comparison.ahead.row)
-        face = colour if lead.shown else "white"
-        if lead.judged:
-            look: dict[str, Any] = {"color": colour, "mfc": face, "capsize": 3}
-            assert lead.mean is not None  # a judged one has it
-            ax.errorbar(lead.mean, y, xerr=lead.half_width, fmt="o", **look)
-        elif lead.mean is not None:  # too few seeds for an interval: each one's lead
-            seeds = list(comparison.by_seed.values())
-            ax.plot(seeds, [y] * len(seeds), "o", color=colour, mfc=face)
+        draw_lead(ax, y, comparison.lead, colour, across=True)
     ax.set_yticks(range(len(rows)), rows)
     xlabel = f"lead over {baseline} (points of accuracy)"
     ax.set(xlabel=xlabel, ylim=(len(rows) - 0.5, -0.5))

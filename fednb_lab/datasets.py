@@ -5,17 +5,16 @@ data/README.md.
 """
 
 import os
+import runpy
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import numpy as np
-from filelock import FileLock
 
-from fednb import data, home
+from fednb import ROOT, data, home
 from fednb.data import DatasetSpec
 from fednb.dataset import Split, Stored, stored, write
 from fednb.errors import DataError
@@ -33,15 +32,12 @@ _SUBSET = "subset: "  # how a note on missing images begins
 def ensure(name: str) -> None:
     """Convert a published set whose files lie in the folder of the data sets, unless it is done.
 
-    Whatever else the name may be is left to `fednb.data.load`. Of several processes one converts.
+    Whatever else the name may be is left to `fednb.data.load`.
     """
-    if name not in ORIGINS or data.file_of(name) is not None:
-        return
-    with _locked(name):
-        if data.file_of(name) is None:
-            source = _find(name, data.places()[0])
-            if source is not None:
-                _save(name, _contents_of(name, source))
+    if name in ORIGINS and data.file_of(name) is None:
+        source = _find(name, data.places()[0])
+        if source is not None:
+            _save(name, _contents_of(name, source))
 
 
 def get(name: str, given: Path | None = None) -> None:
@@ -139,21 +135,6 @@ def _fetch(name: str, folder: Path) -> None:
         ) from error
 
 
-@contextmanager
-def _locked(name: str) -> Iterator[None]:
-    folder = data.places()[-1]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{name}.lock")
-        lock.acquire()
-    except OSError as error:
-        raise DataError(f"Nothing can be written in {folder} ({reason(error)}).") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _save(name: str, found: Stored) -> None:
     """Write a set into the project's folder of data, or else into the cache.
 
@@ -243,13 +224,14 @@ def _find(name: str, root: Path, inside: bool = False) -> Source | None:
     """
     if ORIGINS[name].parts:
         return _combined(name, root)
-    source = None if name == "digits5_mini" else layouts.find(name, root, inside)
-    if source is None and name in ("digits5_mini", "synthdigits"):
-        from fednb_lab import datasets_drawn  # slow to import
-
-        layout = "embedded" if name == "digits5_mini" else "rendered"
-        return Source(layout, getattr(datasets_drawn, name))
+    source = layouts.find(name, root, inside)
+    if source is None and name == "synthdigits":
+        return Source("rendered", _draw_synthdigits)
     return source
+
+
+def _draw_synthdigits() -> Contents:
+    return runpy.run_path(str(ROOT / "data" / "synthdigits.py"))["synthdigits"]()
 
 
 def _combined(name: str, root: Path) -> Source | None:

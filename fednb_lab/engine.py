@@ -7,8 +7,7 @@ here.
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +97,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     notebook's folder, and import from there, too.
     """
     file = papers.path(notebook).absolute()
-    with _importing_from(file.parent):
+    with papers.importing_from(file.parent):
         papermill.execute_notebook(
             reduced(notebook),
             None,
@@ -108,16 +107,6 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
             progress_bar=False,
             **_KERNEL,
         )
-
-
-@contextmanager
-def _importing_from(folder: Path) -> Iterator[None]:
-    before = list(sys.path)
-    sys.path.insert(0, str(folder))
-    try:
-        yield
-    finally:
-        sys.path[:] = before
 
 
 def execute_whole(notebook: Path, copy: Path, parameters: Mapping[str, Any]) -> None:

@@ -1,8 +1,8 @@
 """What the results explorer shows, as scripts: a page that is opened from a file cannot fetch data.
 
-On the site ``cells.js`` has all cells of all tables, and the records that are in none.
-``curves/NOTEBOOK.js`` has the curves of a notebook's runs, and is loaded when one of its cells is
-opened. `own_page` makes one file of all that, for one's own results.
+On the site ``cells.js`` has all cells of all tables. ``curves/NOTEBOOK.js`` has the curves of a
+notebook's runs, and is loaded when one of its cells is opened. `own_page` makes one file of all
+that, for one's own results.
 """
 
 import json
@@ -29,11 +29,8 @@ from fednb_lab.printed import reported_table
 from fednb_lab.sweeps import Table
 from fednb_lab.tables import check_command, command, is_own, sweep_command
 
-IN_NO_TABLE = "in no table"  # the name under which records of no table stand
-OTHERS = "others"  # the script with their curves
 MOST_RUNS = 200  # of a cell: so many quantiles of Student's t are written
 ACCURACY = "accuracy"  # the curve of what has none of its own
-NEEDED = {"seed", "method", "dataset"}  # settings without which a record has no place
 DIGITS = 3  # of values and curves, in percent
 
 PAGE = Path(__file__).with_name("explorer_page")  # scripts, style and template of the page
@@ -115,18 +112,14 @@ def readable_records(runs: Path) -> tuple[dict[Path, Record], list[str]]:
     broken = []
     for path in sorted(runs.glob("*.json")):
         try:
-            record = ledger.read(path)
+            records[path] = ledger.read(path)
         except RunError:
-            record = None
-        if record is not None and NEEDED <= record["settings"].keys():
-            records[path] = record
-        else:
             broken.append(path.name)
     return records, broken
 
 
 def write(out: Path, results: Results) -> None:
-    """Write the scripts for all tables and records of some results."""
+    """Write the scripts for all tables of some results."""
     for name, script in gather(results).scripts().items():
         ledger.write_atomically(out / name, script)
 
@@ -169,19 +162,17 @@ def _libraries(ending: str) -> list[str]:
 
 def gather(results: Results) -> Explorer:
     """All that the page shows of these results; a claim stands with the cell said to be ahead."""
-    tables, records, cells = results.tables, results.records, results.cells
     judged: dict[tuple[str, str, str], list[Claim]] = {}
     for claim in chain.from_iterable(results.claims.values()):
         judged.setdefault(_name(claim.first.ahead), []).append(claim)
     explorer = Explorer()
-    for name, table in tables.items():
-        baseline, leads = leads_over_baseline(table, cells[name])
+    for name, table in results.tables.items():
+        cells = results.cells[name]
+        baseline, leads = leads_over_baseline(table, cells)
         explorer.tables[name] = _table(table, baseline)
-        for cell in cells[name]:
+        for cell in cells:
             lead = leads.get((cell.row, cell.column))
             _add_cell(explorer, table, cell, lead, judged.get(_name(cell), []))
-    in_cells = {run.path for of_table in cells.values() for cell in of_table for run in cell.runs}
-    _add_others(explorer, {path: one for path, one in records.items() if path not in in_cells})
     return explorer
 
 
@@ -286,50 +277,6 @@ def _claim(claim: Claim) -> Entry:
         "printed": words.printed_leads(claim),
         "ours": words.ours(claim),
         "behind": list(_name(claim.first.behind)),
-    }
-
-
-def _add_others(explorer: Explorer, records: Mapping[Path, Record]) -> None:
-    """Records that are in no cell, in a table of their own: seeds of the same settings together."""
-    if not records:
-        return
-    about = {"title": "Records that no table reads", "paper": IN_NO_TABLE, "notebook": OTHERS}
-    explorer.tables[IN_NO_TABLE] = about
-    groups: dict[int, list[tuple[Path, Record]]] = {}
-    for path, record in records.items():
-        explorer.add_curve(OTHERS, path, record, ACCURACY)
-        place = explorer.place_of_settings(record["settings"])
-        groups.setdefault(place, []).append((path, record))
-    for place, of_group in groups.items():
-        explorer.add_cell(_other_cell(place, of_group))
-
-
-def _other_cell(place: int, of_group: Sequence[tuple[Path, Record]]) -> Entry:
-    path, first = of_group[0]
-    runs = []
-    for path, record in of_group:
-        value = _rounded(record.get("final", {}).get(ACCURACY))
-        seed = record["settings"]["seed"]
-        state = ledger.state(record)
-        runs.append({"file": path.name, "seed": seed, "state": state, "value": value})
-    values = [run["value"] for run in runs if run["value"] is not None]
-    mean = sum(values) / len(values) if values else None
-    return {
-        "table": IN_NO_TABLE,
-        "row": f"{first['settings']['method']} {first['key']}",
-        "column": first["dataset"].get("name", first["settings"]["dataset"]),
-        "method": first["settings"]["method"],
-        "dataset": dataset_title(first["settings"]["dataset"]),
-        "measure": ACCURACY,
-        "setting": "our own setting",
-        "ours": mean,
-        "oursText": runs[0]["state"] if mean is None else f"{mean:.1f}",
-        "expected": len(runs),
-        "runs": runs,
-        "deviations": first.get("deviations", []),
-        "notes": [first["dataset"]["note"]] if first["dataset"].get("note") else [],
-        "settings": place,
-        "metric": ACCURACY,
     }
 
 

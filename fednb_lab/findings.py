@@ -19,10 +19,11 @@ from scipy import stats
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
 from fednb.leads import MIN_SEEDS
+from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Claim, Finding, claims_file, claims_of
-from fednb_lab.leads import Comparison, average_leads, cell_at, compare_at, compare_cells
+from fednb_lab.leads import Comparison, average_leads, compare_at, compare_cells
 from fednb_lab.printed import is_printed, reported_table
 from fednb_lab.tuning import Tuning, tunings
 

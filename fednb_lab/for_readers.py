@@ -14,9 +14,8 @@ from fednb import ROOT, build, partition, results
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Claim, cells_among, claims_file
 from fednb_lab.deviations import called
-from fednb_lab.figures import curves_of, drawn_claim
+from fednb_lab.figures import curves_of
 from fednb_lab.findings import Filler
-from fednb_lab.leads import cell_at
 from fednb_lab.pages import Results
 from fednb_lab.sweeps import Table
 from fednb_lab.tables import claim_row, deviations, table_rows
@@ -88,11 +87,11 @@ def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
 
 
 def _claims(claims: Sequence[Claim], found: Results) -> list[dict[str, Any]]:
-    """The claims of a paper, each as a line of a table and as it is drawn."""
+    """The claims of a paper, each as a line of a table."""
     described = []
     for claim in claims:
         row = claim_row(claim, lambda name: _page(found.tables[name]))
-        described.append(row | {"main": claim.entry.main, "drawn": drawn_claim(claim)})
+        described.append(row | {"main": claim.entry.main})
     return described
 
 
@@ -219,7 +218,7 @@ def _sent(cells: Sequence[Cell]) -> dict[str, Any]:
 def _commonest_class(cells: Sequence[Cell]) -> list[float]:
     """The share (%) of a client's commonest class among its images, of each run of FedAvg."""
     shares = []
-    for run in cell_at(cells, "FedAvg", "client mean").measured_runs:
+    for run in results.cell_at(cells, "FedAvg", "client mean").measured_runs:
         settings = run.job.settings
         dataset = build.load_dataset(settings.dataset)
         parts = build.divide(settings, dataset).train

@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from fednb.errors import ReportError
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
+from fednb.results import cell_at
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.deviations import AnyDeviation, TuningDeviation
 from fednb_lab.sweeps import Table
@@ -173,20 +173,6 @@ def as_family(comparisons: Mapping[Key, Comparison]) -> dict[Key, Comparison]:
     for key, comparison, new in zip(comparisons, together, corrected, strict=True):
         family[key] = replace(comparison, lead=new)
     return family
-
-
-def cell_at(cells: Sequence[Cell], row: str, column: str | None = None) -> Cell:
-    """Find the cell in that row and column, which may be left out if there is only one.
-
-    A `ReportError` names the cells that there are.
-    """
-    there = [cell for cell in cells if cell.row == row and column in (None, cell.column)]
-    if len(there) == 1:
-        return there[0]
-    known = ", ".join(f"{cell.row} | {cell.column}" for cell in there or cells)
-    raise ReportError(
-        f"{cells[0].table} has no single cell {row} | {column or 'any column'}; there are {known}."
-    )
 
 
 def compare_at(

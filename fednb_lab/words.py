@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from fednb.leads import MIN_SEEDS
+from fednb.results import in_words, one_by_one, over_seeds
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim, ClaimSetting, count_words
 from fednb_lab.deviations import AnyDeviation, Deviation, called, called_with_value, value_called
@@ -30,7 +31,6 @@ _COUNTS = {
     "participation": "{} of the clients in a round",
     "shots": "{} training images of a class",
 }
-_FEW_RUNS = {1: "one run", 2: "two runs"}
 _MARKUP = re.compile(r"([\\`\[\]|])")  # what would end a cell of a table, or begin code or a link
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -152,18 +152,7 @@ def lead(of: Comparison, unit: str = "") -> str:
 
     Empty without one.
     """
-    found = of.lead
-    if found.mean is None:
-        return ""
-    text = f"{found.mean:+z.1f} ± {found.half_width:.1f}"
-    if found.seeds < MIN_SEEDS:
-        text = _each([f"{value:+z.1f}" for value in of.by_seed.values()])
-    return f"{text} {unit}".strip()
-
-
-def _each(texts: Sequence[str]) -> str:
-    """The values of a few seeds."""
-    return texts[0] if len(texts) == 1 else f"({', '.join(texts)})"
+    return in_words(of.lead, unit)
 
 
 def lead_over_seeds(of: Comparison) -> str:
@@ -171,15 +160,7 @@ def lead_over_seeds(of: Comparison) -> str:
 
     Above 0 the first-named is ahead, whatever the measure: who needs 2 rounds less leads by 2.
     """
-    found = of.lead
-    if found.seeds == 0:
-        return "not run"
-    if found.mean is None:
-        return "not reached by every run"
-    text = lead(of, of.ahead.measure.lead_unit)
-    if found.seeds < MIN_SEEDS:
-        return f"{text} ({_FEW_RUNS[found.seeds]})"
-    return f"{text} over {seeds(found.seeds)}"
+    return over_seeds(of.lead, of.ahead.measure.lead_unit)
 
 
 def seeds(number: int) -> str:
@@ -205,7 +186,7 @@ def measured(cell: Cell) -> str:
     if cell.mean is None:
         return "diverged" if cell.diverged else ""
     if len(cell.values) < MIN_SEEDS:
-        return _each([value(cell.measure, number) for number in cell.values])
+        return one_by_one([value(cell.measure, number) for number in cell.values])
     text = value(cell.measure, cell.mean)
     if cell.half_width is not None:
         return f"{text} ± {cell.half_width:.{cell.measure.decimals}f}"

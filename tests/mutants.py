@@ -28,6 +28,7 @@ ALSO_COPIED = (
     "data/*.csv",
     "data/claims.yaml",
     "data/digits5_mini.npz",
+    "data/*.py",
     "docs/*.py",
     "pyproject.toml",
     "results/*.csv",

@@ -20,7 +20,6 @@ from fednb_lab.course.notebooks import (
     is_unanswered,
     marks_of,
     read_notebook,
-    tags_of,
     unpack_cells,
 )
 
@@ -37,13 +36,13 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
     about = nb.metadata.get("fednb", {})
     names = about.get("cells")
     is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    if not isinstance(about.get("assignment"), str) or not is_list:
+    handout = handout_of(nb)
+    if not isinstance(about.get("assignment"), str) or not is_list or not handout.cells:
         raise CourseError(
-            f"{path.name} is no hand-out: its metadata names no assignment. Start from the file "
+            f"{path.name} is no hand-out: its metadata does not say of what. Start from the file "
             f"you got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
             "course/release."
         )
-    handout = handout_of(nb)
     whole, remarks = merged(nb, deepcopy(handout))
     problems = _changed(nb, handout, names)
     folder = path.absolute().parent
@@ -86,34 +85,12 @@ def _files_in(folder: Path) -> list[Path]:
 
 
 def handout_of(nb: NotebookNode) -> NotebookNode:
-    """Return the hand-out that a student's notebook began as.
+    """Return the hand-out that a student's notebook began as, which it has packed in its metadata.
 
-    It has it packed in its metadata. One that was handed out without that tells what its cells say:
-    one of each that has nbgrader's marks, and what grading does not execute.
+    It has no cells if it was not handed out, or if the metadata was changed.
     """
-    cells = unpack_cells(nb.metadata["fednb"].get("handout"))
-    return NotebookNode({**nb, "cells": cells or _marked(nb)})
-
-
-def _marked(nb: NotebookNode) -> list[NotebookNode]:
-    """Return the cells of a student's notebook that the hand-out seems to have had."""
-    found: list[NotebookNode] = []
-    seen: set[str] = set()
-    for original in nb.cells:
-        cell = deepcopy(original)
-        name = grade_id(cell) if marks_of(cell) else ""
-        if name in seen and name:
-            continue
-        seen.add(name)
-        if name and cell.cell_type != marks_of(cell).get("cell_type", cell.cell_type):
-            continue
-        is_skipped = "skip-execution" in tags_of(cell)
-        if name:
-            cell.metadata["tags"] = [tag for tag in tags_of(cell) if tag != "skip-execution"]
-        elif not is_skipped and cell.cell_type == "code":
-            continue  # the student's own
-        found.append(cell)
-    return found
+    cells = unpack_cells(nb.metadata.get("fednb", {}).get("handout"))
+    return NotebookNode({**nb, "cells": cells})
 
 
 def _changed(nb: NotebookNode, handout: NotebookNode, names: list[str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """Data sets: all layouts become one file, what is hostile or damaged is refused, arrays are what they seem."""
 
-import contextlib
 import hashlib
 import os
 import pickle
@@ -18,7 +17,6 @@ import torchvision
 from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
 from small import random_states
-from tiny import FORKSERVER
 
 from fednb import data, settings
 from fednb import records as ledger
@@ -319,26 +317,6 @@ def test_a_damaged_file_is_one_sentence(root, damage):
     path.write_bytes(flipped if damage == "flip" else b"")
     with pytest.raises(data.DataError, match=f"{path} is damaged: delete it and run `fednb data"):
         data.load("cifar10")
-
-
-def test_one_of_several_processes_converts(root, tmp_path):
-    write_images(root / "cifar10", SMALL["cifar10"])
-    environment = {name: value for name, value in os.environ.items() if name.startswith("FEDNB_")}
-    told = [tmp_path / "first", tmp_path / "second"]
-    processes = [FORKSERVER.Process(target=convert, args=(environment, file)) for file in told]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(300)
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert sum("was converted to" in file.read_text() for file in told) == 1
-
-
-def convert(environment, told):
-    """What one process does; it writes down what it says."""
-    os.environ.update(environment)
-    with told.open("w") as file, contextlib.redirect_stderr(file):
-        datasets.ensure("cifar10")
 
 
 # --- download (without a network)

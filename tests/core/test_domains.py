@@ -1,7 +1,9 @@
 """Sets of several domains: embedded, drawn, and read from made-up files as they are published."""
 
 import dataclasses
+import importlib
 import io
+import sys
 import zlib
 from itertools import chain
 
@@ -14,17 +16,19 @@ from made_up_sets import encode, error, load, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import build, data, images, partition, settings
+from fednb import ROOT, build, data, images, partition, settings
 from fednb import run as runner
 from fednb.data import SPECS
-from fednb.dataset import stored
 from fednb_lab import datasets
-from fednb_lab import datasets_drawn as synthetic
 
 SHAPES = {"MNIST": (1, 28, 28), "USPS": (1, 16, 16), "SVHN": (3, 32, 32), "MNIST-M": (3, 32, 32)}
 # checksums of the two photographs, decoded, and of the fonts' outlines
 INGREDIENTS = [2377051267, 2867565543, 3467488234]
 
+
+sys.path.append(str(ROOT / "data"))  # where the recipes of drawn sets lie
+recipe = importlib.import_module("digits5_mini")
+synthetic = importlib.import_module("synthdigits")
 
 root, change = made_up_sets.root, made_up_sets.change
 
@@ -51,8 +55,8 @@ def resized(image, side=32):
 
 def test_the_embedded_domains_are_those_that_runs_are_recorded_under():
     """To the last pixel where photographs and fonts are read as they were; else nearly."""
-    train, test, classes, *_ = synthetic.digits5_mini()
-    drawn = stored(train, test, classes, "embedded")
+    drawn = recipe.digits5_mini()
+    assert drawn.notes == [data.load("digits5_mini").note]
     means = [drawn.images[drawn.train_groups == d].mean() for d in range(5)]
     # of other seeds up to 3 apart
     assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
@@ -76,20 +80,20 @@ def test_the_embedded_domains_come_as_a_file(mini):
 
 
 def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, monkeypatch):
-    grey, *sources = synthetic._sources()
+    grey, *sources = recipe.sources()
     for source, labels in zip(sources, (mini.labels, mini.test_labels), strict=True):
         for numbers in source:
             assert load_digits().target[numbers].tolist() == labels[: len(numbers)].tolist()
-    plain = np.rint(255 * synthetic._enlarged(grey[sources[1][0][7]], 16)).astype(np.uint8)
+    plain = np.rint(255 * recipe.enlarged(grey[sources[1][0][7]], 16)).astype(np.uint8)
     assert (mini.test_images[7].numpy() == plain).all()
-    used, enlarged = [], synthetic._enlarged
+    used, enlarged = [], recipe.enlarged
 
     def counted(digit, *more):
         used.append(digit.tobytes())
         return enlarged(digit, *more)
 
-    monkeypatch.setattr(synthetic, "_enlarged", counted)
-    synthetic.digits5_mini()
+    monkeypatch.setattr(recipe, "enlarged", counted)
+    recipe.digits5_mini()
     assert len(used) == len(set(used)) == 3 * (400 + 150)
 
 
@@ -102,15 +106,23 @@ def test_training_and_test_patches_are_of_different_parts_of_the_photographs(mon
         assert (images.patch(rng, 32, False) == 1).all()
 
 
-@pytest.mark.parametrize("kind", ["colours", "scenes"])
-def test_a_drawn_image_depends_on_its_own_number_alone(kind):
+GROUNDS = {"colours": synthetic.clutter, "scenes": recipe.scene}
+
+
+@pytest.mark.parametrize("of_kind", GROUNDS.items(), ids=GROUNDS)
+def test_a_drawn_image_depends_on_its_own_number_alone(of_kind):
     labels = np.arange(6)
-    images = synthetic.draw(labels, 32, True, kind)
+    images = synthetic.draw(labels, 32, True, *of_kind)
     assert images.shape == (6, 3, 32, 32) and images.dtype == np.uint8
-    assert np.array_equal(images[:3], synthetic.draw(np.array([0, 1, 2, 9]), 32, True, kind)[:3])
-    assert len({image.tobytes() for image in synthetic.draw(np.zeros(6, int), 32, True, kind)}) == 6
+    assert np.array_equal(
+        images[:3], synthetic.draw(np.array([0, 1, 2, 9]), 32, True, *of_kind)[:3]
+    )
+    assert (
+        len({image.tobytes() for image in synthetic.draw(np.zeros(6, int), 32, True, *of_kind)})
+        == 6
+    )
     for others in ((labels, 32, False), (labels[::-1], 32, True)):
-        for one, other in zip(images, synthetic.draw(*others, kind), strict=True):
+        for one, other in zip(images, synthetic.draw(*others, *of_kind), strict=True):
             assert not np.array_equal(one, other)
 
 
@@ -120,7 +132,7 @@ def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     assert first.test_labels.bincount().tolist() == [2] * 10
     assert first.source == "rendered"
     assert first.note == "drawn in matplotlib's fonts, a stand-in for SynthDigits"
-    monkeypatch.setattr(synthetic, "draw", None)  # it is drawn once
+    monkeypatch.setattr(datasets, "_draw_synthdigits", None)  # it is drawn once
     datasets.ensure("synthdigits")
     assert data.load("synthdigits").fingerprint == first.fingerprint
     drawn = {label: pixels(int(label), 1, 3, 48, 64)[0] for label in "0123456789"}

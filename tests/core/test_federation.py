@@ -65,10 +65,8 @@ def test_types_of_hyperparameters_say_what_is_allowed(hint, good, bad, words):
     method = dataclasses.make_dataclass("Checked", [("weight", hint)], bases=(FedAvg,))
     assert [method(value).weight for value in good] == list(good)
     for value in bad:
-        with pytest.raises(SettingsError, match=rf"^weight is .+; it must be .*{words}\.$") as told:
+        with pytest.raises(SettingsError, match=rf"^weight is .+; it must be .*{words}\.$"):
             method(value)
-        assert (told.value.setting, told.value.value) == ("weight", value) or value is math.nan
-        assert words in told.value.allowed
 
 
 # --- local training

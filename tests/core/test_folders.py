@@ -224,7 +224,7 @@ def test_a_path_is_seen_from_where_one_works_first(root, tmp_path, monkeypatch, 
     assert data.recorded_name("folder:.") == data.recorded_name("folder:../pets") == here
     data.load("folder:.")
     assert f"folder:pets ({tmp_path}/pets)" in capsys.readouterr().err
-    assert data.whole_name("folder:pets", root) == f"folder:{root}/pets"
+    assert data.whole_name("folder:pets") == f"folder:{root}/pets"
 
 
 # --- its images, in memory and in the cache

@@ -15,6 +15,7 @@ from nbformat.v4 import new_code_cell
 from short import RIGHT, change, read, solved
 
 from fednb import ROOT
+from fednb.errors import CourseError
 from fednb_lab.cli import main
 from fednb_lab.course import (
     check,
@@ -260,7 +261,7 @@ def of_the_student(nb):
         "one's own cell has the tag": lambda: nb.cells.insert(0, own),
         "it is copied": lambda: nb.cells.insert(0, new_code_cell(seen.source)),
         "lines end as in Windows": lambda: judge.update(source=judge.source.replace("\n", "\r\n")),
-        "its origin is spoilt": lambda: nb.metadata["fednb"].update(files=5, handout=[1]),
+        "its files are spoilt": lambda: nb.metadata["fednb"].update(files=5),
     }
 
 
@@ -284,6 +285,14 @@ def test_what_check_executes_is_what_grading_executes_or_check_says_what_was_cha
         told = check._changed(nb, known, nb.metadata["fednb"]["cells"])
         wanted = {"a check is made a text", "an answer is made code", "a check is unlocked"}
         assert bool(told) == (what in wanted), (what, told)
+
+
+def test_check_refuses_what_has_lost_its_origin(handed_out):
+    nb = notebooks.read_notebook(handed_out)
+    nb.metadata["fednb"]["handout"] = [1]
+    nbformat.write(nb, handed_out)
+    with pytest.raises(CourseError, match=r"is no hand-out: .* Start from the file"):
+        check.check(handed_out)
 
 
 def test_how_the_class_did_in_an_exercise_counts_who_has_points_and_the_commonest_error(short):

@@ -68,19 +68,16 @@ def test_a_lead_is_over_the_baseline():
     assert found.tables["moon-1"]["baseline"] == "FedAvg"
 
 
-def test_every_record_has_a_place_and_diverged_ones_too():
+def test_every_record_of_a_table_has_a_place_and_diverged_ones_too():
     own = recorded(66.0, None)
-    record(job("FedProx", 7), 50.0)
-    record(job("FedProx", 8), status="diverged", curve=[10.0, None])
+    record(job("FedProx", 7), 50.0)  # in no table
     scripts = gathered(own).scripts()
     cells = argument(scripts["cells.js"])["cells"]
     states = {run["file"]: run["state"] for cell in cells for run in cell["runs"]}
-    assert states.keys() == {path.name for path in ledger.load()}
-    assert sorted(states.values()) == ["diverged", "diverged", "finished", "finished"]
-    others = [cell for cell in cells if cell["table"] == explorer.IN_NO_TABLE]
-    assert [len(cell["runs"]) for cell in others] == [2]  # of one setting, two seeds
-    curves = argument(scripts[f"curves/{explorer.OTHERS}.js"])
-    assert [10.0, None] in [curve["accuracy"] for curve in curves.values()]
+    assert states.keys() == {one.path.name for one in own.jobs}
+    assert sorted(states.values()) == ["diverged", "finished"]
+    curves = argument(scripts["curves/00_foundations.js"])
+    assert curves.keys() == states.keys()
 
 
 HOSTILE = "</script><img src=x onerror=alert(1)> | `code` [link](javascript:x) =cmd"
@@ -121,8 +118,10 @@ def test_a_broken_record_is_left_out_by_name():
     content["key"] = ledger.key(content["settings"])
     own.jobs[1].path.write_text(json.dumps(content))
     records, broken = explorer.readable_records(ledger.runs_folder())
-    assert sorted(broken) == sorted(["broken.json", own.jobs[1].path.name])
-    assert list(records) == [own.jobs[0].path]
+    assert broken == ["broken.json"]
+    assert sorted(records) == sorted(one.path for one in own.jobs)
+    (cell,) = gathered(own).cells  # a cell knows its seeds without them
+    assert [run["seed"] for run in cell["runs"]] == [0, 1]
 
 
 def test_quantiles_make_the_interval_of_the_tables():

@@ -60,7 +60,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "data").mkdir()
     # and no other images, which users put there
-    for name in ("reported.csv", "claims.yaml", "digits5_mini.npz"):
+    for name in ("reported.csv", "claims.yaml", "digits5_mini.npz", "synthdigits.py"):
         shutil.copy(ROOT / "data" / name, source / "data")
     (source / "results").mkdir()
     for path in [ROOT / "results" / "cells.csv", *(ROOT / "results").glob("*.json")]:

@@ -1,4 +1,6 @@
-"""Data sets that are drawn: domains made of scikit-learn's digits, and digits in fonts.
+"""Digits drawn in fonts: what stands for SynthDigits, and two domains of ``digits5_mini.py``.
+
+`fednb data synthdigits` draws them.
 
 SynthDigits varies number, position, orientation, colours and blur (Y. Ganin and V. Lempitsky, ICML
 2015); its generator was not published. Outlines of fonts are filled in double precision, since the
@@ -6,21 +8,20 @@ pixels of a font engine differ from version to version.
 """
 
 import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy import ndimage
-from sklearn.datasets import load_digits
 from tqdm import tqdm
 
 from fednb import seeds
 from fednb.data import SPECS
 from fednb.dataset import Split
-from fednb.images import patch, to_bytes
+from fednb.images import to_bytes
 from fednb_lab.layouts import Contents
 
-_PER_CLASS = (40, 15)  # training and test images of each embedded domain
 # all of matplotlib's files that hold upright arabic digits of full height
 _STYLES = {
     "DejaVuSans": ("", "-Bold", "-Oblique", "-BoldOblique"),
@@ -32,6 +33,8 @@ _STYLES = {
 FONTS = [f"{name}{style}" for name, styles in _STYLES.items() for style in styles]
 _GREY = np.array([0.299, 0.587, 0.114])  # luminance of red, green, blue
 _UP = 4  # rows and columns of samples per pixel
+# draws from a generator, for a size and split (is it the training one?), an image [size, size, 3]
+Ground = Callable[[np.random.Generator, int, bool], np.ndarray]
 
 
 def synthdigits() -> Contents:
@@ -41,8 +44,8 @@ def synthdigits() -> Contents:
     labels = np.arange(num_train) % 10
     test_labels = np.arange(num_test) % 10
     return Contents(
-        _without_domains(draw(labels, 32, True, "colours"), labels),
-        _without_domains(draw(test_labels, 32, False, "colours"), test_labels),
+        _without_domains(draw(labels, 32, True, "colours", clutter), labels),
+        _without_domains(draw(test_labels, 32, False, "colours", clutter), test_labels),
         spec.classes,
         ["drawn in matplotlib's fonts, a stand-in for SynthDigits"],
     )
@@ -52,100 +55,21 @@ def _without_domains(images: np.ndarray, labels: np.ndarray) -> Split:
     return Split(images, labels, np.zeros_like(labels))
 
 
-def digits5_mini() -> Contents:
-    """Five domains of digits, 16x16 RGB (data/README.md); no handwritten digit is in two images."""
-    spec = SPECS["digits5_mini"]
-    side = spec.shape[1]
-    grey, train_sources, test_sources = _sources()
-    train = _embedded_split([grey[source] for source in train_sources], side, train=True)
-    test = _embedded_split([grey[source] for source in test_sources], side, train=False)
-    return Contents(train, test, spec.classes)
+def draw(labels: np.ndarray, size: int, train: bool, kind: str, ground: Ground) -> np.ndarray:
+    """Digits in fonts, with neighbours, on a drawn ground: uint8 [N, 3, size, size].
 
-
-def _embedded_split(handwritten: list[np.ndarray], side: int, train: bool) -> Split:
-    """One split of all domains; three of them of ``handwritten`` digits, [N, 8, 8], by class."""
-    labels = np.repeat(np.arange(10), len(handwritten[0]) // 10)
-    purpose = f"embedded {'train' if train else 'test'}"
-    slants = seeds.generator(0, purpose, client=1)
-    patches = seeds.generator(0, purpose, client=2)
-    plain, thick, on_photographs = handwritten
-    blended = to_bytes([_blended(digit, side, patches, train) for digit in on_photographs])
-    domains = [
-        _grey_to_rgb([_enlarged(digit, side) for digit in plain]),
-        _grey_to_rgb([_slanted(digit, side, slants) for digit in thick]),
-        blended.transpose(0, 3, 1, 2),
-        draw(labels, side, train, "colours"),
-        draw(labels, side, train, "scenes"),
-    ]
-    return Split(
-        images=np.concatenate(domains),
-        labels=np.tile(labels, len(domains)),
-        groups=np.repeat(np.arange(len(domains)), len(labels)),
-    )
-
-
-def _grey_to_rgb(images: list[np.ndarray]) -> np.ndarray:
-    """Images [side, side] of 0 to 1 as uint8 [N, 3, side, side]."""
-    return np.repeat(to_bytes(images)[:, None], 3, axis=1)
-
-
-def _slanted(digit: np.ndarray, side: int, rng: np.random.Generator) -> np.ndarray:
-    """The digit slanted to either side, with thicker strokes."""
-    slanted = _enlarged(digit, side, rng.choice([-1, 1]) * rng.uniform(0.3, 0.5))
-    return ndimage.grey_dilation(slanted, footprint=np.ones((2, 2)))
-
-
-def _blended(digit: np.ndarray, side: int, rng: np.random.Generator, train: bool) -> np.ndarray:
-    """Absolute difference of digit and photograph, [side, side, 3]: the recipe of MNIST-M."""
-    return np.abs(patch(rng, side, train) - _enlarged(digit, side)[..., None])
-
-
-def _sources() -> tuple[np.ndarray, list[np.ndarray], list[np.ndarray]]:
-    """scikit-learn's digits [1797, 8, 8], 0 to 1; those of three domains, training and test."""
-    bunch = load_digits()
-    rng = seeds.generator(0, "embedded digits")
-    orders = [rng.permutation(np.flatnonzero(bunch.target == k)) for k in range(10)]
-    ends = np.repeat(_PER_CLASS, 3).cumsum()
-    cuts = [np.split(order, ends) for order in orders]
-    sources = [np.concatenate(parts) for parts in zip(*cuts, strict=True)]
-    return bunch.images / 16, sources[:3], sources[3:6]
-
-
-def _enlarged(digit: np.ndarray, side: int, slant: float = 0.0) -> np.ndarray:
-    """Enlarge a digit [8, 8] to [side, side], and slant it by so many columns per row."""
-    scale = len(digit) / side
-    centre = (len(digit) - 1) / 2
-    middle = (side - 1) / 2
-    matrix = np.array([[scale, 0], [slant * scale, scale]])
-    return ndimage.affine_transform(
-        digit, matrix, centre - matrix @ (middle, middle), (side, side), order=1
-    )
-
-
-def draw(labels: np.ndarray, size: int, train: bool, kind: str) -> np.ndarray:
-    """Digits in fonts, with neighbours: uint8 [N, 3, size, size].
-
-    The ground is "colours", as SynthDigits has it, or "scenes", photographs. Image i depends on i,
-    its label, the split and the kind alone.
+    Image i depends on i, its label, the split and the kind, which is a name, alone.
     """
     images = np.empty((len(labels), 3, size, size), np.uint8)
     progress = tqdm(labels, "drawing digits", unit=" images", delay=1, leave=False, disable=None)
     for i, label in enumerate(progress):
         rng = seeds.generator(0, f"{kind} {'train' if train else 'test'}", client=i)
-        ground = _clutter(rng, size) if kind == "colours" else _scene(rng, size, train)
-        image = _paint(rng, ground, _number(rng, int(label), size))
+        image = _paint(rng, ground(rng, size, train), _number(rng, int(label), size))
         blur = rng.uniform(0, 1.1) * size / 32
         image = ndimage.gaussian_filter(image, (blur, blur, 0), mode="nearest")
         noise = rng.uniform(0, 0.05) * rng.standard_normal(image.shape)
         images[i] = to_bytes(image + noise).transpose(2, 0, 1)
     return images
-
-
-def _scene(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
-    """A piece of a photograph, lighter or darker, with less or more contrast."""
-    piece = patch(rng, size, train)
-    mean = piece.mean((0, 1))
-    return np.clip(mean + rng.uniform(0.5, 1.1) * (piece - mean) + rng.uniform(-0.15, 0.15), 0, 1)
 
 
 @functools.cache
@@ -209,8 +133,11 @@ def cover(polygons: list[np.ndarray], size: int) -> np.ndarray:
     return inside.reshape(size, _UP, size, _UP).mean((1, 3))
 
 
-def _clutter(rng: np.random.Generator, size: int) -> np.ndarray:
-    """A ground that runs from one colour to another, with up to three stripes or corners on it."""
+def clutter(rng: np.random.Generator, size: int, train: bool) -> np.ndarray:
+    """SynthDigits' ground, in either split.
+
+    It runs from one colour to another, with up to three stripes or corners on it.
+    """
     first = rng.random(3)
     second = np.clip(first + rng.uniform(-0.3, 0.3, 3), 0, 1)
     angle = rng.uniform(0, 2 * np.pi)

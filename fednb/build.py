@@ -71,8 +71,8 @@ def _shift_of_labels_or_quantity(settings: Settings, dataset: Dataset) -> Split:
     num_clients = settings.num_clients
     if len(kept) < num_clients:
         raise SettingsError(
-            f"{num_clients} clients share {len(kept)} images to train on: take fewer clients, or "
-            "hold out less for validation.",
+            f"{num_clients} clients share {len(kept)} images to train on: take fewer clients"
+            f"{', or hold out less for validation' if settings.validation else ''}."
         )
     if settings.partition == "iid":
         parts = partition.iid(labels[kept], num_clients, rng)

@@ -86,11 +86,10 @@ def _repeat(
 ) -> Parts:
     """Draw until each client has ``min_size`` images; a draw that is empty has failed."""
     if num_images < num_clients * min_size:
-        most = max(num_images // num_clients, 1)
         raise ValueError(
             f"{num_clients} clients with at least {min_size} images each need "
-            f"{num_clients * min_size:,} images, and there are {num_images:,}: take a min_size of "
-            f"at most {most}, or fewer clients."
+            f"{num_clients * min_size:,} images, and there are {num_images:,}: take fewer clients, "
+            f"or a min_size well below {num_images / num_clients:.1f}, their mean."
         )
     for _ in range(MAX_DRAWS):
         parts = draw()

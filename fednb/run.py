@@ -169,10 +169,8 @@ def _outcome(entry: dict[str, Any]) -> str:
 def _log_round(entry: dict[str, Any], outcome: str, rounds_done: int, num_rounds: int) -> None:
     seconds = entry["seconds"] + entry["evaluation_seconds"]
     minutes_left = (num_rounds - rounds_done) * seconds / 60
-    line = (
-        f"round {rounds_done}/{num_rounds}  {outcome}  "
-        f"{seconds:.1f} s, about {minutes_left:.1f} min left\n"
-    )
+    rest = f", about {minutes_left:.1f} min left" if rounds_done < num_rounds else ""
+    line = f"round {rounds_done}/{num_rounds}  {outcome}  {seconds:.1f} s{rest}\n"
     print(line, end="", flush=True)  # in one piece: seeds that train together write at once
 
 

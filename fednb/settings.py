@@ -328,7 +328,19 @@ def _participation_of(sampled: int, num_clients: int) -> float:
 def _check_together(dataset: str, values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
     if values["partition"] == "domain":
         _check_one_client_per_domain(dataset, values["num_clients"])
+    _check_sides(dataset, values["model"])
     _check_projection_head(values, overrides)
+
+
+def _check_sides(dataset: str, model: str) -> None:
+    """Refuse a network for images of another size, and name those that fit."""
+    side = data.spec_of(dataset).shape[1]
+    fitting = [name for name, one in models.MODELS.items() if side in one.sides]
+    if model not in fitting:
+        raise SettingsError(
+            f"Model {model!r} does not take images of {side}x{side} pixels, as {dataset} has; take "
+            f"{' or '.join(fitting)}."
+        )
 
 
 def _check_projection_head(values: Mapping[str, Any], overrides: Mapping[str, Any]) -> None:
@@ -392,8 +404,12 @@ def paper_values(method: str, dataset: str, partition: str) -> dict[str, Any]:
 def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
     """What all methods have in common on a data set."""
     facts = data.spec_of(dataset)
-    is_own = dataset not in data.NAMES
-    if is_own and (facts.domains or partition != "domain"):
+    if partition == "domain" and not facts.domains:
+        raise SettingsError(
+            f"{dataset} has no domains: take another partition, one of {', '.join(SPLITS['domain'])}, "
+            "or a folder of your own with DOMAIN/CLASS/FILE."
+        )
+    if dataset not in data.NAMES:
         side = facts.shape[1]
         network = _PAPERS["own networks"].get(side, "resnet-10")
         values = _PAPERS["own"][partition] | {"model": network}

@@ -7,6 +7,7 @@ import argparse
 import ast
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -65,11 +66,21 @@ def count(text: str) -> int:
     return int(text)
 
 
+def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings by name, none of which may be given twice."""
+    for name, count in Counter(name for name, _ in assignments).items():
+        if count > 1:
+            raise SweepError(f"{name} is given {count} times: give it once.")
+    return dict(assignments)
+
+
 def assignment(text: str) -> tuple[str, Any]:
     """Name and value of ``name=value``; what is no value of Python's is a text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not of the form name=value")
+        raise argparse.ArgumentTypeError(
+            f"{text[:80]!r} is not of the form name=value, such as num_rounds=20, without spaces"
+        )
     is_word = value.lower() in ("true", "false", "none")
     try:
         return name, ast.literal_eval(value.title() if is_word else value[:1000])
@@ -217,7 +228,7 @@ def run(args: argparse.Namespace) -> int:
     from fednb_lab import pool
     from fednb_lab.jobs import Notebook
 
-    job = Notebook(args.notebook).job(dict(args.parameters))
+    job = Notebook(args.notebook).job(_each_once(args.parameters))
     print(job.settings, flush=True)
     if job.recorded.status in ledger.RESULTS and not args.again:
         print("This run is recorded already.")
@@ -435,8 +446,10 @@ def compare(args: argparse.Namespace) -> None:
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
     if not names:
         raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
-    overrides = dict(assignment(word) for word in args.methods if word not in names)
+    overrides = _each_once([assignment(word) for word in args.methods if word not in names])
     contestants = contestants_of(names)  # first, as what comes next is slow to import
+    if len(contestants) < 2:
+        raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
     from fednb import records
     from fednb_lab import compare as comparing
@@ -698,4 +711,6 @@ def _say_that_nbgrader_starts(args: argparse.Namespace) -> None:
 
     if "notebook" in args:
         papers.path(args.notebook)
-    print("Starting nbgrader", file=sys.stderr)
+    print(
+        "Starting nbgrader; each notebook takes as long as its cells, some minutes", file=sys.stderr
+    )

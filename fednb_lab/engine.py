@@ -19,6 +19,7 @@ from papermill.engines import Engine, NotebookExecutionManager, papermill_engine
 from traitlets.config import Config
 
 from fednb import papers
+from fednb.errors import FednbError
 from fednb_lab.processes import CellError
 
 ENGINE = "fednb"
@@ -30,8 +31,8 @@ class _Shell(InteractiveShell):
     """IPython without history, colours, and what last lines show to readers."""
 
     def showtraceback(self, *arguments: Any, **options: Any) -> None:
-        """Print where an error comes from; of Ctrl-C everybody knows."""
-        if sys.exc_info()[0] is not KeyboardInterrupt:
+        """Print where an error comes from; Ctrl-C and our own errors say enough themselves."""
+        if not isinstance(sys.exc_info()[1], KeyboardInterrupt | FednbError):
             super().showtraceback(*arguments, **options)
 
 

@@ -123,6 +123,11 @@ class Notebook:
             papers.arrange(self.name, overrides)
         values = self.defaults | self.defaults.get("more", {}) | overrides
         values.pop("more", None)
+        method = values.get("method")
+        if isinstance(method, str) and method not in self.methods:
+            elsewhere = project_methods().get(method)
+            message = f"{method} is no method of {self.name} but of {elsewhere}: run that notebook."
+            check(elsewhere is None, message, SweepError)
         resolved = settings.resolve(self.methods, **values)
         return Job(self.name, table, overrides, resolved, ledger.path(resolved, self.runs))
 

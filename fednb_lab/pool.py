@@ -21,7 +21,7 @@ from tqdm import tqdm
 
 from fednb import data, papers
 from fednb import records as ledger
-from fednb.errors import SweepError, check
+from fednb.errors import FednbError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
 from fednb_lab.jobs import Job, folder_of
@@ -278,6 +278,8 @@ def run_in_this_process(job: Job, *, again: bool) -> str:
         with processes.variables(variables):
             engine.execute_run(job.notebook, job.parameters)
     except processes.CellError as error:
+        if isinstance(error.__cause__, FednbError):  # says all that a person needs
+            raise error.__cause__ from None
         return in_one_line(error)
     return ""
 

@@ -41,10 +41,19 @@ def read_notebook(path: Path, *, strict: bool = False) -> NotebookNode:
     except CourseError as error:
         raise CourseError(f"{path.name} {error}") from error
     except Exception as error:  # nbformat lets many kinds through
-        reason = str(error).partition("\n")[0][:120]
-        raise CourseError(
-            f"{path.name} cannot be read as a notebook ({type(error).__name__}: {reason})."
-        ) from error
+        raise CourseError(f"{path.name} {_why_unreadable(content, error)}.") from error
+
+
+def _why_unreadable(content: bytes, error: Exception) -> str:
+    """What is wrong with a file that is no notebook."""
+    if not content.strip():
+        return "is empty"
+    if not content.lstrip(b"\xef\xbb\xbf").lstrip().startswith(b"{"):
+        return "is no notebook"
+    if isinstance(error, json.JSONDecodeError):
+        return f"is a damaged notebook: it breaks off or is spoilt in line {error.lineno}"
+    reason = str(error).partition("\n")[0][:120]
+    return f"cannot be read as a notebook ({type(error).__name__}: {reason})"
 
 
 def _notebook(content: bytes, strict: bool) -> NotebookNode:
@@ -212,7 +221,7 @@ def first_error(cell: NotebookNode) -> str:
     """Return the first line of the first error among a cell's outputs, or ""."""
     for output in cell.get("outputs", []):
         if output.output_type == "error":
-            text = str(output.evalue)
+            text = re.sub(r" \(\d+\.py, line (\d+)\)", r" (line \1)", str(output.evalue))
             if output.ename != NOT_COUNTED:
                 text = f"{output.ename}: {text}"
             return plain(re.split(r"[\r\n]", text)[0][:200])

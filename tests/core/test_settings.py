@@ -276,7 +276,6 @@ def test_a_federation_can_be_said_in_short() -> None:
         ({"partition": "n-way-k-shot", "ways": 11}, "ways is 11.* 10 classes"),
         ({"validation": 0.99999}, "10 clients share 0 images .* hold out less for validation"),
         ({"model": "resnet-10-16", "batch_size": 1}, "in a batch of 1"),
-        ({"model": "simple-cnn"}, "does not take images of 8x8"),
         ({"heterogeneous": True}, "heterogeneous"),
     ],
 )
@@ -287,6 +286,17 @@ def test_what_would_end_in_the_first_round_is_refused_before_it(
     with pytest.raises(SettingsError, match=said) as caught:
         build.federation(asked, METHODS)
     assert not re.search(r"\b(n|k) (is|of|with)\b", str(caught.value))  # the papers' symbols
+
+
+def test_a_model_for_images_of_another_size_is_refused_with_those_that_fit() -> None:
+    message = str(refused("does not take images of 8x8 pixels", model="mnist-cnn"))
+    fitting = message.partition("take digits-cnn")
+    assert fitting[1] and "simple-cnn" not in fitting[2]
+    assert resolve(model="digits-cnn").model == "digits-cnn"
+
+
+def test_a_split_by_domains_is_refused_where_there_are_none() -> None:
+    refused("digits has no domains: .*digits5_mini", partition="domain")
 
 
 def test_ipython_shows_the_sentence_alone() -> None:

@@ -178,8 +178,7 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
         colour = plots.colour("SOLO" if name.startswith("alone") else name)
         ax.hist(same.numpy(), color=colour, alpha=0.8, label="same class", **usual)
         ax.hist(different.numpy(), label="different classes", **outline)
-        title = "trained alone" if name == "SOLO" else name
-        ax.set_title(title, fontsize="medium")
+        ax.set_title(name, fontsize="medium")
         ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure
@@ -199,7 +198,7 @@ def opening(spread: Mapping[str, np.ndarray]) -> Axes:
         ax.plot(values.T, lw=1.5, **look)
         ax.plot([], [], lw=2, label=name, **look)
     ax.axhline(10 / 9, color="0.6", lw=1)  # of ten classes on a simplex
-    ax.annotate("simplex", (0, 1.2), color="0.4", fontsize="small")
+    ax.annotate("ten classes on a simplex", (0, 1.2), color="0.4", fontsize="small")
     ax.set(yscale="log", xlabel="rounds done", ylabel="1 − mean cosine of two class means")
     ax.set_ylim(top=2.2)
     ax.legend(loc="lower right", frameon=False, fontsize="small")
@@ -230,7 +229,7 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
 
 
 def accuracies(rows: Mapping[str, str], table: str, printed_in: str) -> Axes:
-    """Test accuracies at the end, printed and measured, with a dot for each seed.
+    """Test accuracies at the end, reported and measured, with a dot for each seed.
 
     ``rows``: those of ``table``, and what they are called in the figure. A ring is the number that
     the paper's ``printed_in`` has in a row of that name; a line of the width of the dots their mean.
@@ -246,7 +245,7 @@ def accuracies(rows: Mapping[str, str], table: str, printed_in: str) -> Axes:
         paper = printed.get(row.removesuffix(" as printed"), {}).get(cell.column)
         if paper is not None:
             ax.plot(place - 0.3, paper, "o", **plots.PRINTED)
-    ax.plot([], [], "o", label="printed in the paper", **plots.PRINTED)
+    ax.plot([], [], "o", label="reported by the paper", **plots.PRINTED)
     ax.plot([], [], "o", color="0.35", ms=7, label="ours: seeds 0, 1 and 2, and their mean")
     ax.set_xticks(range(len(rows)), list(rows.values()))
     ax.set(ylabel="test accuracy (%)", xlim=(-0.6, len(rows) - 0.4))
@@ -276,7 +275,8 @@ def rates(table: str, rows: Sequence[str]) -> Axes:
         means = np.array([cell.mean for cell in finished], float)
         half_widths = np.array([cell.half_width for cell in finished], float)
         colour = plots.colour(row)
-        look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": row}
+        name = row.replace("z of length 1", "unit norm")
+        look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": name}
         beside = rates * 1.02**place  # beside each other
         ax.errorbar(beside, means, half_widths, fmt="s--" if colour in known else "o-", **look)
         known.add(colour)

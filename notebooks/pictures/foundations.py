@@ -9,6 +9,7 @@ import torch
 from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch
 
 from fednb import plots, results
@@ -122,7 +123,8 @@ def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     ax.plot(*best, "*", ms=15, color="black")
     spring = f", μ = {mu:g}" if mu else ""
     missed = float(np.linalg.norm(path[-1] - best))
-    ax.set_title(f"H = {H}, η = {eta:g}{spring}: misses by {missed:.2f}", size="medium")
+    title = f"H = {H}, η = {eta:g}{spring}: ends {missed:.2f} away"
+    ax.set_title(title, size="medium")
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
     return ax
 
@@ -142,6 +144,18 @@ def bowls_to_move() -> None:
     for ax, (H, eta, mu) in zip(axes.flat, frames, strict=True):
         bowls_at(H, eta, mu, ax)
         ax.set(xlabel="", ylabel="")
+    marks: dict[str, Any] = {"color": "black", "ls": ""}
+    figure.legend(
+        handles=[
+            Line2D([], [], marker="*", ms=13, label="the minimum of the sum", **marks),
+            Line2D([], [], marker="o", ms=10, mfc="white", mew=2, label="FedAvg stops", **marks),
+            Line2D([], [], color="0.35", marker=".", lw=1, label="its way, round by round"),
+            Line2D([], [], color=_CLIENTS[0], lw=3, label="a client's last round"),
+        ],
+        loc="outside lower center",
+        ncols=4,
+        frameon=False,
+    )
     plots.show(figure, "FedAvg stops further from the minimum as H grows, nearer with a stiff spring")
     plots.sliders(_bowls, H=(1, 300), eta=(0.01, 0.9, 0.01), mu=(0.0, 10.0, 0.1))
 
@@ -223,7 +237,7 @@ def losses_of_four(build_model: Callable[[], Any], states: Sequence[Any], x: Any
 
 
 def at_full_length() -> Figure:
-    """CIFAR-10 in the paper's setting: accuracies, printed and of each seed; FedProx and a log."""
+    """CIFAR-10 in the paper's setting: accuracies, reported and of each seed; FedProx and a log."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4), width_ratios=[1.25, 1])
     names = ("FedAvg", "FedProx", "SCAFFOLD")
     found = [results.cell("moon-1-cifar10", name) for name in names]
@@ -233,7 +247,8 @@ def at_full_length() -> Figure:
         plots.label(left, pairs[0], f"seed {seed}", (-46, -4), size="small", color="0.4")
     for x, cell in enumerate(found):
         left.plot([x] * len(cell.values), cell.values, "o", ms=8, color=plots.colour(cell.row))
-        left.plot(x + 0.12, cell.printed, "o", label="printed" if x == 0 else "", **plots.PRINTED)
+        left.plot(x + 0.12, cell.printed, "o", **plots.PRINTED)
+    left.plot([], [], "o", label="reported by MOON's paper", **plots.PRINTED)
     left.plot([], [], "o", ms=8, color="0.35", label="ours, one dot a run")
     left.set_xticks(range(3), names)
     left.set(xlim=(-0.6, 2.4), ylim=(65.5, 73), ylabel="test accuracy (%)")
@@ -259,8 +274,8 @@ def in_words() -> Markdown:
     ends = ", ".join(f"{value:.1f}" for value in fedavg.values)
     leads = ", ".join(f"{value:+.1f}" for value in lead.values)
     return Markdown(
-        f"**One method, one setting, three seeds.** FedAvg ends at {ends} %. Best and worst are "
-        f"{spread:.1f} points apart. MOON's paper, whose table this is, puts its own method "
+        f"**One method, one setting, three seeds.** FedAvg ends at {ends} %: best and worst are "
+        f"{spread:.1f} points apart. MOON's paper, whose table this is, reports MOON only "
         f"{moon_lead:.1f} points ahead of FedAvg. The seed decides who gets which images, the first "
         "weights and the order of the batches. So compare within a seed, along a dotted line: there "
         f"SCAFFOLD is ahead of FedAvg by {leads} points."

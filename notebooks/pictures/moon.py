@@ -19,8 +19,8 @@ _TOP = 90.0  # degrees: where circles have z_glob
 _WEIGHTS: Mapping[str, Iterable[str]] = {
     "digits, uneven classes": ["digits-moon-mu"],
     "digits, IID": ["digits-moon-iid"],
-    "CIFAR-10, uneven classes\n(dots: 20 rounds)": ["moon-9-short"],
-    "CIFAR-10, IID\n(dots: 20 rounds)": ["moon-8-short", "moon-8"],
+    "CIFAR-10, uneven classes\n(ours: 20 rounds)": ["moon-9-short"],
+    "CIFAR-10, IID\n(ours: 20 rounds)": ["moon-8-short", "moon-8"],
 }
 _LOG = "flower-moon log"  # of the re-run by MOON's author, in data/reported.csv
 
@@ -65,7 +65,7 @@ def circle(theta: float = 60, tau: float = 0.5, ax: Axes | None = None) -> Axes:
     """MOON's loss around the circle, for frozen models ``theta`` degrees apart and ``tau``.
 
     Dark is a large loss, on the scale of this circle. Below it stands the length of the gradient
-    (4) at z_glob, for representations of length one.
+    (4) at z_glob, for representations of unit length.
     """
     if ax is None:
         _, ax = plt.subplots(figsize=(4, 4.4))
@@ -111,16 +111,17 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
     panels = [(drifting, best, "clients that drift"), (learning, 60.0, "clients that still learn")]
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8))
     for ax, (paths, minimum, title) in zip(axes, panels, strict=True):
-        for mu, path in paths.items():
+        for mu, path in reversed(list(paths.items())):  # FedAvg last, on top of what agrees with it
             look: dict[str, Any] = {"color": plots.colour("MOON" if mu else "FedAvg")}
-            style = {0: "-", 0.3: ":", 1: "-", 3: "--"}.get(mu, "-")
+            style = {0.3: ":", 3: "--"}.get(mu, "-")
             words = f"MOON, μ = {mu:g}" if mu else "FedAvg"
             ax.plot(path, style, marker=".", lw=1.6, label=words, **look)
         ax.axhline(minimum, color="0.5", lw=1)
         ax.plot(len(path) - 0.4, minimum, "*", ms=16, color="black", clip_on=False)
         ax.set(title=title, xlabel="rounds done", ylabel="direction of z_glob (degrees)")
-        ax.annotate("the minimum of the sum", (0.2, minimum), (0, 4), textcoords="offset points")
-    axes[1].legend(frameon=False, fontsize="small", loc="lower right")
+        ax.margins(y=0.12)
+        plots.label(ax, (0.2, minimum), "the minimum of the sum", (0, 5))
+    axes[1].legend(frameon=False, fontsize="small", loc="lower right", reverse=True)
     return figure
 
 
@@ -156,7 +157,7 @@ def features_and_head(measured: pd.DataFrame, floor: float, ceiling: float) -> F
     ``ceiling`` those of a network that was trained on all the data.
     """
     figure, axes = plt.subplots(1, 2, figsize=(10, 3.7), sharey=True)
-    titles = {"features": "features: ten neighbours in z", "output": "output layer"}
+    titles = {"features": "features (ten neighbours in z vote)", "output": "output layer"}
     for ax, (what, title) in zip(axes, titles.items(), strict=True):
         before = measured[f"{what} before"]
         after = measured[f"{what} after"]
@@ -166,16 +167,15 @@ def features_and_head(measured: pd.DataFrame, floor: float, ceiling: float) -> F
         ax.plot(measured.index, before, "o-", color=plots.colour("FedAvg"))
         ax.plot(measured.index, after, "o--", color=plots.colour("FedProto"))
         last = measured.index[-1]
-        low = after.iloc[-1] < before.iloc[-1]
-        plots.label(ax, (last, before.iloc[-1]), "global\nmodel", (8, 3 if low else -12))
-        look = {"color": plots.colour("FedProto")}
-        plots.label(ax, (last, after.iloc[-1]), "clients, after\na local round", (8, -22), **look)
-        ax.set(title=title, xlabel="rounds before", xticks=measured.index)
+        ax.set(title=title, xlabel="rounds of FedAvg so far", xticks=measured.index)
+    look = {"color": plots.colour("FedProto")}
+    plots.label(ax, (last, before.iloc[-1]), "global\nmodel", (8, -6), color=plots.colour("FedAvg"))
+    plots.label(ax, (last, after.iloc[-1]), "clients, after\none more\nlocal round", (8, -24), **look)
     axes[0].axhline(floor, color="0.6", ls=":")
-    axes[0].text(last, floor - 3, "untrained network", color="0.4", ha="right", va="top")
+    axes[0].text(last, floor - 8, "untrained network (dotted)", color="0.4", ha="right", va="top")
     axes[0].axhline(ceiling, color="0.6", ls=":")
     axes[0].text(measured.index[0], ceiling + 1, "trained on all the data", color="0.4", ha="left")
-    axes[0].set(ylabel="right about test images (%)", ylim=(0, 106))
+    axes[0].set(ylabel="accuracy on test images (%)", ylim=(0, 106))
     return figure
 
 
@@ -224,6 +224,7 @@ def fans(measured: pd.DataFrame, names: Iterable[str]) -> Figure:
             ax.annotate(word, spot, color=colour, ha="center", va="center")
         minimum = apart / 2
         ax.plot(*_at(minimum), "*", ms=16, color="black", mfc="white")
+        plots.label(ax, _at(minimum), "minimum of\nthe contrast", (9, -12), size="small")
         ax.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-0.5, 1.55), title=name)
         ax.axis("off")
     return figure
@@ -251,7 +252,7 @@ def sides() -> Axes:
 
 
 def absolute() -> Axes:
-    """Accuracies on CIFAR-10 at the paper's length: printed, and every seed of ours."""
+    """Accuracies on CIFAR-10 at the paper's length: reported, and every seed of ours."""
     of_method = {one.row: one for one in results.cells("moon-1") if one.column == "CIFAR-10"}
     names = ["FedAvg", "FedProx", "SCAFFOLD", "MOON"]
     _, ax = plt.subplots(figsize=(8.5, 3.2))
@@ -264,8 +265,8 @@ def absolute() -> Axes:
             plots.label(ax, (accuracy, y), str(seed), (0, 8), ha="center", fontsize=8, color=colour)
         if len(cell.values) > 1:
             ax.plot(cell.mean, y, "|", color=colour, ms=24, mew=2)
-    ax.plot([], [], "D", color="black", mfc="none", ms=9, label="printed")
-    ax.plot([], [], "o", color="0.4", ms=8, label="measured, with its seed")
+    ax.plot([], [], "D", color="black", mfc="none", ms=9, label="reported by the paper")
+    ax.plot([], [], "o", color="0.4", ms=8, label="ours, with its seed")
     ax.plot([], [], "|", color="0.4", ms=16, mew=2, ls="", label="mean of the seeds")
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
     ax.legend(frameon=False, fontsize="small", **place)
@@ -299,7 +300,7 @@ def author_log() -> Axes:
 
 
 def weights() -> Figure:
-    """Accuracy by the weight μ, measured and printed, on the digits and on CIFAR-10."""
+    """Accuracy by the weight μ, measured and reported, on the digits and on CIFAR-10."""
     figure, axes = plt.subplots(1, len(_WEIGHTS), figsize=(12, 3.6), sharey=True)
     for ax, (title, names) in zip(axes, _WEIGHTS.items(), strict=True):
         measured: dict[float, tuple[float, ...]] = {}
@@ -313,13 +314,13 @@ def weights() -> Figure:
         for x, mu in enumerate(sorted(measured)):
             if mu in printed:
                 ax.plot(x, printed[mu], "D", color="black", mfc="none", ms=8)
-            look = {"color": plots.colour("MOON"), "ms": 5, "alpha": 0.6}
+            look = {"color": plots.colour("MOON"), "ms": 7, "alpha": 0.6}
             ax.plot([x] * len(measured[mu]), measured[mu], "o", **look)
         ax.set_xticks(range(len(measured)), [f"{mu:g}" for mu in sorted(measured)])
         ax.set(xlabel="weight μ of the contrast", title=title)
         ax.grid(axis="y", alpha=0.3)
     axes[0].set(ylabel="accuracy (%)", ylim=(0, 100))
-    axes[-1].plot([], [], "o", color=plots.colour("MOON"), label="measured, a dot for each seed")
-    axes[-1].plot([], [], "D", color="black", mfc="none", label="printed, 100 rounds")
-    axes[-1].legend(frameon=False, fontsize="small", loc="lower left")
+    axes[-1].plot([], [], "o", color=plots.colour("MOON"), label="ours, a dot for each seed")
+    axes[-1].plot([], [], "D", color="black", mfc="none", label="the paper, 100 rounds")
+    axes[-1].legend(frameon=False, fontsize="medium", loc="lower left")
     return figure

@@ -287,5 +287,7 @@ def test_a_small_class_gives_all_it_has_and_a_plain_draw_does_not_look_at_classe
 @pytest.mark.parametrize("draw", [partition.dirichlet, partition.quantity])
 def test_clients_that_no_draw_can_satisfy_are_told_what_helps_before_any_draw(draw, monkeypatch):
     monkeypatch.setattr(partition, "MAX_DRAWS", 0)
-    with pytest.raises(ValueError, match=r"need 20 images, and there are 6: .*min_size well below 3"):
+    with pytest.raises(
+        ValueError, match=r"need 20 images, and there are 6: .*min_size well below 3"
+    ):
         draw(np.arange(6) % 3, 2, 0.5, np.random.RandomState(0), min_size=10)

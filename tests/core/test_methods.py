@@ -91,7 +91,7 @@ def test_scaffold_finds_the_optimum_of_heterogeneous_quadratics_where_fedavg_doe
     assert min(errors(FedAvg(), 0.0)) > 1e-3
     early, *_, late = errors(SCAFFOLD(), 0.9)
     assert late < early / 20
-    assert errors(SCAFFOLD(momentum_factor=False), 0.9)[-1] > 1e6
+    assert errors(SCAFFOLD(momentum_factor=False), 0.9)[-1] > 1e4
 
 
 def test_niid_bench_corrects_batch_norm_buffers_too(federate):
@@ -184,6 +184,8 @@ RESNET = {
     "model": "resnet-18-7x7",
     "projection_head": False,
     "min_size": 2,
+    "num_clients": 2,
+    "num_rounds": 1,
 }
 
 # fmt: off

@@ -10,7 +10,7 @@ MUTANTS = read()
 
 
 @functools.cache
-def tests_of(file: str) -> set[str]:
+def functions_of(file: str) -> set[str]:
     """The functions of a test file."""
     nodes = ast.walk(ast.parse((ROOT / "tests" / file).read_text()))
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
@@ -22,7 +22,7 @@ def test_a_fault_can_be_put_in_and_the_tests_that_must_see_it_exist(mutant: Muta
     assert mutant.tests
     for test in mutant.tests:
         file, _, name = test.partition("::")
-        assert not name or name.partition("[")[0] in tests_of(file), test
+        assert not name or name.partition("[")[0] in functions_of(file), test
 
 
 def test_there_are_faults_in_every_notebook_and_all_over_the_package() -> None:

@@ -6,6 +6,7 @@ its class.
 """
 
 import dataclasses
+import functools
 import keyword
 import re
 from collections.abc import Mapping
@@ -189,6 +190,12 @@ def allowed(name: str) -> str:
     """The values that a setting may have, in words: "a whole number from 1"."""
     if name == "model":
         return f"one of {', '.join(models.MODELS)}"
+    return _allowed_by_type(name)
+
+
+@functools.cache  # a schema takes a millisecond, and a sweep asks for thousands of settings
+def _allowed_by_type(name: str) -> str:
+    """The values that the type of a setting allows, in words."""
     schema = _TYPES[name].json_schema()
     schema = schema.get("anyOf", [schema])[0]  # of `X | None` that of X
     return schema.get("description") or f"one of {', '.join(schema['enum'])}"

@@ -101,7 +101,7 @@ def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(
     """Whatever steps the clients take, with momentum or without, and whoever takes part."""
     distances = []
     for method, number in ((FedDyn(alpha=ALPHA), num_rounds), (FedAvg(), 20)):  # FedAvg rests soon
-        given = {"momentum": momentum, "participation": participation}
+        given = {"momentum": momentum, "participation": participation, "sizes": (1, 2, 5)}
         fed, a, b, p = unequal(method, evaluate_every=1000, **given)
         minimum = (p @ (a * b)) / (p @ a)
         end = rounds(fed, number)["w"].numpy()

@@ -25,6 +25,7 @@ METHODS = papers.methods()
 def quick(method, **given):
     """Settings of a small run on digits that learns something."""
     small = {"dataset": "digits", "num_clients": 4, "num_rounds": 2, "local_epochs": 1, "lr": 0.05}
+    small["batch_size"] = 64
     return settings.resolve(METHODS, method=method, **small | given)
 
 
@@ -76,8 +77,10 @@ def test_scaffold_by_hand(quadratics, rounds, method, momentum, factor, particip
 
 def test_scaffold_finds_the_optimum_of_heterogeneous_quadratics_where_fedavg_does_not(quadratics):
     def errors(method, momentum):
-        """Squared distance to the optimum of the mean of ten quadratics, after each round."""
-        fed, a, b = quadratics(method, steps=10, momentum=momentum, lr=0.04, evaluate_every=15)
+        """Squared distance to the optimum of the mean of four quadratics, after each round."""
+        fed, a, b = quadratics(
+            method, num_clients=4, steps=10, momentum=momentum, lr=0.04, evaluate_every=15
+        )
         optimum, found = (a * b).sum(0) / a.sum(0), []
         for _ in range(15):
             fed.run_round()
@@ -88,7 +91,7 @@ def test_scaffold_finds_the_optimum_of_heterogeneous_quadratics_where_fedavg_doe
     assert min(errors(FedAvg(), 0.0)) > 1e-3
     early, *_, late = errors(SCAFFOLD(), 0.9)
     assert late < early / 20
-    assert errors(SCAFFOLD(momentum_factor=False), 0.9)[-1] > 1e6
+    assert errors(SCAFFOLD(momentum_factor=False), 0.9)[-1] > 1e4
 
 
 def test_niid_bench_corrects_batch_norm_buffers_too(federate):
@@ -142,9 +145,9 @@ def test_solo_sends_nothing_and_every_client_keeps_its_own_model(federate, ident
 # --- every method
 
 
-@pytest.mark.parametrize("name", ["MOON", "FedPLCC"])
-def test_the_loss_compiles_in_one_piece_and_is_the_same(name):
-    fed = build.federation(quick(name, num_clients=3), METHODS, workers=1)
+def test_the_loss_compiles_in_one_piece_and_is_the_same():
+    """MOON's, with its frozen networks."""
+    fed = build.federation(quick("MOON", num_clients=3), METHODS, workers=1)
     fed.run_round()
     givens, prepare, client = {}, fed.method.prepare, fed.clients[1]
     fed.method.prepare = lambda client, received, t: givens.setdefault(
@@ -181,6 +184,8 @@ RESNET = {
     "model": "resnet-18-7x7",
     "projection_head": False,
     "min_size": 2,
+    "num_clients": 2,
+    "num_rounds": 1,
 }
 
 # fmt: off

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from fednb.papers.foundations import FedAvgM
 from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, MOONVariants, model_contrastive
 from literal import agree, between_models, vectors
@@ -57,6 +58,29 @@ def test_the_loss_on_a_batch_is_made_of_the_three_networks(batch_norm_net):
     same.backward()  # at distance zero, too, there is a gradient
     assert same.item() == pytest.approx(0, abs=1e-8)
     assert all(p.grad is None or p.grad.isfinite().all() for p in net.parameters())
+
+
+def test_the_logged_lengths_of_gradients_are_those_of_autograd_at_z(batch_norm_net):
+    """Of one image each, their mean; whatever the weight of the contrast."""
+    net, *others = (batch_norm_net(seed=s).eval() for s in range(3))
+    x, y = torch.rand(5, 1, 8, 8), torch.tensor([0, 1, 2, 0, 1])
+    frozen = [other.state_dict() for other in others]
+    method = METHODS["MOON-measured"](mu=3.0, temperature=0.7)
+    logged = method.loss(net, x, y, {"frozen": frozen})
+    z = net(x).representation.detach().requires_grad_()
+    z_glob, *z_prev = net.frozen(frozen, x)
+    losses = {
+        "cross_entropy_gradient": F.cross_entropy(net.classifier(z), y, reduction="sum"),
+        "contrast_gradient": model_contrastive(z, z_glob, torch.stack(z_prev), 0.7).sum(),
+    }
+    for name, loss in losses.items():
+        (gradient,) = torch.autograd.grad(loss, z)
+        assert logged[name].item() == pytest.approx(gradient.norm(dim=1).mean().item(), rel=1e-4)
+    assert logged["z_norm"].item() == pytest.approx(z.norm(dim=1).mean().item())
+    assert {name for name, term in logged.items() if term.requires_grad} == {
+        "cross_entropy",
+        "contrastive",
+    }
 
 
 def test_frozen_networks_work_in_eval_mode_get_no_gradient_and_touch_nothing(

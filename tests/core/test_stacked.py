@@ -150,7 +150,7 @@ def watched(monkeypatch):
 def test_all_clients_at_once_give_the_numbers_of_the_plain_loop_for_every_method(
     double, pair, watched, name
 ):
-    plain, together = pair(name)
+    plain, together = pair(name, local_epochs=1)
     # FCCL+'s public step divides by the spread of a fresh network's logits: rounding grows a hundredfold a round
     rounds, times = (2, 10) if name == "FCCL+" else (3, 1)
     assert_same(ends_of(plain, rounds), ends_of(together, rounds), times)

@@ -10,17 +10,13 @@ from pathlib import Path
 import nbformat
 import yaml
 from nbformat.v4 import new_code_cell, new_markdown_cell
+from short import solved
 
 from fednb_lab.course.notebooks import STUB, grade_id, read_notebook
 
 GIVEN = yaml.safe_load((Path(__file__).parent / "submissions.yaml").read_text(encoding="utf-8"))
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 WORDS = "It is (b), as the softmax is saturated."
-
-
-def solved(source):
-    """What a student would write who finds the solution."""
-    return "\n".join(line for line in source.splitlines() if "SOLUTION" not in line)
 
 
 def solutions(course):

@@ -18,7 +18,7 @@ from fednb_lab import claims, leads, pages, printed, tables, words
 from fednb_lab.cells import cells_of
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
 from fednb_lab.commands import assignment
-from fednb_lab.findings import Filler
+from fednb_lab.findings import Answers, Filler
 from fednb_lab.jobs import Notebook
 from fednb_lab.leads import Word, compare_at, holm, word_for
 
@@ -416,6 +416,16 @@ def test_who_is_ahead_is_told_only_where_the_interval_or_each_of_two_runs_says_s
     cells = cells_of(two_rows(fedprox, (67.0, 67.0, 67.0)[: len(fedprox)]))
     finding = Finding(name="f", notebook="x", says="by {{ by('t', 'FedProx', 'FedAvg') }}")
     assert sentence in Filler(lambda name: cells, ROOT).sentence(finding)
+
+
+def test_neither_is_ahead_only_where_the_interval_reaches_to_both_sides_of_zero():
+    rows = {(71.0, 71.1, 70.9): False, (63.0, 63.1, 62.9): False}
+    rows |= {(71.0, 75.0, 64.5): True, (71.9, 68.4): True}  # of two runs there is no interval
+    for fedprox, holds_zero in rows.items():
+        cells = cells_of(two_rows(fedprox, (67.0,) * len(fedprox)))
+        answers = Answers(lambda name, cells=cells: cells, ROOT, {})
+        for pair in (("FedProx", "FedAvg"), ("FedAvg", "FedProx")):
+            assert answers.holds_zero("t", *pair) == holds_zero, (fedprox, pair)
 
 
 def test_a_finding_without_runs_is_left_out():

@@ -16,7 +16,6 @@ from fednb import leads as statistics
 from fednb import records as ledger
 from fednb_lab import explorer, pages, tables
 from fednb_lab.cells import cells_of
-from fednb_lab.sweeps import read_tables
 
 
 @pytest.fixture(autouse=True)
@@ -131,12 +130,11 @@ def test_quantiles_make_the_interval_of_the_tables():
 
 
 def test_each_claim_stands_with_a_cell(tmp_path):
-    read = read_tables(ROOT / "notebooks" / "sweeps")
     results = recorded_project()
     explorer.write(tmp_path, results)
     content = argument((tmp_path / "cells.js").read_text(encoding="utf-8"))
     claims = [claim for cell in content["cells"] for claim in cell.get("claims", ())]
     assert len(claims) == sum(map(len, results.claims.values()))
     assert {claim["kind"] for claim in claims} <= set(content["verdicts"])
-    assert {cell["table"] for cell in content["cells"]} >= read.keys()
+    assert {cell["table"] for cell in content["cells"]} >= results.tables.keys()
     assert {path.parent.name for path in tmp_path.rglob("*.js")} == {tmp_path.name, "curves"}

@@ -35,6 +35,12 @@ def recorded(table):
     return recorded_project().cells[table]
 
 
+@functools.cache
+def of_records():
+    """What fills numbers of the committed records into sentences."""
+    return Filler(recorded, ROOT)
+
+
 def changed(cell, change):
     """The same cell with other values in its runs."""
     runs = []
@@ -63,7 +69,7 @@ def turned(tables=None):
 
 def test_findings_hold_for_the_committed_records():
     """What is told as a result is one; their tables and rows exist."""
-    filler = Filler(recorded, ROOT)
+    filler = of_records()
     assert not [name for name, finding in FINDINGS.items() if not filler.fact(finding)]
     for finding in FINDINGS.values():
         assert "Not run yet" not in filler.sentence(finding)
@@ -89,7 +95,7 @@ SIGNED = re.compile(r"\{\{ *(?:lead|points)\((.*?)\) *\}\}")
 @pytest.mark.parametrize("name", FINDINGS)
 def test_no_finding_names_a_direction_whose_interval_holds_zero(name):
     """*Ahead by* is for `by`, which refuses such intervals; before a signed number stands no word for better or worse."""
-    filler = Filler(recorded, ROOT)
+    filler = of_records()
     for text in (FINDINGS[name].says, FINDINGS[name].fact):
         one_line = " ".join(text.split())
         for number in SIGNED.finditer(one_line):
@@ -126,7 +132,7 @@ def test_a_sentence_follows_each_table_that_could_speak_against_it(name, table):
         return [replace(cell, runs=()) for cell in cells] if of == table else cells
 
     assert not Filler(without, ROOT).fact(finding)
-    before = Filler(recorded, ROOT).sentence(finding)
+    before = of_records().sentence(finding)
     others = [Filler(cells, ROOT).sentence(finding) for cells in (stirred(table), turned({table}))]
     assert set(others) != {before}
 
@@ -181,16 +187,16 @@ def test_what_is_told_falls_when_one_row_ends_higher(name, table, row):
         ]
 
     finding = FINDINGS[name]
-    assert Filler(recorded, ROOT).fact(finding) and not Filler(cells, ROOT).fact(finding)
+    assert of_records().fact(finding) and not Filler(cells, ROOT).fact(finding)
 
 
 def test_a_sentence_asks_for_the_word_of_a_claim_by_its_name_in_figures():
     finding = FINDINGS["moon-ahead-of-fedavg"]
     says = finding.model_copy(update={"says": "{{ word('MOON − SCAFFOLD') }}", "holds": ""})
-    assert Filler(recorded, ROOT).sentence(says) in set(Word)
+    assert of_records().sentence(says) in set(Word)
     nobody = says.model_copy(update={"says": "{{ word('MOON − Nobody') }}"})
     with pytest.raises(ReportError, match="There is no claim 'MOON − Nobody'"):
-        Filler(recorded, ROOT).sentence(nobody)
+        of_records().sentence(nobody)
 
 
 def test_counted_as_in_the_paper_moons_rounds_fit_the_printed_lead_and_favour_a_copy_of_fedavg():
@@ -216,7 +222,7 @@ def test_a_sentence_that_says_who_is_ahead_falls_where_the_interval_holds_zero()
             asked = finding.model_copy(
                 update={"says": text, "fact": "", "holds": "", "against": []}
             )
-            told[ask, table] = Filler(recorded, ROOT).fact(asked)
+            told[ask, table] = of_records().fact(asked)
     assert told["by", "moon-1"] == ""  # +1.9 ± 4.4
     assert told["points", "moon-1"].startswith("+")
     assert told["points", "moon-1-short"] == "+" + told["by", "moon-1-short"]

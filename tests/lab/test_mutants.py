@@ -1,11 +1,19 @@
 """The faults of ``make mutants``: each can still be put in, and their script tells what becomes of one."""
 
 import ast
+import functools
 
 import pytest
 from mutants import ROOT, Mutant, read, verdict
 
 MUTANTS = read()
+
+
+@functools.cache
+def functions_of(file: str) -> set[str]:
+    """The functions of a test file."""
+    nodes = ast.walk(ast.parse((ROOT / "tests" / file).read_text()))
+    return {node.name for node in nodes if isinstance(node, ast.FunctionDef)}
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda m: m.name)
@@ -14,10 +22,7 @@ def test_a_fault_can_be_put_in_and_the_tests_that_must_see_it_exist(mutant: Muta
     assert mutant.tests
     for test in mutant.tests:
         file, _, name = test.partition("::")
-        nodes = ast.walk(ast.parse((ROOT / "tests" / file).read_text()))
-        assert not name or name.partition("[")[0] in {
-            n.name for n in nodes if isinstance(n, ast.FunctionDef)
-        }, test
+        assert not name or name.partition("[")[0] in functions_of(file), test
 
 
 def test_there_are_faults_in_every_notebook_and_all_over_the_package() -> None:

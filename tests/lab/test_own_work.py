@@ -61,7 +61,7 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
 def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
     notebook, _ = new.new_method("FedDyn", tmp_path)
     methods = papers.methods(str(notebook))
-    short = {"num_rounds": 3, "local_epochs": 1, "num_clients": 3}
+    short = {"num_rounds": 3, "local_epochs": 1, "num_clients": 3, "batch_size": 64}
     asked = settings.resolve(methods, method="FedDyn", dataset="digits", **short)
     fed = build.federation(asked, methods, workers=1)
     moves = []

@@ -10,13 +10,12 @@ import sys
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+from made_up import recorded_project
 
 from fednb import ROOT, leads, results
 from fednb.errors import ReportError
 from fednb_lab import for_readers
-from fednb_lab.cells import cells_of, committed
 from fednb_lab.leads import compare_at, leads_over_baseline
-from fednb_lab.pages import read_results
 
 NOTEBOOKS = ROOT / "notebooks"
 # What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
@@ -97,27 +96,13 @@ def test_what_a_student_of_01_reaches():
     assert sorted(reached_from(NOTEBOOKS / "01_moon.ipynb")) == sorted(REACHED_BY_01)
 
 
-def test_who_has_no_gpu_never_imports_its_trainer():
-    """`fednb.build` names it, and imports it where there is a GPU: no import statement leads there."""
-    code = """
-import sys
-from fednb import build, run
-build.federation("FedAvg", dataset="digits", num_rounds=1, device="cpu").run_round()
-loaded = [name for name in sys.modules if name.startswith("fednb.gpu")]
-assert not loaded, loaded
-assert build.trainers_of_gpus().StackedTrainer and "fednb.gpu.stacked" in sys.modules
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-
-
 # --- the files
 
 
 @functools.cache
 def written():
     """What `fednb report` would write for readers now."""
-    return for_readers.files(read_results(NOTEBOOKS / "sweeps", ROOT / "results" / "runs"))
+    return for_readers.files(recorded_project())
 
 
 def test_what_is_committed_is_what_the_report_writes():
@@ -130,9 +115,9 @@ def test_what_is_committed_is_what_the_report_writes():
 def test_leads_from_the_file_of_cells_are_those_of_the_records():
     """Of every table's rows over its baseline: same pairs, of the same seed on the same split."""
     compared = 0
-    tables = read_results(NOTEBOOKS / "sweeps", ROOT / "results" / "runs").tables
-    for name, table in tables.items():
-        for comparison in leads_over_baseline(table, cells_of(table, committed()))[1].values():
+    project = recorded_project()
+    for name, table in project.tables.items():
+        for comparison in leads_over_baseline(table, project.cells[name])[1].values():
             ahead, behind = comparison.ahead, comparison.behind
             found = results.compare(
                 results.cell(name, ahead.row, ahead.column),
@@ -152,7 +137,7 @@ def test_leads_from_the_file_of_cells_are_those_of_the_records():
 def test_rows_on_other_divisions_of_the_data_are_in_no_pair():
     row = "FedAvg, without the balance rule"
     assert results.lead("digits-deviations", row, "SCAFFOLD") == "not run"
-    cells = cells_of("digits-deviations")
+    cells = recorded_project().cells["digits-deviations"]
     assert compare_at(cells, row, "SCAFFOLD").lead.seeds == 0
 
 
@@ -199,10 +184,18 @@ for name in ("adjusted", "question", "trials", "twins", "gap", "bytes_sent", "el
     getattr(side_by_side, name)()
 assert len(side_by_side_tables.met_in_papers())
 assert not opened
+
+from fednb import build
+
+build.federation("FedAvg", dataset="digits", num_rounds=1, device="cpu").run_round()
+loaded = [name for name in sys.modules if name.startswith("fednb.gpu")]
+assert not loaded, loaded
+assert build.trainers_of_gpus().StackedTrainer and "fednb.gpu.stacked" in sys.modules
 """
 
 
-def test_every_call_works_from_files_alone():
+def test_every_call_works_from_files_alone_and_who_has_no_gpu_never_imports_its_trainer():
+    """`fednb.build` names it, and imports it where there is a GPU: no import statement leads there."""
     assert len(calls()) > 30
     code = BLOCKED.replace("CALLS", repr(calls()))
     done = subprocess.run(

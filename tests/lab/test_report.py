@@ -248,6 +248,18 @@ def test_rounds_and_bytes_to_a_target():
     assert "- The target is 60 %." in page(t)
 
 
+def test_logged_lengths_are_read_in_the_second_and_in_the_last_round():
+    logged = {"z_norm": [9.0, 8.0, 7.0], "contrast_gradient": [0.0, 1.0, 6.0]}
+    logged |= {"cross_entropy_gradient": [5.0, 4.0, 3.0]}
+    curves = {f"loss/{name}": curve for name, curve in logged.items()}
+    record(one := job(num_rounds=3), metrics=curves)
+    measures = {"z_norm": 7.0, "z_norm/second round": 8.0}
+    measures |= {"gradient_ratio": 2.0, "gradient_ratio/second round": 0.25}
+    columns = {name: name for name in measures}
+    found = cells_of(table(one, printed=None, columns=columns))
+    assert {cell.column: cell.mean for cell in found} == measures
+
+
 def test_rounds_that_were_not_evaluated():
     curve = [None, 20.0, None, 40.0, 30.0]
     record(one := job(num_rounds=5, evaluate_every=2), 30.0, curve=curve)

@@ -18,12 +18,12 @@ from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS
+from fednb.leads import MIN_SEEDS, Lead
 from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Claim, Finding, claims_file, claims_of
-from fednb_lab.leads import Comparison, average_leads, compare_at, compare_cells
+from fednb_lab.leads import Comparison, average_leads, compare_at, compare_cells, holm
 from fednb_lab.printed import is_printed, reported_table
 from fednb_lab.tuning import Tuning, tunings
 
@@ -124,6 +124,17 @@ class Answers:
         """Tell whether the interval of the lead holds zero, or there is none: neither is ahead."""
         is_ahead = self.sure(table, ahead, behind, column)
         return not is_ahead and not self.sure(table, behind, ahead, column)
+
+    def ahead_among(self, total: int, *rows: Sequence[str]) -> list[int]:
+        """Tell of comparisons that were written down together who is ahead (Holm): 1, -1 or 0.
+
+        Each is a table, two rows and a column. Those of the ``total`` that are not run count as the
+        ones with the largest p values.
+        """
+        leads = [self._compare(*one).lead for one in rows]
+        not_run = [Lead(MIN_SEEDS, 0.0, p=1.0)] * (total - len(leads))
+        told = holm([*leads, *not_run])[: len(leads)]
+        return [int(np.sign(lead.mean or 0)) if lead.shown else 0 for lead in told]
 
     def seeds(self, table: str, ahead: str, behind: str, column: Columns = None) -> int:
         """Count the seeds that a lead is over."""

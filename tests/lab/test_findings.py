@@ -226,3 +226,15 @@ def test_a_sentence_that_says_who_is_ahead_falls_where_the_interval_holds_zero()
     assert told["by", "moon-1"] == ""  # +1.9 ± 4.4
     assert told["points", "moon-1"].startswith("+")
     assert told["points", "moon-1-short"] == "+" + told["by", "moon-1-short"]
+
+
+def test_comparisons_that_were_written_down_together_are_corrected_together_run_or_not():
+    """A difference that is sure alone is not sure as one of many; those not run count, too."""
+    answers = of_records()._answers
+    row = ["digits-moon", "FedAvg", "MOON", "Digits"]
+    p = answers._compare(*row).lead.p
+    among = int(0.05 / p)  # as many as it is still sure among
+    assert answers.ahead_among(1, ["digits-fedproc", "FedAvg", "FedProc", "Digits"]) == [1]
+    assert answers.ahead_among(1, ["digits-fedproc", "FedProc", "FedAvg", "Digits"]) == [-1]
+    assert answers.ahead_among(max(among, 1), row) == [int(among > 0)]
+    assert answers.ahead_among(among + 1, row) == [0]

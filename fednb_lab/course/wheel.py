@@ -14,6 +14,7 @@ TAG = "py3-none-any"
 OF_PROJECT = (
     "data/*.csv",
     "data/*.npz",
+    "data/synthdigits.py",
     "results/*.csv",
     "results/*.json",
     "notebooks/*.ipynb",

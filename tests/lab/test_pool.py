@@ -205,7 +205,12 @@ def test_again_makes_what_is_recorded(tmp_path: Path, tiny: str, command: str) -
     file = slow(tmp_path, tiny, {"seed": 0}, num_rounds=1, pause=0.0)
     words = {
         "sweep": ["sweep", str(file)],
-        "compare": ["compare", "FedAvg", "FedProx", *"num_rounds=1 local_epochs=1 --seeds 1".split()],
+        "compare": [
+            "compare",
+            "FedAvg",
+            "FedProx",
+            *"num_rounds=1 local_epochs=1 --seeds 1".split(),
+        ],
     }[command]
     made = []
     for again in ([], ["--again"], []):

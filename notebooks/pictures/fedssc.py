@@ -49,7 +49,7 @@ def _cloud(ax: Axes, number: int) -> None:
     arrow = {"arrowstyle": "-|>", "lw": 1.8, "color": "black"}
     ax.annotate("", tuple(_WANTED), tuple(_CENTRE), arrowprops=arrow)
     ax.plot(*_WANTED, "k*", ms=14)
-    ax.set(xlim=_CENTRE[0] + np.array([-2, 2]), ylim=_CENTRE[1] + np.array([-1.6, 1.6]))
+    ax.set(xlim=_CENTRE[0] + np.array([-2.6, 2.6]), ylim=_CENTRE[1] + np.array([-2.1, 2.1]))
     ax.set_aspect("equal")
     ax.axis("off")
 

@@ -278,7 +278,8 @@ def in_words() -> Markdown:
         f"{spread:.1f} points apart. MOON's paper, whose table this is, reports MOON only "
         f"{moon_lead:.1f} points ahead of FedAvg. The seed decides who gets which images, the first "
         "weights and the order of the batches. So compare within a seed, along a dotted line: there "
-        f"SCAFFOLD is ahead of FedAvg by {leads} points."
+        f"SCAFFOLD is ahead of FedAvg by {leads} points. (Pairs help where both methods move with the "
+        "split, as FedAvg and FedProx do; SCAFFOLD's own three ends agree.)"
     )
 
 

@@ -226,7 +226,7 @@ def hand_in_files(course, folder):
     return {
         "scan": (0, "no notebook was handed in, but scan.pdf"),
         "nothing": (0, "nothing was handed in"),
-        "bomb": (0, "bomb.ipynb cannot be read as a notebook"),
+        "bomb": (0, "bomb.ipynb is no notebook"),
         "link": (0, "a link is not followed"),
         "as-nbgrader": (6, ""),
         "helper": (6, "taken along: helper.py"),

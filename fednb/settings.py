@@ -420,15 +420,11 @@ def _values_of_dataset(dataset: str, partition: str) -> dict[str, Any]:
         side = facts.shape[1]
         network = _PAPERS["own networks"].get(side, "resnet-10")
         values = _PAPERS["own"][partition] | {"model": network}
+    elif facts.domains and dataset not in SPLITS[partition]:
+        raise SettingsError(
+            f"{dataset} has one client for each of its domains; leave partition at None."
+        )
     else:
-        if (
-            partition != "domain"
-            and dataset in SPLITS["domain"]
-            and dataset not in SPLITS[partition]
-        ):
-            raise SettingsError(
-                f"{dataset} has one client for each of its domains; leave partition at None."
-            )
         what = f"There are no settings with partition {partition!r} for"
         require_known(what, dataset, SPLITS[partition])
         values = SPLITS[partition][dataset]

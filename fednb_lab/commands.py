@@ -68,9 +68,9 @@ def count(text: str) -> int:
 
 def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """The settings by name, none of which may be given twice."""
-    for name, count in Counter(name for name, _ in assignments).items():
-        if count > 1:
-            raise SweepError(f"{name} is given {count} times: give it once.")
+    for name, times in Counter(name for name, _ in assignments).items():
+        if times > 1:
+            raise SweepError(f"{name} is given {times} times: give it once.")
     return dict(assignments)
 
 

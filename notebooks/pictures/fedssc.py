@@ -224,8 +224,7 @@ def parts() -> Axes:
         "without l_moon": "class\ncontrast\nalone:\none device",
         "without l_moon, k=10": "class\ncontrast\nalone:\nall devices",
     }
-    _, ax = plt.subplots(figsize=(7.5, 3.8))
-    return _ahead(ax, "digits-fedssc-parts", "without both (FedAvg)", names)
+    return _ahead("digits-fedssc-parts", "without both (FedAvg)", names, height=3.8)
 
 
 def whose_means() -> Axes:
@@ -236,12 +235,12 @@ def whose_means() -> Axes:
         "all devices": "all devices",
         "all other devices": "all other\ndevices",
     }
-    _, ax = plt.subplots(figsize=(7.5, 3.4))
-    return _ahead(ax, "digits-fedssc-own", "FedAvg", names)
+    return _ahead("digits-fedssc-own", "FedAvg", names, height=3.4)
 
 
-def _ahead(ax: Axes, table: str, over: str, names: Mapping[str, str]) -> Axes:
+def _ahead(table: str, over: str, names: Mapping[str, str], height: float) -> Axes:
     """Draw how far rows of a table are ahead of the row ``over``, with 95 % intervals."""
+    _, ax = plt.subplots(figsize=(7.5, height))
     results.leads(table, over, ax, rows=names)
     seeds = len(results.cell(table, over).seeds)
     ax.set(ylabel="ahead of FedAvg (points)", title=f"digits, {seeds} seeds, 95 % intervals")

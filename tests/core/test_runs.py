@@ -303,24 +303,29 @@ def test_a_checkpoint_of_other_code_is_not_gone_on_with(interrupted, trained, ca
     assert "the code of the method was another" in capsys.readouterr().err
 
 
-def test_a_record_of_other_code_is_never_shown_without_a_word(trained, capsys):
-    """A record of before there were digests is shown silently: of it nobody knows."""
-
+def as_recorded():
     @dataclass
     class Mine(FedAvg):
         def loss(self, model, x, y, context):
             return super().loss(model, x, y, context)
 
-    plain = Mine
+    return Mine
 
+
+def as_it_is_now():
     @dataclass
-    class Mine(FedAvg):  # changed
+    class Mine(FedAvg):
         def loss(self, model, x, y, context):
             return {name: 2 * value for name, value in super().loss(model, x, y, context).items()}
 
-    s = settings.resolve(
-        {"Mine": Mine}, method="Mine", dataset="digits", num_rounds=1, num_clients=3
-    )
+    return Mine
+
+
+def test_a_record_of_other_code_is_never_shown_without_a_word(trained, capsys):
+    """A record of before there were digests is shown silently: of it nobody knows."""
+    plain, Mine = as_recorded(), as_it_is_now()
+    small = {"dataset": "digits", "num_rounds": 1, "num_clients": 3}
+    s = settings.resolve({"Mine": Mine}, method="Mine", **small)
     first = runner.run(s, {"Mine": plain})
     assert runner.run(s, {"Mine": plain}) == first and not capsys.readouterr().err
     assert runner.run(s, {"Mine": Mine}) == first and trained == [1]

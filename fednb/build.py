@@ -284,7 +284,6 @@ def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models
             projection_head=settings.projection_head,
             projection_dim=settings.projection_dim,
             pretrained=settings.effective("pretrained"),
-            precision=settings.effective("precision"),
             seed=settings.seed,
         )
 

@@ -208,7 +208,6 @@ class Federation:
 
     def start_round(self, client: Client, received: Message, t: int) -> dict[str, Any]:
         """Load what a client received and reset its counts of a round; return what its loss may read."""
-        client.training = self.training.in_round(t)
         client.load(received)
         context = self.method.prepare(client, received, t)
         client.steps = 0

@@ -194,7 +194,7 @@ CHANGES = [  # runs, and settings of which each, changed alone, changes them
         "dataset": "mnist", "partition": "iid", "beta": 5.0, "balance": False, "min_size": 320, "num_clients": 5,
         "participation": 0.5, "num_rounds": 3, "local_epochs": 2, "batch_size": 32, "lr": 0.02, "momentum": 0.5,
         "weight_decay": 0.01, "model": "linear", "projection_head": False, "projection_dim": 32, "validation": 0.2,
-        "seed": 1, "precision": "bf16", "keep_last": True, "local_steps": 3, "lr_decay": 0.5,
+        "seed": 1, "keep_last": True, "local_steps": 3,
         "evaluate_every": 2, "method": "SOLO",
     }),
     ({"method": "FedProx"}, {"mu": 1.0}),

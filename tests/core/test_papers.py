@@ -198,17 +198,10 @@ def test_flat_names_are_sorted_into_more(study, notebooks):
         papers.arrange("08_closed", {"methud": "SOLO"})
 
 
-UNREADABLE = ["a = b", "a = (", None]
-
-
-@pytest.mark.parametrize(
-    ("source", "told"),
-    [(source, "parameters of 07_study cannot be read") for source in UNREADABLE]
-    + [("more = 3", r"more of 07_study must be a dict: more = \{\}\.")],
-)
-def test_parameters_that_cannot_be_read_are_an_error(notebooks, source, told):
+@pytest.mark.parametrize("source", ["a = b", "a = (", "more = 3", None])
+def test_parameters_that_cannot_be_read_are_an_error(notebooks, source):
     notebooks("07_study", *([(["parameters"], source)] if source else []))
-    with pytest.raises(NotebookError, match=told):
+    with pytest.raises(NotebookError, match="parameters of 07_study cannot be read"):
         papers.parameters("07_study")
 
 

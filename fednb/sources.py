@@ -25,7 +25,9 @@ def digest(method: type) -> str | None:
 
     Nor can it be where a cell was changed in a kernel, and those that build on it not executed.
     """
-    if not all(_is_current(cls) for cls in method.__mro__):
+    kernel = sys.modules["__main__"]
+    of_kernel = [cls for cls in method.__mro__ if cls.__module__ == "__main__"]
+    if not all(getattr(kernel, cls.__qualname__, cls) is cls for cls in of_kernel):
         return None
     source = _Source(method)
     file = _file_of(method.__module__, Path.cwd())
@@ -35,11 +37,6 @@ def digest(method: type) -> str | None:
             return None
     text = "\n".join(source.texts.values())
     return hashlib.sha256(text.encode()).hexdigest()[:12]
-
-
-def _is_current(cls: type) -> bool:
-    """Whether the name of a class still stands for it in its module."""
-    return getattr(sys.modules.get(cls.__module__), cls.__qualname__, cls) is cls
 
 
 def _file_of(module: str, folder: Path) -> str | None:

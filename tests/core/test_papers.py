@@ -281,7 +281,7 @@ def test_a_method_is_known_by_its_source_and_not_by_its_layout(notebooks):
 def test_a_method_is_known_by_all_that_it_mentions(notebooks, tmp_path, read):
     def known_by(name, value):
         (tmp_path / "helper.py").write_text(f"K = [{value}]")
-        linecache.clearcache()
+        linecache.cache.pop(str(tmp_path / "helper.py"), None)
         notebooks("beside", (["export"], f"K = {value}"))
         sys.modules.pop("fednb.papers.beside", None)
         source = read.replace("1", value) + "\n" + OWN.replace("1 / given", "W")

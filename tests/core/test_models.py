@@ -26,11 +26,7 @@ COUNTED = [  # name, channels, side, classes, head, numbers, width of z
     ("resnet-10-16", 3, 32, 10, False, 308_826, 128),
     ("resnet-50", 3, 32, 100, True, 28_246_948, 256),
     ("mnist-cnn", 1, 28, 10, False, 21_840, 50),
-    ("mnist-cnn-18", 1, 28, 10, False, 19_738, 50),
-    ("mnist-cnn-22", 1, 28, 10, False, 23_942, 50),
     ("femnist-cnn", 1, 128, 62, False, 849_332, 50),
-    ("femnist-cnn-18", 1, 128, 62, False, 764_730, 50),
-    ("femnist-cnn-22", 1, 128, 62, False, 933_934, 50),
     ("resnet-18-7x7", 3, 32, 10, False, 11_181_642, 512),
     ("resnet-18-7x7-stride-1-4", 3, 32, 10, False, 11_181_642, 512),
 ]

@@ -35,7 +35,7 @@ def digest(method: type) -> str | None:
         source.add(method.__qualname__.partition(".")[0], file)  # in a function: the function
         if not source.texts:
             return None
-    text = "\n".join(source.texts.values())
+    text = "\n".join(source.texts)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
@@ -44,21 +44,24 @@ def _file_of(module: str, folder: Path) -> str | None:
     loaded = sys.modules.get(module)
     if module == "__main__" and hasattr(loaded, "In"):  # IPython's list of executed cells
         return KERNEL
-    if module.partition(".")[0] in LIBRARIES and not module.startswith(NOTEBOOKS):
+    file = getattr(loaded, "__file__", None) or ""
+    if module.startswith(NOTEBOOKS):
+        return file or None
+    if module.partition(".")[0] in LIBRARIES:
         return None
     beside = folder / f"{module.replace('.', '/')}.py"
     if beside.is_file():
         return str(beside)
-    file = getattr(loaded, "__file__", None) or ""
     is_library = "site-packages" in file or "dist-packages" in file
-    return file if file.endswith((".py", ".ipynb")) and not is_library else None
+    return file if file.endswith(".py") and not is_library else None
 
 
 class _Source:
-    """The definitions that belong to a method; texts by name and file, as they are found."""
+    """The texts of the definitions that belong to a method, as they are found."""
 
     def __init__(self, method: type) -> None:
-        self.texts: dict[tuple[str, str], str] = {}
+        self.texts: list[str] = []
+        self._seen: set[tuple[str, str]] = set()  # names with their files
         self._definitions: dict[str, dict[str, ast.stmt]] = {}  # by file and name
         self._dataclasses = [  # whose fields are hyperparameters
             cls.__name__ for cls in method.__mro__ if "__dataclass_fields__" in vars(cls)
@@ -67,12 +70,14 @@ class _Source:
     def add(self, name: str, file: str) -> None:
         """Add the definition of a name, if there is one in a file, and all that it mentions."""
         statement = self._read(file).get(name)
-        if statement is None or (name, file) in self.texts:
+        if statement is None or (name, file) in self._seen:
             return
+        self._seen.add((name, file))
         if isinstance(statement, ast.Import | ast.ImportFrom):
             self._add_imported(statement, name, Path(file).parent)
             return
-        self.texts[name, file] = text = ast.unparse(statement)
+        text = ast.unparse(statement)
+        self.texts.append(text)
         for mentioned in sorted(_mentioned(symtable(text, file, "exec"))):
             self.add(mentioned, file)
 

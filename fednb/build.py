@@ -238,8 +238,6 @@ def _federation(
             workers=workers or num_workers(device),
             train=train,
         )
-    except SettingsError:
-        raise
     except ValueError as error:
         raise SettingsError(str(error)) from error
 

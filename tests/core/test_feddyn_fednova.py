@@ -88,16 +88,11 @@ def test_feddyn_is_the_printed_algorithm_where_clients_are_equally_large(
     np.testing.assert_allclose(-ALPHA * stretch, g, rtol=2e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("momentum", "participation", "num_rounds"), [(0.0, 1.0, 40), (0.9, 0.5, 100)]
-)
-def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(
-    unequal, rounds, momentum, participation, num_rounds
-):
-    """Whatever steps the clients take, with momentum or without, and whoever takes part."""
+def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(unequal, rounds):
+    """Whatever steps the clients take, with momentum, and whoever takes part."""
     distances = []
-    for method, number in ((FedDyn(alpha=ALPHA), num_rounds), (FedAvg(), 20)):  # FedAvg rests soon
-        given = {"momentum": momentum, "participation": participation, "sizes": (1, 2, 5)}
+    for method, number in ((FedDyn(alpha=ALPHA), 100), (FedAvg(), 20)):  # FedAvg rests soon
+        given = {"momentum": 0.9, "participation": 0.5, "sizes": (1, 2, 5)}
         fed, a, b, p = unequal(method, evaluate_every=1000, **given)
         minimum = (p @ (a * b)) / (p @ a)
         end = rounds(fed, number)["w"].numpy()

@@ -13,7 +13,6 @@ from fednb import models
 from fednb.gpu import fused, stacked
 
 CASES = {
-    "padding": {"images": (3, 9, 8), "out": 5, "padding": (1, 1)},
     "padding, pooled": {"images": (3, 9, 8), "out": 5, "padding": (1, 1)},
     "sides that differ": {
         "images": (2, 11, 9),
@@ -30,13 +29,6 @@ CASES = {
         "clients": 1,
     },
     "images for all": {"images": (3, 8, 8), "out": 6, "shared": "x"},
-    "images for all, without bias, pooled": {
-        "images": (3, 8, 8),
-        "out": 6,
-        "shared": "x",
-        "bias": False,
-    },
-    "weights for all": {"images": (3, 8, 8), "out": 6, "shared": "w"},
     "weights and biases for all, pooled": {"images": (3, 8, 8), "out": 6, "shared": "wb"},
     "channels last, pooled": {"images": (3, 8, 8), "out": 6, "channels_last": True},
 }

@@ -345,8 +345,8 @@ def test_a_large_network_goes_one_client_at_a_time(double, pair, monkeypatch):
     assert all(len(clients.weights) == 1 for clients in together.train.stacks.values())
 
 
-@pytest.mark.parametrize("rounds", [(3, 3, 3), (1, 3, 2)], ids=["equally long", "some end before"])
-def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
+def test_seeds_side_by_side_are_the_runs_alone(double, pair):
+    rounds = (1, 3, 2)  # some end before
     alone = [ends_of(pair("MOON", seed=seed)[0], n) for seed, n in enumerate(rounds)]
     meeting = stacked.SeedsTogether(len(rounds))
     feds = [pair("MOON", seed=seed)[1] for seed in range(len(rounds))]

@@ -97,7 +97,7 @@ def _told(error: Exception) -> str:
         return str(error)
     first = error.errors(include_url=False)[0]
     place = ".".join(map(str, first["loc"]))
-    return f"{place[:200]}: {first['msg']}"
+    return f"{place[:200] or 'it'}: {first['msg']}"
 
 
 def digest_of(record: Mapping[str, Any]) -> str:

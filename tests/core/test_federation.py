@@ -201,6 +201,13 @@ def test_average_by_hand():
     assert a["w"].tolist() == [1.0, 2.0]  # what was averaged is as before
 
 
+def test_weights_of_an_average_may_be_fractions():
+    states = [{"w": torch.tensor([1.0])}, {"w": torch.tensor([5.0])}]
+    pairs = zip(states, (0.25, 0.75), strict=True)
+    uploads = [{"model": state, "num_samples": torch.tensor(w)} for state, w in pairs]
+    assert FedAvg().aggregate({}, uploads, 0)["model"]["w"].item() == 4.0
+
+
 def test_batch_norm_buffers_are_averaged_with_sample_weights(federate):
     fed = federate(sizes=(20, 10, 10))
     uploads = fed.exchange(fed.server, fed.clients, 0)

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from numpy.random import Generator
@@ -29,13 +29,6 @@ class Training:
     weight_decay: float = 0.0
     keep_last: bool | None = None  # train on the last, incomplete batch of an epoch too
     local_steps: int | None = None  # at most so many SGD steps in a phase; None: whole epochs
-    lr_decay: float | None = None  # the factor of lr from one round to the next; None: 1
-
-    def in_round(self, t: int) -> "Training":
-        """Return the same with the learning rate of round ``t`` (from 0), lr · lr_decay^t."""
-        if self.lr_decay is None:
-            return self
-        return replace(self, lr=self.lr * self.lr_decay**t)
 
 
 def images_of_epoch(n: int, batch_size: int, keep_last: bool | None) -> int:

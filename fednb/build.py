@@ -200,13 +200,26 @@ def _federation(
 ) -> Federation:
     s = settings
     dataset = load_dataset(s.dataset)
+    _, channels, side, _ = dataset.images.shape
     train = None
     if device != "cpu":  # by replays of a recorded step of all clients
         train = trainers_of_gpus().StackedTrainer()
+
+    def build_model(name: str = s.model) -> models.Net:
+        return models.build(
+            name,
+            dataset.num_classes,
+            channels=channels,
+            side=side,
+            projection_head=s.projection_head,
+            projection_dim=s.projection_dim,
+            pretrained=s.effective("pretrained"),
+            seed=s.seed,
+        )
+
     try:
         split = divide(s, dataset)
         architectures = models.heterogeneous(s.model, s.num_clients) if s.heterogeneous else None
-        build_model = _model_builder(s, dataset)
         _check_clients(s, split, dataset, build_model, architectures)
         return Federation(
             method=method(**s.hyperparameters),
@@ -225,8 +238,6 @@ def _federation(
             workers=workers or num_workers(device),
             train=train,
         )
-    except SettingsError:
-        raise
     except ValueError as error:
         raise SettingsError(str(error)) from error
 
@@ -238,15 +249,10 @@ def _check_clients(
     build_model: Callable[..., models.Net],
     architectures: Sequence[str] | None,
 ) -> None:
-    """Refuse a client without images, and a network that cannot be trained on the smallest batch."""
-    sizes = [len(part) for part in split.train]
-    if 0 in sizes:
-        raise SettingsError(
-            f"Client {sizes.index(0)} has no images to train on: take fewer clients, more images "
-            "for each, or hold out less for validation."
-        )
-    smallest = [_smallest_batch(size, settings) for size in sizes]
-    batch = min(2, *smallest)  # of a single image BatchNorm may make nothing
+    """Refuse a network that cannot be trained on the smallest batch of a client."""
+    size, keep_last = settings.batch_size, settings.effective("keep_last")
+    kept = [images_of_epoch(len(part), size, keep_last) for part in split.train]
+    batch = min(2, *(number % size or size for number in kept))  # BatchNorm may refuse one image
     for name in dict.fromkeys(architectures or [settings.model]):
         network = build_model(name).train()
         models.seed_dropout(network, torch.ones)
@@ -255,40 +261,10 @@ def _check_clients(
                 network(torch.zeros(batch, *dataset.images.shape[1:]))
         except (RuntimeError, ValueError, TypeError) as error:
             shape = "x".join(map(str, dataset.images.shape[1:]))
-            way_out = "take another model"
-            if batch == 1:
-                client = smallest.index(1)
-                way_out += f", another batch_size, or keep_last=False (client {client} has such)"
             raise SettingsError(
                 f"Model {name!r} does not take images of {dataset.name} [{shape}] in a batch of "
-                f"{batch} ({error}): {way_out}.",
+                f"{batch} ({error}): take another model, another batch_size, or keep_last=False.",
             ) from error
-
-
-def _smallest_batch(size: int, settings: Settings) -> int:
-    """The images in a client's smallest batch."""
-    kept = images_of_epoch(size, settings.batch_size, settings.effective("keep_last"))
-    return kept % settings.batch_size or settings.batch_size
-
-
-def _model_builder(settings: Settings, dataset: Dataset) -> Callable[..., models.Net]:
-    """What builds the network of the settings, or another by its name, always with one seed."""
-    _, channels, side, _ = dataset.images.shape
-
-    def build_model(name: str = settings.model) -> models.Net:
-        return models.build(
-            name,
-            dataset.num_classes,
-            channels=channels,
-            side=side,
-            projection_head=settings.projection_head,
-            projection_dim=settings.projection_dim,
-            pretrained=settings.effective("pretrained"),
-            precision=settings.effective("precision"),
-            seed=settings.seed,
-        )
-
-    return build_model
 
 
 def find_device(asked: str | None = None) -> str:
@@ -299,9 +275,7 @@ def find_device(asked: str | None = None) -> str:
     name = "device" if asked else "FEDNB_DEVICE"
     device = asked or os.environ.get("FEDNB_DEVICE") or known[min(1, num_gpus)]
     if device not in known:
-        allowed = f"one of {', '.join(known)}"
-        message = f"{name} is {device!r}; it must be {allowed}."
-        raise SettingsError(message)
+        raise SettingsError(f"{name} is {device!r}; it must be one of {', '.join(known)}.")
     return device
 
 

@@ -32,7 +32,7 @@ class Client:
     labels: Tensor  # their classes, int64 [n]
     architecture: Hashable  # clients of equal architecture have networks of the same shape
     images: Images  # of all clients
-    training: Training  # with the learning rate of the round that it is in
+    training: Training
     initial: State  # weights with which all networks of its architecture begin
     seed: int  # the first of the four keys of every random draw
     # what it keeps for itself from round to round

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Collection
 from typing import Any, get_type_hints
 
-from pydantic import ConfigDict, InstanceOf, TypeAdapter, ValidationError
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 MAX_LISTED = 80  # known names in a message; of more the nearest are named
 
@@ -53,18 +53,15 @@ def check(good: Any, message: str, error: type[FednbError] = DataError) -> None:
         raise error(message)
 
 
-def fit(name: str, value: Any, adapter: TypeAdapter, allowed: str = "") -> Any:
-    """Return the value of a setting as its type has it; one that it cannot have is a `SettingsError`.
-
-    That says what is ``allowed``, or without it what pydantic has to say.
-    """
+def fit(name: str, value: Any, adapter: TypeAdapter) -> Any:
+    """Return the value of a setting as its type has it; one that it cannot have is a `SettingsError`."""
     try:
         return adapter.validate_python(value)
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]["msg"]
         # of a type's own validator pydantic says what that raised
         reason = reason.removeprefix("Value error, ").removeprefix("Input should be ")
-        message = f"{name} is {shorten(value)}; it must be {allowed or reason}."
+        message = f"{name} is {shorten(value)}; it must be {reason}."
         raise SettingsError(message) from None
 
 
@@ -76,14 +73,8 @@ STRICT = ConfigDict(strict=True, allow_inf_nan=False, arbitrary_types_allowed=Tr
 def field_types(cls: type) -> dict[str, TypeAdapter]:
     """Return what checks each field of a dataclass, by its name: its annotated type, as pydantic reads it."""
     hints = get_type_hints(cls, include_extras=True)
-    adapters = {}
-    for field in dataclasses.fields(cls):
-        hint = hints[field.name]
-        if dataclasses.is_dataclass(hint):  # whose own fields are its own affair
-            adapters[field.name] = TypeAdapter(InstanceOf[hint])  # type: ignore[misc,valid-type]
-        else:
-            adapters[field.name] = TypeAdapter(hint, config=STRICT)
-    return adapters
+    names = [field.name for field in dataclasses.fields(cls)]
+    return {name: TypeAdapter(hints[name], config=STRICT) for name in names}
 
 
 def check_fields(instance: Any) -> None:

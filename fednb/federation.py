@@ -208,7 +208,6 @@ class Federation:
 
     def start_round(self, client: Client, received: Message, t: int) -> dict[str, Any]:
         """Load what a client received and reset its counts of a round; return what its loss may read."""
-        client.training = self.training.in_round(t)
         client.load(received)
         context = self.method.prepare(client, received, t)
         client.steps = 0
@@ -267,9 +266,6 @@ class Federation:
     def restore(self, checkpoint: dict[str, Any]) -> None:
         """Go back to a `checkpoint`; if it does not fit, a ``ValueError`` that changes nothing."""
         fields = {name: checkpoint[name] for name in CHECKPOINT_FIELDS}
-        missing = self.server.keys() - fields["server"].keys()
-        if missing:
-            raise ValueError(f"its server has no {', '.join(missing)}")
         memories = list(zip(self.clients, checkpoint["memories"], strict=True))
         for client, memory in memories:
             weights = fields["server"].get("model", {}) | memory.get("model", {})

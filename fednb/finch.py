@@ -9,7 +9,7 @@ All distances and means are computed in double precision, whatever the points co
 device.
 """
 
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ def first_neighbours(points: Tensor, metric: Metric = "cosine") -> Tensor:
     included. Of several nearest points, up to rounding, it is the one with the lowest index. Takes
     n² D operations, but never holds all n² distances.
     """
-    x = _checked(points, metric)
+    x = _checked(points)
     if len(x) < 2:
         raise ValueError(f"There are {len(x)} points; a nearest other point needs at least two.")
     tiny = torch.finfo(x.dtype).tiny
@@ -75,7 +75,7 @@ def partitions(points: Tensor, metric: Metric = "cosine") -> Tensor:
     Other rules to stop, as in the published code, would never apply: every cluster is joined with
     another one.
     """
-    x = _checked(points, metric)
+    x = _checked(points)
     if len(x) < 2:
         return torch.zeros(1, len(x), dtype=torch.long, device=x.device)
     levels = [_components(first_neighbours(x, metric))]
@@ -117,10 +117,8 @@ def finch_star(
     return Clusters(means["vectors"].to(points.dtype), sums, labels)
 
 
-def _checked(points: Tensor, metric: str) -> Tensor:
+def _checked(points: Tensor) -> Tensor:
     """The points in double precision, without a gradient; a `ValueError` if they are no points."""
-    if metric not in get_args(Metric):
-        raise ValueError(f"Unknown metric {metric!r}; known: {', '.join(get_args(Metric))}.")
     are_vectors = points.ndim == 2 and points.shape[1] > 0 and points.is_floating_point()
     if not are_vectors or not points.isfinite().all():
         raise ValueError(

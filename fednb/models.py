@@ -54,34 +54,21 @@ def seed_dropout(model: nn.Module, draw: Draw) -> None:
             module.draw = draw
 
 
-# In which the layers of a network compute. Weights, buffers and what a network returns are float32
-# either way.
-Precision = torch.dtype | None
-PRECISIONS: dict[str, Precision] = {"float32": None, "bf16": torch.bfloat16}
-
-
 class Net(nn.Module):
     """Encoder, projection head, output layer (MOON, section 3.3).
 
     The encoder maps images [B, C, H, W] to features, the head these to representations z [B, D], or
     it is the identity. ``dropout`` is the probability with which the output layer does not see a
-    value of z, and ``precision`` what `forward` computes in, a value of ``PRECISIONS`` (see
-    `torch.autocast`).
+    value of z.
     """
 
     def __init__(
-        self,
-        encoder: nn.Module,
-        head: nn.Module,
-        classifier: nn.Linear,
-        dropout: float = 0.0,
-        precision: Precision = None,
+        self, encoder: nn.Module, head: nn.Module, classifier: nn.Linear, dropout: float = 0.0
     ) -> None:
         super().__init__()
         self.encoder = encoder
         self.head = head
         self.classifier = classifier
-        self.precision = precision
         self.dropout = Dropout(dropout) if dropout else nn.Identity()
         # the same network without weights, in eval mode, up to its representation; in a tuple, so
         # as to be no part of this
@@ -95,11 +82,8 @@ class Net(nn.Module):
         return self.classifier(self.dropout(z))
 
     def forward(self, x: Tensor) -> Output:
-        with torch.autocast(x.device.type, self.precision, enabled=self.precision is not None):
-            z = self.head(self.encoder(x))
-            logits = self.classify(z)
-        # so that losses, their sums and prototypes keep their digits
-        return Output(z.to(x.dtype), logits.to(x.dtype))
+        z = self.head(self.encoder(x))
+        return Output(z, self.classify(z))
 
     def state(self) -> dict[str, Tensor]:
         """A copy of the parameters and buffers by name."""
@@ -251,7 +235,6 @@ def build(
     projection_dim: int | None = None,
     side: int = 32,
     pretrained: bool = False,
-    precision: str = "float32",
     seed: int = 0,
 ) -> Net:
     """Build a network of ``MODELS`` for images [channels, side, side], with a seed's weights.
@@ -259,16 +242,9 @@ def build(
     Without ``projection_head`` the output layer is directly on the encoder (MOON, Table 7), as in
     FedProto's networks. ``projection_dim`` is the width D of the head's output, by default the
     model's own. ``pretrained`` puts torchvision's ImageNet weights into a ResNet-18 with 7x7 stem,
-    as FedProto's code does; they are downloaded once, to torch's cache. In ``precision`` "bf16", a
-    key of ``PRECISIONS``, convolutions and matrix products are computed in bfloat16.
+    as FedProto's code does; they are downloaded once, to torch's cache.
     """
     model = MODELS[name]
-    if side not in model.sides:
-        sides = f"{min(model.sides)} to {max(model.sides)}"
-        raise ValueError(
-            f"Model {name!r} does not take images of {side}x{side} pixels; "
-            f"it takes sides of {sides}."
-        )
     with seeds.torch_seed(seed, "initial weights"):
         encoder, width = model.encoder(channels, side)
         head: nn.Module = nn.Identity()
@@ -277,7 +253,7 @@ def build(
             head = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, out))
             width = out
         classifier = nn.Linear(width, num_classes)
-        net = Net(encoder, head, classifier, model.dropout, PRECISIONS[precision])
+        net = Net(encoder, head, classifier, model.dropout)
     if pretrained:
         net.encoder.load_state_dict(_imagenet_weights(name), strict=False)
     return net

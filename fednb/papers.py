@@ -21,7 +21,7 @@ from dataclasses import is_dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeGuard
+from typing import Any
 
 from fednb import ROOT
 from fednb.errors import NotebookError, SettingsError, require_known
@@ -99,17 +99,16 @@ def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
     """
     try:
         content = json.loads(notebook.read_text(encoding="utf-8"))  # nbformat is slow to import
-        of_kind = [cell for cell in content["cells"] if cell["cell_type"] == kind]
         return [
             "".join(cell["source"])
-            for cell in of_kind
-            if tag is None or tag in cell["metadata"].get("tags", [])
+            for cell in content["cells"]
+            if cell["cell_type"] == kind
+            and (tag is None or tag in cell["metadata"].get("tags", []))
         ]
-    except OSError as error:
-        raise NotebookError(f"{notebook} cannot be read: {error.strerror}.") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise NotebookError(
-            f"{notebook} cannot be read as a notebook: restore it, or save it again in Jupyter."
+            f"{notebook} cannot be read as a notebook ({error}): restore it, or save it again in "
+            "Jupyter."
         ) from error
 
 
@@ -137,7 +136,7 @@ def methods(notebook: str | None = None) -> dict[str, type]:
         return all_methods
     file = path(notebook)
     try:
-        classes = getattr(load(notebook), "METHODS", None)
+        classes: Any = getattr(load(notebook), "METHODS", None)
     except NotebookError:
         raise
     except (Exception, SystemExit) as error:
@@ -145,20 +144,13 @@ def methods(notebook: str | None = None) -> dict[str, type]:
         raise NotebookError(
             f"The export cells of {file.name} fail ({reason}): mend them first."
         ) from error
-    if not _are_methods(classes):
+    found = classes.values() if isinstance(classes, dict) else [None]
+    if not all(isinstance(one, type) and is_dataclass(one) for one in found):
         raise NotebookError(
             f"{file.name} must export METHODS, a dict of methods by name: "
             'METHODS = {"Mine": Mine}.'
         )
     return classes
-
-
-def _are_methods(classes: object) -> TypeGuard[dict[str, type]]:
-    """Whether this can be the ``METHODS`` of a notebook: dataclasses by their names."""
-    if not isinstance(classes, dict):
-        return False
-    named = all(isinstance(name, str) for name in classes)
-    return named and all(isinstance(cls, type) and is_dataclass(cls) for cls in classes.values())
 
 
 # ---- the import of a notebook as a module
@@ -171,16 +163,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         self, fullname: str, path_: object, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, module = fullname.rpartition(".")
-        if package != __name__ or module.startswith("_"):
+        if package != __name__ or module.startswith("_") or module in _TAKEN:
             return None
         file = _elsewhere.get(module) or _by_module().get(module)
         if file is None:
             return None
-        if module in _TAKEN:
-            raise NotebookError(
-                f"{file.name} cannot be imported, as {package} has a {module} of its own: give the "
-                "notebook another name."
-            )
         return importlib.util.spec_from_file_location(fullname, file, loader=self)
 
     def exec_module(self, module: ModuleType) -> None:
@@ -225,15 +212,13 @@ def parameters(notebook: str) -> dict[str, Any]:
             is_annotated = isinstance(statement, ast.AnnAssign)
             target = statement.target if is_annotated else statement.targets[0]
             values[target.id] = ast.literal_eval(statement.value)
+        if not isinstance(values.get("more", {}), dict):
+            raise TypeError("more must be a dict")
     except (SyntaxError, TypeError, ValueError, AttributeError) as error:
         raise NotebookError(
             f"The parameters of {path(notebook).stem} cannot be read: one of its cells must be "
             f"tagged parameters, and have lines of the form name = value ({error})."
         ) from error
-    if not isinstance(values.get("more", {}), dict):
-        raise NotebookError(
-            f"The parameter more of {path(notebook).stem} must be a dict: more = {{}}."
-        )
     return values
 
 
@@ -259,8 +244,8 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
     have changed one. A `SettingsError` tells of a bad value, or a name that nobody reads.
     """
     notebook = _executed(namespace) or notebook
-    known = namespace.get("METHODS")
-    return resolve(known or methods(notebook), **_parameters_in(notebook, namespace))
+    known = namespace.get("METHODS") or methods(notebook)
+    return resolve(known, **_parameters_in(notebook, namespace))
 
 
 def _executed(namespace: Mapping[str, Any]) -> str | None:

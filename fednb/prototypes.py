@@ -72,15 +72,6 @@ def pad_to(prototypes: Prototypes, capacity: int) -> Prototypes:
     return filled | {"labels": F.pad(prototypes["labels"], (0, missing), value=-1)}
 
 
-# what a subclass would override in vain
-FORMER_NAMES = {
-    "summary": "local_prototypes",
-    "merge": "aggregate_prototypes",
-    "sent": "broadcast_prototypes",
-    "room": "capacity",
-}
-
-
 @dataclass
 class WithPrototypes(FedAvg):
     """FedAvg whose clients also send what they know of each class, and get what becomes of it.
@@ -89,12 +80,6 @@ class WithPrototypes(FedAvg):
     loss uses ``context["prototypes"]``: the received set, padded to `capacity` rows so that every
     step has the same shapes.
     """
-
-    def __init_subclass__(cls, **options: Any) -> None:
-        super().__init_subclass__(**options)
-        for old, new in FORMER_NAMES.items():
-            if old in vars(cls):
-                raise TypeError(f"{cls.__name__} overrides {old}, which is called {new} now.")
 
     def start(self, model: Net, num_clients: int) -> Server:
         weight = model.classifier.weight.detach()

@@ -30,7 +30,7 @@ from typing_extensions import TypedDict  # as pydantic needs it before Python 3.
 
 from fednb import CHECKOUT, ROOT, build, home, partition, sources
 from fednb.data import Dataset
-from fednb.errors import RunError, shorten
+from fednb.errors import RunError
 from fednb.federation import Federation, flat
 from fednb.settings import Settings, deviations
 
@@ -53,29 +53,6 @@ else:
     Measured = float | None | list[float | None] | dict[str, float | None]
 
 
-class DataRecord(TypedDict, total=False):
-    """The data of a run."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
-    name: str
-    fingerprint: str
-    source: str  # where the images come from
-    note: str  # in what they are not as published
-    remark: str
-    training_images: int
-    test_images: int
-
-
-class PartitionRecord(TypedDict, total=False):
-    """Who has which images."""
-
-    __pydantic_config__ = _FORM  # type: ignore[misc]
-    hash: str  # a digest of that
-    sizes: list[int]  # training images of each client
-    test_images: int  # that are evaluated, where it is not all
-    test_sizes: list[int]  # of each client, where each has its own
-
-
 class Record(TypedDict):
     """A run: what was asked for and what came out. What is not required, a failed run may lack."""
 
@@ -86,14 +63,18 @@ class Record(TypedDict):
     source: NotRequired[str]  # a digest of the method's source, see `fednb.sources`
     settings: dict[str, Any]  # all of them, hyperparameters and seed among them
     deviations: list[str]  # from the paper's settings
-    dataset: DataRecord
+    # name, fingerprint, source (of the images), note (in what they are not as published), remark,
+    # training_images, test_images
+    dataset: dict[str, Any]
     versions: NotRequired[dict[str, str]]  # of Python and libraries
     commit: NotRequired[str | None]  # of the code
     finished_at: NotRequired[str]  # in ISO 8601, UTC
     status: Literal["finished", "diverged", "failed"]
     error: NotRequired[str]  # of a run that failed
     final: NotRequired[dict[str, Measured]]  # after the last round; empty if it diverged
-    partition: NotRequired[PartitionRecord]
+    # who has which images: hash, sizes (training images of each client); test_images that are
+    # evaluated, where it is not all, or test_sizes of each client, where each has its own
+    partition: NotRequired[dict[str, Any]]
     model_parameters: NotRequired[int | list[int]]  # of each client's network, where they differ
     # by direction ("down", "up") and name: how many numbers and bytes
     messages_per_round: NotRequired[dict[str, dict[str, list[int]]]]
@@ -114,15 +95,9 @@ def _told(error: Exception) -> str:
     """What is wrong with the content of a file."""
     if not isinstance(error, ValidationError):
         return str(error)
-    first = error.errors()[0]
-    where = [one for one in first["loc"] if one != "float"]  # one of the types of `Measured`
-    if first["type"] == "missing":
-        return f"it lacks {where[-1]}"
-    name = "".join(f"[{one}]" if isinstance(one, int) else f".{one}" for one in where)
-    name = name.removeprefix(".")[:200] or "what it holds"
-    said = first["msg"].replace("Input should", "it should")
-    shown = shorten(first["input"]) if not isinstance(first["input"], list | dict) else "this"
-    return f"{name} is {shown}; {said}"
+    first = error.errors(include_url=False)[0]
+    place = ".".join(map(str, first["loc"]))
+    return f"{place[:200] or 'it'}: {first['msg']}"
 
 
 def digest_of(record: Mapping[str, Any]) -> str:
@@ -313,15 +288,15 @@ def _heading(settings: Settings, dataset: Dataset, method: type) -> dict[str, An
         **({"source": source} if source else {}),
         "settings": recipe,
         "deviations": [str(deviation) for deviation in deviations(settings)],
-        "dataset": DataRecord(
-            name=dataset.name,
-            fingerprint=dataset.fingerprint,
-            source=dataset.source,
-            note=dataset.note,
-            remark=dataset.remark,
-            training_images=len(dataset.labels),
-            test_images=len(dataset.test_labels),
-        ),
+        "dataset": {
+            "name": dataset.name,
+            "fingerprint": dataset.fingerprint,
+            "source": dataset.source,
+            "note": dataset.note,
+            "remark": dataset.remark,
+            "training_images": len(dataset.labels),
+            "test_images": len(dataset.test_labels),
+        },
         "versions": {
             "python": platform.python_version(),
             "numpy": np.__version__,
@@ -342,7 +317,10 @@ def _results(fed: Federation, status: str) -> dict[str, Any]:
         "final": _final(fed) if status == "finished" else {},
         "partition": _partition(fed),
         "model_parameters": _model_parameters(fed),
-        "messages_per_round": _messages(fed),
+        "messages_per_round": {
+            way: {name: list(sizes) for name, sizes in sent.items()}
+            for way, sent in fed.traffic.items()
+        },
         "seconds_per_round": round(sum(seconds) / len(seconds), 3),
         "wall_seconds": round(sum(seconds) + sum(evaluation_seconds), 1),
         "device": build.device_name(fed.device),
@@ -362,23 +340,16 @@ def _final(fed: Federation) -> dict[str, Any]:
     return _plain(last) | means
 
 
-def _partition(fed: Federation) -> PartitionRecord:
-    split = PartitionRecord(
-        hash=partition.digest(fed.parts), sizes=[len(part) for part in fed.parts]
-    )
+def _partition(fed: Federation) -> dict[str, Any]:
+    split: dict[str, Any] = {
+        "hash": partition.digest(fed.parts),
+        "sizes": [len(part) for part in fed.parts],
+    }
     if fed.test_index is not None:
         split["test_images"] = len(fed.test_index)
     if fed.test_parts is not None:
         split["test_sizes"] = [len(part) for part in fed.test_parts]
     return split
-
-
-def _messages(fed: Federation) -> dict[str, dict[str, list[int]]]:
-    """By direction and name: how many numbers and bytes crossed in the last round."""
-    messages: dict[str, dict[str, list[int]]] = {}
-    for direction, entries in fed.traffic.items():
-        messages[direction] = {name: list(sizes) for name, sizes in entries.items()}
-    return messages
 
 
 def _model_parameters(fed: Federation) -> int | list[int]:

@@ -214,7 +214,7 @@ def _restore(federation: Federation, path: Path) -> None:
         content.seek(0)
         checkpoint = torch.load(content, map_location=federation.device, weights_only=True)
         source = sources.digest(type(federation.method))
-        if checkpoint.get("source", source) != source:  # older checkpoints do not say it
+        if None not in (source, checkpoint.get("source")) and checkpoint["source"] != source:
             raise ValueError("the code of the method was another")
         federation.restore(checkpoint)
     except (MemoryError, RuntimeError):  # by the latter PyTorch says that memory is short

@@ -222,7 +222,7 @@ def run(args: argparse.Namespace) -> int:
     """Make one run of a notebook.
 
     fednb run 01_moon method=MOON mu=5 num_rounds=20
-    fednb run my_method.ipynb dataset=folder:photos lr_decay=0.99
+    fednb run my_method.ipynb dataset=folder:photos num_rounds=50
     """
     from fednb import records as ledger
     from fednb_lab import pool

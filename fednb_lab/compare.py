@@ -42,7 +42,7 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
     for one in contestants.values():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
         hyperparameters[one] = {field.name for field in fields}
-    of_all = {*settings.FIELDS, "dataset", "sampled"} - {"seed"}  # which are counted from 0
+    of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
     known = sorted(of_all.union(*hyperparameters.values()))
     for name in given:
         require_known("No method has a parameter", name, known, SweepError)
@@ -74,8 +74,6 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
 def _setting_of(job: Job, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings of a run that others have to share, but for those given."""
     left_out = {"seed", *given}
-    if "sampled" in given:  # another name for it
-        left_out.add("participation")
     names = [name for name in settings.FIELDS if name not in left_out]
     return {name: getattr(job.settings, name) for name in names}
 

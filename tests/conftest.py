@@ -95,7 +95,7 @@ def make_dataset():
 def names_of_settings():
     """Everything that a run of a notebook may be told by name."""
     fields = {f.name for cls in papers.methods().values() for f in dataclasses.fields(cls)}
-    return {"method", "dataset", "sampled", *settings.FIELDS, *fields}
+    return {"method", "dataset", *settings.FIELDS, *fields}
 
 
 @pytest.fixture

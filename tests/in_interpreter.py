@@ -42,7 +42,6 @@ def convolution_errors(
     batch=3,
     shared="",
     channels_last=False,
-    dtype="float32",
 ):
     """How far the result and the gradients of x, w and bias are from float64's: `largest_errors`."""
     generator = torch.Generator().manual_seed(0)
@@ -53,7 +52,7 @@ def convolution_errors(
     numbers = []
     for shape, dim in zip(shapes.values(), dims, strict=True):
         shape = shape if dim is None else (clients, *shape)
-        numbers.append(torch.randn(shape, generator=generator).to(getattr(torch, dtype)))
+        numbers.append(torch.randn(shape, generator=generator))
     if channels_last:
         numbers[0] = numbers[0].movedim(2, -1).contiguous().movedim(-1, 2)
     options = convolution.Layer(stride, padding, pooled)
@@ -91,7 +90,7 @@ def in_float64(value):
     return value.double() if value.is_floating_point() else value
 
 
-def linear_errors(*, images, width, out, bias=True, relu=False, shared="", dtype="float32"):
+def linear_errors(*, images, width, out, bias=True, relu=False, shared=""):
     """As `convolution_errors`, of a linear layer of two clients."""
     generator = torch.Generator().manual_seed(0)
     shapes = {"x": (images, width), "w": (out, width), "b": (out,)}
@@ -99,7 +98,7 @@ def linear_errors(*, images, width, out, bias=True, relu=False, shared="", dtype
     for name, shape in shapes.items():
         dims.append(None if name in shared or (name == "b" and not bias) else 0)
         shape = shape if dims[-1] is None else (2, *shape)
-        numbers.append(torch.randn(shape, generator=generator).to(getattr(torch, dtype)))
+        numbers.append(torch.randn(shape, generator=generator))
     if not bias:
         numbers[2] = None
 

@@ -3,7 +3,7 @@
     y[k, b, o, i, j] = bias[k, o] + Σ_{c,u,v} w[k, o, c, u, v] · x[k, b, c, s·i + u - p, s·j + v - q]
 
 for client k, image b, stride s and paddings p and q; then, where a layer is ``pooled``, the largest
-value of each 2x2 window, and ReLU. Sums are float32, whether numbers are float32 or bfloat16.
+value of each 2x2 window, and ReLU.
 """
 
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from fednb.gpu.kernels import DTYPES, ForAllClients, compiled, rows
+from fednb.gpu.kernels import ForAllClients, compiled, rows
 
 ENOUGH = 264  # programs that keep a large GPU busy: two for each multiprocessor
 MAX_CHANNELS = 64  # in and out; with more, products of matrices are faster
@@ -286,6 +286,6 @@ def input_gradient(dy: Tensor, code: Tensor, x: Tensor, w: Tensor, layer: Layer)
 def convolution(x: Tensor, w: Tensor, bias: Tensor | None, layer: Layer) -> Tensor | None:
     """A client's x [B, C, H, W] by w [O, C, R, S] and bias [O], under `torch.vmap`; or None."""
     small = max(w.shape[:2]) <= MAX_CHANNELS and w.shape[2] * w.shape[3] <= MAX_KERNEL
-    if not small or x.ndim != 4 or x.dtype != w.dtype or x.dtype not in DTYPES:
+    if not small or x.ndim != 4 or not x.dtype == w.dtype == torch.float32:
         return None
     return ForAllClients.apply(Convolution, x, w, bias, layer)

@@ -11,16 +11,10 @@ import triton.language as tl
 from torch import Tensor
 
 from fednb.batches import Images
-from fednb.gpu.kernels import DTYPES, ForAllClients, block, compiled, power, rows
+from fednb.gpu.kernels import ForAllClients, block, compiled, power, rows
 
 BLOCK = 32  # rows and columns of a product that a program makes
 LARGEST = 16384  # numbers of a client's logits, or of a few vectors, that a program holds at once
-
-
-@triton.jit
-def single(value):
-    """In float32: products of bfloat16 are exact in it, and Triton's interpreter knows no others."""
-    return value.to(tl.float32)
 
 
 @compiled
@@ -38,7 +32,7 @@ def _linear(
         i = start + tl.arange(0, N)
         value = block(x + k * x_k, b, i, B, I, I, 1)
         weight = block(w + k * w_k, o, i, O, I, I, 1)
-        acc = tl.dot(single(value), tl.trans(single(weight)), acc, input_precision="ieee")
+        acc = tl.dot(value, tl.trans(weight), acc, input_precision="ieee")
     if BIAS:
         acc += tl.load(bias + k * bias_k + o, mask=o < O, other=0.0).to(tl.float32)[None, :]
     if RELU:
@@ -65,7 +59,7 @@ def _linear_gradients(
             if RELU:
                 d = tl.where(block(y + k * (B * O), b, o, B, O, O, 1) > 0, d, 0.0)
             weight = block(w + k * w_k, o, i, O, I, I, 1)
-            acc = tl.dot(single(d), single(weight), acc, input_precision="ieee")
+            acc = tl.dot(d, weight, acc, input_precision="ieee")
         at = k * (B * I) + b[:, None] * I + i[None, :]
         tl.store(dx + at, acc.to(dx.dtype.element_ty), mask=(b < B)[:, None] & (i < I)[None, :])
     else:
@@ -78,7 +72,7 @@ def _linear_gradients(
             if RELU:
                 d = tl.where(block(y + k * (B * O), o, b, O, B, 1, O) > 0, d, 0.0)
             value = block(x + k * x_k, b, i, B, I, I, 1)
-            acc = tl.dot(single(d), single(value), acc, input_precision="ieee")
+            acc = tl.dot(d, value, acc, input_precision="ieee")
             of_bias += tl.sum(d.to(tl.float32), 1)
         at = k * (O * I) + o[:, None] * I + i[None, :]
         tl.store(dw + at, acc.to(dw.dtype.element_ty), mask=(o < O)[:, None] & (i < I)[None, :])
@@ -265,7 +259,7 @@ class Normalise(torch.autograd.Function):
 
 def linear(x: Tensor, w: Tensor, bias: Tensor | None, relu: bool) -> Tensor | None:
     """A client's x [B, I] by w [O, I] and bias [O], under `torch.vmap`; or None, if none fits."""
-    if x.ndim != 2 or w.ndim != 2 or x.dtype != w.dtype or x.dtype not in DTYPES:
+    if x.ndim != 2 or w.ndim != 2 or not x.dtype == w.dtype == torch.float32:
         return None
     return ForAllClients.apply(Linear, x, w, bias, relu)
 

@@ -90,15 +90,6 @@ def is_stacked(*tensors: Tensor | None) -> bool:
     return any(torch._C._functorch.is_batchedtensor(tensor) for tensor in given)
 
 
-def in_autocast(*tensors: Tensor | None) -> list[Any]:
-    """The tensors, in the type that `torch.autocast` prescribes to products."""
-    device = next(tensor.device.type for tensor in tensors if tensor is not None)
-    if not torch.is_autocast_enabled(device):
-        return list(tensors)
-    dtype = torch.get_autocast_dtype(device)
-    return [None if tensor is None else tensor.to(dtype) for tensor in tensors]
-
-
 # Each of the following is None where there is no torch.vmap, or no kernel fits.
 
 
@@ -118,7 +109,6 @@ def small_convolution(
         return None
     if not is_stacked(x, weight, bias):
         return None
-    x, weight, bias = in_autocast(x, weight, bias)
     return convolution(x, weight, bias, Layer(stride, padding, pooled))
 
 
@@ -128,7 +118,6 @@ def linear(
     """`torch.nn.functional.linear`; with ``relu``, not below 0."""
     if not is_stacked(x, weight, bias):
         return None
-    x, weight, bias = in_autocast(x, weight, bias)
     return dense.linear(x, weight, bias, relu)
 
 

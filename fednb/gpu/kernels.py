@@ -11,8 +11,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-DTYPES = (torch.float32, torch.bfloat16)
-
 # What a kernel is given when it is called. No kernel is compiled anew where a number is 1 or where
 # an address can be divided by 16: that gains nothing here, and each compilation takes a second.
 GIVEN = """

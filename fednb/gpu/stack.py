@@ -30,7 +30,6 @@ WARM_UP = 3  # steps before a recording: libraries choose their kernels and allo
 # Rounding is far below it (1e-3 where a ReLU or the maximum of a pool turns over), a lost term or
 # another client's batch far above.
 TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-2}
-TOLERANCE_BF16 = 0.2  # where layers compute in 8 bits
 
 # Clients of one kind can share a stack: method, architecture, what is trained, SGD's options,
 # shapes of what is given.
@@ -357,7 +356,9 @@ class StackedClients:
         for i, expected in plain.items():
             length = float((expected - before[i]).norm())
             error = float((self.weights[i] - expected).norm())
-            if not error <= self._tolerance() * length + 1e-12 and math.isfinite(length):
+            if not error <= TOLERANCE[self.weights.dtype] * length + 1e-12 and math.isfinite(
+                length
+            ):
                 method = type(self.federation.method).__name__
                 raise WrongStep(
                     f"{method}: the step of all clients at once moves client {rows[i].client.id} "
@@ -365,11 +366,6 @@ class StackedClients:
                     "step. Its loss must read nothing but its arguments, and have a gradient where "
                     "a round begins; or train step by step, with train=None."
                 )
-
-    def _tolerance(self) -> float:
-        if self.loss.model.precision is not None:
-            return TOLERANCE_BF16
-        return TOLERANCE[self.weights.dtype]
 
     def _plain_step(self, i: int, size: int, row: ClientRound) -> Tensor:
         """Client i's weights [P] after its next step, made alone with the layers as they are."""

@@ -190,8 +190,7 @@ def recipe_of(federation: Federation) -> Recipe:
     method, dataset = federation.method, federation.dataset
     images = (dataset.fingerprint, dataset.augmentation, dataset.mean, dataset.std)
     networks = [federation.new_network(key) for key in federation.initial]
-    layers = [(network, network.precision) for network in networks]
-    rest = (method, images, federation.training, str(federation.device), layers)
+    rest = (method, images, federation.training, str(federation.device), networks)
     return type(method), repr(rest)
 
 

@@ -8,11 +8,7 @@ import torch
 from fednb.papers.feddyn_fednova import (
     FedDyn,
     FedNova,
-    FedNovaUnitVotes,
-    effective_steps,
-    simulate,
 )
-from fednb.papers.pictures.foundations import best
 from small import Point, Quadratic
 
 from fednb.federation import FedAvg
@@ -92,16 +88,11 @@ def test_feddyn_is_the_printed_algorithm_where_clients_are_equally_large(
     np.testing.assert_allclose(-ALPHA * stretch, g, rtol=2e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("momentum", "participation", "num_rounds"), [(0.0, 1.0, 40), (0.9, 0.5, 100)]
-)
-def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(
-    unequal, rounds, momentum, participation, num_rounds
-):
-    """Whatever steps the clients take, with momentum or without, and whoever takes part."""
+def test_feddyn_rests_at_the_minimum_of_the_weighted_sum(unequal, rounds):
+    """Whatever steps the clients take, with momentum, and whoever takes part."""
     distances = []
-    for method, number in ((FedDyn(alpha=ALPHA), num_rounds), (FedAvg(), 20)):  # FedAvg rests soon
-        given = {"momentum": momentum, "participation": participation, "sizes": (1, 2, 5)}
+    for method, number in ((FedDyn(alpha=ALPHA), 100), (FedAvg(), 20)):  # FedAvg rests soon
+        given = {"momentum": 0.9, "participation": 0.5, "sizes": (1, 2, 5)}
         fed, a, b, p = unequal(method, evaluate_every=1000, **given)
         minimum = (p @ (a * b)) / (p @ a)
         end = rounds(fed, number)["w"].numpy()
@@ -128,15 +119,6 @@ def test_a_client_that_was_never_heard_counts_as_the_mean_of_the_others():
     server = method.aggregate(server, uploads, 0)
     assert server["model"]["w"].item() == pytest.approx(11 + 2 / 3)
     assert server["images"].tolist() == [1, 0, 3]
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9])
-def test_effective_steps_are_what_a_loop_counts(momentum):
-    velocity = counted = 0.0
-    for steps in range(1, 60):
-        velocity = momentum * velocity + 1
-        counted += velocity
-        assert effective_steps(steps, momentum) == pytest.approx(counted)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -168,13 +150,6 @@ def test_fednova_is_fedavg_where_all_take_as_many_steps(federate, rounds):
         torch.testing.assert_close(value, normalised[name])
 
 
-def test_unit_votes_have_fednovas_proportions_and_fedavgs_sum():
-    p, a = np.array([0.6, 0.3, 0.1]), np.array([40.0, 15.0, 2.0])
-    votes, scaled = FedNova().votes(p, a), FedNovaUnitVotes().votes(p, a)
-    assert votes.sum() > 1 and scaled.sum() == pytest.approx(1)
-    np.testing.assert_allclose(scaled / scaled[0], votes / votes[0])
-
-
 def test_fednova_leaves_batch_norms_statistics_to_the_mean(federate):
     """Its pulls sum to more than 1 here: a running variance moved by them could become negative."""
     feds = federate(FedAvg(), sizes=(40, 4, 4)), federate(FedNova(), sizes=(40, 4, 4))
@@ -188,13 +163,3 @@ def test_fednova_leaves_batch_norms_statistics_to_the_mean(federate):
     ):
         assert torch.equal(plain[name], normalised[name])
     assert not torch.allclose(plain["encoder.0.weight"], normalised["encoder.0.weight"])
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_on_the_two_bowls_feddyn_ends_at_the_minimum_and_fednova_near_it(momentum):
-    eta = 0.05 * (1 - momentum)
-    ends = {}
-    for name in ("FedAvg", "FedNova", "FedDyn"):
-        end = simulate(name, (10, 40), m=momentum, eta=eta)[-1]
-        ends[name] = np.linalg.norm(end - best)
-    assert ends["FedDyn"] < 1e-6 < ends["FedNova"] < ends["FedAvg"] / 4

@@ -1,6 +1,5 @@
 """The federation: local SGD, averaging, seeding, counting and evaluation."""
 
-import copy
 import dataclasses
 import math
 import random
@@ -26,10 +25,7 @@ from fednb.federation import (
     FedAvg,
     Federation,
     Fraction,
-    NonNegativeFloat,
-    NonNegativeInt,
     Phase,
-    PositiveFloat,
     PositiveInt,
     average,
 )
@@ -47,17 +43,11 @@ class OnlyClassifier(FedAvg):
 @pytest.mark.parametrize(
     ("hint", "good", "bad", "words"),
     [
-        (NonNegativeFloat, (0, 1e-9, 1e300), (-1e-9, -1), "greater than or equal to 0"),
-        (PositiveFloat, (1e-9, 1), (0, -1), "greater than 0"),
         (Fraction, (0, 1, 0.3), (1.1,), "less than or equal to 1"),
         (BelowOne, (0, 0.9), (1, 1.0), "less than 1"),
-        (NonNegativeInt, (0, 99), (-1,), "greater than or equal to 0"),
-        (PositiveInt, (1, 99), (0,), "greater than 0"),
         (PositiveInt | None, (None, 1), (0,), "greater than 0"),
-        (PositiveInt, (), (1.5, True, "1", None), "a valid integer"),
-        (float, (-1e9, 7), (True, "0.1", None, 10**400), "a valid number"),
+        (PositiveInt, (), (1.5, True, "1"), "a valid integer"),
         (float, (), (math.inf, math.nan), "a finite number"),
-        (bool, (True, False), (1, "yes"), "a valid boolean"),
         (Literal["soft", "hard"], ("soft", "hard"), ("Soft", None, ["soft"]), "'soft' or 'hard'"),
     ],
 )
@@ -95,21 +85,6 @@ def test_one_client_is_central_sgd_bit_for_bit(
                 sgd.step()
     torch.set_num_threads(threads)
     assert identical(rounds(fed, 3), dict(model.state_dict()))
-
-
-def test_an_epoch_is_a_new_shuffle_whose_labels_belong_to_the_images(federate):
-    fed = federate(sizes=(20, 20))
-    client, rng = fed.clients[1], np.random.default_rng(0)
-    plain = torch.cat(list(fed.images.plain_batches(client.indices)))
-    epochs = [list(client.batches(rng)) for _ in range(2)]
-    orders = []
-    for epoch in epochs:
-        x, y = (torch.cat(parts) for parts in zip(*epoch, strict=True))
-        order = [int((plain - image).abs().sum((1, 2, 3)).argmin()) for image in x]
-        assert sorted(order) == list(range(20))
-        assert torch.equal(client.labels[order], y)
-        orders.append(order)
-    assert orders[0] != orders[1]
 
 
 @pytest.mark.parametrize(
@@ -228,10 +203,9 @@ def test_average_by_hand():
 
 def test_weights_of_an_average_may_be_fractions():
     states = [{"w": torch.tensor([1.0])}, {"w": torch.tensor([5.0])}]
-    for weights, expected in (((0.25, 0.75), 4.0), ((1.5, 0.5), 2.0), ((3, 1), 2.0)):
-        pairs = zip(states, weights, strict=True)
-        uploads = [{"model": state, "num_samples": torch.tensor(w)} for state, w in pairs]
-        assert FedAvg().aggregate({}, uploads, 0)["model"]["w"].item() == expected
+    pairs = zip(states, (0.25, 0.75), strict=True)
+    uploads = [{"model": state, "num_samples": torch.tensor(w)} for state, w in pairs]
+    assert FedAvg().aggregate({}, uploads, 0)["model"]["w"].item() == 4.0
 
 
 def test_batch_norm_buffers_are_averaged_with_sample_weights(federate):
@@ -259,15 +233,6 @@ def test_participation_samples_that_many_and_others_each_round(federate):
     assert {i for ids in rounds for i in ids} == set(range(10))
     assert rounds == sampled(0.3) != sampled(0.3, seed=1)
     assert {len(ids) for ids in sampled(0.01)} == {1}
-
-
-def test_only_sampled_clients_work_and_memories_survive(federate, identical):
-    fed = federate(SCAFFOLD(), sizes=(8,) * 6, participation=0.34)
-    for t in range(4):
-        before = copy.deepcopy([c.memory for c in fed.clients])
-        sampled = {c.id for c in fed.sample(t)}
-        fed.run_round()
-        assert {c.id for c in fed.clients if not identical(c.memory, before[c.id])} == sampled
 
 
 # --- what crosses
@@ -368,15 +333,14 @@ def test_clients_with_their_own_test_images_are_also_judged_among_their_classes(
     assert entry["clients/local classes"] != entry["clients"]
 
 
-@pytest.mark.parametrize("index", [np.arange(40), SOME])
 @pytest.mark.parametrize("method", [FedAvg(), SOLO()])
-def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_net, method, index):
+def test_groups_of_test_images_count_equally(federate, make_dataset, batch_norm_net, method):
     groups = torch.tensor([0] * 33 + [1] * 7)
     dataset = make_dataset(test_groups=groups, group_names=("big", "small"))
-    fed = federate(method, dataset=dataset, test_index=None if len(index) == 40 else index)
+    fed = federate(method, dataset=dataset, test_index=SOME)
     entry = fed.run_round()
     right = torch.stack([hits(state, batch_norm_net(), fed).float() for state in models_of(fed)])
-    big, small = (100 * right[:, index[groups[index] == g]].mean(1) for g in (0, 1))
+    big, small = (100 * right[:, SOME[groups[SOME] == g]].mean(1) for g in (0, 1))
     means = {"big": big.mean().item(), "small": small.mean().item()}
     assert entry["groups"] == pytest.approx(means)
     assert entry["accuracy"] == pytest.approx(sum(entry["groups"].values()) / 2)
@@ -435,17 +399,6 @@ def test_evaluation_changes_nothing_whether_it_is_made_every_round_seldom_or_twi
     for full, entry in zip(always.history, seldom.history, strict=True):
         assert all(full[name] == value for name, value in entry.items() if "seconds" not in name)
         assert ("accuracy" in entry) == (full.keys() == entry.keys())
-
-
-def test_evaluation_is_in_the_round_of_the_next_broadcast(federate):
-    class Noting(FedAvg):
-        def prepare(self, client, received, t):
-            noted.append(t)
-            return {}
-
-    noted = []
-    federate(Noting(), sizes=(4,)).run_round()
-    assert noted == [0, 1]
 
 
 # --- what a round reports

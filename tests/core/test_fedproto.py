@@ -18,14 +18,12 @@ from fednb.papers.fedproto import (
     FedProtoTargets,
     FedRep,
     FeSEM,
-    Local,
     nearest_prototype,
     prototype_distance,
 )
 from literal import agree, in_floats, known, prototypes_of, vectors
 
 from fednb import models, results, settings
-from fednb.errors import SettingsError
 from fednb.evaluation import evaluate
 from fednb.federation import FedAvg
 
@@ -89,15 +87,6 @@ def test_each_distance_and_its_gradient_are_those_of_literal_loops(distance, lab
         vectors(5, 6),
     )
     assert (gradient != 0).any(1).tolist() == [label in labels for label in y.tolist()]
-
-
-@pytest.mark.parametrize("distance", DISTANCES)
-def test_at_distance_0_loss_and_gradient_are_0(distance):
-    prototypes = prototypes_of([0, 2, 1], 5)
-    z = prototypes["vectors"][[1, 0, 0]].requires_grad_()
-    loss = prototype_distance(z, torch.tensor([2, 0, 0]), prototypes, distance)
-    (gradient,) = torch.autograd.grad(loss, z)
-    assert loss.item() == pytest.approx(0, abs=1e-5) and (gradient.abs() < 1e-9).all()
 
 
 @pytest.mark.parametrize("distance", DISTANCES)
@@ -169,17 +158,6 @@ def test_blocks_are_orthogonal_the_same_for_all_and_as_long_as_they_are_said_to_
     assert (vectors.norm(dim=1) > 0).all()
 
 
-@pytest.mark.parametrize("targets", ["blocks", "long blocks"])
-def test_blocks_need_a_feature_for_each_class(federate, make_dataset, targets):
-    """With fewer a class would be pulled to zero, which is no direction."""
-    size = {"channels": 1, "side": 8, "projection_head": False}
-    build_model = partial(models.build, "digits-cnn", 70, **size)
-    given = {"dataset": make_dataset(num_classes=70), "build_model": build_model}
-    with pytest.raises(SettingsError, match="70 classes"):
-        federate(FedProtoTargets(targets=targets), **given)
-    assert federate(FedProtoTargets(targets="own"), **given).server  # which need none
-
-
 @pytest.mark.parametrize("labels", [[], [2], [4, 0, 1], [3, 0, 4, 2, 1]])
 @pytest.mark.parametrize("classes", [[0, 1, 2, 3, 4], [1, 4], [2, 3]])
 def test_the_nearest_prototype_is_that_of_brute_force(labels, classes):
@@ -240,19 +218,6 @@ def test_of_the_mnist_network_the_convolutions_travel_or_all_but_the_output_laye
     assert len(own) == (4 if private == "linear" else 2)
     assert all(client.memory["model"].keys() == own for client in fed.clients)
     assert fed.server["model"].keys() == names - own
-
-
-def test_fedper_averages_the_body_and_every_client_goes_on_with_its_own_head(ragged, identical):
-    fed, plain = (ragged(method, CLASSES_OF) for method in (FedPer(), FedAvg()))
-    fed.run_round(), plain.run_round()
-    body = {n: v for n, v in plain.server["model"].items() if not n.startswith("classifier")}
-    assert identical(fed.server["model"], body)  # in the first round all heads are still the same
-    heads = [client.memory["model"] for client in fed.clients]
-    assert not any(identical(a, b) for a, b in itertools.combinations(heads, 2))
-    for client in fed.clients:
-        with fed.at_work(client):
-            client.load(fed.method.broadcast(fed.server, client.id))
-            assert identical(client.model.state(), body | heads[client.id])
 
 
 def test_fedrep_trains_all_of_the_network_first_the_head_then_the_body(mixed):
@@ -326,21 +291,6 @@ def test_clusters_of_well_separated_clients_are_those_of_brute_force(k, t):
             assert mean["counter"] == round(1000 * np.flatnonzero(cluster == c).mean())
 
 
-def test_clusters_go_on_from_the_last_rounds():
-    """Both clusters keep their numbers, whichever client comes first."""
-    points = np.array([[0.0, 0, 0], [0.2, 0, 0], [9, 9, 9], [9.2, 9, 9]])
-    for order in ([0, 1], [1, 0]):
-        centres = states_of(points[[0, 2]][order] + 1)
-        server = {
-            "models": dict(zip("01", centres, strict=True)),
-            "cluster": torch.zeros(4).long(),
-            "seed": 0,
-        }
-        uploads = [{"model": state, "client": i} for i, state in enumerate(states_of(points))]
-        after = FeSEM().aggregate(server, uploads, 1)
-        assert after["cluster"].tolist() == [order.index(c) for c in (0, 0, 1, 1)]
-
-
 def test_clients_that_are_not_sampled_keep_their_cluster(ragged, identical):
     fed = ragged(FeSEM(), [[0], [1], [0], [1], [2], [2]], sizes=(8,) * 6, participation=0.5)
     before, seen = fed.server, set()
@@ -353,22 +303,6 @@ def test_clients_that_are_not_sampled_keep_their_cluster(ragged, identical):
         seen |= {i for i in range(6) if after[i]}
         before = fed.server
     assert len(seen) > 1
-
-
-def test_with_a_cluster_for_each_fesem_is_local_and_with_one_for_all_it_is_fedavg(
-    ragged, identical
-):
-    many, alone, one, plain = (
-        ragged(method, CLASSES_OF, sizes=(8,) * 4)
-        for method in (FeSEM(num_clusters=9), Local(), FeSEM(num_clusters=1), FedAvg())
-    )
-    for fed in (many, alone, one, plain) * 2:
-        fed.run_round()
-    assert sorted(many.server["cluster"].tolist()) == [0, 1, 2, 3]  # more clusters than uploads
-    received = [many.method.broadcast(many.server, i)["model"] for i in range(4)]
-    assert identical(received, [client.memory["model"] for client in alone.clients])
-    assert identical(many.server["models"]["8"], many.initial[None])  # nobody was ever in it
-    assert identical(one.server["models"]["0"], plain.server["model"])
 
 
 def test_every_method_has_the_number_of_rounds_that_it_is_said_to_need():

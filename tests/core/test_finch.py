@@ -213,22 +213,6 @@ def test_few_points_and_equal_points(metric):
         assert first_neighbours(point.expand(n, 3), metric).tolist() == [1] + [0] * (n - 1)
 
 
-def test_a_vector_of_zeros_is_at_distance_one_from_all():
-    east, north, west, zero = [1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [0.0, 0.0]
-    # to the lowest other index, zeros included; north is as far from zero as from east and west; west prefers them to east
-    five = torch.tensor([east, zero, north, west, zero])
-    assert first_neighbours(five).tolist() == [1, 0, 0, 1, 0]
-    assert first_neighbours(torch.tensor([zero, zero, east, east])).tolist() == [1, 0, 3, 2]
-    # so it goes with the first of the others, and their order matters
-    pairs = torch.tensor([[5.0, 1], [5, 2], zero, [1, 5], [2, 5]])
-    assert partitions(pairs).tolist() == [[0, 0, 0, 1, 1]]
-    # now with [1, 5], [2, 5]
-    assert as_sets(partitions(pairs.flip(0))[0]) == {frozenset({0, 1, 2}), frozenset({3, 4})}
-    # to the Euclidean distance it is a point like others
-    four = torch.tensor([[9.0, 9], zero, [1, 1], [8, 8]])
-    assert first_neighbours(four, "euclidean").tolist() == [3, 2, 1, 0]
-
-
 @pytest.mark.parametrize("metric", METRICS)
 def test_weights_are_conserved_and_centres_are_plain_means(metric):
     for seed in range(10):
@@ -253,37 +237,14 @@ def test_weights_are_conserved_and_centres_are_plain_means(metric):
         assert none.centres.shape == (0, 4) and none.weights.shape == none.labels.shape == (0,)
 
 
-def test_weighted_mean_is_an_option_that_moves_the_centres_only():
-    points = torch.tensor([[1.0, 0], [3, 0], [0, 2], [0, 6]], requires_grad=True)
-    weights = torch.tensor([3, 1, 1, 1])
-    plain, weighted = finch_star(points, weights), finch_star(points, weights, weighted_mean=True)
-    assert plain.centres.tolist() == [[2, 0], [0, 4]] and plain.weights.tolist() == [4, 2]
-    assert weighted.centres.tolist() == [[1.5, 0], [0, 4]] and weighted.weights.tolist() == [4, 2]
-    assert torch.equal(plain.labels, weighted.labels) and not plain.centres.requires_grad
-
-
 @pytest.mark.parametrize(
     ("points", "metric", "message"),
     [
         (torch.tensor([[0.0, torch.nan], [1, 1]]), "cosine", r"\[2, 2\]; .*, all finite"),
-        (torch.tensor([[0.0, torch.inf], [1, 1]]), "euclidean", "all finite"),
         (torch.ones(4), "cosine", r"float32 \[4\]; it must be floating point \[n, D\] with D >= 1"),
-        (torch.ones(3, 0), "cosine", r"\[3, 0\]"),
-        (torch.ones(3, 2, dtype=torch.int64), "euclidean", "int64"),
-        (torch.ones(3, 2), "cosinus", "Unknown metric .cosinus.; known: cosine, euclidean"),
     ],
 )
 def test_bad_points_are_refused(points, metric, message):
     for function in (first_neighbours, partitions):
         with pytest.raises(ValueError, match=message):
             function(points, metric)
-
-
-@pytest.mark.parametrize(
-    "weights", [torch.ones(3), torch.ones(4, 1), *torch.tensor([[1, -1, 1, 1], [1, 0, 1, 1]])]
-)
-def test_bad_weights_are_refused_and_a_neighbour_needs_two_points(weights):
-    with pytest.raises(ValueError, match="weights must be 4 finite numbers above zero"):
-        finch_star(torch.eye(4), weights)
-    with pytest.raises(ValueError, match="There are 1 points; a nearest other"):
-        first_neighbours(torch.ones(1, 2))

@@ -14,7 +14,7 @@ from fednb import models
 from fednb.data import Augmentation, Dataset
 from fednb.federation import Federation, Training, flat
 
-ROUNDS, SAMPLED = 3, 20
+ROUNDS, SAMPLED = 2, 10
 
 
 def case(method, num_clients, pipe):

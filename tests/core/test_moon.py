@@ -10,8 +10,7 @@ from fednb.papers.foundations import FedAvgM
 from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, MOONVariants, model_contrastive
 from literal import agree, between_models, vectors
 
-from fednb import build, settings
-from fednb.federation import FedAvg, flat
+from fednb.federation import FedAvg
 
 
 @pytest.mark.parametrize("k", [0, 1, 3])
@@ -153,29 +152,3 @@ def test_random_start_contrasts_new_clients_with_a_random_network_of_their_own(f
         states.append(random)
     first, second, *again = states
     assert identical([first, second], again) and not identical(first, second)
-
-
-@pytest.mark.parametrize("given", [{"temperature": 0.1}, {"negatives": 2}, {"random_start": True}])
-def test_what_the_l2_variant_does_not_read_is_refused(given):
-    with pytest.raises(settings.SettingsError, match="not read with second_term 'l2'"):
-        settings.resolve(METHODS, method="MOON", dataset="digits", second_term="l2", **given)
-
-
-def test_two_steps_of_resnet_50_run(make_dataset, monkeypatch):
-    """The path of the CIFAR-100 and Tiny-ImageNet tables: the paper's network, on noise of a quarter of its side."""
-    noise = make_dataset(images=4, tests=2, shape=(3, 8, 8), num_classes=3)
-    monkeypatch.setattr(build, "load_dataset", lambda name, *_: noise)
-    small = {
-        "num_clients": 1,
-        "num_rounds": 2,
-        "local_epochs": 1,
-        "batch_size": 4,
-        "partition": "iid",
-    }
-    fed = build.federation(
-        settings.resolve(METHODS, method="MOON", dataset="cifar100", **small), METHODS, workers=1
-    )
-    assert len(flat(fed.build_model())) > 27_000_000
-    entries = [fed.run_round() for _ in range(2)]
-    assert all(entry["finite"] for entry in entries)
-    assert entries[1]["loss/contrastive"] > 0

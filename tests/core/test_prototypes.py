@@ -21,7 +21,6 @@ from fednb.prototypes import (
 METHODS = papers.methods()
 CLASSES_OF = ([0, 1, 2], [0, 1], [2], [0, 2])  # what the four clients of `ragged` hold
 # the numbers of the network with BatchNorm
-MODEL = 27 + (3 + 3) + (3 + 3 + 1) + (108 * 4 + 4) + (4 * 3 + 3)
 
 
 def made_up(labels, counts=None, dimension=3, seed=0, dtype=torch.float64):
@@ -158,27 +157,6 @@ def test_what_is_sent_is_the_mean_per_class_of_the_final_weights_in_eval_mode_wi
         in_training = by_hand(fed, end, client, unit, training=True)
         for other in (in_training, by_hand(fed, begin, client, unit)):
             assert not np.allclose(upload["prototypes"]["vectors"][0], other["vectors"][0])
-
-
-@pytest.mark.parametrize("weighted", [False, True])
-def test_what_crosses_is_counted_to_the_last_number(ragged, weighted):
-    fed = ragged(AsPublished(weighted_prototypes=weighted))
-    held = sum(map(len, CLASSES_OF))
-    row, row_bytes = 4 + 1, 4 * 4 + 8  # a vector of four numbers and its label
-    # and how many images it stands for
-    up, up_bytes = (row + 1, row_bytes + 8) if weighted else (row, row_bytes)
-    model = (4 * MODEL, 4 * (4 * MODEL + 4))  # of four clients; BatchNorm's counter has 8 bytes
-    later = {
-        "down": {"model": model, "prototypes": (4 * 3 * row, 4 * 3 * row_bytes)},
-        "up": {"model": model, "num_samples": (4, 32), "prototypes": (held * up, held * up_bytes)},
-    }
-    fed.run_round()  # the model goes out once more before it, for c⁰; and back come prototypes alone
-    assert fed.traffic == {
-        "down": {"model": (2 * model[0], 2 * model[1]), "prototypes": later["down"]["prototypes"]},
-        "up": later["up"] | {"prototypes": (2 * held * up, 2 * held * up_bytes)},
-    }
-    fed.run_round()
-    assert fed.traffic == later
 
 
 @pytest.mark.parametrize("name", ["FedProc", "FedSSC", "FedProto", "FedPLCC"])

@@ -2,7 +2,7 @@
 
 import re
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -13,7 +13,6 @@ from small import BatchNormNet
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fednb import build, federation, models, papers, settings
-from fednb import run as runner
 from fednb.data import Augmentation
 from fednb.federation import FedAvg, Phase
 from fednb.gpu import layers, stack, stacked
@@ -45,17 +44,12 @@ OPTIONS = {
 }
 VARIANTS = {
     "two-stage FedProc": ("FedProc", {"alpha_schedule": "two-stage"}),
-    "two-stage FedSSC": ("FedSSC", {"variant": "two-stage", "min_images": 1}),
     "MOON with two previous models": ("MOON", {"negatives": 2}),
     "SCAFFOLD of NIID-Bench": ("SCAFFOLD", {"niid_bench": True}),
     "FedProto with own start": ("FedProto", {"own_start": True}),
     "MOON with the distance": ("MOON", {"second_term": "l2", "mu": 5.0}),
-    "MOON with a random start": ("MOON", {"random_start": True}),
     "FedProto with distances": ("FedProto", {"distance": "l2"}),
-    "FedProto with absolute values": ("FedProto", {"distance": "l1"}),
-    "FedProc with unit length": ("FedProc", {"normalise_z": True}),
     "FedSSC with local pairs": ("FedSSC", {"variant": "local-pairs", "min_images": 1}),
-    "FedSSC with another image": ("FedSSC", {"variant": "other-image", "min_images": 1}),
 }
 # whose steps in float32 and whose gradients share no code
 APART = ["MOON", "FedProto", "FedPLCC", "FedSSC", "FedPLVM", *VARIANTS]
@@ -258,7 +252,6 @@ CONVOLUTIONS = [
     {"kernel_size": 5},
     {"kernel_size": 3, "stride": 2, "padding": 1},
     {"kernel_size": (3, 2), "stride": (1, 2), "padding": (2, 1), "dilation": (2, 1), "bias": False},
-    {"kernel_size": 3, "padding": "same"},
     {"kernel_size": 3, "groups": 3},
 ]
 
@@ -287,7 +280,6 @@ def test_patches_take_one_launch_forward_whatever_the_number_of_images():
 
 OTHERWISE = {
     "incomplete batches": {"keep_last": True},
-    "a limit of steps": {"local_steps": 2},
     "a limit within an epoch with incomplete batches": {"keep_last": True, "local_steps": 4},
     "clients sampled": {"participation": 0.5},
     "one client": {"participation": 0.25},
@@ -317,23 +309,19 @@ def test_batch_norm_keeps_the_means_of_each_client(double, federate):
 OTHERS = {
     "another weight of a term": ({"mu": 5.0}, {}),
     "a class of the same name": ({}, {"class": True}),
-    "pixels of another mean": ({}, {"mean": 0.2}),
 }
 
 
 @pytest.mark.parametrize(("options", "other"), OTHERS.values(), ids=OTHERS)
 def test_a_trainer_serves_a_second_federation_by_its_own_settings(
-    double, pair, make_dataset, monkeypatch, options, other
+    double, pair, monkeypatch, options, other
 ):
     _, first = pair("MOON")
     ends_of(first, 2)
     monkeypatch.setitem(VARIANTS, "second", ("MOON", options))
     if "class" in other:
         monkeypatch.setitem(METHODS, "MOON", louder(METHODS["MOON"]))
-    given = {}
-    if "mean" in other:
-        given["dataset"] = make_dataset(31, shape=(3, 28, 28), num_classes=4, **other)
-    plain, second = pair("second", **given)
+    plain, second = pair("second")
     second.train = first.train
     stacks = set(map(id, first.train.stacks.values()))
     assert_same(ends_of(plain), ends_of(second))
@@ -350,17 +338,6 @@ def louder(method):
     return type(method.__name__, (method,), {"loss": loss})
 
 
-def test_federations_that_differ_in_more_than_the_seed_are_not_trained_together(pair):
-    _, first = pair("MOON")
-    _, second = pair("MOON with the distance")
-    requests = []
-    for fed in (first, second):
-        received = fed.method.broadcast(fed.server, 0)
-        requests.append(stacked.TrainRequest(fed, fed.clients[0], received, 0))
-    with pytest.raises(ValueError, match="seed alone"):
-        first.train.train(requests)
-
-
 def test_a_large_network_goes_one_client_at_a_time(double, pair, monkeypatch):
     monkeypatch.setattr(stacked, "LARGE", 1000)
     plain, together = pair("MOON")
@@ -368,8 +345,8 @@ def test_a_large_network_goes_one_client_at_a_time(double, pair, monkeypatch):
     assert all(len(clients.weights) == 1 for clients in together.train.stacks.values())
 
 
-@pytest.mark.parametrize("rounds", [(3, 3, 3), (1, 3, 2)], ids=["equally long", "some end before"])
-def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
+def test_seeds_side_by_side_are_the_runs_alone(double, pair):
+    rounds = (1, 3, 2)  # some end before
     alone = [ends_of(pair("MOON", seed=seed)[0], n) for seed, n in enumerate(rounds)]
     meeting = stacked.SeedsTogether(len(rounds))
     feds = [pair("MOON", seed=seed)[1] for seed in range(len(rounds))]
@@ -386,20 +363,6 @@ def test_seeds_side_by_side_are_the_runs_alone(double, pair, rounds):
     assert_same(alone, found)
     # they did train as one
     assert max(len(clients.weights) for clients in meeting.stacks.values()) == 4 * len(rounds)
-
-
-def test_seeds_that_are_made_together_are_recorded_as_alone(tmp_path, monkeypatch):
-    short = {"num_rounds": 2, "local_epochs": 1, "num_clients": 3}
-    own = settings.resolve(METHODS, method="FedProx", dataset="digits", **short)
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "alone"))
-    alone = [runner.run(replace(own, seed=seed), METHODS) for seed in (0, 1)]
-    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "together"))
-    monkeypatch.setenv("FEDNB_SEEDS", "0,1")
-    together = [runner.run(replace(own, seed=seed), METHODS) for seed in (0, 1)]
-    for a, b in zip(alone, together, strict=True):
-        assert all(a[name] == b[name] for name in ("key", "settings", "partition"))
-        for name in (name for name in a["metrics"] if name.startswith("loss/")):
-            assert b["metrics"][name] == pytest.approx(a["metrics"][name], rel=1e-3)
 
 
 def test_an_error_reaches_every_seed(pair, monkeypatch):

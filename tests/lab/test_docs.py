@@ -117,7 +117,7 @@ def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
     assert of_run == accuracies
 
 
-@pytest.mark.parametrize("given", [{}, {"sampled": 2, "num_clients": 4, "mu": 2.5}])
+@pytest.mark.parametrize("given", [{}, {"participation": 0.5, "num_clients": 4, "mu": 2.5}])
 def test_methods_are_compared_in_the_setting_of_the_first(given):
     """Though FedProto's notebook has another split by itself, and the papers other rounds for some methods."""
     names = ["FedAvg", "FedProto", "FedPLCC", "MOON", "FedProc"]

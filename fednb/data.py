@@ -13,17 +13,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import yaml
+from pydantic import TypeAdapter
 
 from fednb import ROOT, arrays, home
-from fednb.dataset import (
-    Augmentation,
-    Dataset,
-    DatasetSpec,
-    Split,
-    fingerprint,
-    from_splits,
-    read,
-)
+from fednb.dataset import Augmentation, Dataset, DatasetSpec, fingerprint, from_splits, read
 from fednb.errors import DataError, check, require_known
 from fednb.images import as_rgb, patch, to_bytes
 
@@ -36,22 +29,16 @@ READERS = "fednb.datasets"  # the group of entry points under which packages nam
 _SHIPPED = ROOT / "data"  # what comes with the project
 
 
-def _spec_from_yaml(name: str, entry: dict[str, Any]) -> DatasetSpec:
-    values: dict[str, Any] = {}
-    for key, value in entry.items():
-        values[key] = tuple(value) if isinstance(value, list) else value
-    values["augmentation"] = Augmentation(**entry.get("augmentation", {}))
-    domains = entry.get("domains", {})
-    values["domains"] = {one: tuple(sizes) if sizes else None for one, sizes in domains.items()}
-    known = [sizes for sizes in domains.values() if sizes]
-    if known:
-        values["sizes"] = tuple(sum(split) for split in zip(*known, strict=True))
-    values.setdefault("num_classes", len(entry.get("classes", ())))
-    return DatasetSpec(name, **values)
+def _specs() -> dict[str, DatasetSpec]:
+    text = Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8")
+    entries = yaml.safe_load(text)
+    for name, entry in entries.items():
+        entry["name"] = name
+        entry.setdefault("num_classes", len(entry.get("classes", ())))
+    return TypeAdapter(dict[str, DatasetSpec]).validate_python(entries)
 
 
-_ENTRIES = yaml.safe_load(Path(__file__).with_name("datasets.yaml").read_text(encoding="utf-8"))
-SPECS = {name: _spec_from_yaml(name, entry) for name, entry in _ENTRIES.items()}
+SPECS = _specs()
 NAMES = tuple(SPECS)
 REGISTERED: dict[str, Dataset] = {}
 
@@ -70,7 +57,7 @@ def load(name: str) -> Dataset:
     _check_known(name)
     if name in REGISTERED:
         return REGISTERED[name]
-    return _digits() if name == "digits" else _read_published(name)
+    return _read_published(name)
 
 
 def spec_of(name: str) -> DatasetSpec:
@@ -171,24 +158,6 @@ def _read_published(name: str) -> Dataset:
             f"{spec.title}: {path} is damaged: delete it and run `fednb data {spec.name}`."
         )
     return found
-
-
-def _digits() -> Dataset:
-    """scikit-learn's 8x8 digits (0..16, here 0..255), four fifths of each class for training."""
-    from sklearn.datasets import load_digits  # slow to import
-
-    bunch = load_digits()
-    images = np.rint(bunch.images * 255 / 16).astype(np.uint8)[:, None]
-    labels = bunch.target.astype(np.int64)
-    rng = np.random.RandomState(0)  # its stream never changes, that of default_rng may
-    is_test = np.zeros(len(labels), bool)
-    for k in range(10):
-        members = rng.permutation(np.flatnonzero(labels == k))
-        is_test[members[: round(len(members) / 5)]] = True
-    none = np.zeros_like(labels)
-    train = Split(images[~is_test], labels[~is_test], none[~is_test])
-    test = Split(images[is_test], labels[is_test], none[is_test])
-    return from_splits(SPECS["digits"], train, test, SPECS["digits"].classes, "embedded")
 
 
 # --- arrays

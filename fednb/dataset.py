@@ -145,16 +145,12 @@ def _as_tensors(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
 
 def _mean_and_std(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Of each channel, scaled to [0, 1]; the latter is never 0, since it divides."""
-    shades = np.arange(256) / 255
-    means = []
-    stds = []
-    for channel in images.unbind(1):
-        counts = channel.flatten().bincount(minlength=256).numpy()
-        mean = float(np.average(shades, weights=counts))
-        variance = float(np.average((shades - mean) ** 2, weights=counts))
-        means.append(round(mean, 4))
-        stds.append(max(round(variance**0.5, 4), 1e-3))
-    return tuple(means), tuple(stds)
+    shades = torch.arange(256, dtype=torch.float64) / 255
+    counts = [channel.flatten().bincount(minlength=256) for channel in images.unbind(1)]
+    shares = torch.stack(counts).double() / counts[0].sum()
+    means = shares @ shades
+    stds = (shares * (shades - means[:, None]) ** 2).sum(1).sqrt().clamp(min=1e-3)
+    return tuple(round(x, 4) for x in means.tolist()), tuple(round(x, 4) for x in stds.tolist())
 
 
 # --- the file NAME.npz that holds it

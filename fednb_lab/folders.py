@@ -114,7 +114,7 @@ def _cache_file(spec: DatasetSpec, layout: Layout, path: Path) -> Path:
 
 def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
     """Decode the images, which are grey if all of them are, and keep them for the next time."""
-    train, test, sizes = trees.as_splits(
+    (train, test), sizes = trees.as_splits(
         spec.title, layout.train, layout.test, layout.classes, spec.shape
     )
     if all((split.images == split.images[:, :1]).all() for split in (train, test)):

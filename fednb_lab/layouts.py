@@ -60,6 +60,9 @@ _FILE = Path(__file__).with_name("datasets.yaml")
 ORIGINS = TypeAdapter(dict[str, Origin]).validate_python(yaml.safe_load(_FILE.read_text("utf-8")))
 
 
+OFFICIAL = "official files"
+
+
 class Source(NamedTuple):
     """A data set as it was found."""
 
@@ -67,40 +70,18 @@ class Source(NamedTuple):
     read: Callable[[], Dataset]  # may raise `Broken`
 
 
-class Place(NamedTuple):
-    """A set that is looked for, and where."""
+def find(name: str, root: Path, inside: bool = False) -> Source | None:
+    """The first layout of files that is there; None if there is none, a `Broken` for a bad file.
 
-    name: str
-    root: Path
-    inside: bool  # the root is a folder or file of this very set
-
-    @property
-    def spec(self) -> DatasetSpec:
-        return data.SPECS[self.name]
-
-    @property
-    def origin(self) -> Origin:
-        return ORIGINS[self.name]
-
-    def named(self) -> list[Path]:
-        """What is named after the set in the folder, and what lies in a folder named after it."""
-        found = [self.root] if self.inside else []
-        # a letter or digit after the name makes another set: cifar100.zip is not cifar10
-        names = "|".join((self.name, *self.origin.also))
-        pattern = re.compile(rf"({names})([^a-z0-9].*)?", re.IGNORECASE)
-        found += [path for path in _children(self.root) if pattern.fullmatch(path.stem)]
-        for folder in [path for path in found if self._is_own(path)]:
-            found += [path for path in _children(folder) if path not in found]
-        return found
-
-    def folders(self) -> list[Path]:
-        """The folders that are named after the set."""
-        return [path for path in self.named() if self._is_own(path)]
-
-    def _is_own(self, path: Path) -> bool:
-        names = (self.name, *self.origin.also)
-        is_root = self.inside and path == self.root
-        return path.is_dir() and (is_root or path.name.lower() in names)
+    ``inside``: the root is a folder or file of this very set.
+    """
+    own = [path for path in _children(root) if _is_named(path, name)] + [root] * inside
+    below = [path for folder in own for path in _children(folder) if path not in own]
+    for layout in (_official_files, _image_tree, _zip_files, _array_file):
+        source = layout(name, [root, *own, *below] if layout is _official_files else [*own, *below])
+        if source is not None:
+            return source
+    return None
 
 
 def _children(folder: Path) -> list[Path]:
@@ -110,63 +91,59 @@ def _children(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(os.listdir(folder)) if name[0] != "."]
 
 
-def find(name: str, root: Path, inside: bool = False) -> Source | None:
-    """The first layout of files that is there; None if there is none, a `Broken` for a bad file."""
-    place = Place(name, root, inside)
-    for layout in (_official_files, _tree, _array_file):
-        source = layout(place)
-        if source is not None:
-            return source
-    return None
+def _is_named(path: Path, name: str) -> bool:
+    """Whether a folder or file is named after this set; what follows the name of a zip file is free.
+
+    A letter or digit after the name makes another set: cifar100.zip is not cifar10.
+    """
+    stem = path.name.lower() if path.is_dir() else path.stem.lower()
+    known = {one: this for this in ORIGINS for one in (this, *ORIGINS[this].also)}
+    fitting = [one for one in known if re.fullmatch(rf"{one}([^a-z0-9].*)?", stem)]
+    longest = max(fitting, key=len, default="")
+    return known.get(longest) == name and (stem == longest or path.suffix.lower() == ".zip")
 
 
 # --- official files
 
 
-def _official_files(place: Place) -> Source | None:
-    """The files as they are published, unpacked, in the folder or in one named after the set."""
-    for folder in [place.root, *place.folders()]:
-        read = _reader(place, folder)
-        if read is not None:
-            return Source("official files", read)
+def _official_files(name: str, paths: Sequence[Path]) -> Source | None:
+    """The files as they are published, unpacked, in one of the folders."""
+    origin = ORIGINS[name]
+    for folder in paths:
+        files = [folder / file for file in origin.files]
+        images = _nist_images(data.SPECS[name], folder) if origin.reader == "nist" else []
+        if images:
+            return Source(OFFICIAL, partial(_read_images, name, images, OFFICIAL))
+        if origin.reader and any(file.exists() for file in files):
+            read = _read_listed if origin.reader == "listed" else _read_with_torchvision
+            return Source(OFFICIAL, partial(read, name, folder, files))
     return None
 
 
-def _reader(place: Place, folder: Path) -> Callable[[], Dataset] | None:
-    origin = place.origin
-    files = [folder / name for name in origin.files]
-    if origin.reader == "nist":
-        images = _nist_images(place.spec, folder)
-        return partial(_read_images, place, images, "official files") if images else None
-    if not origin.reader or not any(file.exists() for file in files):
-        return None
-    if origin.reader == "listed":
-        return partial(_read_listed, place, folder, files)
-    return partial(_read_with_torchvision, place, folder, files)
-
-
-def _read_with_torchvision(place: Place, folder: Path, files: Sequence[Path]) -> Dataset:
+def _read_with_torchvision(name: str, folder: Path, files: Sequence[Path]) -> Dataset:
     """Files that torchvision reads, if they are the published ones: a pickle can run any code."""
     from torchvision import datasets  # slow to import
 
+    spec = data.SPECS[name]
+    origin = ORIGINS[name]
     for file in files:
         with reading(file):
             file.stat()
-    for file, md5 in zip(files, place.origin.files.values(), strict=True):
+    for file, md5 in zip(files, origin.files.values(), strict=True):
         if not datasets.utils.check_integrity(file, md5):
             raise Broken(f"{file} is not the published file (its MD5 is another)")
-    reader = getattr(datasets, place.origin.reader)
+    reader = getattr(datasets, origin.reader)
     with reading(files[0]):
-        opened = [reader(folder, **options) for options in place.origin.torchvision]
+        opened = [reader(folder, **options) for options in origin.torchvision]
     splits = []
     for split in opened:
         images = np.asarray(split.data)
-        if place.origin.sideways:
+        if origin.sideways:
             images = images.swapaxes(1, -1)
         labels = split.labels if hasattr(split, "labels") else split.targets  # SVHN, the others
-        splits.append(_split_of_arrays(place, files[0], images, np.asarray(labels)))
-    classes = place.spec.classes or opened[0].classes
-    return from_splits(place.spec, splits[0], splits[1], classes, "official files")
+        splits.append(_split_of_arrays(name, files[0], images, np.asarray(labels)))
+    classes = spec.classes or opened[0].classes
+    return from_splits(spec, splits[0], splits[1], classes, OFFICIAL)
 
 
 def _nist_images(spec: DatasetSpec, folder: Path) -> list[ImageFile]:
@@ -182,7 +159,7 @@ def _nist_images(spec: DatasetSpec, folder: Path) -> list[ImageFile]:
     return images
 
 
-def _read_listed(place: Place, folder: Path, lists: Sequence[Path]) -> Dataset:
+def _read_listed(name: str, folder: Path, lists: Sequence[Path]) -> Dataset:
     """Images whose class stands in a list of lines FILE CLASS: MNIST-M, Tiny-ImageNet's validation.
 
     Tiny-ImageNet's training images lie in train/CLASS/images/. A list names no files elsewhere.
@@ -191,14 +168,14 @@ def _read_listed(place: Place, folder: Path, lists: Sequence[Path]) -> Dataset:
     for parts, file in trees.walk(folder).files:
         if len(parts) == 4 and parts[0] == "train" and parts[2] == "images":
             images.append(ImageFile(0, parts[1], file, "train"))
-    for list_file, subfolder in zip(lists, place.origin.listed, strict=True):
+    for list_file, subfolder in zip(lists, ORIGINS[name].listed, strict=True):
         split = "train" if "train" in list_file.name else "test"
         for line in _lines_of(list_file):
-            name, label = (*line.split(), "", "")[:2]
-            if not label or Path(name).name != name:
+            image, label = (*line.split(), "", "")[:2]
+            if not label or Path(image).name != image:
                 raise Broken(f"{list_file} has a line that is not a file name and a class")
-            images.append(ImageFile(0, label, folder / subfolder / name, split))
-    return _read_images(place, images, "official files")
+            images.append(ImageFile(0, label, folder / subfolder / image, split))
+    return _read_images(name, images, OFFICIAL)
 
 
 def _lines_of(file: Path) -> list[str]:
@@ -209,53 +186,54 @@ def _lines_of(file: Path) -> list[str]:
 # --- trees SPLIT/CLASS/FILE or DOMAIN/CLASS/FILE
 
 
-def _tree(place: Place) -> Source | None:
-    """A folder named after the set that holds such a tree, or zip files that hold it together."""
-    for folder in place.folders():
+def _image_tree(name: str, paths: Sequence[Path]) -> Source | None:
+    """The first of the folders that holds images."""
+    for folder in filter(Path.is_dir, paths):
         found = trees.walk(folder)
         if found.has_images:
-            return Source("image tree", partial(_read_tree, place, found, "image tree"))
-    zips = [path for path in place.named() if path.suffix.lower() == ".zip" and path.is_file()]
-    if not zips:
-        return None
-    return Source("zip files", lambda: _read_tree(place, trees.walk(*zips), "zip files"))
+            return Source("image tree", partial(_read_tree, name, [folder], "image tree"))
+    return None
 
 
-def _read_tree(place: Place, found: Walk, kind: str) -> Dataset:
+def _zip_files(name: str, paths: Sequence[Path]) -> Source | None:
+    """The zip files, which hold such a tree together."""
+    zips = [path for path in paths if path.suffix.lower() == ".zip" and path.is_file()]
+    return Source("zip files", partial(_read_tree, name, zips, "zip files")) if zips else None
+
+
+def _read_tree(name: str, paths: Sequence[Path], kind: str) -> Dataset:
     """Images of a tree, understood as one's own are, but by the published names and divisions."""
-    spec = place.spec
-    lists = _lists(place)
-    layout = trees.understand(
-        spec.title, _with_published_names(place, found), partial(_divided, place, lists)
-    )
+    spec = data.SPECS[name]
+    folders = {path if path.is_dir() else path.parent for path in paths}
+    lists = [folder / file for folder in folders for file in ORIGINS[name].files if spec.domains]
+    if not any(file.is_file() for file in lists):
+        lists = []
+    found = _with_published_names(name, trees.walk(*paths))
+    layout = trees.understand(spec.title, found, partial(_divided, name, lists))
+    positions = {domain: position for position, domain in enumerate(spec.domains)}
     images = [*layout.train, *layout.test]
     if spec.domains:
-        positions = {name: position for position, name in enumerate(spec.domains)}
-        order = [positions[name] for name in layout.domains]
+        order = [positions[domain] for domain in layout.domains]
         images = [image._replace(domain=order[image.domain]) for image in images]
         images.sort(key=lambda image: image.domain)
-    unlisted = place.origin.unlisted if not lists else ""
-    dataset = _read_images(place, images, kind, [unlisted] * bool(unlisted))
+    unlisted = [ORIGINS[name].unlisted] if ORIGINS[name].unlisted and not lists else []
+    dataset = _read_images(name, images, kind, unlisted)
     say(f"{spec.title}: {layout}")
     return dataset
 
 
-def _with_published_names(place: Place, found: Walk) -> Walk:
+def _with_published_names(name: str, found: Walk) -> Walk:
     """The walk in which domains and classes are called as they are published, however spelled."""
-    spec = place.spec
-    if not spec.domains:
-        return found
-    domains = {_letters(name): name for name in spec.domains}
-    classes = {_letters(name): name for name in spec.classes}
+    spec = data.SPECS[name]
+    published = {_letters(one): one for one in (*spec.domains, *spec.classes)}
     files = []
     for file in found.files:
-        if len(file.parts) > 2 and file.is_image:
-            *around, domain, label, name = file.parts
-            domain = domains.get(_letters(domain), domain)
-            label = classes.get(_letters(label), label)
-            if place.origin.more_classes and label not in spec.classes:
+        if spec.domains and len(file.parts) > 2 and file.is_image:
+            *around, domain, label, image = file.parts
+            domain, label = (published.get(_letters(one), one) for one in (domain, label))
+            if ORIGINS[name].more_classes and label not in spec.classes:
                 continue
-            file = file._replace(parts=(*around, domain, label, name))
+            file = file._replace(parts=(*around, domain, label, image))
         files.append(file)
     return found._replace(files=files)
 
@@ -264,24 +242,16 @@ def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
-def _lists(place: Place) -> list[Path]:
-    """The lists that divide a set of several domains: all of them, where any is there."""
-    if not place.spec.domains:
-        return []
-    lists = [folder / name for folder in place.folders() for name in place.origin.files]
-    return lists if any(file.is_file() for file in lists) else []
-
-
 def _divided(
-    place: Place, lists: Sequence[Path], images: Sequence[ImageFile], domains: Sequence[str]
+    name: str, lists: Sequence[Path], images: Sequence[ImageFile], domains: Sequence[str]
 ) -> list[ImageFile]:
     """Divide each domain by the official lists, in which all images are that count, or by numbers."""
-    spec = place.spec
+    spec = data.SPECS[name]
     check(spec.domains, "there are no folders train and test (see data/README.md).")
-    for name in spec.domains:
-        check(name in domains, f"it lacks the domain {name}: {place.origin.by_hand}.")
-    unknown = [name for name in domains if name not in spec.domains]
-    check(not unknown, f"it has no domain {arrays.listed(unknown)}; take that out.")
+    lacking = [domain for domain in spec.domains if domain not in domains]
+    check(not lacking, f"it lacks the domain {arrays.listed(lacking)}: {ORIGINS[name].by_hand}.")
+    unknown = [domain for domain in domains if domain not in spec.domains]
+    check(not unknown, f"it has no domain {arrays.listed(unknown)}: take that out.")
     split_of: dict[str, str] = {}
     for file in lists:
         split = file.stem.rpartition("_")[2]
@@ -300,11 +270,11 @@ def _divided(
 
 
 def _read_images(
-    place: Place, images: Sequence[ImageFile], kind: str, notes: Sequence[str] = ()
+    name: str, images: Sequence[ImageFile], kind: str, notes: Sequence[str] = ()
 ) -> Dataset:
     """Decode image files, in the order given; a `DataError` tells of a class that is unknown."""
-    spec = place.spec
-    origin = place.origin
+    spec = data.SPECS[name]
+    origin = ORIGINS[name]
     train = [image for image in images if image.split == "train"]
     test = [image for image in images if image.split in ("test", "val")]
     for split, what in ((train, "training"), (test, "test")):
@@ -317,48 +287,36 @@ def _read_images(
         )
     classes = spec.classes if spec.domains else labels
     how = {"own": False, "resized": origin.resized}
-    train_split, test_split, sizes = trees.as_splits(
-        spec.title, train, test, classes, spec.shape, **how
-    )
-    is_undivided = bool(spec.domains) or origin.reader == "nist"
-    shared = arrays.duplicates(train_split.images, test_split.images) if is_undivided else []
-    notes = [*notes, *_notes_on_images(place, images, sizes)]
-    return from_splits(spec, train_split, test_split, classes, kind, notes, shared)
-
-
-def _notes_on_images(
-    place: Place, images: Sequence[ImageFile], sizes: set[tuple[int, int]]
-) -> list[str]:
-    """What of the files is not as published."""
-    notes = []
+    splits, sizes = trees.as_splits(spec.title, train, test, classes, spec.shape, **how)
+    notes = list(notes)
     shorter_sides = {min(size) for size in sizes}
-    if place.spec.domains and len(shorter_sides) == 1:
+    if spec.domains and len(shorter_sides) == 1:
         (side,) = shorter_sides
-        if side not in (place.origin.shorter_side, place.spec.shape[1]):
+        if side not in (origin.shorter_side, spec.shape[1]):
             notes.append(f"images reduced to {side} pixels on the shorter side")
     endings = {image.file.suffix.lower() for image in images}
-    if not place.origin.jpeg and endings & {".jpg", ".jpeg"}:
+    if not origin.jpeg and endings & {".jpg", ".jpeg"}:
         notes.append("re-encoded as JPEG")
-    return notes
+    is_undivided = bool(spec.domains) or origin.reader == "nist"
+    shared = arrays.duplicates(splits[0].images, splits[1].images) if is_undivided else []
+    return from_splits(spec, *splits, classes, kind, notes, shared)
 
 
 # --- files of arrays
 
 
-def _array_file(place: Place) -> Source | None:
-    """One .npz file of x_train, y_train, x_test and y_test; sets of several domains have none."""
-    names = (place.name, *place.origin.also)
-    for file in place.named():
-        is_named = file.stem.lower() in names or file == place.root
-        if not place.spec.domains and file.suffix == ".npz" and is_named:
-            if not data.is_converted(file):
-                return Source("file of arrays", partial(_read_npz, place, file))
+def _array_file(name: str, paths: Sequence[Path]) -> Source | None:
+    """One .npz file of x_train, y_train, x_test and y_test, named after the set or given by its path."""
+    for file in paths:
+        is_given = _is_named(file, name) or paths == [file]
+        if file.suffix == ".npz" and is_given and not data.is_converted(file):
+            return Source("file of arrays", partial(_read_npz, name, file))
     return None
 
 
-def _read_npz(place: Place, file: Path) -> Dataset:
+def _read_npz(name: str, file: Path) -> Dataset:
     """A .npz file: x_train and x_test, uint8 [N, H, W] or [N, H, W, C]; y_train and y_test, [N]."""
-    spec = place.spec
+    spec = data.SPECS[name]
     limit = max(spec.sizes) * max(math.prod(spec.shape), 8) + 4096
     splits = []
     notes = []
@@ -371,7 +329,7 @@ def _read_npz(place: Place, file: Path) -> Dataset:
                 )
                 for kind in ("x", "y")
             )
-            splits.append(_split_of_arrays(place, file, images, labels))
+            splits.append(_split_of_arrays(name, file, images, labels))
         if "src_train.npy" in archive.namelist():
             cut_out = "digits cut out of photographs of the full-number set"
             notes.append(f"{cut_out}, not the official crops")
@@ -379,23 +337,22 @@ def _read_npz(place: Place, file: Path) -> Dataset:
     return from_splits(spec, splits[0], splits[1], classes, "file of arrays", notes)
 
 
-def _split_of_arrays(place: Place, file: Path, images: np.ndarray, labels: np.ndarray) -> Split:
+def _split_of_arrays(name: str, file: Path, images: np.ndarray, labels: np.ndarray) -> Split:
     """Bring the arrays of one split to the set's shape, and labels to 0, 1, ...
 
     Images are uint8 [N, C, H, W] or [N, H, W, C], grey ones also [N, H, W]; labels are integers [N]
     that count from the set's first label. What is wrong with them is a `Broken` about ``file``.
     """
-    first = place.origin.first_label
-    last = first + place.spec.num_classes - 1
+    spec = data.SPECS[name]
+    first = ORIGINS[name].first_label
+    last = first + spec.num_classes - 1
     try:
         x = arrays.images_of("images", images)
         y = arrays.labels_of("labels", labels, len(x))
     except DataError as error:
         raise Broken(f"{file}: {str(error).rstrip('.')}") from error
-    if x.shape[1:] != place.spec.shape:
-        raise Broken(
-            f"{file} holds images of shape {list(x.shape[1:])}, not {list(place.spec.shape)}"
-        )
+    if x.shape[1:] != spec.shape:
+        raise Broken(f"{file} holds images of shape {list(x.shape[1:])}, not {list(spec.shape)}")
     if not np.isin(y, np.arange(first, last + 1)).all():
         raise Broken(f"{file} has labels outside of {first}..{last}")
     return Split(x, y - first, np.zeros_like(y))

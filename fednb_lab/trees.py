@@ -438,15 +438,12 @@ def as_splits(
     classes: Sequence[str],
     shape: tuple[int, int, int],
     **how: bool,
-) -> tuple[Split, Split, set[tuple[int, int]]]:
+) -> tuple[tuple[Split, Split], set[tuple[int, int]]]:
     """Decode both splits as `decoded` does; and the widths and heights that their files have."""
-    chosen = [*train, *test]
+    images = [*train, *test]
+    pixels, sizes = decoded(title, [image.file for image in images], shape, **how)
+    labels = np.array([classes.index(image.label) for image in images], np.int64)
+    domains = np.array([image.domain for image in images], np.int64)
     n = len(train)
-    pixels, sizes = decoded(title, [image.file for image in chosen], shape, **how)
-    labels = np.array([classes.index(image.label) for image in chosen], np.int64)
-    domains = np.array([image.domain for image in chosen], np.int64)
-    return (
-        Split(pixels[:n], labels[:n], domains[:n]),
-        Split(pixels[n:], labels[n:], domains[n:]),
-        sizes,
-    )
+    first = Split(pixels[:n], labels[:n], domains[:n])
+    return (first, Split(pixels[n:], labels[n:], domains[n:])), sizes

@@ -25,8 +25,8 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
     monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "shipped").mkdir()  # and not what somebody has converted
-    shipped = ROOT / "data" / "digits5_mini.npz"
-    (tmp_path / "shipped" / shipped.name).symlink_to(shipped)
+    for name in data.EMBEDDED:
+        (tmp_path / "shipped" / f"{name}.npz").symlink_to(ROOT / "data" / f"{name}.npz")
     monkeypatch.setattr(data, "_SHIPPED", tmp_path / "shipped")
     (tmp_path / "sets").mkdir()
     return tmp_path / "sets"

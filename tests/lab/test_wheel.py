@@ -78,7 +78,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "data").mkdir()
     # and no other images, which users put there
-    for name in ("reported.csv", "claims.yaml", "digits5_mini.npz", "synthdigits.py"):
+    for name in ("reported.csv", "claims.yaml", "digits.npz", "digits5_mini.npz", "synthdigits.py"):
         shutil.copy(ROOT / "data" / name, source / "data")
     (source / "results").mkdir()
     for path in [ROOT / "results" / "cells.csv", *(ROOT / "results").glob("*.json")]:

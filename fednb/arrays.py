@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from fednb.dataset import Split
-from fednb.errors import DataError, check
+from fednb.errors import DataError, check, shorten
 
 CHANNELS = (1, 3)  # grey, or red, green and blue
 _SHAPES = "[N, H, W], [N, H, W, C] or [N, C, H, W]"
@@ -35,7 +35,7 @@ def as_array(value: Any) -> np.ndarray:
         value = value.detach().cpu()
         value = value.float() if value.is_floating_point() else value  # NumPy has no bfloat16
     try:
-        return np.asarray(value)
+        return np.empty(1, dtype=object) if np.ma.is_masked(value) else np.asarray(value)
     except (ValueError, TypeError, RuntimeError):  # such as lists of different lengths
         return np.empty(1, dtype=object)
 
@@ -111,7 +111,6 @@ def classes_of(
     _check_is_list(name, "classes", classes)
     names = tuple(str(one) for one in classes)
     present = np.unique(labels).tolist()
-    check(len(set(names)) == len(names), f"{name}: two of the classes have one name.")
     last = len(names) - 1
     if names and present[-1] > last:
         raise DataError(
@@ -134,18 +133,17 @@ def classes_of(
     return names or tuple(str(label) for label in present)
 
 
-def _check_is_list(what: str, argument: str, names: Sequence[str]) -> None:
-    check(
-        not isinstance(names, str),
-        f"{what}: {argument} must be a list of names, not the one text {names!r}.",
-    )
+def _check_is_list(what: str, argument: str, names: Any) -> None:
+    """Refuse one text for several, and what has no order."""
+    is_list = isinstance(names, list | tuple | np.ndarray)
+    check(is_list, f"{what}: {argument} must be a list of names, not {shorten(names)}.")
+    check(len(set(names)) == len(names), f"{what}: two of the names in {argument} are the same.")
 
 
 def groups_of(what: str, value: Any, number: int, names: Sequence[str]) -> np.ndarray:
     """The domain of each image, int64 [N]; zeros for a set without domains."""
     groups = as_array(value)
     _check_is_list(what, "group_names", names)
-    check(len(set(names)) == len(names), f"{what}: two of the group_names are the same.")
     if not len(names):
         check(not groups.size, f"{what} need group_names, which name them.")
         return np.zeros(number, np.int64)

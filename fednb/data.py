@@ -17,7 +17,7 @@ from pydantic import TypeAdapter
 
 from fednb import ROOT, arrays, home
 from fednb.dataset import Augmentation, Dataset, DatasetSpec, fingerprint, from_splits, read
-from fednb.errors import DataError, check, require_known
+from fednb.errors import DataError, check, require_known, shorten
 from fednb.images import as_rgb, patch, to_bytes
 
 __all__ = ["EMBEDDED", "NAMES", "Augmentation", "DataError", "Dataset", "DatasetSpec", "Reader"]
@@ -101,16 +101,20 @@ def _reader_of(name: object) -> Reader | None:
         return None
     for found in entry_points(group=READERS, name=word):
         return found.load()
-    known = ", ".join(sorted(f"{found.name}:" for found in entry_points(group=READERS))) or "none"
-    raise DataError(
-        f"{name}: nothing that is installed reads sets that begin with {word}: (known are {known}); "
-        "install what does (folder: comes with fednb itself, by `pip install -e .` in its folder)."
+    known = sorted(f"{found.name}:" for found in entry_points(group=READERS))
+    check(
+        known, f"{name}: fednb must be installed (`pip install -e .` in its folder, or its wheel)."
     )
+    message = f"{name}: nothing that is installed reads sets that begin with"
+    require_known(message, f"{word}:", known, DataError)
+    return None
 
 
 def _check_known(name: str) -> None:
-    known = [*SPECS, *REGISTERED, "folder:PATH"]
-    require_known("There is no data set", name, known, DataError)
+    known = [*SPECS, *REGISTERED]
+    is_path = name not in known and isinstance(name, str) and name and Path(name).exists()
+    check(not is_path, f"{name} lies here: if it holds your images, write folder:{name}.")
+    require_known("There is no data set", name, [*known, "folder:PATH"], DataError)
 
 
 # --- files
@@ -182,11 +186,12 @@ def register(
     are integers from 0, [N]. Of several domains, groups are positions in ``group_names``, [N]. A
     `DataError` says what does not fit, and what to do about it.
     """
-    if not re.fullmatch(r"[\w.+-]+", str(name)) or name in NAMES:
+    if not isinstance(name, str) or not re.fullmatch(r"[\w.+-]{1,80}", name) or name in NAMES:
         raise DataError(
-            f"{name!r} cannot be the name: take letters, digits, dots and dashes, "
+            f"{shorten(name)} cannot be the name: take letters, digits, dots and dashes, "
             "and no published set's name."
         )
+    check(isinstance(augmentation, Augmentation), f"{name}: augmentation is no data.Augmentation.")
     given = {"images": images, "labels": labels, "train_groups": train_groups}
     train = arrays.split_of(name, given, group_names)
     given = {"test_images": test_images, "test_labels": test_labels, "test_groups": test_groups}

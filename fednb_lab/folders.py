@@ -9,6 +9,8 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from fednb import arrays
@@ -62,7 +64,7 @@ def recorded_name(name: str) -> str:
 @functools.cache
 def say(text: str) -> None:
     """Print a line once in a process."""
-    print(f"fednb: {text}", file=sys.stderr, flush=True)
+    print(f"fednb: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -81,7 +83,7 @@ def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
         8 <= side <= 1024,
         f"{name}: what follows the @ must be the side of the images in pixels, from 8 to 1024.",
     )
-    try:
+    with _named(name):
         layout = trees.understand(name, trees.walk(path))
         spec = DatasetSpec(
             f"{PREFIX}{path.name}{size}",
@@ -94,6 +96,13 @@ def _look_into(name: str) -> tuple[DatasetSpec, Layout, Path]:
             augmentation=Augmentation(pad=side // 8),
         )
         return spec, layout, _cache_file(spec, layout, path)
+
+
+@contextmanager
+def _named(name: str) -> Iterator[None]:
+    """Say of which set a file is that cannot be read."""
+    try:
+        yield
     except Broken as error:
         raise DataError(f"{name}: {error}.") from error
 
@@ -114,9 +123,10 @@ def _cache_file(spec: DatasetSpec, layout: Layout, path: Path) -> Path:
 
 def _read_images(spec: DatasetSpec, layout: Layout, cache: Path) -> Dataset:
     """Decode the images, which are grey if all of them are, and keep them for the next time."""
-    (train, test), sizes = trees.as_splits(
-        spec.title, layout.train, layout.test, layout.classes, spec.shape
-    )
+    with _named(spec.title):
+        (train, test), sizes = trees.as_splits(
+            spec.title, layout.train, layout.test, layout.classes, spec.shape
+        )
     if all((split.images == split.images[:, :1]).all() for split in (train, test)):
         train, test = (split._replace(images=split.images[:, :1].copy()) for split in (train, test))
     notes = []

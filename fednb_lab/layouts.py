@@ -197,7 +197,8 @@ def _image_tree(name: str, paths: Sequence[Path]) -> Source | None:
 
 def _zip_files(name: str, paths: Sequence[Path]) -> Source | None:
     """The zip files, which hold such a tree together."""
-    zips = [path for path in paths if path.suffix.lower() == ".zip" and path.is_file()]
+    archive = Path(ORIGINS[name].page).name  # which is read when it is unpacked
+    zips = [path for path in paths if path.suffix.lower() == ".zip" and path.name != archive]
     return Source("zip files", partial(_read_tree, name, zips, "zip files")) if zips else None
 
 
@@ -210,10 +211,10 @@ def _read_tree(name: str, paths: Sequence[Path], kind: str) -> Dataset:
         lists = []
     found = _with_published_names(name, trees.walk(*paths))
     layout = trees.understand(spec.title, found, partial(_divided, name, lists))
-    positions = {domain: position for position, domain in enumerate(spec.domains)}
     images = [*layout.train, *layout.test]
     if spec.domains:
-        order = [positions[domain] for domain in layout.domains]
+        check(layout.domains, f"{spec.title} has folders {', '.join(spec.domains)}, and no splits.")
+        order = [list(spec.domains).index(domain) for domain in layout.domains]
         images = [image._replace(domain=order[image.domain]) for image in images]
         images.sort(key=lambda image: image.domain)
     unlisted = [ORIGINS[name].unlisted] if ORIGINS[name].unlisted and not lists else []
@@ -307,6 +308,8 @@ def _read_images(
 
 def _array_file(name: str, paths: Sequence[Path]) -> Source | None:
     """One .npz file of x_train, y_train, x_test and y_test, named after the set or given by its path."""
+    if data.SPECS[name].domains:
+        return None
     for file in paths:
         is_given = _is_named(file, name) or paths == [file]
         if file.suffix == ".npz" and is_given and not data.is_converted(file):

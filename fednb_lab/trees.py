@@ -240,7 +240,8 @@ def understand(name: str, found: Walk, divide: Divide = every_fifth) -> Layout:
             f"there are no images: images (.png, .jpg, .webp, .tif and others) must lie in {LAYOUTS}.",
         )
         depth = _common_depth(found.files)
-        files = [file._replace(parts=file.parts[depth:]) for file in found.files]
+        # what lies around everything, such as a README, keeps its own name
+        files = [file._replace(parts=file.parts[depth:] or file.parts[-1:]) for file in found.files]
         images, others = _images_and_others(files)
         _check_depths(images)
         folders = [folder[depth:] for folder in found.folders if len(folder) > depth]

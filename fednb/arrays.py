@@ -48,8 +48,8 @@ def images_of(what: str, value: Any) -> np.ndarray:
     check(
         kind in "biuf", f"{what} are no array of numbers: they must all be of one size, as uint8."
     )
-    if kind == "f" and not np.isfinite(given).all():
-        raise DataError(f"{what} hold NaN or infinity: give bytes from 0 to 255 (uint8).")
+    is_finite = kind != "f" or np.isfinite(given).all()
+    check(is_finite, f"{what} hold NaN or infinity: give bytes from 0 to 255 (uint8).")
     check(kind not in _NO_BYTES, f"{what} {_NO_BYTES.get(kind)}")
     check(
         given.ndim != 2,
@@ -58,13 +58,11 @@ def images_of(what: str, value: Any) -> np.ndarray:
     check(given.ndim in (3, 4), f"{what} have {given.ndim} axes, {shape}: give {_SHAPES}.")
     check(given.size, f"{what} are none: there must be at least one.")
     if given.dtype != np.uint8:
-        is_byte = given.min() >= 0 and given.max() <= 255
-        fix = (
-            "make bytes of them with .astype('uint8')"
-            if is_byte
-            else "bring them to bytes, 0 to 255"
-        )
-        raise DataError(f"{what} are {given.dtype} from {given.min()} to {given.max()}: {fix}.")
+        low, high = given.min(), given.max()
+        fix = "make bytes of them with .astype('uint8')"
+        if low < 0 or high > 255:
+            fix = "bring them to bytes, 0 to 255"
+        raise DataError(f"{what} are {given.dtype} from {low} to {high}: {fix}.")
     images = given[:, None] if given.ndim == 3 else given
     if given.ndim == 4 and given.shape[-1] in CHANNELS:
         images = given.transpose(0, 3, 1, 2)
@@ -134,10 +132,11 @@ def classes_of(
 
 
 def _check_is_list(what: str, argument: str, names: Any) -> None:
-    """Refuse one text for several, and what has no order."""
+    """Refuse one text for several, what has no order, and one name for two."""
     is_list = isinstance(names, list | tuple | np.ndarray)
     check(is_list, f"{what}: {argument} must be a list of names, not {shorten(names)}.")
-    check(len(set(names)) == len(names), f"{what}: two of the names in {argument} are the same.")
+    is_unique = len({str(one) for one in names}) == len(names)
+    check(is_unique, f"{what}: two of the names in {argument} are the same.")
 
 
 def groups_of(what: str, value: Any, number: int, names: Sequence[str]) -> np.ndarray:

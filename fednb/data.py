@@ -112,7 +112,7 @@ def _reader_of(name: object) -> Reader | None:
 
 def _check_known(name: str) -> None:
     known = [*SPECS, *REGISTERED]
-    is_path = name not in known and isinstance(name, str) and name and Path(name).exists()
+    is_path = name not in known and isinstance(name, str) and os.path.exists(name)
     check(not is_path, f"{name} lies here: if it holds your images, write folder:{name}.")
     require_known("There is no data set", name, [*known, "folder:PATH"], DataError)
 

@@ -274,7 +274,7 @@ def _images_and_others(
     unread = [file.place for file in images if not file.is_image]
     check(
         not unread,
-        f"{_counted(len(unread), 'file')} in formats that are not read, such as {listed(unread, 1)}: "
+        f"{_counted(len(unread), 'file')} in formats that are not read, such as {''.join(unread[:1])}: "
         "make .png of them, or take them out.",
     )
     return images, others
@@ -285,7 +285,7 @@ def _check_depths(images: Sequence[ListedFile]) -> None:
     loose = [image.place for image in images if len(image.parts) == 1]
     check(
         not loose,
-        f"{_counted(len(loose), 'image')} outside of any class, such as {listed(loose, 1)}: they must "
+        f"{_counted(len(loose), 'image')} outside of any class, such as {''.join(loose[:1])}: they must "
         f"lie in {LAYOUTS}.",
     )
     splits = splits_of(image.parts[0] for image in images)

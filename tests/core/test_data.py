@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import re
+import runpy
 import shutil
 import zipfile
 from functools import partial
@@ -18,7 +19,7 @@ from fednb.papers.foundations import METHODS
 from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
 from small import random_states
 
-from fednb import data, settings
+from fednb import ROOT, data, settings
 from fednb import records as ledger
 from fednb import run as runner
 from fednb.data import SPECS
@@ -51,21 +52,20 @@ def publish(monkeypatch, change):
 # --- layouts
 
 
-def test_digits():
+def test_digits_come_as_a_file_and_are_scikit_learns():
     before = random_states()
     found = load("digits", "/nowhere")
     assert cache_files() == [] and random_states() == before
-    assert found.images.dtype == torch.uint8
-    assert found.labels.dtype == torch.int64
-    assert len(found.images) == 1438
-    assert found.num_classes == 10
-    assert found.source == "embedded"
-    assert found.note == ""
-    assert found.augmentation == data.Augmentation()
+    assert found.images.dtype == torch.uint8 and found.labels.dtype == torch.int64
+    assert (len(found.images), found.num_classes, found.source) == (1438, 10, "embedded")
+    assert found.note == "" and found.augmentation == data.Augmentation()
     assert found.fingerprint == "3a5f0f9fcc82e188"  # the split must never change
     pixels = found.images.double() / 255
     assert found.mean == (round(pixels.mean().item(), 4),)
     assert found.std == (round(pixels.std(correction=0).item(), 4),)
+    made = runpy.run_path(str(ROOT / "data" / "digits.py"))["digits"]()
+    assert torch.equal(made.images, found.images) and torch.equal(made.labels, found.labels)
+    assert made.fingerprint == found.fingerprint
 
 
 OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file of arrays"
@@ -376,6 +376,45 @@ def test_failed_download(root, monkeypatch):
             datasets.get(name)
 
 
+# --- readers that are installed
+
+READER = """
+import dataclasses
+
+from fednb import data
+
+
+def load(name):
+    return dataclasses.replace(data.load("digits"), name=name)
+
+
+def spec_of(name):
+    return data.spec_of("digits")
+
+
+def whole_name(name):
+    return name.lower()
+
+
+def recorded_name(name):
+    return f"{name.lower()}#1"
+"""
+
+
+def test_a_package_adds_data_sets_by_an_entry_point(tmp_path, monkeypatch):
+    named = tmp_path / "site" / "my_sets-1.0.dist-info" / "entry_points.txt"
+    named.parent.mkdir(parents=True)
+    named.write_text("[fednb.datasets]\nmine = my_reader\n")
+    (tmp_path / "site" / "my_reader.py").write_text(READER)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    record, path = run("mine:A")
+    assert record["settings"]["dataset"] == "mine:a#1" and path.exists()
+    assert data.load("mine:A").name == "mine:A" and data.whole_name("mine:A") == "mine:a"
+    assert "did you mean 'mine:'? Known are folder:, mine:" in error("mina:A")
+    monkeypatch.setattr(data, "entry_points", lambda **_: [])
+    assert "`pip install -e .`" in error("folder:photos")
+
+
 # --- arrays
 
 
@@ -443,6 +482,16 @@ WRONG_ARRAYS = [
     ("test_images are none", lambda a: {"test_images": a["images"][:0]}),
     ("was registered with other images already", lambda a: {"images": a["test_images"]}),
     ("positions in group_names", lambda a: {"test_groups": a["test_groups"] - 1}),
+    (
+        "test_labels are words or mixed",
+        lambda a: {"test_labels": np.ma.masked_less(a["labels"], 1)},
+    ),
+    ("true and false", each(lambda x: x > 99)),
+    ("one-hot or prob", relabelled(lambda y: torch.eye(3)[y].bfloat16())),
+    ("are float32", relabelled(lambda y: torch.tensor(y).bfloat16())),
+    ("must be a list of names, not .'", lambda a: {"classes": {"cat", "cow", "dog"}}),
+    ("in group_names are the same", lambda a: {"group_names": ["lab", "lab"]}),
+    ("is no data.Augmentation", lambda a: {"augmentation": {"flip": True}}),
     ("a whole number for each image", lambda a: {"test_groups": a["test_groups"][:-1]}),
 ]
 

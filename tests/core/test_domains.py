@@ -251,12 +251,15 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
     fingerprint(tree("pacs", 3, side=227))
     assert "reduced" not in load("pacs").note
     good = files["Photo/dog/000.png"]
+    divided = [f"{split}/{label}/0.png" for split in ("train", "test") for label in ("cat", "dog")]
     without_sketches = {name: files[name] for name in files if "Sketch" not in name}
     for changed, sentence in (
         (without_sketches, "PACS: it lacks the domain Sketch: get the images of"),
         (files | {"Photo/cat/1.png": good}, "PACS has no class cat; its classes are dog, elephant"),
         (files | {"Photo/dog/x.png": b""}, "pacs.zip/Photo/dog/x.png cannot be read (not an image"),
         (files | {"more/Photo/dog/000.png": good}, "images lie at several depths"),
+        (files | {"Toy/dog/000.png": good}, "PACS: it has no domain Toy: take that out"),
+        (dict(zip(divided, files.values(), strict=False)), "Sketch, and no splits"),
     ):
         write_zip(root / "pacs.zip", changed.items())
         assert sentence in error("pacs")

@@ -162,6 +162,8 @@ WRONG = [
     ),
     ([*pets(""), *some("cat/x.heic")], "such as cat/x.heic: make .png of them"),
     ([*pets(""), *some("cat/x")], "such as cat/x: make .png of them"),
+    (pets("home/train", "lab/train"), "several depths, or too deep, such as home/train/cat/0.png"),
+    (pets("", classes=("train", "test")), "test/0.png lies in no class, if test is a split"),
 ]
 
 
@@ -172,7 +174,12 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(root, files, sentence):
     assert not list((root.parent / "cache").glob("folder*"))
 
 
-@pytest.mark.parametrize("ending", "webp tif gif JPG".split())
+def test_a_folder_around_everything_may_hold_a_readme(root):
+    write_tree(root / "pets", [*pets("in/it"), *some("README", "in/notes.txt")])
+    assert len(data.load("folder:pets").labels) == 8
+
+
+@pytest.mark.parametrize("ending", "webp tif gif JPG jfif pgm".split())
 def test_all_usual_formats_are_read(root, ending):
     write_tree(root / "pets", [*pets("", number=9), *pets("", classes=["cow"], ending=ending)])
     found = data.load("folder:pets")

@@ -354,6 +354,9 @@ def _layout(images: Sequence[ListedFile], left_out: list[str], divide: Divide) -
         found = divide(found, domains)
     train = [image for image in found if image.split == "train"]
     test = [image for image in found if image.split in ("test", "val")]
+    undivided = len(found) - len(train) - len(test)
+    if undivided:
+        left_out.append(f"{_counted(undivided, 'image')} in no list")
     _check_tested({image.label for image in train}, {image.label for image in test})
     return Layout(tuple(classes), tuple(domains), train, test, not splits, tuple(left_out))
 

@@ -15,13 +15,10 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from fednb.papers.foundations import METHODS
-from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
+from made_up_sets import SMALL, encode, error, fake, load, run, write_images, write_npz, write_zip
 from small import random_states
 
-from fednb import ROOT, data, settings
-from fednb import records as ledger
-from fednb import run as runner
+from fednb import ROOT, data
 from fednb.data import SPECS
 from fednb_lab import cli, datasets
 from fednb_lab.layouts import ORIGINS
@@ -416,13 +413,6 @@ def test_a_package_adds_data_sets_by_an_entry_point(tmp_path, monkeypatch):
 
 
 # --- arrays
-
-
-def run(dataset, **given):
-    asked = settings.resolve(
-        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
-    )
-    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
 
 
 @pytest.fixture

@@ -9,12 +9,10 @@ import made_up_sets
 import numpy as np
 import pytest
 from fednb.papers.foundations import METHODS
-from made_up_sets import encode, error, write_tree, write_zip
+from made_up_sets import encode, error, run, write_tree, write_zip
 from PIL import Image
 
 from fednb import data, settings
-from fednb import records as ledger
-from fednb import run as runner
 from fednb.errors import DataError
 from fednb_lab import images, trees
 from fednb_lab.images import as_seen
@@ -273,37 +271,28 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     assert ("no cache written in" in told.err) == (damage == "folder")
 
 
-def write_scans(folder, scan=RAMP):
-    for label in "ab":
-        (folder / label).mkdir(parents=True, exist_ok=True)
-        for i in range(10):
-            Image.fromarray(np.roll(scan, i, axis=1)).save(folder / label / f"{i}.png")
-
-
-@pytest.fixture
-def scans(root):
-    """A folder of scans of sixteen bits."""
-    write_scans(root / "scans")
-    return root / "scans"
-
-
-def test_scans_that_are_nearly_black_are_told(scans):
-    write_scans(scans, RAMP // 16)  # twelve bits
+def test_scans_that_are_nearly_black_are_told(root):
+    for i in range(10):
+        file = io.BytesIO()  # of twelve bits in the scale of sixteen
+        Image.fromarray(np.roll(RAMP // 16, i, axis=1)).save(file, "PNG")
+        write_tree(root / "scans", [(f"{label}/{i}.png", file.getvalue()) for label in "ab"])
     assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
 
 
-def test_images_that_do_not_fit_are_refused_before_they_are_decoded(scans, monkeypatch):
+def test_images_that_do_not_fit_are_refused_before_they_are_decoded(root, monkeypatch):
+    write_tree(root / "pets", pets("", number=10))
     free = SimpleNamespace(available=10**6)
     monkeypatch.setattr(images.psutil, "virtual_memory", lambda: free)
     monkeypatch.setattr(images, "unpacked", None)  # nothing is decoded
     with pytest.raises(DataError, match=r"take 0\.2 GB.*@64"):
-        data.load("folder:scans@1024")
+        data.load("folder:pets@1024")
 
 
 @pytest.mark.filterwarnings("error")  # Pillow's own words about large images
-def test_an_image_of_too_many_pixels_is_one_sentence(scans):
-    Image.new("1", (12000, 8000)).save(scans / "a" / "0.png")
-    assert "a/0.png cannot be read (12000x8000 pixels are too many" in error("folder:scans")
+def test_an_image_of_too_many_pixels_is_one_sentence(root):
+    write_tree(root / "pets", pets(""))
+    Image.new("1", (12000, 8000)).save(root / "pets" / "cat" / "0.png")
+    assert "cat/0.png cannot be read (12000x8000 pixels are too many" in error("folder:pets")
 
 
 def test_what_unpacks_to_too_much_is_refused(root):
@@ -318,13 +307,6 @@ def test_a_zip_that_reaches_outside_of_itself_is_refused(root):
 
 
 # --- its name in records
-
-
-def run(dataset, **given):
-    asked = settings.resolve(
-        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
-    )
-    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
 
 
 def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path):

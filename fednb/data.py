@@ -4,6 +4,7 @@ A published set is one file ``NAME.npz``, which ``fednb data NAME`` writes. A na
 ``folder:PATH`` is left to the `Reader` that is installed for what stands before the colon.
 """
 
+import functools
 import os
 import re
 from collections.abc import Sequence
@@ -99,8 +100,9 @@ def _reader_of(name: object) -> Reader | None:
     word, colon, _ = str(name).partition(":")
     if not colon:
         return None
-    for found in entry_points(group=READERS, name=word):
-        return found.load()
+    reader = _installed(word)
+    if reader is not None:
+        return reader
     known = sorted(f"{found.name}:" for found in entry_points(group=READERS))
     check(
         known, f"{name}: fednb must be installed (`pip install -e .` in its folder, or its wheel)."
@@ -108,6 +110,11 @@ def _reader_of(name: object) -> Reader | None:
     message = f"{name}: nothing that is installed reads sets that begin with"
     require_known(message, f"{word}:", known, DataError)
     return None
+
+
+@functools.cache  # to look through all that is installed takes as long as to read a small set
+def _installed(word: str) -> Reader | None:
+    return next((found.load() for found in entry_points(group=READERS, name=word)), None)
 
 
 def _check_known(name: str) -> None:

@@ -409,7 +409,7 @@ def test_a_package_adds_data_sets_by_an_entry_point(tmp_path, monkeypatch):
     assert data.load("mine:A").name == "mine:A" and data.whole_name("mine:A") == "mine:a"
     assert "did you mean 'mine:'? Known are folder:, mine:" in error("mina:A")
     monkeypatch.setattr(data, "entry_points", lambda **_: [])
-    assert "`pip install -e .`" in error("folder:photos")
+    assert "`pip install -e .`" in error("nobody:photos")
 
 
 # --- arrays

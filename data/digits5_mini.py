@@ -13,8 +13,8 @@ from sklearn.datasets import load_digits
 from synthdigits import clutter, draw
 
 from fednb import seeds
-from fednb.data import SPECS
-from fednb.dataset import Split, Stored, stored, write
+from fednb.data import SPECS, Dataset
+from fednb.dataset import Split, from_splits, write
 from fednb.images import patch, to_bytes
 
 PER_CLASS = (40, 15)  # training and test images of each domain
@@ -23,14 +23,14 @@ NOTE = (
 )
 
 
-def digits5_mini() -> Stored:
+def digits5_mini() -> Dataset:
     """Draw both splits of all domains."""
     spec = SPECS["digits5_mini"]
     side = spec.shape[1]
     grey, train_sources, test_sources = sources()
     train = _split([grey[source] for source in train_sources], side, train=True)
     test = _split([grey[source] for source in test_sources], side, train=False)
-    return stored(train, test, spec.classes, "embedded", [NOTE])
+    return from_splits(spec, train, test, spec.classes, "embedded", [NOTE])
 
 
 def _split(handwritten: list[np.ndarray], side: int, train: bool) -> Split:

@@ -17,10 +17,9 @@ from scipy import ndimage
 from tqdm import tqdm
 
 from fednb import seeds
-from fednb.data import SPECS
-from fednb.dataset import Split
+from fednb.data import SPECS, Dataset
+from fednb.dataset import Split, from_splits
 from fednb.images import to_bytes
-from fednb_lab.layouts import Contents
 
 # all of matplotlib's files that hold upright arabic digits of full height
 _STYLES = {
@@ -37,16 +36,18 @@ _UP = 4  # rows and columns of samples per pixel
 Ground = Callable[[np.random.Generator, int, bool], np.ndarray]
 
 
-def synthdigits() -> Contents:
+def synthdigits() -> Dataset:
     """SynthDigits in its published size, drawn here."""
     spec = SPECS["synthdigits"]
     num_train, num_test = spec.sizes
     labels = np.arange(num_train) % 10
     test_labels = np.arange(num_test) % 10
-    return Contents(
+    return from_splits(
+        spec,
         _without_domains(draw(labels, 32, True, "colours", clutter), labels),
         _without_domains(draw(test_labels, 32, False, "colours", clutter), test_labels),
         spec.classes,
+        "rendered",
         ["drawn in matplotlib's fonts, a stand-in for SynthDigits"],
     )
 

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -89,36 +89,23 @@ class Split(NamedTuple):
     groups: np.ndarray  # int64 [N], domains; zeros where there are none
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A data set as its file ``NAME.npz`` holds it; each field is an array there."""
-
-    images: np.ndarray  # of each split what `Split` holds, in its order
-    labels: np.ndarray
-    train_groups: np.ndarray
-    test_images: np.ndarray
-    test_labels: np.ndarray
-    test_groups: np.ndarray
-    classes: Sequence[str]
-    notes: Sequence[str]  # what is not as published
-    remarks: Sequence[str]  # what has to be known about the images
-    source: str
-    fingerprint: str
-
-
-def stored(
+def from_splits(
+    spec: DatasetSpec,
     train: Split,
     test: Split,
     classes: Sequence[str],
     source: str,
     notes: Sequence[str] = (),
     remarks: Sequence[str] = (),
-) -> Stored:
+) -> Dataset:
     """Join both splits; the fingerprint is another one when an image is in another domain."""
     labels = train.labels + len(classes) * train.groups
     test_labels = test.labels + len(classes) * test.groups
     digits = fingerprint(train.images, labels, test.images, test_labels)
-    return Stored(*train, *test, classes, notes, remarks, source, digits)
+    values = dict(
+        zip(_FIELDS, (*train, *test, classes, notes, remarks, source, digits), strict=True)
+    )
+    return _as_tensors(spec, values)
 
 
 def fingerprint(
@@ -135,11 +122,54 @@ def fingerprint(
     return total.hexdigest()
 
 
-# --- the file that holds it
+def _as_tensors(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
+    """The set whose file holds these values."""
+    tensors: dict[str, Any] = {name: torch.from_numpy(values[name]) for name in _FIELDS[:6]}
+    mean, std = (spec.mean, spec.std) if spec.mean else _mean_and_std(tensors["images"])
+    if not spec.domains:
+        tensors |= {"train_groups": None, "test_groups": None}
+    return Dataset(
+        spec.name,
+        **tensors,
+        classes=tuple(values["classes"]),
+        mean=mean,
+        std=std,
+        augmentation=spec.augmentation,
+        fingerprint=values["fingerprint"],
+        source=values["source"],
+        note="; ".join(values["notes"]),
+        remark="; ".join(values["remarks"]),
+        group_names=tuple(spec.domains),
+    )
 
 
-def read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
-    """Fields of a `Stored` by name; None if one is missing or damaged (zipfile checks the sums)."""
+def _mean_and_std(images: Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Of each channel, scaled to [0, 1]; the latter is never 0, since it divides."""
+    shades = torch.arange(256, dtype=torch.float64) / 255
+    counts = [channel.flatten().bincount(minlength=256) for channel in images.unbind(1)]
+    shares = torch.stack(counts).double() / counts[0].sum()
+    means = shares @ shades
+    stds = (shares * (shades - means[:, None]) ** 2).sum(1).sqrt().clamp(min=1e-3)
+    return tuple(round(x, 4) for x in means.tolist()), tuple(round(x, 4) for x in stds.tolist())
+
+
+# --- the file NAME.npz that holds it
+
+# Each is an array there; groups are zeros where there are no domains.
+_FIELDS = (
+    *("images", "labels", "train_groups", "test_images", "test_labels", "test_groups"),
+    *("classes", "notes", "remarks", "source", "fingerprint"),
+)
+
+
+def read(spec: DatasetSpec, path: Path) -> Dataset | None:
+    """The set that a file holds; None if there is no such file, or if it is damaged."""
+    values = read_fields(path, _FIELDS)
+    return None if values is None else _as_tensors(spec, values)
+
+
+def read_fields(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
+    """Some of what a file holds; None if one is missing or damaged (zipfile checks the sums)."""
     values: dict[str, Any] = {}
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -151,57 +181,21 @@ def read(path: Path, names: Iterable[str]) -> dict[str, Any] | None:
     return values
 
 
-def write(path: Path, found: Stored, compressed: bool = False) -> None:
+def write(path: Path, dataset: Dataset, compressed: bool = False) -> None:
     """Write a set as a file; nobody sees half of it, and an `OSError` leaves none."""
+    values: dict[str, Any] = dict.fromkeys(_FIELDS)
+    values |= {name: value for name, value in vars(dataset).items() if name in values}
+    if dataset.train_groups is None:
+        values["train_groups"] = torch.zeros_like(dataset.labels)
+        values["test_groups"] = torch.zeros_like(dataset.test_labels)
+    values |= {"notes": [dataset.note], "remarks": [dataset.remark]}
+    arrays = {
+        name: value.numpy() if isinstance(value, Tensor) else np.asarray(value, dtype=np.str_)
+        for name, value in values.items()
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as folder:
         half = Path(folder) / path.name
-        values: dict[str, Any] = {name: _as_saved(value) for name, value in vars(found).items()}
         save: Any = np.savez_compressed if compressed else np.savez
-        save(half, **values)
+        save(half, **arrays)
         os.replace(half, path)
-
-
-def _as_saved(value: Any) -> np.ndarray:
-    """An array as it is; words as an array of them, even if there are none."""
-    return value if isinstance(value, np.ndarray) else np.asarray(value, dtype=np.str_)
-
-
-# --- as tensors
-
-
-def as_dataset(spec: DatasetSpec, found: Stored) -> Dataset:
-    """The set as tensors."""
-    images = torch.from_numpy(found.images)
-    mean = spec.mean
-    std = spec.std
-    if not mean:
-        counts = [channel.flatten().bincount(minlength=256).numpy() for channel in images.unbind(1)]
-        mean, std = zip(*map(_mean_and_std, counts), strict=True)
-    has_domains = bool(spec.domains)
-    return Dataset(
-        spec.name,
-        images=images,
-        labels=torch.from_numpy(found.labels),
-        test_images=torch.from_numpy(found.test_images),
-        test_labels=torch.from_numpy(found.test_labels),
-        classes=tuple(found.classes),
-        mean=mean,
-        std=std,
-        augmentation=spec.augmentation,
-        fingerprint=found.fingerprint,
-        source=found.source,
-        note="; ".join(found.notes),
-        remark="; ".join(found.remarks),
-        train_groups=torch.from_numpy(found.train_groups) if has_domains else None,
-        test_groups=torch.from_numpy(found.test_groups) if has_domains else None,
-        group_names=tuple(spec.domains),
-    )
-
-
-def _mean_and_std(counts: np.ndarray) -> tuple[float, float]:
-    """Of bytes scaled to [0, 1], by how often each occurs; the latter not 0, since it divides."""
-    shades = np.arange(256) / 255
-    mean = float(np.average(shades, weights=counts))
-    variance = float(np.average((shades - mean) ** 2, weights=counts))
-    return round(mean, 4), max(round(variance**0.5, 4), 1e-3)

@@ -6,8 +6,8 @@ data/README.md.
 
 import os
 import runpy
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +15,14 @@ from pathlib import Path
 import numpy as np
 
 from fednb import ROOT, data, home
-from fednb.data import DatasetSpec
-from fednb.dataset import Split, Stored, stored, write
-from fednb.errors import DataError
-from fednb.images import as_rgb, reason
+from fednb.data import Dataset, DatasetSpec
+from fednb.dataset import Split, from_splits, write
+from fednb.errors import DataError, check
+from fednb.images import as_rgb
 from fednb_lab import layouts
-from fednb_lab.layouts import ORIGINS, Contents, Origin, Source
+from fednb_lab.folders import PREFIX, say
+from fednb_lab.images import Broken, reason
+from fednb_lab.layouts import ORIGINS, Origin, Source
 
 _OWN_FOLDERS = ("usps", "svhn")  # torchvision puts the files of these into the folder itself
 _SUBSET = "subset: "  # how a note on missing images begins
@@ -37,7 +39,7 @@ def ensure(name: str) -> None:
     if name in ORIGINS and data.file_of(name) is None:
         source = _find(name, data.places()[0])
         if source is not None:
-            _save(name, _contents_of(name, source))
+            _convert(name, source)
 
 
 def get(name: str, given: Path | None = None) -> None:
@@ -49,7 +51,7 @@ def get(name: str, given: Path | None = None) -> None:
     data.spec_of(name)
     if given is not None:
         _get_from(name, Path(os.path.abspath(given.expanduser())))
-    elif name in ORIGINS and name not in data.EMBEDDED:  # a folder of one's own stays as it is
+    elif name in ORIGINS:
         _get_here(name)
     print(data.load(name))
 
@@ -69,18 +71,12 @@ def state(name: str) -> str:
 
 
 def _get_from(name: str, given: Path) -> None:
-    if name not in ORIGINS:
-        raise DataError(f"{name} is not converted: write dataset={data.OWN_FOLDER}{given}.")
-    if not given.exists():
-        raise DataError(f"There is no {given}.")
-    for part in ORIGINS[name].parts:
+    check(name in ORIGINS, f"{name} is not converted: write dataset={PREFIX}{given}.")
+    check(given.exists(), f"There is no {given}.")
+    for part in [*ORIGINS[name].parts, name]:
         source = _find(part, given, inside=True)
-        if source is not None and source.layout != "rendered":
-            _save(part, _contents_of(part, source))
-    source = _find(name, given, inside=True)
-    if source is None:
-        raise DataError(_missing(name, given))
-    _save(name, _contents_of(name, source))
+        if part == name or (source is not None and source.layout != "rendered"):
+            _convert(part, source, given)
 
 
 def _get_here(name: str) -> None:
@@ -96,9 +92,50 @@ def _get_here(name: str) -> None:
     if source is None and not (origin.parts or origin.by_hand):
         _fetch(name, folder)
         source = _find(name, folder)
+    _convert(name, source)
+
+
+def _fetch(name: str, folder: Path) -> None:
+    """Download the official files of a set to where `_find` looks for them."""
+    from torchvision import datasets  # slow to import
+
+    origin = ORIGINS[name]
+    target = folder / name if name in _OWN_FOLDERS else folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if origin.page.endswith(".zip"):
+            datasets.utils.download_and_extract_archive(
+                origin.page, str(folder), md5=origin.md5, remove_finished=True
+            )
+        for options in origin.torchvision:
+            getattr(datasets, origin.reader)(str(target), download=True, **options)
+    except Exception as error:  # network, disk, archive: torchvision lets many kinds through
+        raise DataError(
+            f"{data.SPECS[name].title} could not be downloaded ({reason(error)}): try again later, "
+            f"or fetch it by hand from {origin.page} and unpack it in {target}."
+        ) from error
+
+
+def _convert(name: str, source: Source | None, folder: Path | None = None) -> None:
+    """Write a set as one file, into the project's folder of data, or else into the cache.
+
+    A folder that ``FEDNB_DATA`` names is only read, and a file that holds something else stays.
+    """
     if source is None:
-        raise DataError(_missing(name, folder))
-    _save(name, _contents_of(name, source))
+        raise DataError(_missing(name, folder or data.places()[0]))
+    with _broken_files_named(name):
+        found = _compared(name, source.read())
+    path = data.file_of(name)
+    own = home() / "data" / f"{name}.npz"
+    cached = data.places()[-1] / own.name
+    if path not in (own, cached):
+        is_own = data.places()[0] == own.parent
+        path = own if is_own and not own.exists() else cached
+    try:
+        write(path, found)
+    except OSError as error:
+        raise DataError(f"{path} cannot be written ({reason(error)}).") from error
+    say(f"{data.SPECS[name].title} was converted to {path}")
 
 
 def _missing(name: str, folder: Path) -> str:
@@ -113,98 +150,62 @@ def _missing(name: str, folder: Path) -> str:
     )
 
 
-def _fetch(name: str, folder: Path) -> None:
-    """Download the official files of a set to where `_find` looks for them."""
-    from torchvision import datasets  # slow to import
-
-    origin = ORIGINS[name]
+@contextmanager
+def _broken_files_named(name: str) -> Iterator[None]:
+    """Tell of a bad file in a sentence that says whose it is and what to do."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        if origin.page.endswith(".zip"):
-            datasets.utils.download_and_extract_archive(
-                origin.page, str(folder), md5=origin.md5, remove_finished=True
-            )
-        for options in origin.torchvision:
-            target = folder / name if name in _OWN_FOLDERS else folder
-            getattr(datasets, origin.reader)(str(target), download=True, **options)
-    except Exception as error:  # network, disk, archive: torchvision lets many kinds through
-        first_file = folder.joinpath(origin.folders[0], *list(origin.files)[:1])
-        raise DataError(
-            f"{data.SPECS[name].title} could not be downloaded ({reason(error)}): try again later, "
-            f"or fetch it by hand from {origin.page} and unpack it so that {first_file} exists."
-        ) from error
-
-
-def _save(name: str, found: Stored) -> None:
-    """Write a set into the project's folder of data, or else into the cache.
-
-    A folder that ``FEDNB_DATA`` names is only read, and a file that holds something else stays.
-    """
-    path = data.file_of(name)
-    own = home() / "data" / f"{name}.npz"
-    cached = data.places()[-1] / own.name
-    if path not in (own, cached):
-        is_own = data.places()[0] == own.parent
-        path = own if is_own and not own.exists() else cached
-    try:
-        write(path, found)
-    except OSError as error:
-        raise DataError(f"{path} cannot be written ({reason(error)}).") from error
-    print(f"fednb: {data.SPECS[name].title} was converted to {path}", file=sys.stderr)
+        yield
+    except Broken as error:
+        fix = "" if ORIGINS[name].by_hand else f", or delete it and run `fednb data {name}`"
+        message = str(error).removeprefix(f"{data.places()[0]}{os.sep}")
+        title = data.SPECS[name].title
+        raise DataError(f"{title}: {message}; put a good copy in its place{fix}.") from error
 
 
 # --- what is said of it
 
 
-def _contents_of(name: str, source: Source) -> Stored:
-    """Read a set, and compare it with what is published; a `DataError` names a broken file."""
+def _compared(name: str, found: Dataset) -> Dataset:
+    """The set with what is not as published in its note."""
     origin = ORIGINS[name]
-    spec = data.SPECS[name]
-    with layouts.broken_files_named(name):
-        train, test, classes, notes, remarks = source.read()
-    found = stored(train, test, classes, source.layout)
-    notes = [*_notes_on(spec, origin, found, notes), origin.stand_in]
+    missing = _missing_images(data.SPECS[name], origin, found)
+    subset = [] if origin.at_most else list(missing)
+    num_classes = data.SPECS[name].num_classes
+    if found.num_classes != num_classes:
+        subset.append(f"{found.num_classes} of {num_classes} classes")
+    notes = [found.note]
+    if subset:
+        notes.insert(0, f"{_SUBSET}{', '.join(subset)}")
+    elif not found.note and origin.fingerprint not in ("", found.fingerprint):
+        notes.append("images or labels differ from the published ones")
+    if origin.at_most:
+        notes.append(", ".join(missing))
+    remarks = [origin.remark, found.remark]
     return replace(
         found,
-        notes=[note for note in notes if note],
-        remarks=[remark for remark in (origin.remark, *remarks) if remark],
+        note="; ".join(filter(None, [*notes, origin.stand_in])),
+        remark="; ".join(filter(None, remarks)),
     )
 
 
-def _notes_on(spec: DatasetSpec, origin: Origin, found: Stored, given: Sequence[str]) -> list[str]:
-    """What is not as published, in words."""
-    missing = _missing_images(spec, origin, found)
-    subset = [] if origin.at_most else list(missing)
-    if len(found.classes) != spec.num_classes:
-        subset.append(f"{len(found.classes)} of {spec.num_classes} classes")
-    notes = list(given)
-    if subset:
-        notes.insert(0, f"{_SUBSET}{', '.join(subset)}")
-    elif not notes and origin.fingerprint not in ("", found.fingerprint):
-        notes.append("images or labels differ from the published ones")
-    if origin.at_most and missing:
-        notes.append(", ".join(missing))
-    return notes
-
-
-def _missing_images(spec: DatasetSpec, origin: Origin, found: Stored) -> list[str]:
+def _missing_images(spec: DatasetSpec, origin: Origin, found: Dataset) -> list[str]:
     """Such as "20 of 50,000 training images"; of a domain that lacks some both splits."""
     bound = "at most " if origin.at_most else ""
     words = []
     for group, (domain, published) in enumerate((spec.domains or {"": spec.sizes}).items()):
         if published is None:
             continue
-        counts = [
-            int((groups == group).sum()) for groups in (found.train_groups, found.test_groups)
-        ]
+        counts = [len(found.labels), len(found.test_labels)]
+        if found.train_groups is not None and found.test_groups is not None:
+            both_groups = (found.train_groups, found.test_groups)
+            counts = [int((groups == group).sum()) for groups in both_groups]
         splits = list(zip(("training", "test"), counts, published, strict=True))
         for split, count, most in splits:
-            if count > most:
-                images = f"{split} images in {domain}".removesuffix(" in ")
-                raise DataError(
-                    f"{spec.title} has {most:,} {images}, but {count:,} were found; "
-                    "remove the others."
-                )
+            images = f"{split} images in {domain}".removesuffix(" in ")
+            check(
+                count <= most,
+                f"{spec.title} has {most:,} {images}, but {count:,} were found; remove the others.",
+            )
         lacking = [one for one in splits if one[1] < one[2]]
         if domain and lacking:
             both = [f"{count:,} of {most:,} {split}" for split, count, most in splits]
@@ -224,44 +225,47 @@ def _find(name: str, root: Path, inside: bool = False) -> Source | None:
     """
     if ORIGINS[name].parts:
         return _combined(name, root)
-    source = layouts.find(name, root, inside)
+    with _broken_files_named(name):
+        source = layouts.find(name, root, inside)
     if source is None and name == "synthdigits":
         return Source("rendered", _draw_synthdigits)
     return source
 
 
-def _draw_synthdigits() -> Contents:
+def _draw_synthdigits() -> Dataset:
     return runpy.run_path(str(ROOT / "data" / "synthdigits.py"))["synthdigits"]()
 
 
 def _combined(name: str, root: Path) -> Source | None:
     """Sets of digits as the domains of another, all images 32x32 and RGB, as in RethinkFL."""
-    kinds = set()
     for part in ORIGINS[name].parts:
-        if data.file_of(part) is not None:
-            kinds.add(data.read_published(part).source)
-            continue
-        source = _find(part, root)
-        if source is None:
+        if data.file_of(part) is None and _find(part, root) is None:
             return None
-        kinds.add(source.layout)
-    return Source(kinds.pop() if len(kinds) == 1 else "several", partial(_read_parts, name))
+    return Source("its parts", partial(_read_parts, name))
 
 
-def _read_parts(name: str) -> Contents:
+def _read_parts(name: str) -> Dataset:
     spec = data.SPECS[name]
-    side = spec.shape[1]
-    found = []
+    parts = []
     notes = []
     for part, domain in zip(ORIGINS[name].parts, spec.domains, strict=True):
         ensure(part)
-        one = data.read_published(part)
-        found.append(one)
-        own = [note for note in one.notes if not note.startswith(_SUBSET)]
-        notes += [f"{domain}: {note}" for note in own if note != ORIGINS[part].stand_in]
-    train = _joined([(one.images, one.labels) for one in found], side)
-    test = _joined([(one.test_images, one.test_labels) for one in found], side)
-    return Contents(train, test, spec.classes, notes)
+        one = data.load(part)
+        parts.append(one)
+        known = ("", ORIGINS[part].stand_in)
+        own = [note for note in one.note.split("; ") if note not in known]
+        notes += [f"{domain}: {note}" for note in own if not note.startswith(_SUBSET)]
+    sources = {one.source for one in parts}
+    return from_splits(
+        spec,
+        _joined([(one.images.numpy(), one.labels.numpy()) for one in parts], spec.shape[1]),
+        _joined(
+            [(one.test_images.numpy(), one.test_labels.numpy()) for one in parts], spec.shape[1]
+        ),
+        spec.classes,
+        sources.pop() if len(sources) == 1 else "several",
+        notes,
+    )
 
 
 def _joined(parts: Sequence[tuple[np.ndarray, np.ndarray]], side: int) -> Split:

@@ -9,7 +9,6 @@ from typing import Any
 import jinja2
 
 from fednb import papers
-from fednb.data import OWN_FOLDER
 from fednb.leads import LEVEL, MIN_SEEDS
 from fednb.results import to_markdown
 from fednb_lab import words
@@ -64,7 +63,7 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
     def joined(texts: Sequence[str]) -> list[str]:
         return ["; ".join(texts).replace("_", " ")] if any(texts) else []
 
-    own_images = all(cell.job.settings.dataset.startswith(OWN_FOLDER) for cell in cells)
+    own_images = all(":" in cell.job.settings.dataset for cell in cells)  # such as folder:PATH
     data_remark = "The images" if own_images else "Not the published data"
     return {
         "Printed in": words.printed_where(table.printed),

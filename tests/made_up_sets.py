@@ -9,11 +9,14 @@ import zipfile
 
 import numpy as np
 import pytest
+from fednb.papers.foundations import METHODS
 from PIL import Image
 from scipy.io import savemat
 from sklearn.datasets import dump_svmlight_file
 
-from fednb import ROOT, data
+from fednb import ROOT, data, settings
+from fednb import records as ledger
+from fednb import run as runner
 from fednb.data import SPECS
 from fednb_lab.datasets import ensure
 from fednb_lab.layouts import ORIGINS
@@ -25,8 +28,8 @@ def root(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path / "sets"))
     monkeypatch.setenv("FEDNB_CACHE", str(tmp_path / "cache"))
     (tmp_path / "shipped").mkdir()  # and not what somebody has converted
-    shipped = ROOT / "data" / "digits5_mini.npz"
-    (tmp_path / "shipped" / shipped.name).symlink_to(shipped)
+    for name in data.EMBEDDED:
+        (tmp_path / "shipped" / f"{name}.npz").symlink_to(ROOT / "data" / f"{name}.npz")
     monkeypatch.setattr(data, "_SHIPPED", tmp_path / "shipped")
     (tmp_path / "sets").mkdir()
     return tmp_path / "sets"
@@ -62,6 +65,14 @@ def error(name="cifar10", root=None):
     message = str(caught.value)
     assert "\n" not in message and len(message) < 600
     return message
+
+
+def run(dataset, **given):
+    """One round on a data set: the record, and where it lies."""
+    asked = settings.resolve(
+        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
+    )
+    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
 
 
 def fake(num_train, num_test, shape, num_classes, seed=0):

@@ -27,6 +27,7 @@ COPIED = ("fednb", "fednb_lab", "notebooks", "tests")
 ALSO_COPIED = (
     "data/*.csv",
     "data/claims.yaml",
+    "data/digits.npz",
     "data/digits5_mini.npz",
     "data/*.py",
     "docs/*.py",

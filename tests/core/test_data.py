@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import re
+import runpy
 import shutil
 import zipfile
 from functools import partial
@@ -14,13 +15,10 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from fednb.papers.foundations import METHODS
-from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
+from made_up_sets import SMALL, encode, error, fake, load, run, write_images, write_npz, write_zip
 from small import random_states
 
-from fednb import data, settings
-from fednb import records as ledger
-from fednb import run as runner
+from fednb import ROOT, data
 from fednb.data import SPECS
 from fednb_lab import cli, datasets
 from fednb_lab.layouts import ORIGINS
@@ -51,21 +49,20 @@ def publish(monkeypatch, change):
 # --- layouts
 
 
-def test_digits():
+def test_digits_come_as_a_file_and_are_scikit_learns():
     before = random_states()
     found = load("digits", "/nowhere")
     assert cache_files() == [] and random_states() == before
-    assert found.images.dtype == torch.uint8
-    assert found.labels.dtype == torch.int64
-    assert len(found.images) == 1438
-    assert found.num_classes == 10
-    assert found.source == "embedded"
-    assert found.note == ""
-    assert found.augmentation == data.Augmentation()
+    assert found.images.dtype == torch.uint8 and found.labels.dtype == torch.int64
+    assert (len(found.images), found.num_classes, found.source) == (1438, 10, "embedded")
+    assert found.note == "" and found.augmentation == data.Augmentation()
     assert found.fingerprint == "3a5f0f9fcc82e188"  # the split must never change
     pixels = found.images.double() / 255
     assert found.mean == (round(pixels.mean().item(), 4),)
     assert found.std == (round(pixels.std(correction=0).item(), 4),)
+    made = runpy.run_path(str(ROOT / "data" / "digits.py"))["digits"]()
+    assert torch.equal(made.images, found.images) and torch.equal(made.labels, found.labels)
+    assert made.fingerprint == found.fingerprint
 
 
 OFFICIAL, TREE, ZIPS, FILE = "official files", "image tree", "zip files", "file of arrays"
@@ -226,12 +223,12 @@ WRONG = {
     ("cifar10", "cifar10", write_images): [
         (CAT, written(b""), f"CIFAR-10: cifar10/{CAT} cannot be read (not an image); {TO_DO}, or"),
         (CAT, written(ODD), f"{CAT} is 31x32 pixels instead of 32x32"),
-        ("", tiger("test"), "class cat is only in one split"),
+        ("", tiger("test"), "class tiger is tested and never trained"),
         ("", tiger("test", "train"), "CIFAR-10 has no class tiger; its classes are airplane, auto"),
     ],
     ("cifar10", "cifar10.zip", write_images): [
         ("", damaged, "cifar10.zip/train/"),
-        ("", packed(ONLY_TRAIN), "CIFAR-10 has no test images"),
+        ("", packed(ONLY_TRAIN), "CIFAR-10: there is train and no folder test or val"),
         ("", lambda path: shutil.copy(path, path.with_stem("cifar10-b")), "was already seen in"),
     ],
     ("cifar10", "cifar10.npz", write_npz): [
@@ -376,14 +373,46 @@ def test_failed_download(root, monkeypatch):
             datasets.get(name)
 
 
+# --- readers that are installed
+
+READER = """
+import dataclasses
+
+from fednb import data
+
+
+def load(name):
+    return dataclasses.replace(data.load("digits"), name=name)
+
+
+def spec_of(name):
+    return data.spec_of("digits")
+
+
+def whole_name(name):
+    return name.lower()
+
+
+def recorded_name(name):
+    return f"{name.lower()}#1"
+"""
+
+
+def test_a_package_adds_data_sets_by_an_entry_point(tmp_path, monkeypatch):
+    named = tmp_path / "site" / "my_sets-1.0.dist-info" / "entry_points.txt"
+    named.parent.mkdir(parents=True)
+    named.write_text("[fednb.datasets]\nmine = my_reader\n")
+    (tmp_path / "site" / "my_reader.py").write_text(READER)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    record, path = run("mine:A")
+    assert record["settings"]["dataset"] == "mine:a#1" and path.exists()
+    assert data.load("mine:A").name == "mine:A" and data.whole_name("mine:A") == "mine:a"
+    assert "did you mean 'mine:'? Known are folder:, mine:" in error("mina:A")
+    monkeypatch.setattr(data, "entry_points", lambda **_: [])
+    assert "`pip install -e .`" in error("nobody:photos")
+
+
 # --- arrays
-
-
-def run(dataset, **given):
-    asked = settings.resolve(
-        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
-    )
-    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
 
 
 @pytest.fixture
@@ -436,13 +465,23 @@ WRONG_ARRAYS = [
     ("labels reach 2, but 2 classes are named", lambda a: {"classes": ["cat", "dog"]}),
     ("labels are 89, but there are 90 images", lambda a: {"labels": a["labels"][:-1]}),
     ("are floating-point numbers", each(lambda x: x / 255)),
-    ("go from 0 to 255\\d+: bring them", each(lambda x: x.astype(int) * 1000)),
+    ("int64 from 0 to 255000: bring them", each(lambda x: x.astype(int) * 1000)),
     ("rows of 768 numbers", each(lambda x: x.reshape(len(x), -1))),
     ("9 pixels high and 16 wide", each(lambda x: x[:, :, :9])),
     ("have 4 channels", each(lambda x: np.concatenate([x, x[:, :1]], 1).transpose(0, 2, 3, 1))),
     ("test_images are none", lambda a: {"test_images": a["images"][:0]}),
     ("was registered with other images already", lambda a: {"images": a["test_images"]}),
     ("positions in group_names", lambda a: {"test_groups": a["test_groups"] - 1}),
+    (
+        "test_labels are words or mixed",
+        lambda a: {"test_labels": np.ma.masked_less(a["labels"], 1)},
+    ),
+    ("true and false", each(lambda x: x > 99)),
+    ("one-hot or prob", relabelled(lambda y: torch.eye(3)[y].bfloat16())),
+    ("are float32", relabelled(lambda y: torch.tensor(y).bfloat16())),
+    ("must be a list of names, not .'", lambda a: {"classes": {"cat", "cow", "dog"}}),
+    ("in group_names are the same", lambda a: {"group_names": ["lab", "lab"]}),
+    ("is no data.Augmentation", lambda a: {"augmentation": {"flip": True}}),
     ("a whole number for each image", lambda a: {"test_groups": a["test_groups"][:-1]}),
 ]
 

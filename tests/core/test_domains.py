@@ -53,19 +53,6 @@ def resized(image, side=32):
     return np.asarray(Image.fromarray(image).resize((side, side), Image.Resampling.BILINEAR))
 
 
-def test_the_embedded_domains_are_those_that_runs_are_recorded_under():
-    """To the last pixel where photographs and fonts are read as they were; else nearly."""
-    drawn = recipe.digits5_mini()
-    assert drawn.notes == [data.load("digits5_mini").note]
-    means = [drawn.images[drawn.train_groups == d].mean() for d in range(5)]
-    # of other seeds up to 3 apart
-    assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
-    digits = chain.from_iterable(synthetic.outlines())
-    fonts = np.concatenate([np.round(polygon, 6) for polygon in chain.from_iterable(digits)])
-    if [zlib.crc32(part.tobytes()) for part in (*images.photographs(), fonts)] == INGREDIENTS:
-        assert drawn.fingerprint == "9e14cc65c806ff01"
-
-
 def test_the_embedded_domains_come_as_a_file(mini):
     assert mini.fingerprint == "9e14cc65c806ff01"
     assert mini.images.shape == (2000, 3, 16, 16) and mini.images.dtype == torch.uint8
@@ -79,7 +66,8 @@ def test_the_embedded_domains_come_as_a_file(mini):
         assert (groups * 10 + labels).bincount().tolist() == [number] * 50
 
 
-def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, monkeypatch):
+def test_the_embedded_domains_are_drawn_as_recorded_with_no_digit_in_two_images(mini, monkeypatch):
+    """To the last pixel where photographs and fonts are read as they were; else nearly."""
     grey, *sources = recipe.sources()
     for source, labels in zip(sources, (mini.labels, mini.test_labels), strict=True):
         for numbers in source:
@@ -93,8 +81,16 @@ def test_no_digit_is_in_two_embedded_images_and_each_has_its_own_label(mini, mon
         return enlarged(digit, *more)
 
     monkeypatch.setattr(recipe, "enlarged", counted)
-    recipe.digits5_mini()
+    drawn = recipe.digits5_mini()
     assert len(used) == len(set(used)) == 3 * (400 + 150)
+    assert drawn.note == mini.note
+    means = [drawn.images[drawn.train_groups == d].double().mean().item() for d in range(5)]
+    # of other seeds up to 3 apart
+    assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
+    digits = chain.from_iterable(synthetic.outlines())
+    fonts = np.concatenate([np.round(polygon, 6) for polygon in chain.from_iterable(digits)])
+    if [zlib.crc32(part.tobytes()) for part in (*images.photographs(), fonts)] == INGREDIENTS:
+        assert drawn.fingerprint == "9e14cc65c806ff01"
 
 
 def test_training_and_test_patches_are_of_different_parts_of_the_photographs(monkeypatch):
@@ -240,7 +236,7 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
         write_zip(root / "pacs.zip", files)
         return load("pacs").fingerprint
 
-    files = dict(tree("pacs", 2, side=96))
+    files = dict(tree("pacs", 3, side=96))
     first = fingerprint(files.items())
     note = "; images reduced to 96 pixels on the shorter side; a stand-in for DomainNet"
     assert note in load("pacs").note
@@ -248,21 +244,24 @@ def test_pacs_and_what_can_be_wrong_with_a_tree_of_domains(root):
     parts = {name: name.partition("/") for name in files}
     swapped = {f"{other.get(d, d)}/{rest}": files[name] for name, (d, _, rest) in parts.items()}
     assert fingerprint(swapped.items()) != first  # the same images in other domains are another set
-    fingerprint(tree("pacs", 2, side=227))
+    fingerprint(tree("pacs", 3, side=227))
     assert "reduced" not in load("pacs").note
     good = files["Photo/dog/000.png"]
+    divided = [f"{split}/{label}/0.png" for split in ("train", "test") for label in ("cat", "dog")]
     without_sketches = {name: files[name] for name in files if "Sketch" not in name}
     for changed, sentence in (
-        (without_sketches, "PACS lacks the domain Sketch: get the images of"),
+        (without_sketches, "PACS: it lacks the domain Sketch: get the images of"),
         (files | {"Photo/cat/1.png": good}, "PACS has no class cat; its classes are dog, elephant"),
         (files | {"Photo/dog/x.png": b""}, "pacs.zip/Photo/dog/x.png cannot be read (not an image"),
-        (files | {"more/Photo/dog/000.png": good}, "000.png was already seen in another place"),
+        (files | {"more/Photo/dog/000.png": good}, "images lie at several depths"),
+        (files | {"Toy/dog/000.png": good}, "PACS: it has no domain Toy: take that out"),
+        (dict(zip(divided, files.values(), strict=False)), "Sketch, and no splits"),
     ):
         write_zip(root / "pacs.zip", changed.items())
         assert sentence in error("pacs")
 
 
-def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root):
+def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root, capsys):
     files, folder = list(tree("domainnet", 4, spelled=str.lower, more=("axe",))), root / "domainnet"
     domains = [domain.lower() for domain in SPECS["domainnet"].domains]
     for domain in domains:
@@ -288,6 +287,7 @@ def test_domainnet_is_divided_by_its_lists_and_has_ten_classes(root):
     (folder / "real_train.txt").write_text("real/zebra/000.png 9\n")
     # in no list, in no split
     assert load("domainnet").train_groups.bincount().tolist() == [30, 30, 30, 30, 1, 30]
+    assert "29 images in no list" in capsys.readouterr().err
     (folder / "quickdraw_test.txt").unlink()
     assert "domainnet/quickdraw_test.txt cannot be read (No such file" in error("domainnet")
 

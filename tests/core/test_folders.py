@@ -9,14 +9,13 @@ import made_up_sets
 import numpy as np
 import pytest
 from fednb.papers.foundations import METHODS
-from made_up_sets import encode, error, write_tree, write_zip
+from made_up_sets import encode, error, run, write_tree, write_zip
 from PIL import Image
 
-from fednb import data, folders, images, settings
-from fednb import records as ledger
-from fednb import run as runner
+from fednb import data, settings
 from fednb.errors import DataError
-from fednb.images import as_seen
+from fednb_lab import images, trees
+from fednb_lab.images import as_seen
 
 root = made_up_sets.root
 RAMP = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)  # from black to nearly white
@@ -143,24 +142,26 @@ def test_what_only_sounds_like_a_split_is_none(root, tops):
 
 WRONG = [
     ([], "there is no pets where you are .*, nor in .*; give its whole path"),
-    ([*pets(""), *some("0.png")], "holds 1 image outside of any class, such as 0.png"),
+    ([*pets(""), *some("0.png")], "1 image outside of any class, such as 0.png"),
     (
         [*pets(""), *some("cat/more/0.png")],
         "at several depths, .* such as cat/0.png and cat/more/0",
     ),
-    (pets("", number=1), "has no test images: .* five images or more"),
+    (pets("", number=1), "there are no test images: .* five images or more"),
     ([*pets(""), ("cat/x.png", b"")], r"pets/cat/x.png cannot be read \(not an image\)"),
     ([*pets("train"), *some("val/0.png")], "val/0.png lies in no class, if val is a split"),
     ([*pets("train"), *pets("Test", classes=("cat", "dgo"))], "did you mean dog?"),
     (pets("train", "test", "extra"), "extra lies beside test, train and is no split: take it out"),
     (pets("trainval", "test"), "trainval may be train and val: rename it"),
-    (pets("Train"), "has Train and no folder test or val"),
+    (pets("Train"), "there is Train and no folder test or val"),
     (
         [*pets("train", classes=("Cat", "dog")), *pets("test")],
-        "has Cat and cat, which seem to be one",
+        "Cat and cat seem to be one",
     ),
     ([*pets(""), *some("cat/x.heic")], "such as cat/x.heic: make .png of them"),
     ([*pets(""), *some("cat/x")], "such as cat/x: make .png of them"),
+    (pets("home/train", "lab/train"), "several depths, or too deep, such as home/train/cat/0.png"),
+    (pets("", classes=("train", "test")), "test/0.png lies in no class, if test is a split"),
 ]
 
 
@@ -171,7 +172,12 @@ def test_what_is_wrong_with_a_folder_is_one_sentence(root, files, sentence):
     assert not list((root.parent / "cache").glob("folder*"))
 
 
-@pytest.mark.parametrize("ending", "webp tif gif JPG".split())
+def test_a_folder_around_everything_may_hold_a_readme(root):
+    write_tree(root / "pets", [*pets("in/it"), *some("README", "in/notes.txt")])
+    assert len(data.load("folder:pets").labels) == 8
+
+
+@pytest.mark.parametrize("ending", "webp tif gif JPG jfif pgm".split())
 def test_all_usual_formats_are_read(root, ending):
     write_tree(root / "pets", [*pets("", number=9), *pets("", classes=["cow"], ending=ending)])
     found = data.load("folder:pets")
@@ -202,7 +208,7 @@ def test_a_folder_is_described_in_one_line_once(root, capsys):
     assert f"folder:pets ({root}/pets): 25 images of 3 classes (cat, cow, dog)" in line
     assert "15 trained on, 10 tested on; left out: val (10 images), 4 other files (README, " in line
     assert "2 folders without images (marks, test/pig)" in line
-    assert "trained on and never tested: cow" in found.remark
+    assert "never tested: cow" in found.remark
 
 
 @pytest.mark.parametrize(
@@ -265,37 +271,28 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     assert ("no cache written in" in told.err) == (damage == "folder")
 
 
-def write_scans(folder, scan=RAMP):
-    for label in "ab":
-        (folder / label).mkdir(parents=True, exist_ok=True)
-        for i in range(10):
-            Image.fromarray(np.roll(scan, i, axis=1)).save(folder / label / f"{i}.png")
-
-
-@pytest.fixture
-def scans(root):
-    """A folder of scans of sixteen bits."""
-    write_scans(root / "scans")
-    return root / "scans"
-
-
-def test_scans_that_are_nearly_black_are_told(scans):
-    write_scans(scans, RAMP // 16)  # twelve bits
+def test_scans_that_are_nearly_black_are_told(root):
+    for i in range(10):
+        file = io.BytesIO()  # of twelve bits in the scale of sixteen
+        Image.fromarray(np.roll(RAMP // 16, i, axis=1)).save(file, "PNG")
+        write_tree(root / "scans", [(f"{label}/{i}.png", file.getvalue()) for label in "ab"])
     assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
 
 
-def test_images_that_do_not_fit_are_refused_before_they_are_decoded(scans, monkeypatch):
+def test_images_that_do_not_fit_are_refused_before_they_are_decoded(root, monkeypatch):
+    write_tree(root / "pets", pets("", number=10))
     free = SimpleNamespace(available=10**6)
     monkeypatch.setattr(images.psutil, "virtual_memory", lambda: free)
     monkeypatch.setattr(images, "unpacked", None)  # nothing is decoded
     with pytest.raises(DataError, match=r"take 0\.2 GB.*@64"):
-        data.load("folder:scans@1024")
+        data.load("folder:pets@1024")
 
 
 @pytest.mark.filterwarnings("error")  # Pillow's own words about large images
-def test_an_image_of_too_many_pixels_is_one_sentence(scans):
-    Image.new("1", (12000, 8000)).save(scans / "a" / "0.png")
-    assert "a/0.png cannot be read (12000x8000 pixels are too many" in error("folder:scans")
+def test_an_image_of_too_many_pixels_is_one_sentence(root):
+    write_tree(root / "pets", pets(""))
+    Image.new("1", (12000, 8000)).save(root / "pets" / "cat" / "0.png")
+    assert "cat/0.png cannot be read (12000x8000 pixels are too many" in error("folder:pets")
 
 
 def test_what_unpacks_to_too_much_is_refused(root):
@@ -310,13 +307,6 @@ def test_a_zip_that_reaches_outside_of_itself_is_refused(root):
 
 
 # --- its name in records
-
-
-def run(dataset, **given):
-    asked = settings.resolve(
-        METHODS, method="FedAvg", dataset=dataset, num_rounds=1, local_epochs=1, **given
-    )
-    return runner.run(asked, METHODS, workers=1), ledger.path(asked, ledger.runs_folder())
 
 
 def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path):
@@ -339,13 +329,13 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
 
 def test_a_folder_is_listed_once_for_its_settings_and_once_when_it_is_loaded(root, monkeypatch):
     listings = []
-    walk = folders.walk
+    walk = trees.walk
 
     def listed(path):
         listings.append(path)
         return walk(path)
 
-    monkeypatch.setattr(folders, "walk", listed)
+    monkeypatch.setattr(trees, "walk", listed)
     write_tree(root / "pets", pets("", number=10))
     given = {"method": "FedAvg", "dataset": "folder:pets", "partition": "iid"}
     for seed in (1, 2):

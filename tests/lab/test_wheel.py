@@ -78,7 +78,7 @@ def wheel(tmp_path_factory):
         shutil.copytree(ROOT / name, source / name, ignore=ignored)
     (source / "data").mkdir()
     # and no other images, which users put there
-    for name in ("reported.csv", "claims.yaml", "digits5_mini.npz", "synthdigits.py"):
+    for name in ("reported.csv", "claims.yaml", "digits.npz", "digits5_mini.npz", "synthdigits.py"):
         shutil.copy(ROOT / "data" / name, source / "data")
     (source / "results").mkdir()
     for path in [ROOT / "results" / "cells.csv", *(ROOT / "results").glob("*.json")]:
@@ -115,7 +115,9 @@ def run(tmp_path):
     return run
 
 
-def test_types_pages_sweeps_and_solutions_are_in_it(wheel):
+def test_types_pages_sweeps_solutions_and_a_reader_of_folders_are_in_it(wheel):
+    (named,) = wheel.glob("*.dist-info/entry_points.txt")
+    assert "[fednb.datasets]\nfolder = fednb_lab.folders" in named.read_text()
     for file in ("fednb/py.typed", "fednb_lab/explorer_page/own.html"):
         assert (wheel / file).exists()
     for file in (ROOT / "notebooks").glob("s*s/*"):  # a teacher's hand-outs need solutions
@@ -137,6 +139,7 @@ def test_commands_work_where_one_works_and_replace_nothing(run, wheel, tmp_path)
         "copy moo": (2, "did you mean '01_moon'"),
         "copy 01 mine.ipynb": (0, ""),
         "run mine.ipynb method=MOON SHORT": (0, ""),
+        "run mine.ipynb dataset=folder:pets SHORT": (2, "there is no pets where you are"),
     }
     words = [line.removesuffix(" again").replace("SHORT", " ".join(short)) for line in commands]
     typed = json.dumps([line.split() for line in words])

@@ -1,23 +1,31 @@
-"""Folders and zip files of images: the one walk over them, what they mean, and how they are read.
+"""Folders and zip files of images: the one walk over them, and what they mean.
 
 Nothing is given another meaning in silence: what is no class, domain or split is refused or named.
 """
 
 import difflib
+import functools
 import os
 import re
 import unicodedata
 import zipfile
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
-from fednb.errors import DataError, check
-from fednb.images import ENDINGS, Broken, File, ImageFile, Member, reading
+import numpy as np
+from PIL import Image
 
+from fednb.arrays import listed
+from fednb.dataset import Split
+from fednb.errors import DataError, check
+from fednb_lab.images import FORMATS, Broken, File, Member, decoded, reading
+
+_KINDS = Image.registered_extensions()
+ENDINGS = tuple(ending for ending, kind in _KINDS.items() if kind in (*FORMATS, "MPO"))
 _TEXTS = tuple(
     ".txt .md .rst .csv .tsv .json .jsonl .xml .yaml .yml .toml .ini .cfg .html .log .py .ipynb .sh "
     ".md5 .sha1 .sha256 .bib".split()
@@ -67,45 +75,49 @@ class Walk(NamedTuple):
     files: list[ListedFile]
     folders: list[tuple[str, ...]]  # the empty ones
 
+    @property
+    def has_images(self) -> bool:
+        return any(file.is_image for file in self.files)
+
+
+class ImageFile(NamedTuple):
+    """An image that is not decoded yet."""
+
+    domain: int  # 0 where there are none
+    label: str  # the name of its class
+    file: File
+    split: str  # "train", "test" or "val"; "" before it is divided
+
+
+Divide = Callable[[list[ImageFile], Sequence[str]], list[ImageFile]]
+
 
 @dataclass(frozen=True)
 class Layout:
-    """What a folder of somebody's own images means."""
+    """What a tree of images means."""
 
     classes: tuple[str, ...]
     domains: tuple[str, ...]  # none where there are splits or classes only
     train: list[ImageFile]
     test: list[ImageFile]
     divided: bool  # by us, as there are no splits
-    never_tested: tuple[str, ...]  # classes
     left_out: tuple[str, ...]  # in words
 
     def __str__(self) -> str:
         total = len(self.train) + len(self.test)
         domains = f" in {len(self.domains)} domains ({listed(self.domains)})" * bool(self.domains)
-        chosen = " (every fifth of a class)" if self.divided else ""
         return (
             f"{total:,} images of {len(self.classes)} classes ({listed(self.classes)}){domains}: "
-            f"{len(self.train):,} trained on, {len(self.test):,} tested on{chosen}; "
+            f"{len(self.train):,} trained on, {len(self.test):,} tested on; "
             f"left out: {', '.join(self.left_out) or 'nothing'}"
         )
-
-
-def listed(names: Sequence[str], most: int = 5) -> str:
-    """The names with commas, and how many more there are."""
-    more = [f"and {len(names) - most} more"] if len(names) > most else []
-    return ", ".join([*names[:most], *more])
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 # --- the walk
 
 
 def walk(*paths: Path) -> Walk:
-    """List what lies in folders and zip files; a `DataError` for what lies too deep."""
+    """List what lies in folders and zip files; a `Broken` for what lies too deep."""
     files: list[ListedFile] = []
     folders: list[tuple[str, ...]] = []
     for path in paths:
@@ -156,7 +168,7 @@ def _below(folder: Path, parts: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
             raise Broken(f"{folder / entry.name} lies too deep to be read")
 
 
-# --- what a folder means
+# --- names of folders
 
 
 def splits_of(tops: Iterable[str]) -> dict[str, str]:
@@ -177,9 +189,10 @@ def _split_in(name: str) -> str:
     return max(map(_split_of, [*words[:1], *words[-1:]]), default="")
 
 
+@functools.cache
 def _split_of(name: str) -> str:
     """The split that a whole name means, "" if it means none."""
-    letters = "".join(char for char in _plain(name) if char.isalpha())
+    letters = "".join(char for char in plain(name) if char.isalpha())
     stripped = ""
     while stripped != letters:
         stripped = letters
@@ -191,30 +204,52 @@ def _split_of(name: str) -> str:
     return f"{_SPLITS[both[1]]} and {_SPLITS[both[2]]}" if both else ""
 
 
-def _plain(name: str) -> str:
+def plain(name: str) -> str:
     """A name without what two spellings of it differ in: case, blanks, dashes, kind of accents."""
     return re.sub(r"[\s_-]", "", unicodedata.normalize("NFKC", name).casefold())
 
 
-def understand(name: str, path: Path) -> Layout:
-    """What the images in a folder or zip file mean, by the folders in which they lie.
+# --- what a tree means
 
-    A `DataError` that begins with ``name`` says what is wrong with them.
+
+def every_fifth(images: list[ImageFile], domains: Sequence[str]) -> list[ImageFile]:
+    """Make every fifth image of a class of a domain a test image."""
+    divided = []
+    for _, group in groupby(images, lambda image: (image.domain, image.label)):
+        for number, image in enumerate(group):
+            divided.append(image._replace(split="test" if number % 5 == 4 else "train"))
+    tested = {image.domain for image in divided if image.split == "test"}
+    for number, domain in enumerate(domains or [""]):
+        check(
+            number in tested,
+            f"there are no test images{f' in {domain}' * bool(domain)}: every fifth image of a class "
+            f"is one, so {'every domain' if domain else 'it'} needs a class of five images or more.",
+        )
+    return divided
+
+
+def understand(name: str, found: Walk, divide: Divide = every_fifth) -> Layout:
+    """What the images in a walk mean, by the folders in which they lie.
+
+    Those that lie in no splits are divided by ``divide``. A `DataError` that begins with ``name``
+    says what is wrong.
     """
     try:
-        found = walk(path)
-        check(any(file.is_image for file in found.files), f"{name} holds no images: {_WANTED}.")
+        check(
+            found.has_images,
+            f"there are no images: images (.png, .jpg, .webp, .tif and others) must lie in {LAYOUTS}.",
+        )
         depth = _common_depth(found.files)
-        files = [file._replace(parts=file.parts[depth:]) for file in found.files]
-        images, others = _images_and_others(name, files)
-        _check_depths(name, images)
+        # what lies around everything, such as a README, keeps its own name
+        files = [file._replace(parts=file.parts[depth:] or file.parts[-1:]) for file in found.files]
+        images, others = _images_and_others(files)
+        _check_depths(images)
         folders = [folder[depth:] for folder in found.folders if len(folder) > depth]
-        return _layout(name, images, _named(others, images, folders))
-    except Broken as error:
-        raise DataError(f"{name}: {error}.") from error
-
-
-_WANTED = f"images ({', '.join(ENDINGS[:6])} and others) must lie in {LAYOUTS}"
+        return _layout(images, _left_out(others, images, folders), divide)
+    except Broken:
+        raise
+    except DataError as error:
+        raise DataError(f"{name}: {error}") from None
 
 
 def _common_depth(files: Sequence[ListedFile]) -> int:
@@ -230,51 +265,55 @@ def _common_depth(files: Sequence[ListedFile]) -> int:
 
 
 def _images_and_others(
-    name: str, files: Sequence[ListedFile]
+    files: Sequence[ListedFile],
 ) -> tuple[list[ListedFile], list[ListedFile]]:
     """The images, and what may be left out; what lies in a class and is neither is refused."""
     others = [file for file in files if file.is_text or (len(file.parts) < 2 and not file.is_image)]
     kept = set(others)
     images = [file for file in files if file not in kept]
-    unread = [file for file in images if not file.is_image]
-    if unread:
-        raise DataError(
-            f"{name} holds {_counted(len(unread), 'file')} in formats that are not read, such as "
-            f"{unread[0].place}: make .png of them, or take them out."
-        )
+    unread = [file.place for file in images if not file.is_image]
+    check(
+        not unread,
+        f"{_counted(len(unread), 'file')} in formats that are not read, such as {''.join(unread[:1])}: "
+        "make .png of them, or take them out.",
+    )
     return images, others
 
 
-def _check_depths(name: str, images: Sequence[ListedFile]) -> None:
+def _check_depths(images: Sequence[ListedFile]) -> None:
     """Refuse images that lie in no class, or below one."""
-    loose = [image for image in images if len(image.parts) == 1]
-    if loose:
-        raise DataError(
-            f"{name} holds {_counted(len(loose), 'image')} outside of any class, such as {loose[0].place}: "
-            f"they must lie in {LAYOUTS}."
-        )
+    loose = [image.place for image in images if len(image.parts) == 1]
+    check(
+        not loose,
+        f"{_counted(len(loose), 'image')} outside of any class, such as {''.join(loose[:1])}: they must "
+        f"lie in {LAYOUTS}.",
+    )
     splits = splits_of(image.parts[0] for image in images)
     for image in images:
-        if len(image.parts) == 2 and image.parts[0] in splits:
-            raise DataError(
-                f"{name}: {image.place} lies in no class, if {image.parts[0]} is a split; its images "
-                f"must lie in {image.parts[0]}/CLASS/FILE (a class needs another name)."
-            )
-    depths = {len(image.parts): image.place for image in reversed(images)}
-    if set(depths) not in ({2}, {3}):
-        examples = " and ".join(depths[depth] for depth in sorted(depths)[:2])
-        raise DataError(
-            f"{name} holds images at several depths, or too deep, such as {examples}; "
-            f"they must all lie in {LAYOUTS}."
+        top = image.parts[0]
+        check(
+            len(image.parts) > 2 or top not in splits,
+            f"{image.place} lies in no class, if {top} is a split; its images must lie in "
+            f"{top}/CLASS/FILE (a class needs another name).",
         )
+    depths = {len(image.parts): image.place for image in reversed(images)}
+    check(
+        set(depths) in ({2}, {3}),
+        "images lie at several depths, or too deep, such as "
+        f"{' and '.join(depths[depth] for depth in sorted(depths)[:2])}; they must all lie in {LAYOUTS}.",
+    )
 
 
-def _named(
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s' * (number != 1)}"
+
+
+def _left_out(
     others: Sequence[ListedFile],
     images: Sequence[ListedFile],
     empty: Sequence[tuple[str, ...]],
 ) -> list[str]:
-    """What is left out, in words: files that are no images, and folders without any."""
+    """In words: files that are no images, and folders without any."""
     words = []
     if others:
         names = listed([file.place for file in others], 3)
@@ -287,41 +326,42 @@ def _named(
     return words
 
 
-def _layout(name: str, images: Sequence[ListedFile], left_out: list[str]) -> Layout:
+def _layout(images: Sequence[ListedFile], left_out: list[str], divide: Divide) -> Layout:
     tops = sorted({image.parts[0] for image in images if len(image.parts) == 3})
-    _check_spelling(name, [(image.parts[0], "") for image in images if len(image.parts) == 3])
-    split_tops = splits_of(tops)
-    domains: Sequence[str] = [] if split_tops else tops
-    if split_tops:
-        left_out = _check_splits(name, tops, split_tops, images) + left_out
-        images = [image for image in images if split_tops[image.parts[0]] in _chosen(split_tops)]
-    else:
-        for image in images:
-            if _split_of(image.parts[-2]):
-                raise DataError(
-                    f"{name}: {image.place} lies in a split within {image.parts[0]}; the split comes "
-                    f"first, as in {image.parts[-2]}/{image.parts[0]}/{image.parts[-1]}."
-                )
+    _check_spelling([(top, "") for top in tops])
+    splits = splits_of(tops)
+    domains = [] if splits else tops
+    if splits:
+        used = _splits_to_use(tops, splits)
+        numbers = Counter(image.parts[0] for image in images)
+        dropped = [f"{top} ({_counted(numbers[top], 'image')})" for top in tops if top not in used]
+        left_out = dropped + left_out
+        images = [image for image in images if image.parts[0] in used]
+    for image in images:
+        check(
+            splits or len(image.parts) == 2 or not _split_of(image.parts[-2]),
+            f"{image.place} lies in a split within {image.parts[0]}; the split comes first, as in "
+            f"{image.parts[-2]}/{image.parts[0]}/{image.parts[-1]}.",
+        )
     classes = sorted({image.parts[-2] for image in images})
     check(
         len(classes) > 1,
-        f"{name} holds images of one class only, {classes[0]}; there must be at least two.",
+        f"there are images of one class only, {classes[0]}; there must be at least two.",
     )
-    _check_spelling(name, [(image.parts[-2], image.parts[0] * bool(tops)) for image in images])
-    found = _sorted(images, domains, split_tops)
-    if not split_tops:
-        found = _with_splits(name, found, domains)
+    _check_spelling([(image.parts[-2], image.parts[0] * bool(tops)) for image in images])
+    found = _sorted(images, domains, splits)
+    if not splits:
+        found = divide(found, domains)
     train = [image for image in found if image.split == "train"]
-    test = [image for image in found if image.split != "train"]
-    _check_tested(name, {image.label for image in train}, test)
-    tested = {image.label for image in test}
-    never = tuple(label for label in classes if label not in tested)
-    return Layout(
-        tuple(classes), tuple(domains), train, test, not split_tops, never, tuple(left_out)
-    )
+    test = [image for image in found if image.split in ("test", "val")]
+    undivided = len(found) - len(train) - len(test)
+    if undivided:
+        left_out.append(f"{_counted(undivided, 'image')} in no list")
+    _check_tested({image.label for image in train}, {image.label for image in test})
+    return Layout(tuple(classes), tuple(domains), train, test, not splits, tuple(left_out))
 
 
-def _check_spelling(name: str, found: Sequence[tuple[str, str]]) -> None:
+def _check_spelling(found: Iterable[tuple[str, str]]) -> None:
     """Refuse two spellings of one folder: pairs of its name and of the folder around it.
 
     Letters are classes of handwriting, if both cases are wherever one is.
@@ -331,45 +371,39 @@ def _check_spelling(name: str, found: Sequence[tuple[str, str]]) -> None:
         around.setdefault(folder, set()).add(top)
     spellings: dict[str, str] = {}
     for folder, tops in sorted(around.items()):
-        other = spellings.setdefault(_plain(folder), folder)
+        other = spellings.setdefault(plain(folder), folder)
         is_letter = len(folder) == 1 and around[other] == tops
-        if other != folder and not is_letter:
-            raise DataError(
-                f"{name} has {other} and {folder}, which seem to be one: "
-                f"did you mean {other} both times?"
-            )
-
-
-def _check_splits(
-    name: str, tops: Sequence[str], splits: dict[str, str], images: Sequence[ListedFile]
-) -> list[str]:
-    """What of the splits is left out; a `DataError` if they cannot be told from other folders."""
-    for top, split in splits.items():
-        check(" and " not in split, f"{name}: {top} may be {split}: rename it to one of them.")
-    others = [top for top in tops if top not in splits]
-    if others:
-        raise DataError(
-            f"{name}: {listed(others)} lies beside {listed(list(splits))} and is no split: "
-            "take it out, or rename it (splits are train, test and val)."
+        check(
+            other == folder or is_letter,
+            f"{other} and {folder} seem to be one: did you mean {other} both times?",
         )
-    for split, number in Counter(splits.values()).items():
-        same = " and ".join(top for top in tops if splits[top] == split)
-        check(number == 1, f"{name}: {same} are both {split}: keep one, or join them.")
-    present = set(splits.values())
-    if "train" not in present or len(present) == 1:
-        lacking = "train" if "train" not in present else "test or val"
+
+
+def _splits_to_use(tops: Sequence[str], splits: dict[str, str]) -> set[str]:
+    """The two folders that are used, of which "test" comes before "val".
+
+    A `DataError` if splits cannot be told from each other, or from other folders.
+    """
+    for top, split in splits.items():
+        check(" and " not in split, f"{top} may be {split}: rename it to one of them.")
+    others = [top for top in tops if top not in splits]
+    check(
+        not others,
+        f"{listed(others)} lies beside {listed(list(splits))} and is no split: take it out, or rename "
+        "it (splits are train, test and val).",
+    )
+    folder_of: dict[str, str] = {}
+    for top, split in splits.items():
+        other = folder_of.setdefault(split, top)
+        check(other == top, f"{other} and {top} are both {split}: keep one, or join them.")
+    tested = folder_of.get("test", folder_of.get("val", ""))
+    if "train" not in folder_of or not tested:
         raise DataError(
-            f"{name} has {listed(list(splits))} and no folder {lacking}: add it, or give the path of "
+            f"there is {listed(list(splits))} and no folder "
+            f"{'test or val' if 'train' in folder_of else 'train'}: add it, or give the path of "
             f"{tops[0]} itself, of whose images every fifth is tested then."
         )
-    dropped = [top for top in tops if splits[top] not in _chosen(splits)]
-    numbers = Counter(image.parts[0] for image in images)
-    return [f"{top} ({_counted(numbers[top], 'image')})" for top in dropped]
-
-
-def _chosen(splits: dict[str, str]) -> tuple[str, str]:
-    """The two splits that are used: "test" comes before "val"."""
-    return "train", "test" if "test" in splits.values() else "val"
+    return {folder_of["train"], tested}
 
 
 def _sorted(
@@ -387,29 +421,33 @@ def _sorted(
     return [found[key] for key in sorted(found)]
 
 
-def _with_splits(name: str, images: Sequence[ImageFile], domains: Sequence[str]) -> list[ImageFile]:
-    """Make every fifth image of a class of a domain a test image."""
-    divided = []
-    for _, group in groupby(images, lambda image: (image.domain, image.label)):
-        for number, image in enumerate(group):
-            divided.append(image._replace(split="test" if number % 5 == 4 else "train"))
-    tested = {image.domain for image in divided if image.split == "test"}
-    for number, domain in enumerate(domains or [""]):
-        if number not in tested:
-            where = f" in {domain}" if domain else ""
-            raise DataError(
-                f"{name} has no test images{where}: every fifth image of a class is one, so "
-                f"{'every domain' if domain else 'it'} needs a class of five images or more."
-            )
-    return divided
-
-
-def _check_tested(name: str, trained: set[str], test: Sequence[ImageFile]) -> None:
-    unknown = sorted({image.label for image in test} - trained)
+def _check_tested(trained: set[str], tested: set[str]) -> None:
+    unknown = sorted(tested - trained)
     if not unknown:
         return
     near = difflib.get_close_matches(unknown[0], sorted(trained), 1)
     fix = f"did you mean {near[0]}?" if near else "add training images of it, or take them out."
-    if re.fullmatch(_NOISE, _plain(unknown[0])):
+    if re.fullmatch(_NOISE, plain(unknown[0])):
         fix = "test images must lie in SPLIT/CLASS/FILE, too."
-    raise DataError(f"{name}: class {listed(unknown)} is tested and never trained: {fix}")
+    raise DataError(f"class {listed(unknown)} is tested and never trained: {fix}")
+
+
+# --- its images in memory
+
+
+def as_splits(
+    title: str,
+    train: Sequence[ImageFile],
+    test: Sequence[ImageFile],
+    classes: Sequence[str],
+    shape: tuple[int, int, int],
+    **how: bool,
+) -> tuple[tuple[Split, Split], set[tuple[int, int]]]:
+    """Decode both splits as `decoded` does; and the widths and heights that their files have."""
+    images = [*train, *test]
+    pixels, sizes = decoded(title, [image.file for image in images], shape, **how)
+    labels = np.array([classes.index(image.label) for image in images], np.int64)
+    domains = np.array([image.domain for image in images], np.int64)
+    n = len(train)
+    first = Split(pixels[:n], labels[:n], domains[:n])
+    return (first, Split(pixels[n:], labels[n:], domains[n:])), sizes

@@ -53,10 +53,11 @@ class CellsEngine(Engine):  # type: ignore[misc]  # papermill has no types
 
     @classmethod
     def execute_managed_notebook(
-        cls, nb_man: NotebookExecutionManager, kernel_name: str, **_: Any
+        cls, nb_man: NotebookExecutionManager, kernel_name: str, session: str, **_: Any
     ) -> None:
         """Execute the cells, and note in each how it went."""
         shell = _new_shell()
+        shell.user_ns["__session__"] = session  # as Jupyter says which notebook it is
         for index, cell in enumerate(nb_man.nb.cells):
             if cell.cell_type != "code":
                 continue
@@ -104,6 +105,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
             None,
             papers.arrange(notebook, parameters),
             engine_name=ENGINE,
+            session=str(file),
             cwd=file.parent,
             progress_bar=False,
             **_KERNEL,
@@ -115,11 +117,12 @@ def execute_whole(notebook: Path, copy: Path, parameters: Mapping[str, Any]) -> 
     them fails, with a `CellError`.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3, not a user's
+    os.environ["JPY_SESSION_NAME"] = str(notebook.absolute())
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         papermill.execute_notebook(
             nbformat.read(notebook, as_version=4),  # a path with {} papermill would fill in
-            _escaped(copy),
+            str(copy).replace("{", "{{").replace("}", "}}"),
             dict(parameters),
             cwd=notebook.absolute().parent,
             progress_bar=False,
@@ -132,7 +135,3 @@ def execute_whole(notebook: Path, copy: Path, parameters: Mapping[str, Any]) -> 
         print(error)  # with its traceback
         message = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}"
         raise CellError(message) from error
-
-
-def _escaped(path: Path) -> str:
-    return str(path).replace("{", "{{").replace("}", "}}")

@@ -8,13 +8,15 @@ import ast
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fednb.errors import FednbError, RunError, SweepError
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from fednb_lab import pages
     from fednb_lab.jobs import Job
     from fednb_lab.sweeps import Table
@@ -112,62 +114,39 @@ def notebooks(args: argparse.Namespace) -> int:
     fednb notebooks
     fednb notebooks --seed 3 --out build/seed3
     """
-    from fednb import papers
+    from collections import deque
 
+    from fednb import papers
+    from fednb_lab import engine, pool, processes
+
+    out = args.out.absolute()
     files = papers.notebooks(extras=True)
     parameters = {} if args.seed is None else {"seed": args.seed}
+    own = {"FEDNB_RUNS": str(out / "runs"), "FEDNB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
+    (out / "logs").mkdir(parents=True, exist_ok=True)
     failed = []
-    print(f"Executing {len(files)} notebooks", flush=True)
-    ended = _execute_side_by_side(files, args.out.absolute(), parameters)
-    for number, (name, seconds, error) in enumerate(ended, start=1):
-        result = f"FAILED in {error}" if error else "done"
-        print(f"[{number}/{len(files)}] {name:<18} {seconds:4.0f} s  {result}", flush=True)
-        if error:
-            failed.append(name)
-    print(f"The executed notebooks are in {args.out.absolute() / 'notebooks'}")
+    places = min(len(files), os.cpu_count() or 1)  # a notebook for each core, on one thread
+    queue = deque(sorted(files, key=lambda file: file.stat().st_size, reverse=True))
+    print(f"Executing {len(files)} notebooks, {places} at once", flush=True)
+    with processes.own_processes() as call:
+
+        def start(file: Path, place: int) -> "Future[str]":
+            environment = os.environ | pool.share(places, place) | own
+            log = out / "logs" / f"{file.stem}.log"
+            log.write_bytes(b"")
+            task = (engine.execute_whole, file, out / "notebooks" / file.name, parameters)
+            return call(*task, environment=environment, log=log)
+
+        ended = pool.side_by_side(queue, start, places)
+        for number, (file, error) in enumerate(ended, start=1):
+            if error:
+                failed.append(file.stem)
+            told = f"FAILED in {error}" if error else "done"
+            print(f"[{number}/{len(files)}] {file.stem:<18} {told}", flush=True)
+    print(f"The executed notebooks are in {out / 'notebooks'}")
     if failed:
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
-
-
-def _execute_side_by_side(
-    files: Sequence[Path], out: Path, parameters: Mapping[str, Any]
-) -> Iterator[tuple[str, float, str]]:
-    """Execute notebooks into ``out/notebooks``, with records in ``out/runs``; yield the name of
-    each at its end, its seconds, and what went wrong.
-
-    One is executed per core, on one thread, and the largest files first, as these take longest.
-    """
-    import time
-    from concurrent.futures import as_completed
-
-    from fednb_lab import engine, pool, processes
-
-    own = {"FEDNB_RUNS": str(out / "runs"), "FEDNB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
-
-    def execute(file: Path, slots: processes.Slots, stop: processes.Stop) -> tuple[str, float, str]:
-        begin = time.monotonic()
-        log = out / "logs" / f"{file.stem}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(b"")
-        copy = out / "notebooks" / file.name
-        with slots.lend() as slot:
-            environment = slots.environment(slot) | own
-            error = processes.call(
-                engine.execute_whole,
-                file,
-                copy,
-                parameters,
-                environment=environment,
-                log=log,
-                stop=stop,
-            )
-        return file.stem, time.monotonic() - begin, error
-
-    longest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
-    with pool.here(max(1, min(len(files), os.cpu_count() or 1))) as call:
-        for future in as_completed([call(execute, file) for file in longest_first]):
-            yield future.result()
 
 
 @command(
@@ -330,9 +309,9 @@ def _check_options_of_sweep(args: argparse.Namespace) -> None:
 
 def _to_do(selected: "Sequence[Job]", args: argparse.Namespace) -> "tuple[list[Job], int]":
     """The runs that are to be made, and how many there are in all."""
-    from fednb_lab.jobs import in_order, recorded_and_missing
+    from fednb_lab.jobs import each_once, recorded_and_missing
 
-    unique = in_order(selected)
+    unique = each_once(selected)
     if args.again:
         return unique, len(unique)
     if args.notebooks is None:

@@ -19,7 +19,7 @@ from fednb_lab import check as again
 from fednb_lab import cli, commands, new
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.jobs import Notebook, contestants_of
+from fednb_lab.jobs import contestants_of
 from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import Table, read_tables
 
@@ -94,48 +94,12 @@ def own_notebook(file: Path, name: str = "Mine", kind: str = "int") -> str:
     return str(write_notebook(file, methods=OWN.format(name=name, type=kind)))
 
 
-def test_namesakes_in_two_folders_are_two_rows_with_records_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FEDNB_RUNS")
-    first = own_notebook(tmp_path / "a" / "try.ipynb")
-    second = own_notebook(tmp_path / "b" / "try.ipynb", kind="float")
-    deeper = own_notebook(tmp_path / "x" / "a" / "try.ipynb")
-    called = list(contestants_of([first, second, deeper]))
-    assert called == [f"Mine ({tmp_path.name}/a/try)", "Mine (b/try)", "Mine (x/a/try)"]
-    third = own_notebook(tmp_path / "c" / "other.ipynb")
-    found = contestants_of([first, second, third, first])
-    assert list(found) == ["Mine (a/try)", "Mine (b/try)", "Mine (other)"]
-    table = head_to_head.table_of(found, {}, seeds=2)
-    for number, job in enumerate(table.jobs):
-        made_up.record(job, 60.0 + number)
-    cells = cells_of(table, {job.path: ledger.read(job.path) for job in table.jobs})
-    means = {cell.row: cell.mean for cell in cells}
-    assert means == {"Mine (a/try)": 60.5, "Mine (b/try)": 62.5, "Mine (other)": 64.5}
-    assert {path.parent for cell in cells for path in cell.paths if path} == {
-        tmp_path / folder / "results" / "runs" for folder in "abc"
-    }
-
-
-@pytest.mark.parametrize("shared", ["folder", "FEDNB_RUNS"])
-def test_namesakes_that_would_share_their_records_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str
-) -> None:
-    if shared == "folder":
-        monkeypatch.delenv("FEDNB_RUNS")
+def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
     first = own_notebook(tmp_path / "a" / "one.ipynb")
-    second = own_notebook(tmp_path / ("a" if shared == "folder" else "b") / "two.ipynb")
-    with pytest.raises(SweepError, match=r"one\.ipynb and two\.ipynb both have a method Mine"):
+    second = own_notebook(tmp_path / "b" / "two.ipynb")
+    assert list(contestants_of(["FedAvg", first, first])) == ["FedAvg", "Mine"]
+    with pytest.raises(SweepError, match=r"one\.ipynb and .*two\.ipynb both have a method Mine"):
         contestants_of([first, second])
-
-
-def test_a_class_with_a_name_of_the_projects_is_refused_unless_it_is_a_copy(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="MOON of its own, which the project has"):
-        Notebook(own_notebook(tmp_path / "mine.ipynb", "MOON"))
-    assert Notebook(own_notebook(tmp_path / "01_moon.ipynb", "MOON")).methods  # a student's copy
-    copied = new.copy_notebook("01_moon", tmp_path / "copied.ipynb")
-    assert Notebook(str(copied)).methods  # whose MOON is the project's
-    assert Notebook(own_notebook(tmp_path / "yours.ipynb")).methods  # FedAvg is the project's own
 
 
 def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:

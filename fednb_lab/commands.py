@@ -7,45 +7,37 @@ import argparse
 import ast
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fednb.errors import FednbError, RunError, SweepError
+from fednb.errors import FednbError, RunError, SweepError, check
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from fednb_lab import pages
-    from fednb_lab.jobs import Job
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
-_SOME_OF: dict[str, Any] = {"action": "append", "default": []}
 
-
-class Argument(NamedTuple):
-    """What `argparse.ArgumentParser.add_argument` takes."""
-
-    names: tuple[str, ...]
-    options: dict[str, Any]
+Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
 
 
 class Command(NamedTuple):
-    """A command, as it is typed after ``fednb``; the function returns its exit status, None for 0."""
+    """A command; its function returns the exit status, None for 0."""
 
-    name: str
     function: Callable[[argparse.Namespace], int | None]
     arguments: tuple[Argument, ...]
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, Command] = {}  # by what is typed after ``fednb``
 
 
 def argument(*names: str, **options: Any) -> Argument:
     """An argument of a command."""
-    return Argument(names, options)
+    return names, options
 
 
 def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
@@ -55,7 +47,7 @@ def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
     """
 
     def register(function: Any) -> Any:
-        COMMANDS[name] = Command(name, function, arguments)
+        COMMANDS[name] = Command(function, arguments)
         return function
 
     return register
@@ -66,14 +58,6 @@ def count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
-
-
-def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The settings by name, none of which may be given twice."""
-    for name, times in Counter(name for name, _ in assignments).items():
-        if times > 1:
-            raise SweepError(f"{name} is given {times} times: give it once.")
-    return dict(assignments)
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -90,8 +74,27 @@ def assignment(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings by name, none of which may be given twice."""
+    names = [name for name, _ in assignments]
+    for name in names:
+        message = f"{name} is given {names.count(name)} times: give it once."
+        check(names.count(name) == 1, message, SweepError)
+    return dict(assignments)
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """Write files, and say where they are."""
+    from fednb import records as ledger
+
+    for path, content in files.items():
+        ledger.write_atomically(path, content)
+        print(path)
+
+
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")
 
 
 # ---- notebooks
@@ -99,13 +102,7 @@ AGAIN = argument("--again", action="store_true", help="make what is recorded aga
 
 @command(
     "notebooks",
-    argument(
-        "--out",
-        type=Path,
-        default=Path("build/run"),
-        metavar="FOLDER",
-        help="default: build/run",
-    ),
+    argument("--out", type=Path, default="build/run", metavar="FOLDER", help="default: build/run"),
     argument("--seed", type=int, metavar="N", help="instead of the notebooks' own"),
 )
 def notebooks(args: argparse.Namespace) -> int:
@@ -114,8 +111,6 @@ def notebooks(args: argparse.Namespace) -> int:
     fednb notebooks
     fednb notebooks --seed 3 --out build/seed3
     """
-    from collections import deque
-
     from fednb import papers
     from fednb_lab import engine, pool, processes
 
@@ -151,7 +146,7 @@ def notebooks(args: argparse.Namespace) -> int:
 
 @command(
     "copy",
-    argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon"),
+    NOTEBOOK,
     argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
 )
 def copy(args: argparse.Namespace) -> None:
@@ -163,9 +158,7 @@ def copy(args: argparse.Namespace) -> None:
     from fednb_lab.new import copy_notebook
 
     copied = copy_notebook(args.notebook, args.path)
-    print(
-        f"{copied}: read and change it with jupyter lab {copied}, or run it with fednb run {copied}"
-    )
+    print(f"{copied}: open it with jupyter lab {copied}, or run it with fednb run {copied}")
 
 
 @command("new", argument("name", metavar="NAME", help="for instance FedDyn or my_method"))
@@ -178,8 +171,8 @@ def new(args: argparse.Namespace) -> None:
     from fednb_lab.new import new_method
 
     notebook, sweep_file = new_method(args.name, Path.cwd())
-    next_step = f"change the method, then fednb compare FedAvg {notebook.name}"
-    print(f"{notebook.name}, {sweep_file.name}: {next_step}")
+    print(f"{notebook.name}, {sweep_file.name}: change the method, then")
+    print(f"fednb compare FedAvg {notebook.name}")
 
 
 # ---- runs
@@ -187,21 +180,15 @@ def new(args: argparse.Namespace) -> None:
 
 @command(
     "run",
-    argument("notebook", metavar="NOTEBOOK", help="such as 00_foundations, 00, or a path"),
-    argument(
-        "parameters",
-        nargs="*",
-        type=assignment,
-        metavar="name=value",
-        help="settings and hyperparameters",
-    ),
+    NOTEBOOK,
+    argument("parameters", nargs="*", type=assignment, metavar="name=value", help="its settings"),
     AGAIN,
 )
 def run(args: argparse.Namespace) -> int:
     """Make one run of a notebook.
 
     fednb run 01_moon method=MOON mu=5 num_rounds=20
-    fednb run my_method.ipynb dataset=folder:photos lr_decay=0.99
+    fednb run my_method.ipynb dataset=folder:photos num_rounds=50
     """
     from fednb import records as ledger
     from fednb_lab import pool
@@ -228,20 +215,12 @@ def run(args: argparse.Namespace) -> int:
 @command(
     "sweep",
     argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them"),
-    argument("--table", **_SOME_OF, metavar="NAME", help="only this table; may be given again"),
-    argument("--tier", **_SOME_OF, metavar="TIER", help="only runs of this tier; likewise"),
-    argument(
-        "--only",
-        **_SOME_OF,
-        type=assignment,
-        metavar="name=value",
-        help="only runs with this setting",
-    ),
+    argument("--table", action="append", metavar="NAME", help="only this one; may be given again"),
+    argument("--tier", action="append", metavar="TIER", help="only runs of this tier; likewise"),
+    argument("--only", action="append", type=assignment, metavar="name=value", help="likewise"),
     JOBS,
     argument(
-        "--scheduler",
-        metavar="tcp://HOST:PORT",
-        help="of a dask cluster that makes the runs, one per worker thread",
+        "--scheduler", metavar="tcp://HOST:PORT", help="of a dask cluster: one run per thread"
     ),
     argument("--notebooks", type=Path, metavar="FOLDER", help="keep the whole executed notebooks"),
     argument("--dry-run", action="store_true", help="say what would be run"),
@@ -255,35 +234,43 @@ def sweep(args: argparse.Namespace) -> int:
     fednb sweep notebooks/sweeps --tier minutes-gpu --only dataset=cifar10
     fednb sweep my_method.yaml --notebooks build/executed
     """
-    from fednb_lab import pool
-    from fednb_lab.jobs import select
+    from fednb_lab import cells, jobs, pool
     from fednb_lab.sweeps import read_tables
 
-    _check_options_of_sweep(args)
+    if args.scheduler is not None and (args.jobs or args.notebooks):
+        raise SweepError(
+            "A cluster's workers say how many runs are made at once, and keep no notebooks: leave "
+            "out --jobs and --notebooks, or --scheduler."
+        )
     print(f"Reading {args.path}", flush=True)
     tables = read_tables(args.path)
-    only = [("table", name) for name in args.table]
-    only += [("tier", name) for name in args.tier]
-    only += args.only
-    selected = select([job for table in tables.values() for job in table.jobs], only)
-    todo, number = _to_do(selected, args)
-    print(f"{number} runs: {number - len(todo)} recorded, {len(todo)} to do.", flush=True)
+    only = [("table", name) for name in args.table or ()]
+    only += [("tier", name) for name in args.tier or ()]
+    only += args.only or ()
+    selected = jobs.select([job for table in tables.values() for job in table.jobs], only)
+    unique = jobs.each_once(selected)
+    todo = unique if args.again else jobs.recorded_and_missing(unique)[1]
+    kept = args.notebooks and args.notebooks.absolute()
+    if kept and not args.again:
+        lacking = [job for job in unique if not (kept / f"{job.path.stem}.ipynb").exists()]
+        todo = jobs.each_once([*todo, *lacking])
+    print(f"{len(unique)} runs: {len(unique) - len(todo)} recorded, {len(todo)} to do.", flush=True)
     named = [tables[name] for name in dict.fromkeys(job.table for job in selected)]
-    _check_tables(named)
+    for table in named:
+        cells.cells_of(table, {})  # of no records: a measure that nobody knows is told now
     if args.dry_run:
-        _print_plan(named, todo)
+        for table in named:
+            duration = jobs.median_duration(table.jobs)
+            if duration:
+                print(f"{table.name}: a run took {duration}")
+        for job in todo:
+            parameters = [f"{name}={value}" for name, value in job.parameters.items()]
+            print(f"{job.table}: {' '.join([job.notebook, *parameters])}")
         return 0
-    failed = []
-    if todo:
-        outcomes = pool.run(
-            todo,
-            jobs=args.jobs or 1,
-            scheduler=args.scheduler,
-            again=args.again,
-            notebooks=args.notebooks and args.notebooks.absolute(),
-        )
-        failed = [outcome for outcome in outcomes if outcome.error]
+    how = {"scheduler": args.scheduler, "again": args.again, "notebooks": kept}
+    outcomes = pool.run(todo, jobs=args.jobs or 1, **how) if todo else []
     _show_tables(list(tables.values()), named)
+    failed = [outcome for outcome in outcomes if outcome.error]
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
     if todo:
@@ -291,34 +278,6 @@ def sweep(args: argparse.Namespace) -> int:
         succeeded = len(todo) - len(failed)
         print(f"{succeeded} runs made, {len(failed)} failed; records are in {folders}.")
     return int(bool(failed))
-
-
-def _check_options_of_sweep(args: argparse.Namespace) -> None:
-    if args.scheduler is None:
-        return
-    if not args.scheduler:
-        raise SweepError("--scheduler needs an address, such as tcp://HOST:8786.")
-    if args.jobs:
-        raise SweepError(
-            "A cluster's workers decide how many runs are made at once: leave out --jobs or "
-            "--scheduler."
-        )
-    if args.notebooks:
-        raise SweepError("Executed notebooks stay where they are made: leave out --scheduler.")
-
-
-def _to_do(selected: "Sequence[Job]", args: argparse.Namespace) -> "tuple[list[Job], int]":
-    """The runs that are to be made, and how many there are in all."""
-    from fednb_lab.jobs import each_once, recorded_and_missing
-
-    unique = each_once(selected)
-    if args.again:
-        return unique, len(unique)
-    if args.notebooks is None:
-        return recorded_and_missing(unique)[1], len(unique)
-    lacking = [job for job in unique if not (args.notebooks / f"{job.path.stem}.ipynb").exists()]
-    missing = recorded_and_missing(unique)[1]
-    return [job for job in unique if job in missing or job in lacking], len(unique)
 
 
 def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
@@ -333,38 +292,8 @@ def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
         print(f"\n{text}")
     for file in dict.fromkeys(table.file for table in own):
         _write(pages.own_pages([table for table in own if table.file == file], cells))
-    if not own and len(named) > _SHOWN_AT_ONCE:
+    if not own and not shown:
         print("fednb report writes their tables.")
-
-
-def _write(files: Mapping[Path, str]) -> None:
-    """Write files, and say where they are."""
-    from fednb import records as ledger
-
-    for path, content in files.items():
-        ledger.write_atomically(path, content)
-        print(path)
-
-
-def _check_tables(tables: "Iterable[Table]") -> None:
-    """Refuse a table with a measure, or an original, that nobody knows."""
-    from fednb_lab import cells
-
-    for table in tables:
-        cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
-
-
-def _print_plan(tables: "Sequence[Table]", todo: "Sequence[Job]") -> None:
-    """Print how long the tables' runs took, and which would be made."""
-    from fednb_lab.jobs import median_duration
-
-    for table in tables:
-        duration = median_duration(table.jobs)
-        if duration:
-            print(f"{table.name}: a run took {duration}")
-    for job in todo:
-        parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
-        print(f"{job.table}: {job.notebook} {parameters}".rstrip())
 
 
 @command("list")
@@ -373,15 +302,12 @@ def list_tables(args: argparse.Namespace) -> None:
 
     fednb list
     """
-    from fednb import papers
+    from fednb import ROOT, papers
     from fednb_lab.jobs import median_duration, recorded_and_missing
     from fednb_lab.sweeps import read_tables
 
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    folder = papers.folder() / "sweeps"
-    if not any(folder.glob("*.yaml")):
-        return
-    for table in read_tables(folder).values():
+    for table in read_tables(ROOT / "notebooks" / "sweeps").values():
         recorded, missing = recorded_and_missing(table.jobs)
         share = f"{len(recorded)}/{len(recorded) + len(missing)}"
         duration = median_duration(table.jobs)
@@ -395,22 +321,11 @@ def list_tables(args: argparse.Namespace) -> None:
 
 @command(
     "compare",
-    argument(
-        "methods",
-        nargs="+",
-        metavar="METHOD",
-        help="for instance MOON, or the path of a notebook; then name=value",
-    ),
+    argument("methods", nargs="+", metavar="METHOD", help="or a notebook's path; then name=value"),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
-    argument("--dataset", default="digits", metavar="NAME", help="default: digits"),
     argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
-    argument(
-        "--curves",
-        type=Path,
-        metavar="FILE.csv",
-        help="write the accuracy of each run after each round",
-    ),
+    argument("--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"),
     AGAIN,
 )
 def compare(args: argparse.Namespace) -> None:
@@ -430,34 +345,25 @@ def compare(args: argparse.Namespace) -> None:
     if len(contestants) < 2:
         raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
-    from fednb import records
     from fednb_lab import compare as comparing
 
-    setting = {"dataset": args.dataset} | overrides
-    made = comparing.compare(
-        contestants, setting, seeds=args.seeds, jobs=args.jobs or 1, again=args.again
-    )
+    how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
+    made = comparing.compare(contestants, overrides, **how_many, again=args.again)
     print(comparing.latex(made) if args.latex else made.text, *made.paths, sep="\n")
     if args.curves is not None:
-        records.write_atomically(args.curves, comparing.curves_csv(made))
-        print(args.curves)
+        _write({args.curves: comparing.curves_csv(made)})
 
 
 @command(
     "check",
     argument("table", metavar="TABLE", help="as `fednb list` names it, or FILE.yaml[:TABLE]"),
-    argument(
-        "row",
-        nargs="?",
-        metavar="ROW",
-        help="the name of a row (default: the one that takes least time)",
-    ),
+    argument("row", nargs="?", metavar="ROW", help="default: the one that takes least time"),
     argument("--column", metavar="NAME", help="where a row has several (default: likewise)"),
     argument("--seeds", type=count, metavar="N", help="only so many of its runs"),
     JOBS,
     argument("--dry-run", action="store_true", help="say how long it takes"),
 )
-def check(args: argparse.Namespace) -> int:
+def check_cell(args: argparse.Namespace) -> int:
     """Make a cell of a table again, and say how closely it agrees with its records.
 
     fednb check digits --dry-run
@@ -489,12 +395,7 @@ def check(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
-    argument(
-        "--explorer",
-        type=Path,
-        metavar="FILE.html",
-        help="write a page, too, with curves and settings behind each number",
-    ),
+    argument("--explorer", type=Path, metavar="FILE.html", help="write a page with curves, too"),
 )
 def report(args: argparse.Namespace) -> None:
     """Write the project's report, or the tables of a sweep file of your own.
@@ -503,22 +404,21 @@ def report(args: argparse.Namespace) -> None:
     fednb report my_method.yaml --explorer my_method.html
     fednb report --runs results/runs --out build/report
     """
-    if args.explorer is not None and args.explorer.suffix != ".html":
-        raise SweepError(f"{args.explorer} is no name for a page: it must end in .html.")
+    message = f"{args.explorer} is no name for a page: it must end in .html."
+    check(args.explorer is None or args.explorer.suffix == ".html", message, SweepError)
     if args.path is not None:
         _report_own(args)
         return
-    from fednb import ROOT, papers
+    from fednb import ROOT
     from fednb import records as ledger
 
     folder = (args.runs or ledger.runs_folder()).absolute()
-    if not folder.is_dir():
-        raise RunError(f"There is no folder of run records at {folder}.")
+    check(folder.is_dir(), f"There is no folder of run records at {folder}.", RunError)
     print(f"Reading the records in {folder}", flush=True)
     from fednb_lab import for_readers, pages, words
 
     out = (args.out or folder.parent).absolute()
-    results = pages.read_results(papers.folder() / "sweeps", folder)
+    results = pages.read_results(ROOT / "notebooks" / "sweeps", folder)
     files: dict[Path, str] = pages.make_pages(results, out)
     if out == ROOT / "results":  # what notebooks show
         files |= {out / name: text for name, text in for_readers.files(results).items()}
@@ -532,16 +432,12 @@ def report(args: argparse.Namespace) -> None:
 
 def _report_own(args: argparse.Namespace) -> None:
     """The tables of one sweep file, printed and written."""
-    if args.runs is not None:
-        raise SweepError(
-            "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
-        )
+    message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
+    check(args.runs is None, message, SweepError)
+    from fednb_lab import pages
     from fednb_lab.sweeps import read_tables
 
     tables = list(read_tables(args.path).values())
-    _check_tables(tables)
-    from fednb_lab import pages
-
     cells = pages.recorded_cells(tables)
     for text in pages.tables_with_runs(tables, cells):
         print(f"{text}\n")
@@ -570,13 +466,7 @@ def _write_explorer(path: Path, results: "pages.Results", title: str) -> None:
 @command(
     "data",
     argument("name", nargs="?", metavar="NAME", help="such as cifar10; without it, all are listed"),
-    argument(
-        "--from",
-        type=Path,
-        dest="given",
-        metavar="PATH",
-        help="the folder or file that holds it (default: the folder of the data sets)",
-    ),
+    argument("--from", type=Path, dest="given", metavar="PATH", help="a folder or file with it"),
 )
 def data(args: argparse.Namespace) -> None:
     """List the data sets, or fetch and convert one.
@@ -600,10 +490,8 @@ def data(args: argparse.Namespace) -> None:
 
 # ---- course
 
-_NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
 
-
-@command("course release", _NOTEBOOK)
+@command("course release", NOTEBOOK)
 def course_release(args: argparse.Namespace) -> None:
     """Write the students' version of a notebook into course/release.
 
@@ -616,7 +504,7 @@ def course_release(args: argparse.Namespace) -> None:
     print("Students install the wheel in course/students: it holds no solutions")
 
 
-@command("course split", _NOTEBOOK)
+@command("course split", NOTEBOOK)
 def course_split(args: argparse.Namespace) -> None:
     """Move a notebook's solutions into solutions/NOTEBOOK.ipynb, and leave empty stubs.
 
@@ -627,10 +515,7 @@ def course_split(args: argparse.Namespace) -> None:
     print(f"Solutions are in {solutions.split(args.notebook)}")
 
 
-@command(
-    "course check",
-    argument("path", type=Path, metavar="FILE", help="the notebook that was handed out"),
-)
+@command("course check", argument("path", type=Path, metavar="FILE", help="that was handed out"))
 def course_check(args: argparse.Namespace) -> int:
     """For students: run the visible checks of a notebook.
 
@@ -650,19 +535,10 @@ def course_check(args: argparse.Namespace) -> int:
 
 @command(
     "course grade",
-    _NOTEBOOK,
-    argument(
-        "path",
-        type=Path,
-        metavar="FOLDER",
-        help="a zip or folder with NAME.ipynb, or a folder for each NAME, as nbgrader has it",
-    ),
+    NOTEBOOK,
+    argument("path", type=Path, metavar="FOLDER", help="or zip, with NAME.ipynb or NAME/..."),
     argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
-    argument(
-        "--no-sandbox",
-        action="store_true",
-        help="without bubblewrap: submissions can do all that you can",
-    ),
+    argument("--no-sandbox", action="store_true", help="submissions can do all that you can"),
 )
 def course_grade(args: argparse.Namespace) -> None:
     """Grade a folder of submissions: scores as CSV, and feedback pages.

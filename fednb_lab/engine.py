@@ -55,39 +55,30 @@ class CellsEngine(Engine):  # type: ignore[misc]  # papermill has no types
     def execute_managed_notebook(
         cls, nb_man: NotebookExecutionManager, kernel_name: str, session: str, **_: Any
     ) -> None:
-        """Execute the cells, and note in each how it went."""
+        """Execute the cells; IPython keeps their count."""
         shell = _new_shell()
         shell.user_ns["__session__"] = session  # as Jupyter says which notebook it is
-        for index, cell in enumerate(nb_man.nb.cells):
-            if cell.cell_type != "code":
-                continue
-            nb_man.cell_start(cell, index)
+        for cell in nb_man.nb.cells:
             result = shell.run_cell(cell.source, store_history=True)
-            cell.execution_count = result.execution_count
             error = result.error_before_exec or result.error_in_exec
             if isinstance(error, KeyboardInterrupt):
                 raise error
             if error is not None:
-                nb_man.cell_exception(cell, index)
                 where = f"cell [{result.execution_count}]"
                 raise CellError(f"{where}: {type(error).__name__}: {error}") from error
-            nb_man.cell_complete(cell, index)
 
 
 papermill_engines.register(ENGINE, CellsEngine)
 
 
 def reduced(notebook: str) -> NotebookNode:
-    """What a run executes: cells tagged setup, parameters, export or run, without outputs."""
+    """What a run executes: cells tagged setup, parameters, export or run."""
     content = nbformat.read(papers.path(notebook), as_version=4)
     content.cells = [
         cell
         for cell in content.cells
         if cell.cell_type == "code" and TAGS.intersection(cell.metadata.get("tags", []))
     ]
-    for cell in content.cells:
-        cell.outputs = []
-        cell.execution_count = None
     return content
 
 
@@ -95,8 +86,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     """Execute what a run needs of a notebook in this process, and print what its cells print.
 
     The parameters are given by flat names; a `NotebookError` tells of one that the notebook does not
-    know. The first cell with an error ends the run with a `CellError`. The cells work in the
-    notebook's folder, and import from there, too.
+    know. The cells work in the notebook's folder, and import from there, too.
     """
     file = papers.path(notebook).absolute()
     with papers.importing_from(file.parent):

@@ -38,7 +38,7 @@ class Task(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What became of a task, elsewhere: what is there now of records and log."""
+    """What became of a task on another machine."""
 
     error: str  # why something is missing, in one line; "" if nothing is
     records: Sequence[Record | None] = ()  # in the order of the runs
@@ -178,21 +178,16 @@ def _make_all(tasks: Iterable[Task], start: Start, places: int) -> list[Outcome]
             error, left = _collect(task, result)
             if left and task.attempt < ATTEMPTS:
                 queue.append(task._replace(jobs=left, attempt=task.attempt + 1))
+                task = task._replace(jobs=[job for job in task.jobs if job not in left])
             for job in task.jobs:
-                if job in left and task.attempt < ATTEMPTS:
-                    continue
                 outcomes.append(Outcome(job, error if job in left else None))
+                told = f"failed: {error}" if job in left else ledger.read(job.path)["status"]
                 took = time.monotonic() - begin
                 rest = tqdm.format_interval(int(took / len(outcomes) * (total - len(outcomes))))
-                line = f"{len(outcomes)}/{total}  {_told(outcomes[-1])}; about {rest} left"
+                line = f"{len(outcomes)}/{total}  {job.path.stem}  {told}; about {rest} left"
                 bar.write(line, file=sys.stderr)
                 bar.update()
     return outcomes
-
-
-def _told(outcome: Outcome) -> str:
-    job, error = outcome
-    return f"{job.path.stem}  {f'failed: {error}' if error else ledger.read(job.path)['status']}"
 
 
 def _collect(task: Task, result: Result | str | BaseException) -> tuple[str, Sequence[Job]]:

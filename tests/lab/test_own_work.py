@@ -102,6 +102,18 @@ def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
         contestants_of([first, second])
 
 
+def test_a_copy_under_another_name_has_parameters_of_its_own(tmp_path: Path) -> None:
+    """Though its cell still names the notebook that it was copied from."""
+    copied = new.copy_notebook("01_moon", tmp_path / "copied.ipynb")
+    text = copied.read_text(encoding="utf-8")
+    assert text.count('"mu = None') == 1
+    copied.write_text(text.replace('"mu = None', '"batch_size = None\\n", "mu = None'))
+    short = ["num_rounds=1", "local_epochs=1", "num_clients=3", "batch_size=128"]
+    assert cli.main(["run", str(copied), *short]) == 0
+    (path,) = ledger.runs_folder().glob("*.json")
+    assert ledger.read(path)["settings"]["batch_size"] == 128
+
+
 def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
     with pytest.raises(SweepError, match="2,000,000,000 runs"):
         head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {}, seeds=10**9)

@@ -23,17 +23,7 @@ from fednb_lab.jobs import (
 from fednb_lab.sweeps import Loader, Table, read_tables
 
 
-@pytest.fixture(scope="module")
-def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_notebook(tmp_path_factory.mktemp("notebooks") / "90_tiny.ipynb").parent
-
-
-@pytest.fixture(autouse=True)
-def places(notebooks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
-
-
-def read(folder: Path, notebook: str = "90_tiny", **table: object) -> Table:
+def read(folder: Path, notebook: str = "", **table: object) -> Table:
     return read_tables(write(folder, {"one": TABLE | table}, notebook))["one"]
 
 
@@ -56,10 +46,11 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
     # flat, as they are given
     assert job.parameters == {"num_rounds": 7, "lr": 0.5, "method": "Pair"}
     assert job.settings.num_clients == 2  # the notebook's own, of its `more`
-    assert (table.notebook, table.measure, table.printed) == ("90_tiny", "accuracy", None)
+    file = str(tmp_path / "90_tiny.ipynb")
+    assert (table.notebook, table.measure, table.printed) == (file, "accuracy", None)
     # what the kernel will have
-    namespace = papers.parameters("90_tiny") | papers.arrange("90_tiny", job.parameters)
-    assert job.path == ledger.path(papers.settings("90_tiny", namespace), ledger.runs_folder())
+    namespace = papers.parameters(file) | papers.arrange(file, job.parameters)
+    assert job.path == ledger.path(papers.settings(file, namespace), ledger.runs_folder())
 
 
 def test_a_notebook_without_more_has_the_parameters_of_its_cell(
@@ -81,7 +72,7 @@ def test_equal_runs_of_tables_and_files_are_one_in_their_order(tmp_path: Path) -
     grids = {"usual": [4, 1, 7], "second": [6, 1]}
     tables = {name: TABLE | {"grid": {"seed": seeds}} for name, seeds in grids.items()}
     write(tmp_path, {"usual": tables["usual"]}, name="a.yaml")
-    write(tmp_path, {"second": tables["second"]}, "tiny", name="b.yaml")
+    write(tmp_path, {"second": tables["second"]}, name="b.yaml")
     jobs = [job for table in read_tables(tmp_path).values() for job in table.jobs]
     recorded, todo = recorded_and_missing(jobs)
     assert not recorded
@@ -101,8 +92,8 @@ def test_numbers_as_people_write_them() -> None:
 NO_FILES = [
     ("tables: {one: {}, two: {}, one: {}}", "s.yaml: 'one' is given twice"),
     ("a: [1", "s.yaml: while parsing"),
-    ("notebook: tiny\ntables: {a: {}}", "title is missing"),
-    ("notebook: tiny\ntables: &m {a: *m}", "keyword|missing|no key"),
+    ("notebook: 01_moon\ntables: {a: {}}", "title is missing"),
+    ("notebook: 01_moon\ntables: &m {a: *m}", "keyword|missing|no key"),
     ("[" * 20_000, "s.yaml: while "),
 ]
 

@@ -490,6 +490,8 @@ def data(args: argparse.Namespace) -> None:
 
 # ---- course
 
+_NBGRADER = "Starting nbgrader; each notebook takes as long as its cells, some minutes"
+
 
 @command("course release", NOTEBOOK)
 def course_release(args: argparse.Namespace) -> None:
@@ -497,7 +499,7 @@ def course_release(args: argparse.Namespace) -> None:
 
     fednb course release 01_moon
     """
-    _say_that_nbgrader_starts(args)
+    print(_NBGRADER, file=sys.stderr)
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
@@ -521,7 +523,7 @@ def course_check(args: argparse.Namespace) -> int:
 
     fednb course check 01_moon.ipynb
     """
-    _say_that_nbgrader_starts(args)
+    print(_NBGRADER, file=sys.stderr)
     from fednb_lab.course.check import check
 
     errors, remarks = check(args.path)
@@ -545,7 +547,7 @@ def course_grade(args: argparse.Namespace) -> None:
 
     fednb course grade 01_moon submitted
     """
-    _say_that_nbgrader_starts(args)
+    print(_NBGRADER, file=sys.stderr)
     from fednb_lab.course import grading
 
     is_sandboxed = not args.no_sandbox
@@ -558,14 +560,3 @@ def course_grade(args: argparse.Namespace) -> None:
     print(f"by exercise: {name}-exercises.csv")
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
-
-
-def _say_that_nbgrader_starts(args: argparse.Namespace) -> None:
-    """Say what takes a while to import; a name that nobody knows is refused before."""
-    from fednb import papers
-
-    if "notebook" in args:
-        papers.path(args.notebook)
-    print(
-        "Starting nbgrader; each notebook takes as long as its cells, some minutes", file=sys.stderr
-    )

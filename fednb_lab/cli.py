@@ -31,11 +31,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fednb {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    course = commands.add_parser("course", help="hand out notebooks without solutions, and grade")
-    steps = course.add_subparsers(required=True, metavar="STEP")
+    groups = {"": commands}
     for name, command in COMMANDS.items():
-        is_step = name.startswith("course ")
-        _add_command(steps if is_step else commands, name.removeprefix("course "), command)
+        group, _, step = name.rpartition(" ")
+        if group not in groups:
+            below = commands.add_parser(
+                group, help="hand out notebooks without solutions, and grade"
+            )
+            groups[group] = below.add_subparsers(required=True, metavar="STEP")
+        _add_command(groups[group], step, command)
     return parser
 
 

@@ -9,31 +9,31 @@ import hashlib
 import logging
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import CancelledError, Future
+from collections.abc import Iterator, Mapping
+from concurrent.futures import CancelledError, Future, wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import fednb_lab
 from fednb import PACKAGE, data, papers
+from fednb import records as ledger
 from fednb.errors import NotebookError
-from fednb_lab import datasets
+from fednb_lab import datasets, pool, processes
 from fednb_lab.jobs import runs_of
-from fednb_lab.pool import Group, Result, Submit
-from fednb_lab.processes import Slots, in_one_line
+from fednb_lab.pool import Result, Start, Task
+from fednb_lab.processes import in_one_line
 
 if TYPE_CHECKING:
     from distributed import Client
 
 CONNECT_SECONDS = 10
-
-Make = Callable[..., Result]  # `fednb_lab.pool.make_group`, told how
+POLL_SECONDS = 0.2  # how often a worker asks whether a run is still wanted
 
 
 @contextmanager
-def cluster(address: str, make: Make) -> Iterator[Submit]:
-    """The dask cluster of the scheduler at this address, when it has a worker; leaving the context
-    cancels what waits.
+def cluster(address: str) -> Iterator[Start]:
+    """What starts a task on the dask cluster of the scheduler at this address, when it has a worker;
+    leaving the context cancels what waits.
 
     A ``ConnectionError`` says what is wrong.
     """
@@ -44,11 +44,12 @@ def cluster(address: str, make: Make) -> Iterator[Submit]:
         executor = client.get_executor(pure=False, resources={"GPU": 1} if has_gpus else None)
         digests = functools.cache(code_and_data)
 
-        def submit(group: Group) -> Future[Result]:
-            expected = digests(group[0].notebook, group[0].settings.dataset)
-            return executor.submit(make_on_worker, group, expected, make)
+        def start(task: Task, place: int) -> Future[Result]:
+            job = task.jobs[0]
+            expected = digests(job.notebook, job.settings.dataset)
+            return executor.submit(make_on_worker, task, expected)
 
-        yield submit
+        yield start
 
 
 @contextmanager
@@ -117,33 +118,43 @@ def code_and_data(notebook: str, dataset: str) -> dict[str, str]:
     return {"code": code, "data": data.load(dataset).fingerprint}
 
 
-_slots: dict[str, Slots] = {}  # by the address of each worker in this process
-
-
-def make_on_worker(group: Group, expected: Mapping[str, str], make: Make) -> Result:
-    """Make a group on this worker and in its folder of runs, if code and data are the sweep's own."""
+def make_on_worker(task: Task, expected: Mapping[str, str]) -> Result:
+    """Make a task on this worker and in its folder of runs, if code and data are the sweep's own."""
     from dask.system import CPU_COUNT
     from distributed import Reschedule, get_worker
 
     worker = get_worker()
-    named = f"the worker {worker.address} on {socket.gethostname()}"
+    refusal = _refusal(task, expected, f"the worker {worker.address} on {socket.gethostname()}")
+    if refusal:
+        return Result(refusal)
+    runs = runs_of(task.jobs[0].notebook)
+    share = pool.share(worker.state.nthreads, 0, CPU_COUNT)
+    key = worker.get_current_task()
+    with processes.own_processes() as call:
+        future = pool.start_process(call, task, runs, share)
+        while not wait([future], POLL_SECONDS).done:
+            if _is_unwanted(worker, key):
+                raise Reschedule  # another worker takes it, if it is wanted
+        error = future.exception()
+    records = [ledger.recorded(runs / job.path.name) for job in task.jobs]
+    log = pool.log_of(task, runs).read_text("utf-8", "replace")
+    return Result(in_one_line(error) if error else future.result(), records, log)
+
+
+def _refusal(task: Task, expected: Mapping[str, str], named: str) -> str:
+    """Why a worker does not make a task; "" if it does."""
+    job = task.jobs[0]
     try:
-        digests = code_and_data(group[0].notebook, group[0].settings.dataset)
+        digests = code_and_data(job.notebook, job.settings.dataset)
     except (NotebookError, data.DataError) as error:
-        return Result(f"{named} lacks something: {error}")
+        return f"{named} lacks something: {error}"
     different = [name for name in expected if digests[name] != expected[name]]
-    if different:
-        return Result(
-            f"{named} has other {' and '.join(different)} than the sweep: make them the same "
-            "there, and restart the worker."
-        )
-    slots = _slots.setdefault(worker.address, Slots(worker.state.nthreads, CPU_COUNT))
-    stop = functools.partial(_is_unwanted, worker, worker.get_current_task())
-    runs = runs_of(group[0].notebook)
-    result = make(group, runs, slots, stop)
-    if stop() and result.error:
-        raise Reschedule  # not the run's fault: another worker takes it, if it is wanted
-    return result
+    if not different:
+        return ""
+    return (
+        f"{named} has other {' and '.join(different)} than the sweep: make them the same there, "
+        "and restart the worker."
+    )
 
 
 def _is_unwanted(worker: Any, task_key: Any) -> bool:

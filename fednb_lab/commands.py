@@ -7,43 +7,37 @@ import argparse
 import ast
 import os
 import sys
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fednb.errors import FednbError, RunError, SweepError
+from fednb.errors import FednbError, RunError, SweepError, check
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from fednb_lab import pages
-    from fednb_lab.jobs import Job
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
-_SOME_OF: dict[str, Any] = {"action": "append", "default": []}
 
-
-class Argument(NamedTuple):
-    """What `argparse.ArgumentParser.add_argument` takes."""
-
-    names: tuple[str, ...]
-    options: dict[str, Any]
+Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
 
 
 class Command(NamedTuple):
-    """A command, as it is typed after ``fednb``; the function returns its exit status, None for 0."""
+    """A command; its function returns the exit status, None for 0."""
 
-    name: str
     function: Callable[[argparse.Namespace], int | None]
     arguments: tuple[Argument, ...]
 
 
-COMMANDS: dict[str, Command] = {}
+COMMANDS: dict[str, Command] = {}  # by what is typed after ``fednb``
 
 
 def argument(*names: str, **options: Any) -> Argument:
     """An argument of a command."""
-    return Argument(names, options)
+    return names, options
 
 
 def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
@@ -53,7 +47,7 @@ def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
     """
 
     def register(function: Any) -> Any:
-        COMMANDS[name] = Command(name, function, arguments)
+        COMMANDS[name] = Command(function, arguments)
         return function
 
     return register
@@ -64,14 +58,6 @@ def count(text: str) -> int:
     if not text.isdecimal() or not int(text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
     return int(text)
-
-
-def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The settings by name, none of which may be given twice."""
-    for name, times in Counter(name for name, _ in assignments).items():
-        if times > 1:
-            raise SweepError(f"{name} is given {times} times: give it once.")
-    return dict(assignments)
 
 
 def assignment(text: str) -> tuple[str, Any]:
@@ -88,8 +74,27 @@ def assignment(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings by name, none of which may be given twice."""
+    names = [name for name, _ in assignments]
+    for name in names:
+        message = f"{name} is given {names.count(name)} times: give it once."
+        check(names.count(name) == 1, message, SweepError)
+    return dict(assignments)
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """Write files, and say where they are."""
+    from fednb import records as ledger
+
+    for path, content in files.items():
+        ledger.write_atomically(path, content)
+        print(path)
+
+
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")
 
 
 # ---- notebooks
@@ -97,13 +102,7 @@ AGAIN = argument("--again", action="store_true", help="make what is recorded aga
 
 @command(
     "notebooks",
-    argument(
-        "--out",
-        type=Path,
-        default=Path("build/run"),
-        metavar="FOLDER",
-        help="default: build/run",
-    ),
+    argument("--out", type=Path, default="build/run", metavar="FOLDER", help="default: build/run"),
     argument("--seed", type=int, metavar="N", help="instead of the notebooks' own"),
 )
 def notebooks(args: argparse.Namespace) -> int:
@@ -113,66 +112,41 @@ def notebooks(args: argparse.Namespace) -> int:
     fednb notebooks --seed 3 --out build/seed3
     """
     from fednb import papers
+    from fednb_lab import engine, pool, processes
 
+    out = args.out.absolute()
     files = papers.notebooks(extras=True)
     parameters = {} if args.seed is None else {"seed": args.seed}
+    own = {"FEDNB_RUNS": str(out / "runs"), "FEDNB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
+    (out / "logs").mkdir(parents=True, exist_ok=True)
     failed = []
-    print(f"Executing {len(files)} notebooks", flush=True)
-    ended = _execute_side_by_side(files, args.out.absolute(), parameters)
-    for number, (name, seconds, error) in enumerate(ended, start=1):
-        result = f"FAILED in {error}" if error else "done"
-        print(f"[{number}/{len(files)}] {name:<18} {seconds:4.0f} s  {result}", flush=True)
-        if error:
-            failed.append(name)
-    print(f"The executed notebooks are in {args.out.absolute() / 'notebooks'}")
+    places = min(len(files), os.cpu_count() or 1)  # a notebook for each core, on one thread
+    queue = deque(sorted(files, key=lambda file: file.stat().st_size, reverse=True))
+    print(f"Executing {len(files)} notebooks, {places} at once", flush=True)
+    with processes.own_processes() as call:
+
+        def start(file: Path, place: int) -> "Future[str]":
+            environment = os.environ | pool.share(places, place) | own
+            log = out / "logs" / f"{file.stem}.log"
+            log.write_bytes(b"")
+            task = (engine.execute_whole, file, out / "notebooks" / file.name, parameters)
+            return call(*task, environment=environment, log=log)
+
+        ended = pool.side_by_side(queue, start, places)
+        for number, (file, error) in enumerate(ended, start=1):
+            if error:
+                failed.append(file.stem)
+            told = f"FAILED in {error}" if error else "done"
+            print(f"[{number}/{len(files)}] {file.stem:<18} {told}", flush=True)
+    print(f"The executed notebooks are in {out / 'notebooks'}")
     if failed:
         print(f"fednb: {', '.join(failed)} failed; the copies show where.", file=sys.stderr)
     return int(bool(failed))
 
 
-def _execute_side_by_side(
-    files: Sequence[Path], out: Path, parameters: Mapping[str, Any]
-) -> Iterator[tuple[str, float, str]]:
-    """Execute notebooks into ``out/notebooks``, with records in ``out/runs``; yield the name of
-    each at its end, its seconds, and what went wrong.
-
-    One is executed per core, on one thread, and the largest files first, as these take longest.
-    """
-    import time
-    from concurrent.futures import as_completed
-
-    from fednb_lab import engine, pool, processes
-
-    own = {"FEDNB_RUNS": str(out / "runs"), "FEDNB_PROGRESS": "off", "OMP_NUM_THREADS": "1"}
-
-    def execute(file: Path, slots: processes.Slots, stop: processes.Stop) -> tuple[str, float, str]:
-        begin = time.monotonic()
-        log = out / "logs" / f"{file.stem}.log"
-        log.parent.mkdir(parents=True, exist_ok=True)
-        log.write_bytes(b"")
-        copy = out / "notebooks" / file.name
-        with slots.lend() as slot:
-            environment = slots.environment(slot) | own
-            error = processes.call(
-                engine.execute_whole,
-                file,
-                copy,
-                parameters,
-                environment=environment,
-                log=log,
-                stop=stop,
-            )
-        return file.stem, time.monotonic() - begin, error
-
-    longest_first = sorted(files, key=lambda file: file.stat().st_size, reverse=True)
-    with pool.here(max(1, min(len(files), os.cpu_count() or 1))) as call:
-        for future in as_completed([call(execute, file) for file in longest_first]):
-            yield future.result()
-
-
 @command(
     "copy",
-    argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon"),
+    NOTEBOOK,
     argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
 )
 def copy(args: argparse.Namespace) -> None:
@@ -184,9 +158,7 @@ def copy(args: argparse.Namespace) -> None:
     from fednb_lab.new import copy_notebook
 
     copied = copy_notebook(args.notebook, args.path)
-    print(
-        f"{copied}: read and change it with jupyter lab {copied}, or run it with fednb run {copied}"
-    )
+    print(f"{copied}: open it with jupyter lab {copied}, or run it with fednb run {copied}")
 
 
 @command("new", argument("name", metavar="NAME", help="for instance FedDyn or my_method"))
@@ -199,8 +171,8 @@ def new(args: argparse.Namespace) -> None:
     from fednb_lab.new import new_method
 
     notebook, sweep_file = new_method(args.name, Path.cwd())
-    next_step = f"change the method, then fednb compare FedAvg {notebook.name}"
-    print(f"{notebook.name}, {sweep_file.name}: {next_step}")
+    print(f"{notebook.name}, {sweep_file.name}: change the method, then")
+    print(f"fednb compare FedAvg {notebook.name}")
 
 
 # ---- runs
@@ -208,14 +180,8 @@ def new(args: argparse.Namespace) -> None:
 
 @command(
     "run",
-    argument("notebook", metavar="NOTEBOOK", help="such as 00_foundations, 00, or a path"),
-    argument(
-        "parameters",
-        nargs="*",
-        type=assignment,
-        metavar="name=value",
-        help="settings and hyperparameters",
-    ),
+    NOTEBOOK,
+    argument("parameters", nargs="*", type=assignment, metavar="name=value", help="its settings"),
     AGAIN,
 )
 def run(args: argparse.Namespace) -> int:
@@ -249,20 +215,12 @@ def run(args: argparse.Namespace) -> int:
 @command(
     "sweep",
     argument("path", type=Path, metavar="FILE_OR_FOLDER", help="a sweep file, or a folder of them"),
-    argument("--table", **_SOME_OF, metavar="NAME", help="only this table; may be given again"),
-    argument("--tier", **_SOME_OF, metavar="TIER", help="only runs of this tier; likewise"),
-    argument(
-        "--only",
-        **_SOME_OF,
-        type=assignment,
-        metavar="name=value",
-        help="only runs with this setting",
-    ),
+    argument("--table", action="append", metavar="NAME", help="only this one; may be given again"),
+    argument("--tier", action="append", metavar="TIER", help="only runs of this tier; likewise"),
+    argument("--only", action="append", type=assignment, metavar="name=value", help="likewise"),
     JOBS,
     argument(
-        "--scheduler",
-        metavar="tcp://HOST:PORT",
-        help="of a dask cluster that makes the runs, one per worker thread",
+        "--scheduler", metavar="tcp://HOST:PORT", help="of a dask cluster: one run per thread"
     ),
     argument("--notebooks", type=Path, metavar="FOLDER", help="keep the whole executed notebooks"),
     argument("--dry-run", action="store_true", help="say what would be run"),
@@ -276,35 +234,43 @@ def sweep(args: argparse.Namespace) -> int:
     fednb sweep notebooks/sweeps --tier minutes-gpu --only dataset=cifar10
     fednb sweep my_method.yaml --notebooks build/executed
     """
-    from fednb_lab import pool
-    from fednb_lab.jobs import select
+    from fednb_lab import cells, jobs, pool
     from fednb_lab.sweeps import read_tables
 
-    _check_options_of_sweep(args)
+    if args.scheduler is not None and (args.jobs or args.notebooks):
+        raise SweepError(
+            "A cluster's workers say how many runs are made at once, and keep no notebooks: leave "
+            "out --jobs and --notebooks, or --scheduler."
+        )
     print(f"Reading {args.path}", flush=True)
     tables = read_tables(args.path)
-    only = [("table", name) for name in args.table]
-    only += [("tier", name) for name in args.tier]
-    only += args.only
-    selected = select([job for table in tables.values() for job in table.jobs], only)
-    todo, number = _to_do(selected, args)
-    print(f"{number} runs: {number - len(todo)} recorded, {len(todo)} to do.", flush=True)
+    only = [("table", name) for name in args.table or ()]
+    only += [("tier", name) for name in args.tier or ()]
+    only += args.only or ()
+    selected = jobs.select([job for table in tables.values() for job in table.jobs], only)
+    unique = jobs.each_once(selected)
+    todo = unique if args.again else jobs.recorded_and_missing(unique)[1]
+    kept = args.notebooks and args.notebooks.absolute()
+    if kept and not args.again:
+        lacking = [job for job in unique if not (kept / f"{job.path.stem}.ipynb").exists()]
+        todo = jobs.each_once([*todo, *lacking])
+    print(f"{len(unique)} runs: {len(unique) - len(todo)} recorded, {len(todo)} to do.", flush=True)
     named = [tables[name] for name in dict.fromkeys(job.table for job in selected)]
-    _check_tables(named)
+    for table in named:
+        cells.cells_of(table, {})  # of no records: a measure that nobody knows is told now
     if args.dry_run:
-        _print_plan(named, todo)
+        for table in named:
+            duration = jobs.median_duration(table.jobs)
+            if duration:
+                print(f"{table.name}: a run took {duration}")
+        for job in todo:
+            parameters = [f"{name}={value}" for name, value in job.parameters.items()]
+            print(f"{job.table}: {' '.join([job.notebook, *parameters])}")
         return 0
-    failed = []
-    if todo:
-        outcomes = pool.run(
-            todo,
-            jobs=args.jobs or 1,
-            scheduler=args.scheduler,
-            again=args.again,
-            notebooks=args.notebooks and args.notebooks.absolute(),
-        )
-        failed = [outcome for outcome in outcomes if outcome.error]
+    how = {"scheduler": args.scheduler, "again": args.again, "notebooks": kept}
+    outcomes = pool.run(todo, jobs=args.jobs or 1, **how) if todo else []
     _show_tables(list(tables.values()), named)
+    failed = [outcome for outcome in outcomes if outcome.error]
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
     if todo:
@@ -312,34 +278,6 @@ def sweep(args: argparse.Namespace) -> int:
         succeeded = len(todo) - len(failed)
         print(f"{succeeded} runs made, {len(failed)} failed; records are in {folders}.")
     return int(bool(failed))
-
-
-def _check_options_of_sweep(args: argparse.Namespace) -> None:
-    if args.scheduler is None:
-        return
-    if not args.scheduler:
-        raise SweepError("--scheduler needs an address, such as tcp://HOST:8786.")
-    if args.jobs:
-        raise SweepError(
-            "A cluster's workers decide how many runs are made at once: leave out --jobs or "
-            "--scheduler."
-        )
-    if args.notebooks:
-        raise SweepError("Executed notebooks stay where they are made: leave out --scheduler.")
-
-
-def _to_do(selected: "Sequence[Job]", args: argparse.Namespace) -> "tuple[list[Job], int]":
-    """The runs that are to be made, and how many there are in all."""
-    from fednb_lab.jobs import in_order, recorded_and_missing
-
-    unique = in_order(selected)
-    if args.again:
-        return unique, len(unique)
-    if args.notebooks is None:
-        return recorded_and_missing(unique)[1], len(unique)
-    lacking = [job for job in unique if not (args.notebooks / f"{job.path.stem}.ipynb").exists()]
-    missing = recorded_and_missing(unique)[1]
-    return [job for job in unique if job in missing or job in lacking], len(unique)
 
 
 def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
@@ -354,38 +292,8 @@ def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
         print(f"\n{text}")
     for file in dict.fromkeys(table.file for table in own):
         _write(pages.own_pages([table for table in own if table.file == file], cells))
-    if not own and len(named) > _SHOWN_AT_ONCE:
+    if not own and not shown:
         print("fednb report writes their tables.")
-
-
-def _write(files: Mapping[Path, str]) -> None:
-    """Write files, and say where they are."""
-    from fednb import records as ledger
-
-    for path, content in files.items():
-        ledger.write_atomically(path, content)
-        print(path)
-
-
-def _check_tables(tables: "Iterable[Table]") -> None:
-    """Refuse a table with a measure, or an original, that nobody knows."""
-    from fednb_lab import cells
-
-    for table in tables:
-        cells.cells_of(table, {})  # of no records: what is printed is looked up all the same
-
-
-def _print_plan(tables: "Sequence[Table]", todo: "Sequence[Job]") -> None:
-    """Print how long the tables' runs took, and which would be made."""
-    from fednb_lab.jobs import median_duration
-
-    for table in tables:
-        duration = median_duration(table.jobs)
-        if duration:
-            print(f"{table.name}: a run took {duration}")
-    for job in todo:
-        parameters = " ".join(f"{name}={value}" for name, value in job.parameters.items())
-        print(f"{job.table}: {job.notebook} {parameters}".rstrip())
 
 
 @command("list")
@@ -394,15 +302,12 @@ def list_tables(args: argparse.Namespace) -> None:
 
     fednb list
     """
-    from fednb import papers
+    from fednb import ROOT, papers
     from fednb_lab.jobs import median_duration, recorded_and_missing
     from fednb_lab.sweeps import read_tables
 
     print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    folder = papers.folder() / "sweeps"
-    if not any(folder.glob("*.yaml")):
-        return
-    for table in read_tables(folder).values():
+    for table in read_tables(ROOT / "notebooks" / "sweeps").values():
         recorded, missing = recorded_and_missing(table.jobs)
         share = f"{len(recorded)}/{len(recorded) + len(missing)}"
         duration = median_duration(table.jobs)
@@ -416,22 +321,11 @@ def list_tables(args: argparse.Namespace) -> None:
 
 @command(
     "compare",
-    argument(
-        "methods",
-        nargs="+",
-        metavar="METHOD",
-        help="for instance MOON, or the path of a notebook; then name=value",
-    ),
+    argument("methods", nargs="+", metavar="METHOD", help="or a notebook's path; then name=value"),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
-    argument("--dataset", default="digits", metavar="NAME", help="default: digits"),
     argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
-    argument(
-        "--curves",
-        type=Path,
-        metavar="FILE.csv",
-        help="write the accuracy of each run after each round",
-    ),
+    argument("--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"),
     AGAIN,
 )
 def compare(args: argparse.Namespace) -> None:
@@ -451,34 +345,25 @@ def compare(args: argparse.Namespace) -> None:
     if len(contestants) < 2:
         raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
-    from fednb import records
     from fednb_lab import compare as comparing
 
-    setting = {"dataset": args.dataset} | overrides
-    made = comparing.compare(
-        contestants, setting, seeds=args.seeds, jobs=args.jobs or 1, again=args.again
-    )
+    how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
+    made = comparing.compare(contestants, overrides, **how_many, again=args.again)
     print(comparing.latex(made) if args.latex else made.text, *made.paths, sep="\n")
     if args.curves is not None:
-        records.write_atomically(args.curves, comparing.curves_csv(made))
-        print(args.curves)
+        _write({args.curves: comparing.curves_csv(made)})
 
 
 @command(
     "check",
     argument("table", metavar="TABLE", help="as `fednb list` names it, or FILE.yaml[:TABLE]"),
-    argument(
-        "row",
-        nargs="?",
-        metavar="ROW",
-        help="the name of a row (default: the one that takes least time)",
-    ),
+    argument("row", nargs="?", metavar="ROW", help="default: the one that takes least time"),
     argument("--column", metavar="NAME", help="where a row has several (default: likewise)"),
     argument("--seeds", type=count, metavar="N", help="only so many of its runs"),
     JOBS,
     argument("--dry-run", action="store_true", help="say how long it takes"),
 )
-def check(args: argparse.Namespace) -> int:
+def check_cell(args: argparse.Namespace) -> int:
     """Make a cell of a table again, and say how closely it agrees with its records.
 
     fednb check digits --dry-run
@@ -510,12 +395,7 @@ def check(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
-    argument(
-        "--explorer",
-        type=Path,
-        metavar="FILE.html",
-        help="write a page, too, with curves and settings behind each number",
-    ),
+    argument("--explorer", type=Path, metavar="FILE.html", help="write a page with curves, too"),
 )
 def report(args: argparse.Namespace) -> None:
     """Write the project's report, or the tables of a sweep file of your own.
@@ -524,22 +404,21 @@ def report(args: argparse.Namespace) -> None:
     fednb report my_method.yaml --explorer my_method.html
     fednb report --runs results/runs --out build/report
     """
-    if args.explorer is not None and args.explorer.suffix != ".html":
-        raise SweepError(f"{args.explorer} is no name for a page: it must end in .html.")
+    message = f"{args.explorer} is no name for a page: it must end in .html."
+    check(args.explorer is None or args.explorer.suffix == ".html", message, SweepError)
     if args.path is not None:
         _report_own(args)
         return
-    from fednb import ROOT, papers
+    from fednb import ROOT
     from fednb import records as ledger
 
     folder = (args.runs or ledger.runs_folder()).absolute()
-    if not folder.is_dir():
-        raise RunError(f"There is no folder of run records at {folder}.")
+    check(folder.is_dir(), f"There is no folder of run records at {folder}.", RunError)
     print(f"Reading the records in {folder}", flush=True)
     from fednb_lab import for_readers, pages, words
 
     out = (args.out or folder.parent).absolute()
-    results = pages.read_results(papers.folder() / "sweeps", folder)
+    results = pages.read_results(ROOT / "notebooks" / "sweeps", folder)
     files: dict[Path, str] = pages.make_pages(results, out)
     if out == ROOT / "results":  # what notebooks show
         files |= {out / name: text for name, text in for_readers.files(results).items()}
@@ -553,16 +432,12 @@ def report(args: argparse.Namespace) -> None:
 
 def _report_own(args: argparse.Namespace) -> None:
     """The tables of one sweep file, printed and written."""
-    if args.runs is not None:
-        raise SweepError(
-            "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
-        )
+    message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
+    check(args.runs is None, message, SweepError)
+    from fednb_lab import pages
     from fednb_lab.sweeps import read_tables
 
     tables = list(read_tables(args.path).values())
-    _check_tables(tables)
-    from fednb_lab import pages
-
     cells = pages.recorded_cells(tables)
     for text in pages.tables_with_runs(tables, cells):
         print(f"{text}\n")
@@ -591,13 +466,7 @@ def _write_explorer(path: Path, results: "pages.Results", title: str) -> None:
 @command(
     "data",
     argument("name", nargs="?", metavar="NAME", help="such as cifar10; without it, all are listed"),
-    argument(
-        "--from",
-        type=Path,
-        dest="given",
-        metavar="PATH",
-        help="the folder or file that holds it (default: the folder of the data sets)",
-    ),
+    argument("--from", type=Path, dest="given", metavar="PATH", help="a folder or file with it"),
 )
 def data(args: argparse.Namespace) -> None:
     """List the data sets, or fetch and convert one.
@@ -621,23 +490,23 @@ def data(args: argparse.Namespace) -> None:
 
 # ---- course
 
-_NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="for instance 01_moon")
+_NBGRADER = "Starting nbgrader; each notebook takes as long as its cells, some minutes"
 
 
-@command("course release", _NOTEBOOK)
+@command("course release", NOTEBOOK)
 def course_release(args: argparse.Namespace) -> None:
     """Write the students' version of a notebook into course/release.
 
     fednb course release 01_moon
     """
-    _say_that_nbgrader_starts(args)
+    print(_NBGRADER, file=sys.stderr)
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
     print("Students install the wheel in course/students: it holds no solutions")
 
 
-@command("course split", _NOTEBOOK)
+@command("course split", NOTEBOOK)
 def course_split(args: argparse.Namespace) -> None:
     """Move a notebook's solutions into solutions/NOTEBOOK.ipynb, and leave empty stubs.
 
@@ -648,16 +517,13 @@ def course_split(args: argparse.Namespace) -> None:
     print(f"Solutions are in {solutions.split(args.notebook)}")
 
 
-@command(
-    "course check",
-    argument("path", type=Path, metavar="FILE", help="the notebook that was handed out"),
-)
+@command("course check", argument("path", type=Path, metavar="FILE", help="that was handed out"))
 def course_check(args: argparse.Namespace) -> int:
     """For students: run the visible checks of a notebook.
 
     fednb course check 01_moon.ipynb
     """
-    _say_that_nbgrader_starts(args)
+    print(_NBGRADER, file=sys.stderr)
     from fednb_lab.course.check import check
 
     errors, remarks = check(args.path)
@@ -671,26 +537,17 @@ def course_check(args: argparse.Namespace) -> int:
 
 @command(
     "course grade",
-    _NOTEBOOK,
-    argument(
-        "path",
-        type=Path,
-        metavar="FOLDER",
-        help="a zip or folder with NAME.ipynb, or a folder for each NAME, as nbgrader has it",
-    ),
+    NOTEBOOK,
+    argument("path", type=Path, metavar="FOLDER", help="or zip, with NAME.ipynb or NAME/..."),
     argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
-    argument(
-        "--no-sandbox",
-        action="store_true",
-        help="without bubblewrap: submissions can do all that you can",
-    ),
+    argument("--no-sandbox", action="store_true", help="submissions can do all that you can"),
 )
 def course_grade(args: argparse.Namespace) -> None:
     """Grade a folder of submissions: scores as CSV, and feedback pages.
 
     fednb course grade 01_moon submitted
     """
-    _say_that_nbgrader_starts(args)
+    print(_NBGRADER, file=sys.stderr)
     from fednb_lab.course import grading
 
     is_sandboxed = not args.no_sandbox
@@ -703,14 +560,3 @@ def course_grade(args: argparse.Namespace) -> None:
     print(f"by exercise: {name}-exercises.csv")
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
-
-
-def _say_that_nbgrader_starts(args: argparse.Namespace) -> None:
-    """Say what takes a while to import; a name that nobody knows is refused before."""
-    from fednb import papers
-
-    if "notebook" in args:
-        papers.path(args.notebook)
-    print(
-        "Starting nbgrader; each notebook takes as long as its cells, some minutes", file=sys.stderr
-    )

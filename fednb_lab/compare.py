@@ -18,7 +18,7 @@ from fednb.leads import MIN_SEEDS
 from fednb.results import draw_lead
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
-from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, in_order, recorded_and_missing
+from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, each_once, recorded_and_missing
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import Axis, Table
 from fednb_lab.tables import table_in_full
@@ -99,7 +99,7 @@ def compare(
 ) -> Outcome:
     """Make what is not recorded, or all ``again``; write a page with the table, and a figure of leads."""
     table = table_of(contestants, given, seeds)
-    todo = in_order(table.jobs) if again else recorded_and_missing(table.jobs)[1]
+    todo = each_once(table.jobs) if again else recorded_and_missing(table.jobs)[1]
     if todo:
         pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere

@@ -53,40 +53,32 @@ class CellsEngine(Engine):  # type: ignore[misc]  # papermill has no types
 
     @classmethod
     def execute_managed_notebook(
-        cls, nb_man: NotebookExecutionManager, kernel_name: str, **_: Any
+        cls, nb_man: NotebookExecutionManager, kernel_name: str, session: str, **_: Any
     ) -> None:
-        """Execute the cells, and note in each how it went."""
+        """Execute the cells; IPython keeps their count."""
         shell = _new_shell()
-        for index, cell in enumerate(nb_man.nb.cells):
-            if cell.cell_type != "code":
-                continue
-            nb_man.cell_start(cell, index)
+        shell.user_ns["__session__"] = session  # as Jupyter says which notebook it is
+        for cell in nb_man.nb.cells:
             result = shell.run_cell(cell.source, store_history=True)
-            cell.execution_count = result.execution_count
             error = result.error_before_exec or result.error_in_exec
             if isinstance(error, KeyboardInterrupt):
                 raise error
             if error is not None:
-                nb_man.cell_exception(cell, index)
                 where = f"cell [{result.execution_count}]"
                 raise CellError(f"{where}: {type(error).__name__}: {error}") from error
-            nb_man.cell_complete(cell, index)
 
 
 papermill_engines.register(ENGINE, CellsEngine)
 
 
 def reduced(notebook: str) -> NotebookNode:
-    """What a run executes: cells tagged setup, parameters, export or run, without outputs."""
+    """What a run executes: cells tagged setup, parameters, export or run."""
     content = nbformat.read(papers.path(notebook), as_version=4)
     content.cells = [
         cell
         for cell in content.cells
         if cell.cell_type == "code" and TAGS.intersection(cell.metadata.get("tags", []))
     ]
-    for cell in content.cells:
-        cell.outputs = []
-        cell.execution_count = None
     return content
 
 
@@ -94,8 +86,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
     """Execute what a run needs of a notebook in this process, and print what its cells print.
 
     The parameters are given by flat names; a `NotebookError` tells of one that the notebook does not
-    know. The first cell with an error ends the run with a `CellError`. The cells work in the
-    notebook's folder, and import from there, too.
+    know. The cells work in the notebook's folder, and import from there, too.
     """
     file = papers.path(notebook).absolute()
     with papers.importing_from(file.parent):
@@ -104,6 +95,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
             None,
             papers.arrange(notebook, parameters),
             engine_name=ENGINE,
+            session=str(file),
             cwd=file.parent,
             progress_bar=False,
             **_KERNEL,
@@ -115,11 +107,12 @@ def execute_whole(notebook: Path, copy: Path, parameters: Mapping[str, Any]) -> 
     them fails, with a `CellError`.
     """
     os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"  # this environment's python3, not a user's
+    os.environ["JPY_SESSION_NAME"] = str(notebook.absolute())
     copy.parent.mkdir(parents=True, exist_ok=True)
     try:
         papermill.execute_notebook(
             nbformat.read(notebook, as_version=4),  # a path with {} papermill would fill in
-            _escaped(copy),
+            str(copy).replace("{", "{{").replace("}", "}}"),
             dict(parameters),
             cwd=notebook.absolute().parent,
             progress_bar=False,
@@ -132,7 +125,3 @@ def execute_whole(notebook: Path, copy: Path, parameters: Mapping[str, Any]) -> 
         print(error)  # with its traceback
         message = f"cell [{error.exec_count}]: {error.ename}: {error.evalue}"
         raise CellError(message) from error
-
-
-def _escaped(path: Path) -> str:
-    return str(path).replace("{", "{{").replace("}", "}}")

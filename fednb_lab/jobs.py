@@ -5,24 +5,23 @@ are recorded, and how long such a run took.
 import functools
 import itertools
 import os
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers, settings, sources
+from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
-TIERS = ("minutes-cpu", "minutes-gpu", "hours-gpu")
-DEFAULT_PRIORITY = 100
+Tier = Literal["minutes-cpu", "minutes-gpu", "hours-gpu"]
+TIERS: tuple[Tier, ...] = get_args(Tier)
 
 
 class Recorded(NamedTuple):
@@ -42,8 +41,7 @@ class Job:
     parameters: dict[str, Any]  # what differs from the notebook's own, by flat names
     settings: Settings
     path: Path  # of its record, whether it exists or not
-    tier: str = TIERS[0]  # how long it takes, and on what
-    priority: int = DEFAULT_PRIORITY  # from 1, which is made first
+    tier: Tier = TIERS[0]  # how long it takes, and on what
 
     @property
     def log(self) -> Path:
@@ -68,19 +66,14 @@ def _recorded(path: Path, changed: int, number: int) -> Recorded:
     return Recorded(ledger.state(record), seconds, record.get("device", ""))
 
 
-def folder_of(notebook: str) -> Path:
-    """The folder whose notebooks a notebook may import: of one that is given by its path, its own."""
-    return Path(notebook).absolute().parent if notebook.endswith(".ipynb") else papers.folder()
-
-
 def runs_of(notebook: str) -> Path:
     """The folder of a notebook's records.
 
     Those of one's own notebooks lie beside them, unless ``FEDNB_RUNS`` is set, because a record does
     not say whose code made it.
     """
-    folder = folder_of(notebook)
-    if os.environ.get("FEDNB_RUNS") or folder == ROOT / "notebooks":
+    folder = papers.path(notebook).absolute().parent
+    if os.environ.get("FEDNB_RUNS") or folder.is_relative_to(ROOT / "notebooks"):
         return ledger.runs_folder()
     return folder / "results" / "runs"
 
@@ -105,8 +98,6 @@ class Notebook:
             f"The notebook {self.name} cannot be swept: it must have parameters method and dataset."
         )
         check({"method", "dataset"} <= self.defaults.keys(), message, SweepError)
-        if self.name.endswith(".ipynb"):
-            _check_own_names(Path(self.name), self.methods)
 
     def job(self, parameters: Mapping[Any, Any], table: str = "") -> Job:
         """The run with these parameters, by flat names.
@@ -132,31 +123,6 @@ class Notebook:
         return Job(self.name, table, overrides, resolved, ledger.path(resolved, self.runs))
 
 
-def _check_own_names(notebook: Path, methods: Mapping[str, type]) -> None:
-    """Refuse a class of one's own with the name of a method that the project has, and other code.
-
-    A copy of one of the project's notebooks may have any name as long as its methods are the
-    project's; under the notebook's own name it may change what it likes.
-    """
-    if notebook.stem in [path.stem for path in papers.notebooks(extras=True)]:
-        return
-    defined = set(re.findall(r"^class (\w+)", papers.exported(notebook), re.MULTILINE))
-    own = [name for name, method in methods.items() if method.__name__ in defined]
-    exported = "\n".join(papers.exported(path) for path in papers.notebooks(extras=True))
-    if not any(name in exported for name in own):
-        return  # the project's notebooks need not be executed to know, which takes seconds
-    known = project_methods()
-    for name in own:
-        message = (
-            f"{notebook.name} has a {name} of its own, which the project has already, so that its "
-            "records would be taken for those: give it another name."
-        )
-        if name in known:
-            original = papers.methods(known[name])[name]
-            is_same = sources.digest(methods[name]) == sources.digest(original)
-            check(is_same, message, SweepError)
-
-
 # ---- methods that are compared
 
 
@@ -177,57 +143,33 @@ def project_methods() -> dict[str, str]:
 
 
 def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
-    """What is asked for, each once, by what it is called: its method, or in brackets the notebook,
-    too.
+    """What is asked for, each once, by its method.
 
     A method of the project is that of the first notebook that has it. The path of a notebook stands
-    for all its methods that the project does not have. A `SweepError` if two would share their
-    records, as these do not say whose code made them.
+    for all its methods that the project does not have. A `SweepError` if two notebooks have one
+    of the same name, as their records could not be told apart.
     """
     known = project_methods()
-    found: dict[Contestant, None] = {}
+    found: dict[str, Contestant] = {}
     for name in names:
-        if not name.endswith(".ipynb"):
+        if name.endswith(".ipynb"):
+            notebook = papers.name(name)
+            methods = [method for method in papers.methods(name) if method not in known]
+            message = (
+                f"{name} has no method that the project does not have: give it a name of its own."
+            )
+            check(methods, message, SweepError)
+        else:
             require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
-            found[Contestant(name, known[name])] = None
-            continue
-        new = [method for method in papers.methods(name) if method not in known]
-        message = f"{name} has no method that the project does not have: give it a name of its own."
-        check(new, message, SweepError)
-        for method in new:
-            found[Contestant(method, papers.name(name))] = None
-    _check_apart(found)
-    return {_called(one, found): one for one in found}
+            notebook, methods = known[name], [name]
+        for method in methods:
+            first = found.setdefault(method, Contestant(method, notebook)).notebook
+            message = f"{first} and {notebook} both have a method {method}: give one another name."
+            check(first == notebook, message, SweepError)
+    return found
 
 
-def _check_apart(contestants: Iterable[Contestant]) -> None:
-    """Refuse two methods of one name whose records would lie in one folder."""
-    first: dict[tuple[str, Path], str] = {}
-    for method, notebook in contestants:
-        runs = runs_of(notebook)
-        other = first.setdefault((method, runs), notebook)
-        message = (
-            f"{Path(other).name} and {Path(notebook).name} both have a method {method}, and their "
-            f"records would be taken for each other in {runs}: give one another name, or put "
-            "the notebooks into folders of their own, without FEDNB_RUNS."
-        )
-        check(other == notebook, message, SweepError)
-
-
-def _called(one: Contestant, among: Iterable[Contestant]) -> str:
-    """The method's name; where others are called so with its notebook, or its folder too."""
-    namesakes = [other for other in among if other.method == one.method and other != one]
-    if not namesakes:
-        return one.method
-    others = [Path(other.notebook).with_suffix("").parts for other in namesakes]
-    parts = Path(one.notebook).with_suffix("").parts
-    length = 1  # of the shortest end of the path that no other has
-    while any(other[-length:] == parts[-length:] for other in others):
-        length += 1
-    return f"{one.method} ({'/'.join(parts[-length:])})"
-
-
-# ---- which runs are made, and in which order
+# ---- which runs are made
 
 
 def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
@@ -253,19 +195,19 @@ def select(jobs: Iterable[Job], only: Iterable[tuple[str, Any]]) -> list[Job]:
     return [job for job, values in described if is_wanted(values)]
 
 
-def in_order(jobs: Iterable[Job]) -> list[Job]:
-    """Each run once, though several tables may have it; by its best priority, then as in the files."""
+def each_once(jobs: Iterable[Job]) -> list[Job]:
+    """Each run once, though several tables may have it, in their order."""
     unique: dict[Path, Job] = {}
-    for job in sorted(jobs, key=lambda job: job.priority):
+    for job in jobs:
         unique.setdefault(job.path, job)
     return list(unique.values())
 
 
 def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
-    """The runs that need not be made again, diverged ones included, and those that are to be made,
-    as `in_order`.
+    """The runs that need not be made again, diverged ones included, and those that are to be made;
+    each once.
     """
-    unique = in_order(jobs)
+    unique = each_once(jobs)
     recorded = [job for job in unique if job.recorded.status in ledger.RESULTS]
     missing = [job for job in unique if job.recorded.status not in ledger.RESULTS]
     return recorded, missing

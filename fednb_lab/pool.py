@@ -1,43 +1,47 @@
 """Runs made at once, each in a process of its own: here, or on a dask cluster (`fednb_lab.cluster`).
 
-Both are executors with the same futures: a thread of ours, or a thread of a dask worker, starts the
-process of a run and waits for it. A process that is killed costs its own run and no other.
+Both give the same futures. A process that is killed costs its own run and no other; what fails is
+tried twice.
 """
 
-import functools
 import os
-import shutil
 import sys
-import threading
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from collections import defaultdict, deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from tqdm import tqdm
 
-from fednb import data, papers
+from fednb import PACKAGE, data, papers
 from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
-from fednb_lab.jobs import Job, folder_of
-from fednb_lab.processes import Slots, Stop, in_one_line
+from fednb_lab.jobs import Job
+from fednb_lab.processes import Call, in_one_line
 
 ATTEMPTS = 2  # at a run that fails
-MIN_FREE_BYTES = 1 << 20  # a disk with less is called full
 
-Group = Sequence[Job]  # runs that one process makes; they differ in their seeds only
+T = TypeVar("T")
+
+
+class Task(NamedTuple):
+    """Runs that one process makes; they differ in their seeds only."""
+
+    jobs: Sequence[Job]
+    again: bool = False  # recorded ones, too
+    notebooks: Path | None = None  # where whole executed notebooks are kept
+    attempt: int = 1
 
 
 class Result(NamedTuple):
-    """What became of a group of runs."""
+    """What became of a task on another machine."""
 
     error: str  # why something is missing, in one line; "" if nothing is
-    records: Sequence[Record | None] = ()  # those that there are now, in the order of the runs
+    records: Sequence[Record | None] = ()  # in the order of the runs
     log: str = ""  # what the process printed
 
 
@@ -48,7 +52,7 @@ class Outcome(NamedTuple):
     error: str | None  # what went wrong, in one line
 
 
-Submit = Callable[[Group], Future[Result]]
+Start = Callable[[Any, int], Future[Any]]  # of a task, in a place
 
 
 # ---- what is asked for
@@ -71,16 +75,20 @@ def run(
     that differ only in their seeds are made together.
     """
     device = check_prerequisites(todo)
-    make = functools.partial(make_group, again=again, notebooks=notebooks)
     seeds_together = device != "cpu" and scheduler is None and notebooks is None
-    groups = _groups(todo, seeds_together)
+    tasks = [Task(group, again, notebooks) for group in _groups(todo, seeds_together)]
     if scheduler is not None:
         from fednb_lab.cluster import cluster  # which imports this module
 
-        with cluster(scheduler, make) as submit:
-            return _run_all(groups, submit)
-    with here(min(jobs, len(groups))) as call:
-        return _run_all(groups, lambda group: call(make, group, group[0].path.parent))
+        with cluster(scheduler) as start:
+            return _make_all(tasks, start, len(tasks))
+    places = min(jobs, len(tasks))
+    with processes.own_processes() as call:
+
+        def start_here(task: Task, place: int) -> Future[str]:
+            return start_process(call, task, task.jobs[0].path.parent, share(places, place))
+
+        return _make_all(tasks, start_here, places)
 
 
 def run_needed(todo: Sequence[Job], *, jobs: int = 1, again: bool = False) -> None:
@@ -88,6 +96,21 @@ def run_needed(todo: Sequence[Job], *, jobs: int = 1, again: bool = False) -> No
     for job, error in run(todo, jobs=jobs, again=again):
         message = f"{job.path.stem} failed: {error} (log: {job.log})"
         check(error is None, message, SweepError)
+
+
+def run_in_this_process(job: Job, *, again: bool) -> str:
+    """Make a run whose output is shown as it comes; what went wrong, in one line, or ""."""
+    from fednb_lab import engine  # slow to import
+
+    variables = _environment([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
+    try:
+        with processes.variables(variables):
+            engine.execute_run(job.notebook, job.parameters)
+    except processes.CellError as error:
+        if isinstance(error.__cause__, FednbError):  # says all that a person needs
+            raise error.__cause__ from None
+        return in_one_line(error)
+    return ""
 
 
 def check_prerequisites(todo: Sequence[Job]) -> str:
@@ -99,7 +122,6 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     for notebook in {job.notebook for job in todo}:
         cells = papers.cells(papers.path(notebook), "code", "run")
         check(cells, f"The notebook {notebook} has no code cell tagged 'run'.", SweepError)
-        papers.methods(notebook)  # its cells may fail
     device = build.find_device()
     build.num_workers(device)
     for dataset in {job.settings.dataset for job in todo}:
@@ -110,150 +132,127 @@ def check_prerequisites(todo: Sequence[Job]) -> str:
     return device
 
 
-def _groups(todo: Sequence[Job], seeds_together: bool) -> list[Group]:
+def _groups(todo: Sequence[Job], seeds_together: bool) -> list[Sequence[Job]]:
     """The runs that one process makes: a single one, or those that differ only in their seeds."""
+    if not seeds_together:
+        return [[job] for job in todo]
     groups: dict[Hashable, list[Job]] = defaultdict(list)
     for job in todo:
         recipe = ledger.key(job.settings.flat() | {"seed": None})
-        groups[job.notebook, recipe if seeds_together else job.path].append(job)
+        groups[job.notebook, recipe].append(job)
     return list(groups.values())
 
 
-def _run_all(groups: Collection[Group], submit: Submit) -> list[Outcome]:
-    """Make the runs of all groups; a line tells what became of each, in a terminal a bar."""
-    group_of = {submit(group): group for group in groups}
+# ---- one after the other, or side by side
+
+
+def side_by_side(queue: deque[T], start: Start, places: int) -> Iterator[tuple[T, Any]]:
+    """Start what is in a queue, in so many places at once; yield each at its end, with its future's
+    result or error.
+    """
+    free = list(range(places))
+    running: dict[Future[Any], tuple[T, int]] = {}
+    while queue or running:
+        while queue and free:
+            task, place = queue.popleft(), free.pop(0)
+            running[start(task, place)] = task, place
+        done = wait(running, timeout=1, return_when=FIRST_COMPLETED).done
+        while done:
+            future = done.pop()
+            task, place = running.pop(future)
+            free.append(place)
+            result = future.exception() or future.result()
+            # who still holds a future of dask's wants its run made again if that worker dies
+            del future
+            yield task, result
+
+
+def _make_all(tasks: Iterable[Task], start: Start, places: int) -> list[Outcome]:
+    """Make all runs; a line tells what became of each, in a terminal a bar."""
+    queue = deque(tasks)
     outcomes: list[Outcome] = []
-    progress = Progress(sum(len(group) for group in groups))
-    with progress.bar:
-        while group_of:
-            done = wait(group_of, timeout=1, return_when=FIRST_COMPLETED).done
-            while done:
-                future = done.pop()
-                group = group_of.pop(future)
-                result = _result_of(future)
-                # Whoever still holds a future of dask's wants its run made again if that worker
-                # dies.
-                del future
-                for outcome in _collect(group, result):
-                    outcomes.append(outcome)
-                    progress.tell(outcome)
-            progress.bar.refresh()
+    total = sum(len(task.jobs) for task in queue)
+    begin = time.monotonic()
+    with tqdm(total=total, unit="run", smoothing=0, disable=not sys.stderr.isatty()) as bar:
+        for task, result in side_by_side(queue, start, places):
+            error, left = _collect(task, result)
+            if left and task.attempt < ATTEMPTS:
+                queue.append(task._replace(jobs=left, attempt=task.attempt + 1))
+                task = task._replace(jobs=[job for job in task.jobs if job not in left])
+            for job in task.jobs:
+                outcomes.append(Outcome(job, error if job in left else None))
+                told = f"failed: {error}" if job in left else ledger.read(job.path)["status"]
+                took = time.monotonic() - begin
+                rest = tqdm.format_interval(int(took / len(outcomes) * (total - len(outcomes))))
+                line = f"{len(outcomes)}/{total}  {job.path.stem}  {told}; about {rest} left"
+                bar.write(line, file=sys.stderr)
+                bar.update()
     return outcomes
 
 
-def _result_of(future: Future[Result]) -> Result:
-    """What became of a group; a ``CancelledError`` is raised if the scheduler is gone."""
-    error = future.exception()
-    return Result(in_one_line(error)) if error else future.result()
-
-
-def _collect(group: Group, result: Result) -> list[Outcome]:
-    """Write records and log where the sweep wants them: the runs may have been made elsewhere."""
-    for job, record in zip(group, result.records, strict=False):  # none, if a worker refused
-        if record and (not job.path.exists() or ledger.read(job.path) != record):
-            ledger.write(job.path, record)
-    if result.log:
-        ledger.write_atomically(group[0].log, result.log)
-    error = result.error.rstrip(".")  # more is said after it
-    is_alone = len(group) == 1
-    return [
-        Outcome(job, error if error and (is_alone or not ledger.recorded(job.path)) else None)
-        for job in group
-    ]
-
-
-class Progress:
-    """A line per run, with the time that is left, and in a terminal a bar."""
-
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.count = 0
-        self.begin = time.monotonic()
-        # smoothing 0: the time left is estimated from all finished runs, as short and long ones
-        # alternate
-        self.bar = tqdm(
-            total=total,
-            unit="run",
-            smoothing=0,
-            dynamic_ncols=True,
-            bar_format="{n_fmt}/{total_fmt} runs |{bar}| {elapsed} so far, about {remaining} left",
-            disable=not sys.stderr.isatty(),
-        )
-
-    def tell(self, outcome: Outcome) -> None:
-        """Print what became of a run, and how much time the others may take."""
-        self.count += 1
-        seconds = (time.monotonic() - self.begin) / self.count * (self.total - self.count)
-        text = f"failed: {outcome.error}"
-        if outcome.error is None:
-            text = ledger.read(outcome.job.path)["status"]
-        line = f"{self.count}/{self.total}  {outcome.job.path.stem}  {text}; "
-        line += f"about {tqdm.format_interval(int(seconds))} left"
-        self.bar.write(line, file=sys.stderr)
-        self.bar.update()
-
-
-# ---- a group of runs, wherever it is made
-
-
-def make_group(
-    group: Group,
-    runs: Path,
-    slots: Slots,
-    stop: Stop,
-    *,
-    again: bool = False,
-    notebooks: Path | None = None,
-) -> Result:
-    """Make those runs of a group that a folder of records lacks, in one process.
-
-    What fails is tried twice. The process is ended when ``stop`` says yes.
+def _collect(task: Task, result: Result | str | BaseException) -> tuple[str, Sequence[Job]]:
+    """Write records and log where the sweep wants them, if they were made elsewhere; return what
+    went wrong, and the runs that are still to be made.
     """
-    log = runs.absolute().parent / "logs" / group[0].log.name
+    if isinstance(result, Result):
+        for job, record in zip(task.jobs, result.records, strict=False):
+            if record and (not job.path.exists() or ledger.read(job.path) != record):
+                ledger.write(job.path, record)
+        if result.log:
+            ledger.write_atomically(task.jobs[0].log, result.log)
+        result = result.error
+    error = result if isinstance(result, str) else in_one_line(result)
+    left = [job for job in task.jobs if not ledger.recorded(job.path)]
+    if task.again or task.notebooks is not None:  # then a record alone is not enough
+        left = [*task.jobs] if error else left
+    return error.rstrip(".") or "it has left no record", left  # more is said after it
+
+
+# ---- a task, wherever it is made
+
+
+def start_process(call: Call, task: Task, runs: Path, share: Mapping[str, str]) -> Future[str]:
+    """Start the process of a task, which records its runs in a folder."""
+    log = log_of(task, runs)
     log.parent.mkdir(parents=True, exist_ok=True)
-    error = "it was stopped."
-    text = ""
-    with slots.lend() as slot:
-        for attempt in range(ATTEMPTS):
-            missing = _without_record(group, runs)
-            if again or notebooks is not None:  # then a record alone is not enough
-                missing = group if error else ()
-            if not missing or stop():
-                break
-            if not attempt:
-                log.write_bytes(b"")
-            environment = slots.environment(slot) | environment_of(missing, runs, again)
-            error = processes.call(
-                _execute, missing[0], notebooks, environment=environment, log=log, stop=stop
-            )
-            text = log.read_text("utf-8", "replace")
-            if shutil.disk_usage(log.parent).free < MIN_FREE_BYTES:
-                error = f"the disk of {log.parent} is full."
-    if _without_record(group, runs):
-        error = error or "it has left no record."
-    elif not again and notebooks is None:
-        error = ""
-    return Result(error, [ledger.recorded(runs / job.path.name) for job in group], text)
+    if task.attempt == 1:
+        log.write_bytes(b"")
+    environment = os.environ | share | _environment(task.jobs, runs, task.again)
+    job = task.jobs[0]
+    return call(_execute, job, task.notebooks, environment=environment, log=log)
 
 
-def _without_record(group: Group, runs: Path) -> Group:
-    return [job for job in group if not ledger.recorded(runs / job.path.name)]
+def log_of(task: Task, runs: Path) -> Path:
+    """What the process of a task prints."""
+    return runs.absolute().parent / "logs" / task.jobs[0].log.name
 
 
-def environment_of(group: Group, runs: Path, again: bool) -> dict[str, str]:
+def share(places: int, place: int, cores: int | None = None) -> dict[str, str]:
+    """The variables that give a process its share of the machine: a GPU, or as many workers as there
+    are cores for it, unless ``FEDNB_WORKERS`` is set.
+    """
+    gpus = processes.visible_gpus()
+    if gpus:  # where a process uses one stream, and has nothing to do with the number of cores
+        return {"CUDA_VISIBLE_DEVICES": gpus[place % len(gpus)]}
+    workers = max(1, (cores or os.cpu_count() or 1) // places)
+    return {"FEDNB_WORKERS": os.environ.get("FEDNB_WORKERS", str(workers))}
+
+
+def _environment(jobs: Sequence[Job], runs: Path, again: bool) -> dict[str, str]:
     """Where the process of these runs finds and leaves files, and what it is told about them."""
-    variables = {
-        "FEDNB_NOTEBOOKS": str(folder_of(group[0].notebook)),
+    paths = [str(PACKAGE.parent), os.environ.get("PYTHONPATH", "")]
+    values = {
         "FEDNB_RUNS": str(runs.absolute()),
         "FEDNB_DATA": str(data.places()[0]),
         "FEDNB_CACHE": str(data.places()[-1]),
         "FEDNB_PROGRESS": "log",
+        "PYTHONPATH": os.pathsep.join(filter(None, paths)),  # for kernels: this very package
     }
     if again:
-        variables["FEDNB_AGAIN"] = "1"
-    if len(group) > 1:
-        variables["FEDNB_SEEDS"] = ",".join(str(job.settings.seed) for job in group)
-    return variables
+        values["FEDNB_AGAIN"] = "1"
+    if len(jobs) > 1:
+        values["FEDNB_SEEDS"] = ",".join(str(job.settings.seed) for job in jobs)
+    return values
 
 
 def _execute(job: Job, notebooks: Path | None) -> None:
@@ -267,42 +266,3 @@ def _execute(job: Job, notebooks: Path | None) -> None:
         copy = notebooks / f"{job.path.stem}.ipynb"
         parameters = papers.arrange(job.notebook, job.parameters)
         engine.execute_whole(papers.path(job.notebook), copy, parameters)
-
-
-def run_in_this_process(job: Job, *, again: bool) -> str:
-    """Make a run whose output is shown as it comes; what went wrong, in one line, or ""."""
-    from fednb_lab import engine  # slow to import
-
-    variables = environment_of([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
-    try:
-        with processes.variables(variables):
-            engine.execute_run(job.notebook, job.parameters)
-    except processes.CellError as error:
-        if isinstance(error.__cause__, FednbError):  # says all that a person needs
-            raise error.__cause__ from None
-        return in_one_line(error)
-    return ""
-
-
-# ---- executors
-
-
-@contextmanager
-def here(count: int) -> Iterator[Callable[..., Future[Any]]]:
-    """Threads of this machine, each of which may have a process; what calls a function in one, with
-    the slots and what says that it shall end behind its arguments.
-
-    Leaving the context, by Ctrl-C too, ends them all.
-    """
-    slots = Slots(count)
-    ended = threading.Event()
-    executor = ThreadPoolExecutor(count, initializer=processes.leave_ctrl_c_to_others)
-
-    def call(function: Callable[..., Any], *arguments: Any) -> Future[Any]:
-        return executor.submit(function, *arguments, slots, ended.is_set)
-
-    try:
-        yield call
-    finally:
-        ended.set()
-        executor.shutdown(cancel_futures=True)

@@ -119,10 +119,13 @@ def write_notebook(
 
 
 def write(
-    folder: Path, tables: dict[str, object], notebook: str = "90_tiny", name: str = "sweep.yaml"
+    folder: Path, tables: dict[str, object], notebook: str = "", name: str = "sweep.yaml"
 ) -> Path:
-    """Write a sweep file."""
+    """Write a sweep file; without a notebook that is told, one lies beside it."""
     file = folder / name
+    if not notebook:
+        notebook = "90_tiny.ipynb"
+        write_notebook(folder / notebook)
     file.write_text(yaml.safe_dump({"notebook": notebook, "tables": tables}), encoding="utf-8")
     return file
 

@@ -19,9 +19,9 @@ from fednb_lab.sweeps import read_tables
 
 @pytest.fixture(autouse=True)
 def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
-    write_notebook(tmp_path / "notebooks" / "90_tiny.ipynb")
+    monkeypatch.chdir(tmp_path)
+    write_notebook(tmp_path / "90_tiny.ipynb")
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> None:
-    assert main(["run", "90", "num_rounds=2", "lr=1e-2", "weight_decay=none"]) == 0
+    assert main(["run", "90_tiny.ipynb", "num_rounds=2", "lr=1e-2", "weight_decay=none"]) == 0
     out, err = capfd.readouterr()
     (path,) = ledger.runs_folder().glob("*.json")
     accuracy = f"accuracy {ledger.read(path)['final']['accuracy']:.2f} % (finished)"
     shown = ["num_rounds  2", "lr  0.01", "round 1/2", "round 2/2", accuracy, f"record: {path}"]
     assert all(text in out for text in shown), out
     assert err == ""
-    assert main(["run", "90", "method=Broken"]) == 1
+    assert main(["run", "90_tiny.ipynb", "method=Broken"]) == 1
     told = "fednb: the run failed: cell [5]: RuntimeError: broken on purpose\n"
     assert capfd.readouterr().err == told
 
@@ -62,30 +62,33 @@ def test_the_path_of_a_notebook_runs_that_notebook(
     assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
     assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
     # a sweep of it knows its runs, too
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "notebooks"))
     write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
     assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
     assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out
 
 
 def test_a_dry_run_and_the_list(
-    tmp_path: Path, nothing_starts: None, capsys: pytest.CaptureFixture
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    nothing_starts: None,
+    capsys: pytest.CaptureFixture,
 ) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu"}
     table = TABLE | {"tier": tiers, "grid": {"dataset": ["mnist", "digits"], "seed": [0, 1]}}
-    (tmp_path / "notebooks" / "sweeps").mkdir()
+    (tmp_path / "notebooks" / "sweeps").mkdir(parents=True)
     file = write(tmp_path / "notebooks" / "sweeps", {"t": table})
     job = read_tables(file)["t"].jobs[2]
     record(job, wall_seconds=61, device="a CPU")
     options = "--dry-run --tier minutes-cpu --only seed=1 --only seed=0"
     assert main(["sweep", str(file), *options.split()]) == 0
     reading, *told = capsys.readouterr().out.splitlines()
-    took, missing = "t: a run took 01:01 on a CPU", "t: 90_tiny dataset=digits seed=1"
+    took, missing = "t: a run took 01:01 on a CPU", f"t: {job.notebook} dataset=digits seed=1"
     assert reading == f"Reading {file}"
     assert told == ["2 runs: 1 recorded, 1 to do.", took, missing]
+    monkeypatch.setattr("fednb.ROOT", tmp_path)
     assert main(["list"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert "90_tiny" in lines
+    assert "01_moon" in lines
     line = r"sweep.yaml +t +1/4 recorded +minutes-cpu, hours-gpu +A title \(01:01 on a CPU a run\)"
     assert re.fullmatch(line, lines[-1])
     file = write(tmp_path, {"t": TABLE | {"measure": "bset", "runs": [{}]}})
@@ -94,19 +97,19 @@ def test_a_dry_run_and_the_list(
 
 
 WRONG = [
-    (["run", "tiny", "num_round=3"], "Unknown parameter 'num_round': .*mean 'num_rounds'"),
-    (["run", "tiny", "dataset=digit"], "no data set 'digit': .*did you mean 'digits'?"),
-    (["run", "tiny", "seed=true"], "seed is True"),
-    (["run", "tiny", "more={}"], "more is for notebooks"),
-    (["run", "tiny", "seed=1", "seed=2"], "seed is given 2 times"),
-    (["run", "tiny", "method=MOON"], "MOON is no method of 90_tiny but of 01_moon"),
+    (["run", "90_tiny.ipynb", "num_round=3"], "Unknown parameter 'num_round': .*mean 'num_rounds'"),
+    (["run", "90_tiny.ipynb", "dataset=digit"], "no data set 'digit': .*did you mean 'digits'?"),
+    (["run", "90_tiny.ipynb", "seed=true"], "seed is True"),
+    (["run", "90_tiny.ipynb", "more={}"], "more is for notebooks"),
+    (["run", "90_tiny.ipynb", "seed=1", "seed=2"], "seed is given 2 times"),
+    (["run", "90_tiny.ipynb", "method=MOON"], "MOON is no method of .*90_tiny.* but of 01_moon"),
     (["compare", "FedAvg", "FedAvg"], "FedAvg is compared with nothing"),
-    (["run", "nothing"], "no notebook 'nothing': known are .*90_tiny"),
+    (["run", "nothing"], "no notebook 'nothing': known are .*01_moon"),
     (["run", "BROKEN"], r"broken.ipynb cannot be read as a notebook"),
     (["sweep", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
     (["sweep", "FILE", "--table", "godo"], "No run has table 'godo': .*did you mean 'good'"),
     (["sweep", "FILE", "--only", "datset=digits"], "no parameter 'datset': .* mean 'dataset'"),
-    (["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"], "leave out --jobs or --sched"),
+    (["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"], "leave out --jobs and"),
     (["compare", "FedAvg", "--jobs", "2", "my-lr=3"], "'my-lr=3' is not of the form name=value"),
     (["report", "--runs", "nowhere"], "There is no folder of run records"),
 ]
@@ -130,23 +133,12 @@ def test_wrong_requests_get_one_line_and_status_2(
     assert not ledger.runs_folder().exists()
 
 
-def test_a_folder_of_notebooks_that_is_not_there_is_told(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    nothing_starts: None,
-    capsys: pytest.CaptureFixture,
-) -> None:
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path / "nowhere"))
-    assert main(["run", "00"]) == 2
-    assert re.match("fednb: FEDNB_NOTEBOOKS names .*nowhere", capsys.readouterr().err)
-
-
 def test_results_that_cannot_be_written_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
     ledger.runs_folder().parent.mkdir()
     (ledger.runs_folder().parent / "logs").touch()  # a file at the folder's place
-    assert main(["run", "tiny"]) == 2
+    assert main(["run", "90_tiny.ipynb"]) == 2
     assert re.fullmatch(
         r"fednb: Runs cannot be recorded in .*logs \(File exists\): make it writable.*\n",
         capsys.readouterr().err,
@@ -172,13 +164,9 @@ def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:
 
 
 def test_a_path_with_an_equals_sign_is_a_notebook_if_there_is_one(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    nothing_starts: None,
-    capsys: pytest.CaptureFixture,
+    tmp_path: Path, nothing_starts: None, capsys: pytest.CaptureFixture
 ) -> None:
     write_notebook(tmp_path / "a=b" / "mine.ipynb", methods="METHODS = {}")
-    monkeypatch.chdir(tmp_path)
     assert main(["run", "a=b/mine.ipynb", "num_rounds=1"]) == 2
     assert re.search("Unknown method|no method", capsys.readouterr().err)
     assert main(["run", "a=b/yours.ipynb"]) == 2

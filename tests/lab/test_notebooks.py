@@ -2,14 +2,14 @@
 
 import os
 import re
-import threading
+from contextlib import contextmanager
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import papers
-from fednb_lab import commands, processes
+from fednb_lab import pool, processes
 from fednb_lab.cli import main
 
 
@@ -32,7 +32,7 @@ def three(tmp_path, monkeypatch):
     return folder
 
 
-LINE = re.compile(r"\[(\d)/3\] (\w+) +\d+ s  (.*)")
+LINE = re.compile(r"\[(\d)/3\] (\w+) +(.*)")
 
 
 def test_all_are_executed_with_a_seed_and_one_that_fails_is_told(three, tmp_path, capfd):
@@ -50,36 +50,22 @@ def test_all_are_executed_with_a_seed_and_one_that_fails_is_told(three, tmp_path
     assert any(cell.source.endswith("seed = 7\n") for cell in copy.cells)
 
 
-@pytest.fixture
-def started(monkeypatch):
-    """The environments of processes that are started, by their notebooks: none is, in truth."""
-    found = {}
-
-    def call(function, file, *_, environment, **options):
-        found[file.stem] = environment
-        return ""
-
-    monkeypatch.setattr(processes, "call", call)
-    return found
-
-
-def execute(tmp_path):
-    return list(commands._execute_side_by_side(papers.notebooks(extras=True), tmp_path, {}))
-
-
-def test_notebooks_are_executed_side_by_side_on_a_thread_each(
-    three, tmp_path, started, monkeypatch
+def test_as_many_as_there_are_cores_are_executed_at_once_on_a_thread_each(
+    three, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    execute(tmp_path)
-    for env in started.values():
-        assert (env["OMP_NUM_THREADS"], env["FEDNB_WORKERS"]) == ("1", "1")
-    assert len(started) == 3
+    asked = []
 
+    def side_by_side(queue, start, places):
+        asked.append(places)
+        yield from ((file, start(file, 0)) for file in queue)
 
-def test_two_are_executed_at_once_where_there_are_two_cores(three, tmp_path, monkeypatch):
+    @contextmanager
+    def own_processes():
+        yield lambda *_, environment, log: asked.append(environment) or ""
+
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    both = threading.Barrier(2, timeout=60)
-    monkeypatch.setattr(processes, "call", lambda *_, **options: "" if both.wait() < 2 else "alone")
-    (three / "92_better.ipynb").unlink()
-    assert [error for _, _, error in execute(tmp_path)] == ["", ""]
+    monkeypatch.setattr(pool, "side_by_side", side_by_side)
+    monkeypatch.setattr(processes, "own_processes", own_processes)
+    assert main(["notebooks", "--out", str(tmp_path)]) == 0
+    assert asked[0] == 2 and len(asked) == 4
+    assert {(e["OMP_NUM_THREADS"], e["FEDNB_WORKERS"]) for e in asked[1:]} == {("1", "1")}

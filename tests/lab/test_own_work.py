@@ -19,7 +19,7 @@ from fednb_lab import check as again
 from fednb_lab import cli, commands, new
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.jobs import Notebook, contestants_of
+from fednb_lab.jobs import contestants_of
 from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import Table, read_tables
 
@@ -94,48 +94,24 @@ def own_notebook(file: Path, name: str = "Mine", kind: str = "int") -> str:
     return str(write_notebook(file, methods=OWN.format(name=name, type=kind)))
 
 
-def test_namesakes_in_two_folders_are_two_rows_with_records_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("FEDNB_RUNS")
-    first = own_notebook(tmp_path / "a" / "try.ipynb")
-    second = own_notebook(tmp_path / "b" / "try.ipynb", kind="float")
-    deeper = own_notebook(tmp_path / "x" / "a" / "try.ipynb")
-    called = list(contestants_of([first, second, deeper]))
-    assert called == [f"Mine ({tmp_path.name}/a/try)", "Mine (b/try)", "Mine (x/a/try)"]
-    third = own_notebook(tmp_path / "c" / "other.ipynb")
-    found = contestants_of([first, second, third, first])
-    assert list(found) == ["Mine (a/try)", "Mine (b/try)", "Mine (other)"]
-    table = head_to_head.table_of(found, {}, seeds=2)
-    for number, job in enumerate(table.jobs):
-        made_up.record(job, 60.0 + number)
-    cells = cells_of(table, {job.path: ledger.read(job.path) for job in table.jobs})
-    means = {cell.row: cell.mean for cell in cells}
-    assert means == {"Mine (a/try)": 60.5, "Mine (b/try)": 62.5, "Mine (other)": 64.5}
-    assert {path.parent for cell in cells for path in cell.paths if path} == {
-        tmp_path / folder / "results" / "runs" for folder in "abc"
-    }
-
-
-@pytest.mark.parametrize("shared", ["folder", "FEDNB_RUNS"])
-def test_namesakes_that_would_share_their_records_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared: str
-) -> None:
-    if shared == "folder":
-        monkeypatch.delenv("FEDNB_RUNS")
+def test_two_methods_of_one_name_are_refused(tmp_path: Path) -> None:
     first = own_notebook(tmp_path / "a" / "one.ipynb")
-    second = own_notebook(tmp_path / ("a" if shared == "folder" else "b") / "two.ipynb")
-    with pytest.raises(SweepError, match=r"one\.ipynb and two\.ipynb both have a method Mine"):
+    second = own_notebook(tmp_path / "b" / "two.ipynb")
+    assert list(contestants_of(["FedAvg", first, first])) == ["FedAvg", "Mine"]
+    with pytest.raises(SweepError, match=r"one\.ipynb and .*two\.ipynb both have a method Mine"):
         contestants_of([first, second])
 
 
-def test_a_class_with_a_name_of_the_projects_is_refused_unless_it_is_a_copy(tmp_path: Path) -> None:
-    with pytest.raises(SweepError, match="MOON of its own, which the project has"):
-        Notebook(own_notebook(tmp_path / "mine.ipynb", "MOON"))
-    assert Notebook(own_notebook(tmp_path / "01_moon.ipynb", "MOON")).methods  # a student's copy
+def test_a_copy_under_another_name_has_parameters_of_its_own(tmp_path: Path) -> None:
+    """Though its cell still names the notebook that it was copied from."""
     copied = new.copy_notebook("01_moon", tmp_path / "copied.ipynb")
-    assert Notebook(str(copied)).methods  # whose MOON is the project's
-    assert Notebook(own_notebook(tmp_path / "yours.ipynb")).methods  # FedAvg is the project's own
+    text = copied.read_text(encoding="utf-8")
+    assert text.count('"mu = None') == 1
+    copied.write_text(text.replace('"mu = None', '"batch_size = None\\n", "mu = None'))
+    short = ["num_rounds=1", "local_epochs=1", "num_clients=3", "batch_size=128"]
+    assert cli.main(["run", str(copied), *short]) == 0
+    (path,) = ledger.runs_folder().glob("*.json")
+    assert ledger.read(path)["settings"]["batch_size"] == 128
 
 
 def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
@@ -332,21 +308,16 @@ def test_every_command_has_examples_that_can_be_typed() -> None:
         assert lines
         for program, *typed in lines:
             assert program == "fednb"
-            assert cli._parsed(typed).command is commands.COMMANDS[name]
+            assert cli._parsed(typed).function is commands.COMMANDS[name].function
 
 
 def test_every_variable_that_is_read_is_in_the_help() -> None:
     read = set()
     for path in PACKAGE.rglob("*.py"):
-        if "course" not in path.parts:
-            read |= set(re.findall(r"FEDNB_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
-    read -= {
-        "FEDNB_SEEDS",
-        "FEDNB_AGAIN",
-        "FEDNB_STUDENT_SEED",
-    }  # which commands set for their own processes
-    named = set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help()))
-    assert named == read
+        read |= set(re.findall(r"FEDNB_[A-Z_]+[A-Z]", path.read_text(encoding="utf-8")))
+    # which commands set for their own processes
+    read -= {"FEDNB_SEEDS", "FEDNB_AGAIN", "FEDNB_STUDENT_SEED", "FEDNB_NOTEBOOKS"}
+    assert set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help())) == read
 
 
 def test_the_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:

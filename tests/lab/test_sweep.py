@@ -1,6 +1,5 @@
 """Sweep files, and which of their runs are made in which order, with a tiny notebook."""
 
-import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,9 +13,8 @@ from fednb import data, papers
 from fednb import records as ledger
 from fednb.errors import SettingsError, SweepError
 from fednb_lab import compare as head_to_head
-from fednb_lab import pool, processes
+from fednb_lab import pool
 from fednb_lab.jobs import (
-    Notebook,
     contestants_of,
     median_duration,
     recorded_and_missing,
@@ -25,17 +23,7 @@ from fednb_lab.jobs import (
 from fednb_lab.sweeps import Loader, Table, read_tables
 
 
-@pytest.fixture(scope="module")
-def notebooks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_notebook(tmp_path_factory.mktemp("notebooks") / "90_tiny.ipynb").parent
-
-
-@pytest.fixture(autouse=True)
-def places(notebooks: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(notebooks))
-
-
-def read(folder: Path, notebook: str = "90_tiny", **table: object) -> Table:
+def read(folder: Path, notebook: str = "", **table: object) -> Table:
     return read_tables(write(folder, {"one": TABLE | table}, notebook))["one"]
 
 
@@ -58,43 +46,38 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
     # flat, as they are given
     assert job.parameters == {"num_rounds": 7, "lr": 0.5, "method": "Pair"}
     assert job.settings.num_clients == 2  # the notebook's own, of its `more`
-    assert (table.notebook, table.measure, table.printed) == ("90_tiny", "accuracy", None)
+    file = str(tmp_path / "90_tiny.ipynb")
+    assert (table.notebook, table.measure, table.printed) == (file, "accuracy", None)
     # what the kernel will have
-    namespace = papers.parameters("90_tiny") | papers.arrange("90_tiny", job.parameters)
-    assert job.path == ledger.path(papers.settings("90_tiny", namespace), ledger.runs_folder())
+    namespace = papers.parameters(file) | papers.arrange(file, job.parameters)
+    assert job.path == ledger.path(papers.settings(file, namespace), ledger.runs_folder())
 
 
 def test_a_notebook_without_more_has_the_parameters_of_its_cell(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     cell = "method = 'FedAvg'\ndataset = 'digits'\nlr = None"
     file = write_notebook(tmp_path / "91_own.ipynb", parameters=cell)
-    assert read(tmp_path, "own", runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
+    assert read(tmp_path, str(file), runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
     message = "no parameter 'num_rounds': known are method, dataset, lr"
     with pytest.raises(SweepError, match=message):
-        read(tmp_path, "own", runs=[{"num_rounds": 3}])
+        read(tmp_path, str(file), runs=[{"num_rounds": 3}])
     write_notebook(file, parameters="dataset = 'digits'")
     message = "cannot be swept: it must have parameters method and dataset"
     with pytest.raises(SweepError, match=message):
-        read(tmp_path, "own", runs=[{}])
+        read(tmp_path, str(file), runs=[{}])
 
 
-def test_equal_runs_of_tables_and_files_are_one_and_made_by_priority(tmp_path: Path) -> None:
-    grids = {"usual": [4, 1, 7], "last": [6, 1], "second": [3, 2], "first": [2, 4]}
+def test_equal_runs_of_tables_and_files_are_one_in_their_order(tmp_path: Path) -> None:
+    grids = {"usual": [4, 1, 7], "second": [6, 1]}
     tables = {name: TABLE | {"grid": {"seed": seeds}} for name, seeds in grids.items()}
-    for name, priority in {"last": {"digits": 101}, "second": 2, "first": 1}.items():
-        tables[name]["priority"] = priority
-    write(tmp_path, {name: tables[name] for name in ("usual", "last")}, name="a.yaml")
-    write(tmp_path, {name: tables[name] for name in ("second", "first")}, "tiny", name="b.yaml")
+    write(tmp_path, {"usual": tables["usual"]}, name="a.yaml")
+    write(tmp_path, {"second": tables["second"]}, name="b.yaml")
     jobs = [job for table in read_tables(tmp_path).values() for job in table.jobs]
     recorded, todo = recorded_and_missing(jobs)
     assert not recorded
-    # 2 and 4 have the best of their tables' priorities
-    assert [job.settings.seed for job in todo] == [2, 4, 3, 1, 7, 6]
-    of_first = [(job.priority, job.table) for job in todo[:3]]
-    assert of_first == [(1, "first"), (1, "first"), (2, "second")]
-    write(tmp_path, {"usual": tables["last"]}, name="b.yaml")
+    assert [job.settings.seed for job in todo] == [4, 1, 7, 6]
+    write(tmp_path, {"usual": tables["second"]}, name="b.yaml")
     message = r"b\.yaml, table 'usual': there is a table of that name already"
     with pytest.raises(SweepError, match=message):
         read_tables(tmp_path)
@@ -109,8 +92,8 @@ def test_numbers_as_people_write_them() -> None:
 NO_FILES = [
     ("tables: {one: {}, two: {}, one: {}}", "s.yaml: 'one' is given twice"),
     ("a: [1", "s.yaml: while parsing"),
-    ("notebook: tiny\ntables: {a: {}}", r"tables.a lacks title, rows, columns, tier\."),
-    ("notebook: tiny\ntables: &m {a: *m}", "lacks|has no"),
+    ("notebook: 01_moon\ntables: {a: {}}", "title is missing"),
+    ("notebook: 01_moon\ntables: &m {a: *m}", "keyword|missing|no key"),
     ("[" * 20_000, "s.yaml: while "),
 ]
 
@@ -127,9 +110,9 @@ def test_files_that_make_no_sense_are_refused_at_once(
 
 
 WRONG = [
-    ({"colums": "dataset"}, "tables.one has no 'colums'; known are title, .*, columns"),
-    ({"tier": "weeks"}, "tables.one.tier is 'weeks'; .*minutes-cpu"),
-    ({"columns": {"labels": {}}}, "columns lacks parameter"),
+    ({"colums": "dataset"}, "there is no key 'colums': did you mean 'columns'"),
+    ({"tier": "weeks"}, "tier is 'weeks'; .*minutes-cpu"),
+    ({"columns": {"labels": {}}}, "no parameter ''"),
     ({"columns": "domains"}, "columns cannot be domains: digits has none"),
     (
         {"baseline": "FedAgv"},
@@ -217,7 +200,7 @@ def test_what_records_tell(tmp_path: Path) -> None:
 def test_nothing_starts_that_cannot_be_made(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "call", lambda *_, **options: pytest.fail("a run was started"))
+    monkeypatch.setattr(pool, "_make_all", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
     with pytest.raises(data.DataError, match="CIFAR-10"):
@@ -230,16 +213,15 @@ def test_nothing_starts_that_cannot_be_made(
             patch.setenv(name, value)
             with pytest.raises(SettingsError, match=message):
                 pool.run(jobs[:1])
-    monkeypatch.setenv("FEDNB_NOTEBOOKS", str(tmp_path))
     write_notebook(tmp_path / "91_norun.ipynb", run="")
-    with pytest.raises(SweepError, match="91_norun has no code cell tagged 'run'"):
-        pool.run(read(tmp_path, "norun", runs=[{}]).jobs)
+    with pytest.raises(SweepError, match=r"91_norun\.ipynb has no code cell tagged 'run'"):
+        pool.run(read(tmp_path, "91_norun.ipynb", runs=[{}]).jobs)
     write_notebook(
         tmp_path / "92_fails.ipynb",
         methods="from fednb.method import FedAvg\n\nMETHODS = {'FedAvg': FedAvg}\n1 / 0",
     )
     with pytest.raises(SweepError, match=r"export cells of 92_fails\.ipynb fail"):
-        read(tmp_path, "fails", runs=[{}])
+        read(tmp_path, "92_fails.ipynb", runs=[{}])
     assert not ledger.runs_folder().exists()
 
 
@@ -266,24 +248,13 @@ def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return files
 
 
-def test_notebooks_in_two_folders_keep_their_records_apart(
-    two_folders: list[Path], notebooks: Path
-) -> None:
+def test_notebooks_in_two_folders_keep_their_records_apart(two_folders: list[Path]) -> None:
     alpha, beta = two_folders
     methods = contestants_of(["FedAvg", str(alpha), str(beta)])
     jobs = head_to_head.table_of(methods, {}, seeds=1).jobs
     folders = {job.settings.method: job.path.parent for job in jobs}
     assert folders == {
-        "FedAvg": notebooks / "results" / "runs",
+        "FedAvg": ledger.runs_folder(),
         "Alpha": alpha.parent / "results" / "runs",
         "Beta": beta.parent / "results" / "runs",
     }
-
-
-def test_the_process_of_a_run_works_in_the_places_of_its_notebook(two_folders: list[Path]) -> None:
-    before = dict(os.environ)
-    for file in two_folders:
-        job = Notebook(str(file)).job({"method": file.parent.name.title()})
-        env = pool.environment_of([job], job.path.parent, again=False)
-        assert env["FEDNB_RUNS"] == str(file.parent / "results" / "runs")
-    assert dict(os.environ) == before  # what was looked up changes nothing elsewhere

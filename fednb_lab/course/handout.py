@@ -18,7 +18,6 @@ from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     TEMPLATES,
-    grade_id,
     is_built_on,
     pack,
     read_notebook,
@@ -140,11 +139,10 @@ def solved_assignment(name: str) -> NotebookNode:
     for cell in nb.cells:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             _mark_other(cell)
-    names = [grade_id(cell) for cell in nb.cells if grade_id(cell)]
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")
-    nb.metadata["fednb"] = {"assignment": path.stem, "cells": names, "files": files}
+    nb.metadata["fednb"] = {"assignment": path.stem, "files": files}
     template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
     note = template.format(
         assignment=path.stem,

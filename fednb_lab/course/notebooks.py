@@ -1,10 +1,8 @@
 """Notebooks of an assignment: read with care, with names for their cells, and what went wrong."""
 
-import base64
 import json
 import re
 import warnings
-import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -77,7 +75,7 @@ def _notebook(content: bytes, strict: bool) -> NotebookNode:
         del nb.metadata["fednb"]
     for number, cell in enumerate(nb.cells, start=1):
         _require_types(cell, number, strict)
-        cell.source = plain(cell.source)
+        cell.source = plain(cell.source).replace("\r\n", "\n")  # an editor of Windows
     return nb
 
 
@@ -139,41 +137,36 @@ def marks_of(cell: NotebookNode) -> dict[str, Any]:
     return marks if all(name in marks for name in MARKS) else {}
 
 
-def pack(released: NotebookNode) -> str:
-    """Return what decides about grading in a hand-out, as a text for its own metadata.
+def pack(released: NotebookNode) -> list[dict[str, Any]]:
+    """Return the cells that decide about grading in a hand-out, for its own metadata.
 
     So a student's notebook knows what it began as, whatever was done to its cells.
     """
     kept = []
     for cell in released.cells:
         if marks_of(cell) or cell.cell_type == "code":
-            metadata: dict[str, Any] = {"tags": tags_of(cell)}
-            if marks_of(cell):
-                metadata["nbgrader"] = marks_of(cell)
-            one = {"id": cell.id, "cell_type": cell.cell_type, "metadata": metadata}
-            kept.append(one | {"source": cell.source})
-    text = json.dumps(kept).encode()
-    return base64.b64encode(zlib.compress(text, 9)).decode()
+            one = {"id": cell.id, "cell_type": cell.cell_type, "source": cell.source}
+            metadata = {"tags": tags_of(cell), "nbgrader": marks_of(cell)}
+            kept.append(one | {"metadata": metadata})
+    return kept
 
 
-def unpack_cells(text: Any) -> list[NotebookNode]:
-    """Return the cells that `pack` has kept; none if the text is not its own."""
+def unpack_cells(packed: Any) -> list[NotebookNode]:
+    """Return the cells that `pack` has kept; none if somebody has changed their form."""
     try:
-        content = zlib.decompressobj().decompress(base64.b64decode(text), LARGEST)
-        cells = nbformat.from_dict(json.loads(content))
-        for cell in cells:
-            cell.source = plain(cell.source)
-            cell.metadata["tags"] = list(cell.metadata["tags"])
+        cells = nbformat.from_dict(packed)
+        for number, cell in enumerate(cells, start=1):
+            _require_types(cell, number, strict=True)
             if cell.cell_type == "code":
                 cell |= {"outputs": [], "execution_count": None}
         return list(cells)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
+    except (CourseError, TypeError, KeyError, AttributeError):
         return []
 
 
-def files_of(about: Any) -> list[str]:
+def files_of(handout: NotebookNode) -> list[str]:
     """Return the files that a hand-out says came with it, those that lie below its folder."""
-    given = about.get("files", [])
+    given = handout.metadata.get("fednb", {}).get("files", [])
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
     paths = [PurePosixPath(name.replace("\\", "/")) for name in names]
     return [str(path) for path in paths if not path.is_absolute() and ".." not in path.parts]
@@ -184,15 +177,15 @@ def is_built_on(cell: NotebookNode) -> bool:
     return bool(BUILT_ON & set(tags_of(cell)))
 
 
+def is_executed(cell: NotebookNode) -> bool:
+    """Tell whether a cell has code that grading executes."""
+    is_code = cell.cell_type == "code" and bool(cell.source.strip())
+    return is_code and "skip-execution" not in tags_of(cell)
+
+
 def is_check(cell: NotebookNode) -> bool:
     """Tell whether a cell is code that gets points."""
     return cell.cell_type == "code" and bool(marks_of(cell).get("grade"))
-
-
-def is_of_handout(cell: NotebookNode) -> bool:
-    """Tell whether a marked cell is the hand-out's own: nothing to write, and without points."""
-    marks = marks_of(cell)
-    return bool(marks) and not marks["grade"] and not marks["solution"]
 
 
 def is_unanswered(cell: NotebookNode) -> bool:

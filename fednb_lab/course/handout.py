@@ -14,11 +14,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
 from fednb.errors import CourseError
+from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     TEMPLATES,
-    is_built_on,
     pack,
     read_notebook,
     tags_of,
@@ -175,7 +175,7 @@ def _mark_exercise(exercise: Exercise) -> None:
 
 def _mark_other(cell: NotebookNode) -> None:
     """Mark a code cell that exercises build on; any other is not executed for grading."""
-    if is_built_on(cell):
+    if BUILT_ON & set(tags_of(cell)):
         mark(cell, cell.id)
     else:
         cell.metadata["tags"] = [*tags_of(cell), "skip-execution"]  # nbclient heeds it

@@ -25,7 +25,6 @@ from nbformat.v4 import new_output
 
 from fednb_lab.course.notebooks import (
     NOT_COUNTED,
-    STUB,
     first_error,
     is_check,
     is_executed,
@@ -174,24 +173,20 @@ def _discount(nb: NotebookNode) -> None:
     between, as one solution has several checks, it judges the same.
     """
     failure = ""
-    has_stub = False
     was_judged = False  # by a check above
     for cell in nb.cells:
         marks = marks_of(cell)
         if cell.cell_type != "code" or not marks:
             continue
         if marks["solution"]:
-            if was_judged:
-                failure = ""
-                has_stub = False
-                was_judged = False
-            has_stub = has_stub or STUB.splitlines()[-1] in cell.source
             error = first_error(cell)
-            failure = failure or (error and f"its solution ended with {error}")
+            error = error and f"its solution ended with {error}"
+            failure = error if was_judged else failure or error
+            was_judged = False
         elif marks["grade"]:
             was_judged = True
             reason = failure
-            if has_stub and "NotImplementedError" in (failure or first_error(cell)):
+            if "NotImplementedError" in (failure or first_error(cell)):  # as the stub raises it
                 reason = "not done yet"
             if reason:
                 cell.outputs.insert(0, _error(NOT_COUNTED, reason))

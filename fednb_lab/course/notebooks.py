@@ -10,7 +10,6 @@ import nbformat
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
-from fednb.exercises import BUILT_ON
 
 LARGEST = 30 << 20  # bytes of a notebook
 MOST_CELLS = 2000
@@ -170,11 +169,6 @@ def files_of(handout: NotebookNode) -> list[str]:
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
     paths = [PurePosixPath(name.replace("\\", "/")) for name in names]
     return [str(path) for path in paths if not path.is_absolute() and ".." not in path.parts]
-
-
-def is_built_on(cell: NotebookNode) -> bool:
-    """Tell whether a cell has a tag that makes grading execute it."""
-    return bool(BUILT_ON & set(tags_of(cell)))
 
 
 def is_executed(cell: NotebookNode) -> bool:

@@ -71,7 +71,8 @@ def bubblewrap() -> list[str]:
 
 def _visible() -> Iterator[Path]:
     """Yield what can be read in the sandbox."""
-    yield from map(Path, (*SYSTEM.split(), *PYTHON, *PACKAGES, PACKAGE, fednb_lab.PACKAGE))
+    places = [*SYSTEM.split(), *PYTHON, *PACKAGES, str(PACKAGE), str(fednb_lab.PACKAGE)]
+    yield from map(Path, places)
     for pattern in PROJECT.split():
         yield from sorted(ROOT.glob(pattern))
 

@@ -62,10 +62,10 @@ def _notebook(content: bytes, strict: bool) -> NotebookNode:
     if num_cells > MOST_CELLS:
         raise CourseError(f"has {num_cells} cells, and more than {MOST_CELLS} are not read.")
     for cell in document.get("cells", []):
-        if "attachments" in cell:
-            cell["attachments"] = _pictures(cell["attachments"])
+        if not _are_pictures(cell.get("attachments", {})):
+            del cell["attachments"]
     with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
-        nb = nbformat.reads(json.dumps(document), as_version=4)
+        nb = nbformat.reads(plain(json.dumps(document, ensure_ascii=False)), as_version=4)
     if not isinstance(nb.metadata, dict):
         raise TypeError("the metadata is not an object")
     if not isinstance(nb.metadata.get("fednb", {}), dict):
@@ -74,7 +74,7 @@ def _notebook(content: bytes, strict: bool) -> NotebookNode:
         del nb.metadata["fednb"]
     for number, cell in enumerate(nb.cells, start=1):
         _require_types(cell, number, strict)
-        cell.source = plain(cell.source).replace("\r\n", "\n")  # an editor of Windows
+        cell.source = cell.source.replace("\r\n", "\n")  # an editor of Windows
     return nb
 
 
@@ -91,19 +91,14 @@ def _require_types(cell: NotebookNode, number: int, strict: bool) -> None:
         del cell.metadata["tags"]
 
 
-def _pictures(attachments: Any) -> dict[str, dict[str, str]]:
-    """Return what was pasted into a text and has the right form: base64 by name and type."""
+def _are_pictures(attachments: Any) -> bool:
+    """Tell whether what was pasted into a text has the right form: content by name and type."""
     if not isinstance(attachments, dict):
-        return {}
-    pictures = {}
-    for name, versions in attachments.items():
-        kept = {}
-        for kind, content in versions.items() if isinstance(versions, dict) else ():
-            if kind.startswith("image/") and isinstance(content, str):
-                kept[plain(kind)] = plain(content)
-        if kept:
-            pictures[plain(name)] = kept
-    return pictures
+        return False
+    for version in attachments.values():
+        if not isinstance(version, dict) or any(type(text) is not str for text in version.values()):
+            return False
+    return True
 
 
 def plain(text: str) -> str:

@@ -30,7 +30,6 @@ from fednb_lab.course.check import check
 from fednb_lab.course.notebooks import STUB, grade_id, marks_of, read_notebook
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-NUM_VARIANTS = 40
 # Code behind a right solution of the first exercise, which then counts 0, and the error's name.
 ENDS_BADLY = {
     "syntax": ("def f(:", "SyntaxError"),
@@ -161,7 +160,7 @@ def nothing(source):
     return source + "".join(f"\n{name} = None" for name in names)
 
 
-def variants(course):
+def variants(course, number_of_them):
     """Right and partly right submissions, each with its points."""
     draw = random.Random(0)
     states = {
@@ -170,7 +169,7 @@ def variants(course):
         "none": lambda name: nothing(course.right[name]),
         "fails": lambda name: course.right[name] + "\nraise ValueError('mine')",
     }
-    for number in range(NUM_VARIANTS):
+    for number in range(number_of_them):
         chosen = {name: draw.choice(["right", *states]) for name in course.checks}
         sources = {name.replace("-", "_"): states[how](name) for name, how in chosen.items()}
         good = [name for name, how in chosen.items() if how == "right"]
@@ -179,14 +178,18 @@ def variants(course):
         yield f"variant-{number}", course.filled(**sources), Expected(course.points(*good), remark)
 
 
-# --- edits of a right notebook
+# --- edits of a right notebook: each takes it, and the name of the first solution or check
 
 
 def place_of(nb, name):
     return next(i for i, cell in enumerate(nb.cells) if grade_id(cell) == name)
 
 
-def split_cell(nb, name, line):
+def cell_of(nb, name):
+    return nb.cells[place_of(nb, name)]
+
+
+def split(nb, name, line=1):
     """Split a cell before a line, as JupyterLab does: both parts have its metadata."""
     place = place_of(nb, name)
     text = nb.cells[place].source.split("\n")
@@ -197,7 +200,18 @@ def split_cell(nb, name, line):
     nb.cells.insert(place + 1, second)
 
 
-def paste(nb):
+def split_apart(nb, name):
+    split(nb, name)
+    nb.cells.insert(place_of(nb, name) + 1, new_code_cell("math.pi"))
+
+
+def copy(nb, name):
+    stub = deepcopy(cell_of(nb, name))
+    stub.source = STUB
+    nb.cells.append(stub)
+
+
+def paste(nb, name):
     """Make all cells new ones, as in a notebook of one's own."""
     cells = []
     for cell in nb.cells:
@@ -207,101 +221,90 @@ def paste(nb):
     nb.metadata = {}
 
 
-def spoil_metadata(nb):
+def spoil_metadata(nb, name):
     nb.metadata |= {"kernelspec": {"name": "../../none"}, "celltoolbar": 1, "widgets": {"x": 1}}
     nb.metadata["fednb"] = None
     for cell in nb.cells:
         cell.metadata = {"nbgrader": {"schema_version": 99, "grade_id": ["list"]}, "tags": [1, 2]}
 
 
-def use_format_4_4(nb):
+def use_format_4_4(nb, name):
     nb["nbformat_minor"] = 4
     for cell in nb.cells:
         del cell["id"]
 
 
-def change_ids(nb):
+def change_ids(nb, name):
     for number, cell in enumerate(nb.cells):
         cell["id"] = f"mine-{number % 7}"  # some of them twice
 
 
-def use_windows_lines(nb):
+def use_windows_lines(nb, name):
     for cell in nb.cells:
         cell.source = cell.source.replace("\n", "\r\n")
 
 
-def pickle_outputs(nb):
+def pickle_outputs(nb, name):
     for cell in nb.cells:
         if cell.cell_type == "code":
             data = {"application/octet-stream": "gASVCwAAAAAAAACMB2V2aWxlZJQu"}
             cell.outputs = [{"output_type": "display_data", "data": data, "metadata": {}}]
 
 
+def paste_picture(nb, name):
+    answer = next(one for one in nb.cells if one.source == "In words.")
+    answer.source = "![it](attachment:it.png) and ![no](attachment:no.png)"
+    answer["attachments"] = {"it.png": {"image/png": PIXEL}}
+
+
+SKIP = {"tags": ["skip-execution"]}
+# By name an edit, and what is remarked: all have all points, as nobody is to blame ...
+ODDLY_PUT = {
+    "split": (split, "was split: its 2 cells count as one"),
+    "split-apart": (split_apart, "was split"),
+    "copied": (copy, "is there 2 times"),
+    "pasted": (paste, "none of its cells is the hand-out's"),
+    "moved": (lambda nb, name: nb.cells.append(nb.cells.pop(place_of(nb, name))), ""),
+    "own-cell-has-it": (lambda nb, name: cell_of(nb, name).update(metadata={}, id="mine"), ""),
+    "format-4-4": (use_format_4_4, ""),
+    "metadata": (spoil_metadata, ""),
+    "ids": (change_ids, ""),
+    "windows-lines": (use_windows_lines, ""),
+    "pickled": (pickle_outputs, ""),
+    "picture": (paste_picture, ""),
+    "magics": (lambda nb, name: prepend(nb, name, "!ls\n%time 1\n"), ""),
+    "times": (lambda nb, name: prepend(nb, name, "%%time\n"), ""),
+}
+# ... and edits of a check whose solution is missing, which earn nothing.
+TAMPERED = {
+    "check-changed": lambda nb, name: cell_of(nb, name).update(source="pass"),
+    "check-skipped": lambda nb, name: cell_of(nb, name).metadata.update(SKIP),
+    "check-disowned": lambda nb, name: cell_of(nb, name).metadata.nbgrader.update(grade=False),
+    "check-deleted": lambda nb, name: nb.cells.remove(cell_of(nb, name)),
+}
+REFUSED = {
+    "other": (lambda nb, name: nb.metadata["fednb"].update(assignment="91"), "hand-out of 91"),
+    "many-cells": (lambda nb, name: nb.cells.extend([new_code_cell("1")] * 3000), "has 30"),
+}
+
+
+def prepend(nb, name, text):
+    cell_of(nb, name).source = text + cell_of(nb, name).source
+
+
 def edited(course):
-    """Right work, oddly put or damaged; then tampered checks."""
+    """Right work, oddly put or damaged; checks that are tampered with; what is refused."""
     full = course.points(*course.checks)
     first = course.first
     check = next(iter(course.checks[first]))
-
-    def edit(change, score=full, remark="", source=None):
-        nb = course.with_first(course.right[first] if source is None else source)
-        change(nb)
-        return nb, Expected(score, remark)
-
-    def cell(nb, name=first):
-        return nb.cells[place_of(nb, name)]
-
-    def split(nb, between=()):
-        split_cell(nb, first, 1)
-        place = place_of(nb, first) + 1
-        nb.cells[place:place] = [new_code_cell(source) for source in between]
-
-    def picture(nb):
-        answer = next(one for one in nb.cells if one.source == "In words.")
-        answer.source = "![it](attachment:it.png) and ![no](attachment:no.png)"
-        answer["attachments"] = {"it.png": {"image/png": PIXEL}}
-
-    left = full - course.points(first)
-    lines = "import math\n" + course.right[first]
-    yield "split", *edit(split, remark=f"{first} was split: its 2 cells", source=lines)
-    yield (
-        "split-apart",
-        *edit(lambda nb: split(nb, ["math.pi"]), remark=f"{first} was split", source=lines),
-    )
-    stub = deepcopy(course.released.cells[place_of(course.released, first)])
-    stub.source = STUB
-    yield "copied", *edit(lambda nb: nb.cells.append(stub), remark=f"{first} is there 2 times")
-    yield "moved", *edit(lambda nb: nb.cells.append(nb.cells.pop(place_of(nb, first))))
-    yield "own-cell-has-it", *edit(lambda nb: cell(nb).update(metadata={}, id="mine"))
-    yield "pasted", *edit(paste, remark="none of its cells is the hand-out's")
-    yield "format-4-4", *edit(use_format_4_4)
-    yield "metadata", *edit(spoil_metadata)
-    yield "ids", *edit(change_ids)
-    yield "windows-lines", *edit(use_windows_lines)
-    yield "pickled", *edit(pickle_outputs)
-    yield "picture", *edit(picture)
-    yield "magics", *edit(lambda nb: None, source="!ls\n%time 1\n" + course.right[first])
-    yield "times", *edit(lambda nb: None, source="%%time\n" + course.right[first])
-    yield (
-        "check-changed",
-        *edit(lambda nb: cell(nb, check).update(source="pass"), left, check, "x = 1"),
-    )
-    skip = {"tags": ["skip-execution"]}
-    yield (
-        "check-skipped",
-        *edit(lambda nb: cell(nb, check).metadata.update(skip), left, check, "x = 1"),
-    )
-    yield (
-        "check-disowned",
-        *edit(lambda nb: cell(nb, check).metadata.nbgrader.update(grade=False), left, check, "1"),
-    )
-    yield "check-deleted", *edit(lambda nb: nb.cells.remove(cell(nb, check)), left, check, "1")
-    yield (
-        "other",
-        *edit(lambda nb: nb.metadata["fednb"].update(assignment="91"), 0, "hand-out of 91"),
-    )
-    many = [new_code_cell("1") for _ in range(3000)]
-    yield "many-cells", *edit(lambda nb: nb.cells.extend(many), 0, "many-cells.ipynb has")
+    for name, (edit, remark) in (ODDLY_PUT | REFUSED).items():
+        nb = course.with_first("import math\n" * name.startswith("split") + course.right[first])
+        edit(nb, first)
+        yield name, nb, Expected(0 if name in REFUSED else full, remark)
+    for name, edit in TAMPERED.items():
+        nb = course.with_first("x = 1")
+        edit(nb, check)
+        yield name, nb, Expected(full - course.points(first), check)
 
 
 def ending(course, **values):
@@ -404,13 +407,14 @@ def version_3(nb):
     return {"nbformat": 3, "nbformat_minor": 0, "metadata": nb.metadata, "worksheets": worksheets}
 
 
-def hand_in(course, folder, port):
+def hand_in(course, folder, port, num_variants):
     """Write all submissions into a new folder; what each has to get, by student."""
     folder.mkdir()
     expected = hand_in_files(course, folder)
     values = {"COURSE": str(course.folder), "HANDED_IN": str(folder), "PORT": port}
     values["SOLUTIONS"] = str(ROOT / "notebooks" / "solutions")
-    for student, nb, wanted in [*variants(course), *edited(course), *ending(course, **values)]:
+    made = [*variants(course, num_variants), *edited(course), *ending(course, **values)]
+    for student, nb, wanted in made:
         write(folder / f"{student}.ipynb", nb)
         expected[student] = wanted
     return expected
@@ -463,7 +467,7 @@ def main(assignment, folder):
     handout.release(assignment)
     course = Course(Path("course").absolute(), assignment)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        expected = hand_in(course, Path("in").absolute(), server.getsockname()[1])
+        expected = hand_in(course, Path("in").absolute(), server.getsockname()[1], 40)
         fednb(["course", "grade", assignment, "in", "--jobs", "2"])
     rows = table(assignment)
     print("graded otherwise than it should be:", faults(rows, expected))

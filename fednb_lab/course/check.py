@@ -21,9 +21,10 @@ from fednb_lab.course.notebooks import (
 )
 
 MOST_FILES = 500  # in the folder of a hand-out
+LIMITS = Limits()
 
 
-def check(path: Path) -> tuple[dict[str, str], list[str]]:
+def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str]]:
     """Run the visible checks of a student's notebook as grading would, in the sandbox if it can be.
 
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given; and
@@ -50,7 +51,7 @@ def check(path: Path) -> tuple[dict[str, str], list[str]]:
             "this machine has no bubblewrap, so the checks can read your files and reach the "
             "network, which grading will not let them"
         )
-    sandbox.execute(whole, files, Limits(), student_seed=0, is_sandboxed=is_sandboxed)
+    sandbox.execute(whole, files, limits, student_seed=0, is_sandboxed=is_sandboxed)
     errors = errors_by_cell(whole)
     for cell in whole.cells:
         if marks_of(cell).get("grade"):

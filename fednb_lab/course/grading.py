@@ -100,14 +100,14 @@ def grade(
     notes_file = FOLDER / f"{assignment}.json"
     notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
     pool = ThreadPoolExecutor(jobs)
-    new = {}
-    for student, submission in by_student.items():
-        prepared = prepare(submission, handout)
-        if notes.get(student, {}).get("digest") != prepared.digest:
-            seed = zlib.crc32(f"{handout.seed} {student}".encode())
-            future = pool.submit(_execute, prepared, handout.limits, seed, is_sandboxed)
-            new[future] = student, prepared.digest
     try:
+        new = {}
+        for student, submission in by_student.items():
+            prepared = prepare(submission, handout)
+            if notes.get(student, {}).get("digest") != prepared.digest:
+                seed = zlib.crc32(f"{handout.seed} {student}".encode())
+                future = pool.submit(_execute, prepared, handout.limits, seed, is_sandboxed)
+                new[future] = student, prepared.digest
         for number, future in enumerate(as_completed(new), start=1):
             student, digest = new[future]
             nb, remarks = future.result()

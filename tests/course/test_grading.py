@@ -108,6 +108,9 @@ def test_every_submission_has_its_points_and_remark_and_check_says_the_same(
     folder = tmp_path / "in"
     with socket.create_server(("127.0.0.1", 0)) as server:
         expected = hand_in.hand_in(course, folder, server.getsockname()[1], 12)
+        seen_only = course.with_first("def double(x):\n    return {2: 4}.get(x)")
+        hand_in.write(folder / "seen-only.ipynb", seen_only)  # right for what students see
+        expected["seen-only"] = hand_in.Expected(4, "exercise-1-check: AssertionError: double(")
         before = contents(folder)
         assert main(["course", "grade", "short", str(folder), "--jobs", "2"]) == 0
     said = capsys.readouterr().out
@@ -134,6 +137,8 @@ def test_every_submission_has_its_points_and_remark_and_check_says_the_same(
     checked += ["split", "magics", "check-skipped", "pickled", "syntax", "os-exit"]
     limits, _ = nbgrading.execution_limits()
     assert not hand_in.differences(course, folder, rows, checked, limits)
+    hidden = hand_in.differences(course, folder, rows, ["seen-only"], limits)
+    assert hidden == {"seen-only": ("exercise-1-check", "", 0)}
 
 
 # --- every notebook: minutes

@@ -65,7 +65,8 @@ def bubblewrap() -> list[str]:
         for parent in reversed(path.parents[:-1]):  # which others than root may pass, too
             command += ["--perms", "755", "--dir", str(parent)]
         command += ["--ro-bind-try", str(path), str(path)]
-    command += ["--tmpfs", str(SOLUTIONS), "--remount-ro", str(SOLUTIONS)]
+    if SOLUTIONS.exists():
+        command += ["--tmpfs", str(SOLUTIONS), "--remount-ro", str(SOLUTIONS)]
     return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", ROOM, "--"]
 
 

@@ -1,7 +1,9 @@
-"""Checks and grades: of one short assignment, of sixty submissions to 01, and of every notebook."""
+"""Checks and grades: of one short assignment, of seventy submissions to it, of every notebook."""
 
 import re
 import socket
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -202,6 +204,11 @@ def test_what_check_executes_is_what_grading_executes(handed_out):
             told = " ".join(check._changed(nb, known).values())
             is_changed = name in ("check-changed", "check-deleted", "own-cell-has-it")
             assert ("put it back" in told) == is_changed, name
+
+
+def test_check_needs_no_nbgrader():
+    code = "import sys, fednb_lab.course.check; sys.exit('nbgrader' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 def test_check_refuses_what_has_lost_its_origin(handed_out):

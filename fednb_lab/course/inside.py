@@ -35,7 +35,6 @@ MEMORY = 4 << 30  # bytes of a process
 FILE = 100 << 20  # bytes of a file
 PROCESSES = 200  # and threads
 OUTPUT = 4 << 20  # characters of a cell's outputs
-MOST_LATE = 3  # cells; one that cannot be interrupted makes all that follow late
 
 
 class Limits(NamedTuple):
@@ -95,7 +94,6 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
     much, or ended the kernel. What cannot be executed afterwards gets an error, too.
     """
     end = time.monotonic() + limits.total
-    num_late = 0
     over = ""  # why nothing more is executed
     client = _client(nb)
     with client.setup_kernel():
@@ -110,9 +108,6 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
                 continue
             client.timeout = max(1, round(min(limits.cell, left)))  # 0 would be no limit
             over = _execute_cell(client, cell, place)
-            num_late += first_error(cell).startswith("CellTimeoutError")
-            if num_late == MOST_LATE:
-                over = f"{MOST_LATE} cells took too long"
     _discount(nb)
 
 
@@ -124,8 +119,9 @@ def _execute_cell(client: NotebookClient, cell: NotebookNode, place: int) -> str
     except DeadKernelError:
         cell.outputs.append(_error("DeadKernelError", "it ended the kernel"))
         return "a cell above ended the kernel"
-    except Exception as error:  # its outputs cannot be read, say
+    except Exception as error:  # it cannot be interrupted, say, or its outputs cannot be read
         cell.outputs.append(_error(type(error).__name__, str(error)))
+        return "a cell above could not be ended"
     if len(str(cell.outputs)) > OUTPUT:
         cell.outputs = [_error("TooMuchOutput", f"more than {OUTPUT >> 20} MB of output")]
     if is_check(cell):  # nbgrader would take a last value for points

@@ -189,21 +189,27 @@ def test_a_solved_submission_has_all_points_and_the_hand_out_shows_no_solution(
     assert pd.isna(row["remarks"]), "what exercises build on fails"
 
 
-def test_what_check_executes_is_what_grading_executes(handed_out):
+def test_what_check_executes_is_what_grading_executes(handed_out, tmp_path):
     course = hand_in.Course(handed_out.parents[2], "90_short")
     released = notebooks.read_notebook(handed_out)  # without hidden tests
     for name, nb, _ in [*hand_in.variants(course, 3), *hand_in.edited(course)]:
+        if name == "many-cells":
+            continue  # which cannot be read
+        nb = notebooks.read_notebook(hand_in.write(tmp_path / "mine.ipynb", nb))
         known = check.handout_of(nb)
-        if known.cells:
-            both = [merging.merged(nb, handout)[0] for handout in (known, released)]
-            executed = [
-                [cell.source for cell in whole.cells if notebooks.is_executed(cell)]
-                for whole in both
-            ]
-            assert executed[0] == executed[1], name
-            told = " ".join(check._changed(nb, known).values())
-            is_changed = name in ("check-changed", "check-deleted", "own-cell-has-it")
-            assert ("put it back" in told) == is_changed, name
+        if not known.cells:
+            assert name in ("metadata", "pasted")
+            continue
+        both = [merging.merged(nb, handout)[0] for handout in (known, released)]
+        executed = [list(filter(notebooks.is_executed, whole.cells)) for whole in both]
+        assert sources(executed[0]) == sources(executed[1]), name
+        told = " ".join(check._changed(nb, known).values())
+        is_changed = name in ("check-changed", "check-deleted", "own-cell-has-it")
+        assert ("put it back" in told) == is_changed, name
+
+
+def sources(cells):
+    return [cell.source for cell in cells]
 
 
 def test_check_needs_no_nbgrader():

@@ -1,16 +1,13 @@
 """What students call: the visible checks, run as grading runs them."""
 
 import itertools
-import shutil
-from copy import deepcopy
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
 from fednb_lab.course import sandbox
-from fednb_lab.course.collect import is_litter, take_along
+from fednb_lab.course.collect import is_litter, is_notebook, take_along
 from fednb_lab.course.inside import Limits
 from fednb_lab.course.merging import merged, names_of
 from fednb_lab.course.notebooks import (
@@ -24,64 +21,59 @@ from fednb_lab.course.notebooks import (
 )
 
 MOST_FILES = 500  # in the folder of a hand-out
+LIMITS = Limits()
 
 
-def check(path: Path) -> tuple[dict[str, str], list[str]]:
+def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str]]:
     """Run the visible checks of a student's notebook as grading would, in the sandbox if it can be.
 
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given; and
     remarks. Cells that are not graded are among the first if they are missing or were changed.
     """
     nb = read_notebook(path)
-    about = nb.metadata.get("fednb", {})
-    names = about.get("cells")
-    is_list = isinstance(names, list) and all(isinstance(name, str) for name in names)
     handout = handout_of(nb)
-    if not isinstance(about.get("assignment"), str) or not is_list or not handout.cells:
+    if not handout.cells:
         raise CourseError(
             f"{path.name} is no hand-out: its metadata does not say of what. Start from the file "
             f"you got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
             "course/release."
         )
-    whole, remarks = merged(nb, deepcopy(handout))
-    problems = _changed(nb, handout, names)
+    problems = _changed(nb, handout)
+    whole, remarks = merged(nb, handout)
     folder = path.absolute().parent
-    of_handout = {folder / name for name in files_of(about)}
-    beside = [file for file in _files_in(folder) if file.is_file() and not is_litter(file)]
-    beside = [
-        file for file in beside if file not in of_handout and file.suffix not in (".whl", ".ipynb")
-    ]
-    along = take_along(path.absolute(), beside, {}, remarks)
-    along |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
-    with TemporaryDirectory() as room:
-        for name, file in along.items():
-            target = Path(room) / name
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(file, target)
-        is_sandboxed = not sandbox.missing()
-        if not is_sandboxed:
-            remarks.append(
-                "this machine has no bubblewrap, so the checks can read your files and reach the "
-                "network, which grading will not let them"
-            )
-        outputs = sandbox.execute(whole, [Path(room)], 0, Limits(), is_sandboxed=is_sandboxed)
-    for cell, new in zip(whole.cells, outputs, strict=True):
-        if cell.cell_type == "code":
-            cell.outputs = [NotebookNode(output) for output in new or []]
+    of_handout = {folder / name for name in files_of(nb)}
+    beside = [file for file in _files_in(folder) if file not in of_handout]
+    files = take_along(path.absolute(), beside, {}, remarks)
+    files |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
+    is_sandboxed = not sandbox.missing()
+    if not is_sandboxed:
+        remarks.append(
+            "this machine has no bubblewrap, so the checks can read your files and reach the "
+            "network, which grading will not let them"
+        )
+    sandbox.execute(whole, files, limits, student_seed=0, is_sandboxed=is_sandboxed)
     errors = errors_by_cell(whole)
     for cell in whole.cells:
-        name = grade_id(cell)
-        if marks_of(cell).get("grade") and not problems.get(name):
+        if marks_of(cell).get("grade"):
             is_missing = cell.cell_type == "markdown" and is_unanswered(cell)
-            problems[name] = "no answer yet" if is_missing else errors.get(name, "")
-    order = [name for name in names if name in problems]
+            error = "no answer yet" if is_missing else errors.get(grade_id(cell), "")
+            problems[grade_id(cell)] = problems.get(grade_id(cell)) or error
+    order = [grade_id(cell) for cell in whole.cells if grade_id(cell) in problems]
     return {name: problems[name] for name in order}, remarks
 
 
 def _files_in(folder: Path) -> list[Path]:
     """Return the files beside a notebook; those in folders, too, unless these are many."""
     within = list(itertools.islice(folder.rglob("*"), MOST_FILES + 1))
-    return sorted(within if len(within) <= MOST_FILES else folder.iterdir())
+    places = within if len(within) <= MOST_FILES else folder.iterdir()
+    return sorted(
+        place
+        for place in places
+        if place.is_file()
+        and place.suffix != ".whl"
+        and not is_litter(*place.relative_to(folder).parts)
+        and not is_notebook(place)
+    )
 
 
 def handout_of(nb: NotebookNode) -> NotebookNode:
@@ -93,30 +85,17 @@ def handout_of(nb: NotebookNode) -> NotebookNode:
     return NotebookNode({**nb, "cells": cells})
 
 
-def _changed(nb: NotebookNode, handout: NotebookNode, names: list[str]) -> dict[str, str]:
+def _changed(nb: NotebookNode, handout: NotebookNode) -> dict[str, str]:
     """Return what is missing or was changed, by grade id."""
-    from fednb_lab.course.nbgrading import compute_checksum  # with nbgrader, slow to import
-
     there = names_of(nb, handout)
     problems = {}
-    for name in names:
-        if name not in there:
-            problems[name] = "the cell is missing: put it back"
     for cell in handout.cells:
         name = grade_id(cell)
-        marks = marks_of(cell)
-        if not marks.get("locked") or name in problems:
-            continue
         given = [one.source for one, own in zip(nb.cells, there, strict=True) if own == name]
-        is_original = compute_checksum(cell) == marks.get("checksum")
-        if not is_original or not all(_alike(source, cell.source) for source in given):
+        if name and not given:
+            problems[name] = "the cell is missing: put it back"
+        elif marks_of(cell).get("locked") and any(source != cell.source for source in given):
             problems[name] = (
                 "the cell was changed, and will be put back for grading: put it back yourself first"
             )
     return problems
-
-
-def _alike(source: str, other: str) -> bool:
-    """Tell whether two sources are one, but for blanks at ends of lines and of the whole."""
-    lines = [[line.rstrip() for line in text.rstrip().splitlines()] for text in (source, other)]
-    return lines[0] == lines[1]

@@ -8,10 +8,10 @@ import time
 import unicodedata
 import zipfile
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple
 
 from nbformat import NotebookNode
@@ -19,12 +19,12 @@ from nbformat import NotebookNode
 from fednb.errors import CourseError
 from fednb_lab.course.merging import names_of
 from fednb_lab.course.notebooks import (
+    files_of,
     grade_id,
     is_unanswered,
     marks_of,
     plain,
     read_notebook,
-    remark,
 )
 
 # What systems and editors leave in folders, and nobody hands in.
@@ -90,88 +90,77 @@ def collect(handed_in: Path, released: NotebookNode, room: Path) -> dict[str, Su
     if room.exists():
         shutil.rmtree(room)
     folder = handed_in
-    if handed_in.is_file() and zipfile.is_zipfile(handed_in):
+    if zipfile.is_zipfile(handed_in):
         folder = room / "all"
         unpack(handed_in, folder)
     if not folder.is_dir():
         what = "neither a folder nor a zip" if handed_in.exists() else "not there"
         raise CourseError(f"{handed_in} is {what}: name a folder or a zip of submissions.")
-    entries = [entry_of(path) for path in _within(folder) if not is_litter(path)]
-    by_owner, strays = _by_owner(entries)
-    if strays:
-        print(f"Nobody's, and left out: {', '.join(strays)}", flush=True)
+    entries = [entry_of(path) for path in _within(folder)]
+    owners = {entry.id for entry in entries if _begins_a_submission(entry)}
+    by_owner: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.id in owners:
+            by_owner[entry.id].append(entry)
+        else:
+            print(f"Nobody's, and left out: {plain(entry.path.name)}", flush=True)
     if not by_owner:
         raise CourseError(f"There is no submission in {handed_in}.")
     by_student: dict[str, Submission] = {}
     taken: set[str] = set()
     for number, own in enumerate(by_owner.values()):
         wanted = f"{own[0].name}_{own[0].id}" if own[0].is_named else own[0].given
-        student = _unique(_student(wanted), taken)
-        by_student[student] = _submission(own, released, room / str(number))
+        by_student[_student(wanted, taken)] = _submission(own, released, room / str(number))
     return by_student
 
 
 def _within(folder: Path) -> list[Path]:
     """Return what lies in a folder, or in the one folder that a zip has put around it."""
-    paths = sorted(path for path in folder.iterdir() if not is_litter(path))
+    paths = sorted(path for path in folder.iterdir() if not is_litter(path.name))
     if len(paths) == 1 and paths[0].is_dir() and not entry_of(paths[0]).is_named:
-        inside = [path for path in paths[0].iterdir() if not is_litter(path)]
-        named = [path for path in inside if entry_of(path).is_named]
+        inside = sorted(path for path in paths[0].iterdir() if not is_litter(path.name))
         people = [path for path in inside if _holds_work(path)]
-        has_own = any(path.is_file() and path.suffix.lower() == ".ipynb" for path in inside)
-        if named or (len(people) > 1 and not has_own):
-            return sorted(inside)
+        has_own = any(path.is_file() and is_notebook(path) for path in inside)
+        if any(entry_of(path).is_named for path in inside) or (len(people) > 1 and not has_own):
+            return inside
     return paths
 
 
 def _holds_work(path: Path) -> bool:
     """Tell whether a folder has a notebook or a zip in it, or is a zip."""
     inside = path.rglob("*") if path.is_dir() else [path]
-    wanted = (".zip", ".ipynb") if path.is_dir() else (".zip",)
-    return any(file.suffix.lower() in wanted for file in inside)
+    return any(file.suffix.lower() == ".zip" or is_notebook(file) for file in inside)
 
 
-def is_litter(path: Path) -> bool:
-    """Tell whether nobody hands in what has such a name."""
-    # a Mac writes ._anna.ipynb beside anna.ipynb
-    is_double = path.name.startswith("._") and path.with_name(path.name[2:]).exists()
-    return path.name in LITTER or is_double
+def is_litter(*names: str) -> bool:
+    """Tell whether nobody hands in what has such a name, or lies in a folder of such a name."""
+    return any(name in LITTER or name.startswith("._") for name in names)  # a Mac writes ._a.ipynb
 
 
-def _by_owner(entries: list[Entry]) -> tuple[dict[str, list[Entry]], list[str]]:
-    """Group entries by the student; and name those that are nobody's, such as a readme.txt."""
-    owners = {entry.id for entry in entries if _begins_a_submission(entry)}
-    by_owner: dict[str, list[Entry]] = defaultdict(list)
-    strays = []
-    for entry in entries:
-        if entry.id in owners:
-            by_owner[entry.id].append(entry)
-        else:
-            strays.append(plain(entry.path.name))
-    return by_owner, strays
+def is_notebook(path: Path) -> bool:
+    """Tell whether a file is called a notebook, or begins as one, as a browser saves it."""
+    if path.suffix.lower() in (".json", ".txt", "") and path.is_file():
+        with path.open("rb") as file:
+            return b'"cells"' in file.read(4000)
+    return path.suffix.lower() == ".ipynb"
 
 
 def _begins_a_submission(entry: Entry) -> bool:
-    path = entry.path
-    if path.is_dir() and not path.is_symlink():
-        return True
-    is_notebook = path.suffix.lower() == ".ipynb" or (
-        path.is_file() and _looks_like_a_notebook(path)
-    )
-    return entry.is_named or is_notebook or path.suffix.lower() == ".zip"
+    """Tell whether an entry makes a row: a readme.txt alone is no student."""
+    is_folder = entry.path.is_dir() and not entry.path.is_symlink()
+    is_zip = entry.path.suffix.lower() == ".zip"
+    return is_folder or is_zip or entry.is_named or is_notebook(entry.path)
 
 
-def _student(given: str) -> str:
-    """Return a name that is no option of a command, and no formula of a spreadsheet."""
-    return re.sub(r"[^\w.@-]+|^\W+", "_", given)[:100] or "_"
+def _student(given: str, taken: set[str]) -> str:
+    """Return a name that is no option of a command, no formula of a spreadsheet, and not taken.
 
-
-def _unique(student: str, taken: set[str]) -> str:
-    """Return a name that no other has, capitals aside, as in the file systems of some machines."""
-    name = student
+    It differs from others by more than capitals, as in the file systems of some machines.
+    """
+    name = safe = re.sub(r"[^\w.@-]+|^\W+", "_", given)[:100] or "_"
     number = 2
     while name.casefold() in taken:
-        name = f"{student}-{number}"
+        name = f"{safe}-{number}"
         number += 1
     taken.add(name.casefold())
     return name
@@ -192,97 +181,68 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
     """Choose what to grade of a student's entries, and say in the remarks what was left out."""
     first = own[0]
     found = Submission(first.name, first.id, first.given)
-    files: list[tuple[Entry, Path]] = []
+    candidates = []
+    beside = []
     for number, entry in enumerate(own):
         for path in _files(entry, room / str(number), found.remarks):
-            files.append((entry, path))
-    of_handout = set(released.metadata["fednb"].get("files", []))
-    files = [(entry, path) for entry, path in files if not _ends_as(path, of_handout)]
-    candidates = []
-    for entry, path in files:
-        if path.suffix.lower() == ".ipynb" or _looks_like_a_notebook(path):
-            candidates.append(_candidate(entry, path, released))
+            if is_notebook(path):
+                candidates.append(_candidate(entry, path, released))
+            else:
+                beside.append(path)
+    of_handout = tuple(f"/{name}" for name in files_of(released))  # which come from there
+    beside = [path for path in beside if not path.as_posix().endswith(of_handout)]
     if not candidates:
-        names = ", ".join(sorted({path.name for _, path in files}))
+        names = ", ".join(sorted({path.name for path in beside}))
         said = f"no notebook was handed in, but {names}" if names else "nothing was handed in"
-        found.remarks.append(remark(said))
+        found.remarks.append(said)
         return found
-    candidates.sort()
-    best = candidates[-1]
+    *rivals, best = sorted(candidates)
     found.notebook = best.path
     found.given = best.entry.given
-    _tell_of_rivals(best, candidates[:-1], found.remarks)
-    notebooks = {candidate.path for candidate in candidates}
-    beside = [path for _, path in files if path not in notebooks]
+    attempts = {other.entry.path for other in candidates}
+    if len(attempts) > 1:
+        is_newest = all(best.attempt >= rival.attempt for rival in rivals)
+        how = "the newest" if is_newest else "the newest one with answers"
+        found.remarks.append(f"{len(attempts)} attempts: graded is {best.path.name}, {how}")
+    elif rivals:
+        names = ", ".join(dict.fromkeys(other.path.name for other in rivals))
+        found.remarks.append(
+            f"{len(candidates)} notebooks: graded is {best.path.name}, and not {names}"
+        )
     renamed = {entry.path: entry.file for entry in own if entry.path.is_file()}
     found.helpers = take_along(best.path, beside, renamed, found.remarks)
     return found
 
 
-def _ends_as(path: Path, names: Iterable[str]) -> bool:
-    """Tell whether a file is called as one of the hand-out's own, which comes from there."""
-    return any(path.as_posix().endswith(f"/{name}") for name in names)
-
-
-def _tell_of_rivals(best: Candidate, rivals: list[Candidate], remarks: list[str]) -> None:
-    if not rivals:
-        return
-    attempts = {other.entry.path for other in [best, *rivals]}
-    if len(attempts) > 1:
-        is_newest = all(best.attempt >= rival.attempt for rival in rivals)
-        how = "the newest" if is_newest else "the newest one with answers"
-        remarks.append(remark(f"{len(attempts)} attempts: graded is {best.path.name}, {how}"))
-    else:
-        names = ", ".join(dict.fromkeys(other.path.name for other in rivals))
-        count = len(rivals) + 1
-        remarks.append(remark(f"{count} notebooks: graded is {best.path.name}, and not {names}"))
-
-
-def _files(entry: Entry, room: Path, remarks: list[str]) -> list[Path]:
-    """Return the files of an entry, in zips, too, but links."""
+def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
+    """Yield the files of an entry, those in zips, too, but no links."""
     is_folder = entry.path.is_dir() and not entry.path.is_symlink()
     paths = sorted(entry.path.rglob("*")) if is_folder else [entry.path]
-    files: list[Path] = []
-    for path in paths:
-        if any(is_litter(Path(part)) for part in path.relative_to(entry.path.parent).parts):
+    for number, path in enumerate(paths):
+        if is_litter(*path.relative_to(entry.path.parent).parts):
             continue
         if path.is_symlink():
             remarks.append("a link is not followed")
-        elif path.is_file() and path.suffix.lower() == ".zip" and zipfile.is_zipfile(path):
-            target = room / str(len(files))
+        elif path.is_file() and path.suffix.lower() == ".zip":
+            target = room / str(number)
             try:
                 unpack(path, target)
             except CourseError as error:
-                remarks.append(remark(str(error)))
-                continue
-            inside = sorted(target.rglob("*"))
-            files += [file for file in inside if file.is_file() and not _is_within_litter(file)]
-        elif path.is_file() and not is_litter(path):
-            files.append(path)
-    return files
-
-
-def _is_within_litter(path: Path) -> bool:
-    return is_litter(path) or bool(LITTER & set(path.parts))
-
-
-def _looks_like_a_notebook(path: Path) -> bool:
-    """Tell whether a file of another name, as a browser saves it, begins as a notebook does."""
-    if path.suffix.lower() not in (".json", ".txt", ""):
-        return False
-    with path.open("rb") as file:
-        return b'"cells"' in file.read(4000)
+                remarks.append(str(error))
+            for file in sorted(target.rglob("*")):
+                if file.is_file() and not is_litter(*file.relative_to(target).parts):
+                    yield file
+        elif path.is_file():
+            yield path
 
 
 def _candidate(entry: Entry, path: Path, released: NotebookNode) -> Candidate:
-    assignment = released.metadata["fednb"]["assignment"]
     num_answers = 0
     with suppress(CourseError):
-        nb = read_notebook(path)
-        require_assignment(path, nb, assignment)
-        num_answers = _num_answers(nb, released)
+        num_answers = _num_answers(read_submission(path, released), released)
     attempt = (entry.attempt, _changed(entry.path))
-    return Candidate(bool(num_answers), attempt, num_answers, path.stem == assignment, path, entry)
+    has_name = path.stem == released.metadata["fednb"]["assignment"]
+    return Candidate(bool(num_answers), attempt, num_answers, has_name, path, entry)
 
 
 def _changed(path: Path) -> float:
@@ -304,13 +264,14 @@ def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
     return len(answered)
 
 
-def require_assignment(file: Path, nb: NotebookNode, assignment: str) -> None:
-    """Raise a `CourseError` if the file says that it is the hand-out of another assignment."""
+def read_submission(path: Path, released: NotebookNode) -> NotebookNode:
+    """Return a student's notebook; a `CourseError` if it cannot be read or is of something else."""
+    nb = read_notebook(path)
+    assignment = released.metadata["fednb"]["assignment"]
     origin = nb.metadata.get("fednb", {}).get("assignment", assignment)
     if origin != assignment:
-        raise CourseError(
-            f"{file.name} is the hand-out of {str(origin)[:100]}, not of {assignment}."
-        )
+        raise CourseError(f"{path.name} is the hand-out of {origin}, not of {assignment}.")
+    return nb
 
 
 def take_along(
@@ -336,9 +297,9 @@ def take_along(
             size += bytes_of_file
             along[name] = path
     if along:
-        remarks.append(remark(f"taken along: {', '.join(along)}"))
+        remarks.append(f"taken along: {', '.join(along)}")
     if left:
-        remarks.append(remark(f"left out: {', '.join(left)}"))
+        remarks.append(f"left out: {', '.join(left)}")
     return along
 
 
@@ -357,23 +318,12 @@ def unpack(archive: Path, folder: Path) -> None:
                     f"{MOST_FILES} of {UNPACKED >> 20} MB are unpacked."
                 )
             for member in members:
-                _unpack_one(opened, member, folder)
+                if stat.S_ISLNK(member.external_attr >> 16):
+                    continue
+                member.filename = member.filename.replace("\\", "/")  # as some Windows zips have it
+                target = opened.extract(member, folder)
+                with suppress(OverflowError, ValueError):  # a date that there is not
+                    when = time.mktime((*member.date_time, 0, 0, -1))
+                    os.utime(target, (when, when))
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, OSError, EOFError) as error:
         raise CourseError(f"{archive.name} cannot be unpacked ({error}).") from error
-
-
-def _unpack_one(opened: zipfile.ZipFile, member: zipfile.ZipInfo, folder: Path) -> None:
-    if stat.S_ISLNK(member.external_attr >> 16):
-        return
-    parts = PurePosixPath(member.filename.replace("\\", "/")).parts
-    parts = tuple(part.replace(":", "_") for part in parts if part not in ("/", "..", "."))
-    target = folder.joinpath(*parts)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with opened.open(member) as source, target.open("wb") as file:
-        shutil.copyfileobj(source, file)
-    with_zone = (*member.date_time, 0, 0, -1)
-    try:
-        when = time.mktime(with_zone)
-    except (OverflowError, ValueError):
-        return
-    os.utime(target, (when, when))

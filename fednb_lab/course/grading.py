@@ -4,12 +4,9 @@ import hashlib
 import html
 import json
 import re
-import time
 import zipfile
 import zlib
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,13 +15,12 @@ import nbformat
 import pandas as pd
 from nbformat import NotebookNode
 from nbformat.v4 import new_output
-from tqdm import tqdm
 
 from fednb import papers
 from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
-from fednb_lab.course.collect import Submission, collect, require_assignment
+from fednb_lab.course.collect import Submission, collect, read_submission
 from fednb_lab.course.handout import release
 from fednb_lab.course.inside import Limits
 from fednb_lab.course.merging import merged
@@ -32,12 +28,11 @@ from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     NOT_COUNTED,
     errors_by_cell,
+    files_of,
     first_error,
     grade_id,
     is_check,
-    is_of_handout,
     marks_of,
-    plain,
     read_notebook,
     remark,
 )
@@ -48,19 +43,16 @@ LINK = re.compile(
     r'(?P<begin><a href="#(?P<comment>comment-)?exercise-(?P<exercise>\d+)'
     r'(?:-(?P<kind>check|answer))?(?P<number>-\d+)?">)[A-Z][a-z -]+</a>'
 )
-LOST = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
+# What ends a student's own cell for good: any other error there costs nothing.
+ENDED = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
 
 class Handout(NamedTuple):
-    """What all submissions are merged into, and what decides about their points.
+    """What all submissions are merged into, and what else decides about their points."""
 
-    The folder has a full path: nbgrader goes from folder to folder while other threads work.
-    """
-
-    folder: Path  # of the course
     assignment: str
-    released: NotebookNode
-    sources: dict[str, str]  # by grade id, of what is locked, hidden tests included
+    released: NotebookNode  # with the hidden tests, and without solutions
+    files: dict[str, Path]  # that lie beside it, by name
     limits: Limits
     seed: str
 
@@ -68,52 +60,23 @@ class Handout(NamedTuple):
     def read(cls, assignment: str) -> "Handout":
         """Read the hand-out in the course folder; a `CourseError` if it cannot be used."""
         source = read_notebook(notebook_path("source", assignment))
-        locked = [cell for cell in source.cells if marks_of(cell).get("locked")]
-        sources = {grade_id(cell): cell.source for cell in locked}
-        limits, seed = nbgrading.execution_limits()
-        released = read_notebook(notebook_path("release", assignment))
-        return cls(FOLDER.absolute(), assignment, released, sources, limits, seed)
-
-    def with_checks(self, nb: NotebookNode) -> NotebookNode:
-        """Return a merged submission in which what students do not write is as in the source."""
-        for cell in nb.cells:
+        sources = {grade_id(cell): cell.source for cell in source.cells}
+        path = notebook_path("release", assignment)
+        released = read_notebook(path)
+        for cell in released.cells:
             if marks_of(cell).get("locked"):
-                cell.source = self.sources[grade_id(cell)]
-        return nb
+                cell.source = sources[grade_id(cell)]
+        files = {name: path.parent / name for name in files_of(released)}
+        return cls(assignment, released, files, *nbgrading.execution_limits())
 
 
 class Prepared(NamedTuple):
     """A submission in the hand-out."""
 
     nb: NotebookNode | None  # None if it cannot be graded
-    submission: Submission
+    files: dict[str, Path]  # that lie beside it
     remarks: list[str]
     digest: str  # of all that decides about the points
-
-
-def number_of(student: str, seed: str) -> int:
-    """Return the student's number for `fednb.exercises.draws`."""
-    return zlib.crc32(f"{seed} {student}".encode())
-
-
-def _surroundings(folder: Path, assignment: str, student: str) -> list[Path]:
-    """Return the folders whose files lie beside a notebook that is executed."""
-    return [folder / "submitted" / student / assignment, folder / "release" / assignment]
-
-
-def _put_outputs(nb: NotebookNode, outputs: list[Any]) -> None:
-    """Put outputs, which come from the sandbox and may have any form, into a notebook."""
-    text = plain(json.dumps(outputs, ensure_ascii=False))
-    for cell, new in zip(nb.cells, json.loads(text), strict=True):
-        if cell.cell_type == "code":
-            cell.outputs = [_checked(output) for output in new or []]
-
-
-def _checked(output: dict[str, Any]) -> NotebookNode:
-    try:
-        return new_output(**output)
-    except Exception:
-        return new_output("error", ename="OutputError", evalue="an output has a wrong form")
 
 
 def grade(
@@ -136,21 +99,24 @@ def grade(
     by_student = collect(handed_in.absolute(), handout.released, room)
     notes_file = FOLDER / f"{assignment}.json"
     notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
-    new = {}
-    for student, submission in by_student.items():
-        prepared = prepare(submission, handout)
-        if notes.get(student, {}).get("digest") != prepared.digest:
-            new[student] = prepared
-    begin = time.monotonic()
-    for number, (student, remarks, is_final) in enumerate(
-        _graded(new, handout, jobs, is_sandboxed), start=1
-    ):
-        digest = new[student].digest if is_final else None
-        notes[student] = {"digest": digest, "remarks": "; ".join(remarks)}
-        write_atomically(notes_file, json.dumps(notes))
-        left = (time.monotonic() - begin) / number * (len(new) - number)
-        count = f"{number}/{len(new)} ({tqdm.format_interval(int(left))} left) {student}"
-        print(count, *remarks, sep="; ", flush=True)
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        new = {}
+        for student, submission in by_student.items():
+            prepared = prepare(submission, handout)
+            if notes.get(student, {}).get("digest") != prepared.digest:
+                seed = zlib.crc32(f"{handout.seed} {student}".encode())
+                future = pool.submit(_execute, prepared, handout.limits, seed, is_sandboxed)
+                new[future] = student, prepared.digest
+        for number, future in enumerate(as_completed(new), start=1):
+            student, digest = new[future]
+            nb, remarks = future.result()
+            remarks = _recorded(student, nb, remarks, handout)
+            notes[student] = {"digest": digest, "remarks": "; ".join(remarks)}
+            write_atomically(notes_file, json.dumps(notes))
+            print(f"{number}/{len(new)} {student}", *remarks, sep="; ", flush=True)
+    finally:  # Ctrl-C included
+        pool.shutdown(cancel_futures=True)
     return _write_tables(handout, by_student, notes)
 
 
@@ -160,127 +126,69 @@ def prepare(submission: Submission, handout: Handout) -> Prepared:
     nb = None
     if submission.notebook is not None:
         try:
-            given = read_notebook(submission.notebook)
-            require_assignment(submission.notebook, given, handout.assignment)
-            nb, said = merged(given, deepcopy(handout.released))
-            nb = handout.with_checks(nb)
+            given = read_submission(submission.notebook, handout.released)
+            nb, said = merged(given, handout.released)
             remarks += said
         except CourseError as error:
             remarks.append(str(error))
         except Exception as error:  # a file of a form that nobody has thought of
             remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
     remarks = [remark(text) for text in dict.fromkeys(remarks)]
-    decides: list[Any] = [handout.sources, handout.limits, handout.seed, remarks]
-    decides.append([cell.source for cell in nb.cells] if nb else [])
-    for name, path in submission.helpers.items():
-        decides.append([name, hashlib.sha256(path.read_bytes()).hexdigest()])
+    files = submission.helpers | handout.files
+    whole = nb or handout.released
+    decides = [handout.limits, handout.seed, remarks, [cell.source for cell in whole.cells]]
+    decides += [
+        [name, hashlib.sha256(file.read_bytes()).hexdigest()] for name, file in files.items()
+    ]
     digest = hashlib.sha256(json.dumps(decides).encode()).hexdigest()
-    return Prepared(nb, submission, remarks, digest)
-
-
-def _graded(
-    new: dict[str, Prepared], handout: Handout, jobs: int, is_sandboxed: bool
-) -> Iterator[tuple[str, list[str], bool]]:
-    """Yield students, remarks and whether these are final, as submissions get ready."""
-    pool = ThreadPoolExecutor(jobs)
-    sandbox.ALL_ENDED.clear()
-    try:
-        student_of = {}
-        for student, prepared in new.items():
-            _submit(student, prepared, handout)
-            future = pool.submit(_execute, student, prepared, handout, is_sandboxed)
-            student_of[future] = student
-        for future in as_completed(student_of):
-            student = student_of[future]
-            nb, remarks = future.result()
-            yield student, *_recorded(student, nb, remarks, handout)
-    finally:  # Ctrl-C included
-        sandbox.ALL_ENDED.set()
-        pool.shutdown(cancel_futures=True)
-
-
-def _submit(student: str, prepared: Prepared, handout: Handout) -> None:
-    """Put what is graded where nbgrader collects it."""
-    path = notebook_path("submitted", handout.assignment, student)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    for old in path.parent.rglob("*"):
-        if old.is_file():
-            old.unlink()
-    for name, helper in prepared.submission.helpers.items():
-        target = path.parent / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(helper.read_bytes())
+    return Prepared(nb, files, remarks, digest)
 
 
 def _execute(
-    student: str, prepared: Prepared, handout: Handout, is_sandboxed: bool
+    prepared: Prepared, limits: Limits, seed: int, is_sandboxed: bool
 ) -> tuple[NotebookNode | None, list[str]]:
     """Execute a submission; with outputs, or None if it cannot be graded, and remarks."""
-    if prepared.nb is None:
-        return None, prepared.remarks
-    nb = deepcopy(prepared.nb)
-    folders = _surroundings(handout.folder, handout.assignment, student)
-    number = number_of(student, handout.seed)
+    nb, files, remarks, _ = prepared
+    if nb is None:
+        return None, remarks
     try:
-        outputs = sandbox.execute(nb, folders, number, handout.limits, is_sandboxed=is_sandboxed)
-        _put_outputs(nb, outputs)
+        sandbox.execute(nb, files, limits, student_seed=seed, is_sandboxed=is_sandboxed)
     except Exception as error:
-        reason = remark(f"executing it failed ({error}), so it scores zero")
-        return None, [*prepared.remarks, reason]
-    return nb, [*prepared.remarks, *_what_went_wrong(nb)]
-
-
-def _what_went_wrong(nb: NotebookNode) -> list[str]:
-    """Return a remark for each check that failed, and for own cells that were ended."""
-    remarks = [f"{name}: {error}" for name, error in errors_by_cell(nb).items()]
+        return None, [*remarks, remark(f"executing it failed ({error}), so it scores zero")]
+    said = [f"{name}: {error}" for name, error in errors_by_cell(nb).items()]
     for cell in nb.cells:
-        error = first_error(cell)
-        if not grade_id(cell) and error.startswith((*LOST, "SystemExit")):
-            remarks.append(f"a cell of the student's own: {error}")
-    return [remark(text) for text in remarks]
-
-
-def _failure_of_handout(nb: NotebookNode) -> str:
-    """Return why there are no points if a cell of the hand-out was not executed, and else ""."""
-    for cell in nb.cells:
-        if is_of_handout(cell) and first_error(cell).startswith(LOST):
-            return f"the hand-out's own {grade_id(cell)} took too long or ended the kernel"
-    return ""
-
-
-# --- recording
+        ended = first_error(cell)
+        if not grade_id(cell) and ended.startswith(ENDED):
+            said.append(f"a cell of the student's own: {ended}")
+    return nb, [*remarks, *map(remark, said)]
 
 
 def _recorded(
     student: str, nb: NotebookNode | None, remarks: list[str], handout: Handout
-) -> tuple[list[str], bool]:
-    """Have nbgrader take what was executed; the remarks, and whether it is final."""
-    failure = ""
+) -> list[str]:
+    """Have nbgrader take what was executed, and make its page; the remarks."""
     if nb is not None:
-        failure = _failure_of_handout(nb) or _taken(student, nb, handout.assignment)
-        if not failure:
-            return remarks, True
-        remarks = [*remarks, f"no points yet, as {failure}: call the same command again"]
-    elsewhere = _taken(student, _not_graded(handout, remarks), handout.assignment)
-    if elsewhere:
-        remarks = [*remarks, f"no points yet, as {elsewhere}: call the same command again"]
-    return remarks, not failure and not elsewhere
+        try:
+            _take(student, nb, handout.assignment)
+            return remarks
+        except Exception as error:
+            reason = f"nbgrader cannot take it ({type(error).__name__}: {error})"
+            remarks = [*remarks, remark(reason)]
+    _take(student, _not_graded(handout, remarks), handout.assignment)
+    return remarks
 
 
-def _taken(student: str, nb: NotebookNode, assignment: str) -> str:
-    """Have nbgrader grade an executed notebook, and make its page; why it cannot, or ""."""
-    try:
-        nbformat.write(nb, notebook_path("submitted", assignment, student))
-        nbgrader_step("autograde", assignment, student)
-        nbgrader_step("generate_feedback", assignment, student)
-    except Exception as error:
-        return remark(f"nbgrader cannot take it ({type(error).__name__}: {error})")
-    return ""
+def _take(student: str, nb: NotebookNode, assignment: str) -> None:
+    path = notebook_path("submitted", assignment, student)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    nbformat.write(nb, path)
+    nbgrader_step("autograde", assignment, student)
+    nbgrader_step("generate_feedback", assignment, student)
 
 
 def _not_graded(handout: Handout, remarks: list[str]) -> NotebookNode:
     """Return the untouched hand-out, as if executed, whose page says why nothing was graded."""
-    nb = handout.with_checks(deepcopy(handout.released))
+    nb = deepcopy(handout.released)
     nb.cells[0].source = f"> **Not graded.** {html.escape('; '.join(remarks))}."
     for cell in nb.cells:
         if is_check(cell):
@@ -300,8 +208,6 @@ def _write_tables(
     points = []
     for student, submission in by_student.items():
         row = dict(book.get(student, {}))
-        if notes[student]["digest"] is None:  # no points yet
-            row = dict.fromkeys(row)
         row["remarks"] = notes[student]["remarks"]
         rows.append({"student": student, **row})
         of_system = {"name": submission.name, "id": submission.id}
@@ -352,7 +258,7 @@ def _zip_feedback(assignment: str, by_student: dict[str, Submission]) -> None:
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
         for student, submission in by_student.items():
             page = notebook_path("feedback", assignment, student).with_suffix(".html")
-            with suppress(OSError):  # none could be made
+            if page.exists():
                 _name_links(page)
                 archive.write(page, f"{submission.given}/{page.name}")
     unfinished.replace(path)

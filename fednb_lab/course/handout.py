@@ -14,12 +14,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from fednb import papers
 from fednb.errors import CourseError
+from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     TEMPLATES,
-    grade_id,
-    is_built_on,
     pack,
     read_notebook,
     tags_of,
@@ -140,11 +139,10 @@ def solved_assignment(name: str) -> NotebookNode:
     for cell in nb.cells:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             _mark_other(cell)
-    names = [grade_id(cell) for cell in nb.cells if grade_id(cell)]
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")
-    nb.metadata["fednb"] = {"assignment": path.stem, "cells": names, "files": files}
+    nb.metadata["fednb"] = {"assignment": path.stem, "files": files}
     template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
     note = template.format(
         assignment=path.stem,
@@ -177,7 +175,7 @@ def _mark_exercise(exercise: Exercise) -> None:
 
 def _mark_other(cell: NotebookNode) -> None:
     """Mark a code cell that exercises build on; any other is not executed for grading."""
-    if is_built_on(cell):
+    if BUILT_ON & set(tags_of(cell)):
         mark(cell, cell.id)
     else:
         cell.metadata["tags"] = [*tags_of(cell), "skip-execution"]  # nbclient heeds it

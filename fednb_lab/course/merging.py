@@ -1,7 +1,8 @@
 """A submission merged into the hand-out: a student's answers and own cells, and nothing else of it."""
 
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
+from copy import deepcopy
 from urllib.parse import unquote
 
 from nbformat import NotebookNode
@@ -33,79 +34,50 @@ def merged(nb: NotebookNode, released: NotebookNode) -> tuple[NotebookNode, list
     """Return the hand-out with a submission's answers and own cells in it, and remarks.
 
     Nothing else is taken over: tags and metadata can disarm a check. The pieces of a cell that was
-    split, and its copies, count as one.
+    split, and its copies, count as one. It is this notebook that is executed.
     """
     remarks: list[str] = []
     names = names_of(nb, released)
     asked = [grade_id(cell) for cell in released.cells if marks_of(cell).get("solution")]
     answers: dict[str, NotebookNode] = {}
-    own: dict[int, NotebookNode] = {}  # by place: cells of a name that are not the answer
+    own: set[int] = set()  # places of cells of a name that are not the answer
     for name in asked:
         if name in names:
             answers[name] = _answer(nb, name, names, own, remarks)
-    before, last = _own_cells(nb, names, own, released)
+    unnamed = {cell.source for cell in released.cells if not grade_id(cell)}
+    before: dict[str, list[NotebookNode]] = defaultdict(list)  # own cells, by what follows
+    waiting: list[NotebookNode] = []
+    for place, (name, cell) in enumerate(zip(names, nb.cells, strict=True)):
+        if name and place not in own:
+            before[name] += waiting
+            waiting = []
+        elif name or cell.source not in unnamed:
+            new = new_code_cell() if cell.cell_type == "code" else new_markdown_cell()
+            _take_over(cell, new, remarks)
+            waiting.append(new)
     if asked and not answers:
         remarks.append(
             "none of its cells is the hand-out's: was the work pasted into a new notebook? Its "
             "cells are executed before the first check"
         )
-        before[asked[0]] += last
-        last = []
+        before[asked[0]] += waiting
+        waiting = []
     cells = []
-    for cell in released.cells:
+    for cell in deepcopy(released.cells):
         name = grade_id(cell)
-        if name in asked:
-            _take_over(answers.get(name), cell, remarks)
+        if name in answers:
+            _take_over(answers[name], cell, remarks)
+        elif name in asked and cell.cell_type == "code":
+            cell.source = ""  # the student's own cells may have what it asks for
         cells += [*before.pop(name, []), cell]
-    return NotebookNode({**released, "cells": cells + last}), remarks
-
-
-def _own_cells(
-    nb: NotebookNode, names: list[str], own: dict[int, NotebookNode], released: NotebookNode
-) -> tuple[dict[str, list[NotebookNode]], list[NotebookNode]]:
-    """Return a student's own cells by the name of the cell that follows, and the last ones."""
-    of_handout = _places_of_handout(nb, names, released)
-    before: dict[str, list[NotebookNode]] = defaultdict(list)
-    waiting: list[NotebookNode] = []
-    for place, (name, cell) in enumerate(zip(names, nb.cells, strict=True)):
-        if place in own:
-            waiting.append(_own_cell(cell))
-        elif name:
-            before[name] += waiting
-            waiting = []
-        elif place not in of_handout:
-            waiting.append(_own_cell(cell))
-    return before, waiting
-
-
-def _places_of_handout(nb: NotebookNode, names: list[str], released: NotebookNode) -> set[int]:
-    """Return where the hand-out's cells without a name are, each once: a copy is a student's own.
-
-    They are known by source and id, or by their source alone if the ids got lost.
-    """
-    unnamed = [cell for cell in released.cells if not grade_id(cell)]
-    ids = {(cell.get("id", ""), cell.source) for cell in unnamed}
-    missing = Counter(cell.source for cell in unnamed)
-    places = set()
-    candidates = [place for place, name in enumerate(names) if not name]
-    for place in candidates:
-        cell = nb.cells[place]
-        if (cell.get("id", ""), cell.source) in ids and missing[cell.source]:
-            places.add(place)
-            missing[cell.source] -= 1
-    for place in candidates:
-        source = nb.cells[place].source
-        if place not in places and missing[source]:
-            places.add(place)
-            missing[source] -= 1
-    return places
+    return NotebookNode({**deepcopy(released), "cells": cells + waiting}), remarks
 
 
 def _answer(
     nb: NotebookNode,
     name: str,
     names: list[str],
-    own: dict[int, NotebookNode],
+    own: set[int],
     remarks: list[str],
 ) -> NotebookNode:
     """Return the one cell that a student's cells of a name make; some may become ``own``."""
@@ -121,7 +93,7 @@ def _answer(
     has_magic = any(piece.source.lstrip().startswith("%%") for piece in pieces[1:])
     if is_code and (has_magic or not are_neighbours):
         # as they cannot be one cell, the last one is graded after the others
-        own.update({place: nb.cells[place] for place in answered[:-1]})
+        own.update(answered[:-1])
         return pieces[-1]
     whole = NotebookNode(pieces[0])
     whole.source = ("\n" if is_code else "\n\n").join(piece.source for piece in pieces)
@@ -131,21 +103,11 @@ def _answer(
     return whole
 
 
-def _own_cell(cell: NotebookNode) -> NotebookNode:
-    new = new_code_cell() if cell.cell_type == "code" else new_markdown_cell()
-    _take_over(cell, new, [])
-    return new
-
-
-def _take_over(student_cell: NotebookNode | None, cell: NotebookNode, remarks: list[str]) -> None:
+def _take_over(student_cell: NotebookNode, cell: NotebookNode, remarks: list[str]) -> None:
     """Give ``cell`` the student's source, and pictures if it is a text."""
-    if student_cell is None:
-        if cell.cell_type == "code":
-            cell.source = ""  # the student's own cells may have what it asks for
-        return
     cell.source = student_cell.source
     if len(cell.source) > LONGEST:
-        remarks.append(f"{grade_id(cell)} was cut after {LONGEST} characters")
+        remarks.append(f"{grade_id(cell) or 'a cell'} was cut after {LONGEST} characters")
         cell.source = cell.source[:LONGEST]
     if cell.cell_type != "markdown":
         return

@@ -17,7 +17,6 @@ from fednb_lab.course.notebooks import TEMPLATES
 
 try:
     from nbgrader.apps.api import NbGraderAPI
-    from nbgrader.utils import compute_checksum as compute_checksum
 except ModuleNotFoundError as missing:
     raise CourseError(
         'The course commands need nbgrader: python -m pip install "fednb[course]"'

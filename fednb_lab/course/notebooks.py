@@ -1,10 +1,8 @@
 """Notebooks of an assignment: read with care, with names for their cells, and what went wrong."""
 
-import base64
 import json
 import re
 import warnings
-import zlib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -12,7 +10,6 @@ import nbformat
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
-from fednb.exercises import BUILT_ON
 
 LARGEST = 30 << 20  # bytes of a notebook
 MOST_CELLS = 2000
@@ -65,10 +62,10 @@ def _notebook(content: bytes, strict: bool) -> NotebookNode:
     if num_cells > MOST_CELLS:
         raise CourseError(f"has {num_cells} cells, and more than {MOST_CELLS} are not read.")
     for cell in document.get("cells", []):
-        if "attachments" in cell:
-            cell["attachments"] = _pictures(cell["attachments"])
+        if not _are_pictures(cell.get("attachments", {})):
+            del cell["attachments"]
     with warnings.catch_warnings(action="ignore"):  # of ids that are there twice
-        nb = nbformat.reads(json.dumps(document), as_version=4)
+        nb = nbformat.reads(plain(json.dumps(document, ensure_ascii=False)), as_version=4)
     if not isinstance(nb.metadata, dict):
         raise TypeError("the metadata is not an object")
     if not isinstance(nb.metadata.get("fednb", {}), dict):
@@ -77,7 +74,7 @@ def _notebook(content: bytes, strict: bool) -> NotebookNode:
         del nb.metadata["fednb"]
     for number, cell in enumerate(nb.cells, start=1):
         _require_types(cell, number, strict)
-        cell.source = plain(cell.source)
+        cell.source = cell.source.replace("\r\n", "\n")  # an editor of Windows
     return nb
 
 
@@ -94,19 +91,14 @@ def _require_types(cell: NotebookNode, number: int, strict: bool) -> None:
         del cell.metadata["tags"]
 
 
-def _pictures(attachments: Any) -> dict[str, dict[str, str]]:
-    """Return what was pasted into a text and has the right form: base64 by name and type."""
+def _are_pictures(attachments: Any) -> bool:
+    """Tell whether what was pasted into a text has the right form: content by name and type."""
     if not isinstance(attachments, dict):
-        return {}
-    pictures = {}
-    for name, versions in attachments.items():
-        kept = {}
-        for kind, content in versions.items() if isinstance(versions, dict) else ():
-            if kind.startswith("image/") and isinstance(content, str):
-                kept[plain(kind)] = plain(content)
-        if kept:
-            pictures[plain(name)] = kept
-    return pictures
+        return False
+    for version in attachments.values():
+        if not isinstance(version, dict) or any(type(text) is not str for text in version.values()):
+            return False
+    return True
 
 
 def plain(text: str) -> str:
@@ -139,60 +131,50 @@ def marks_of(cell: NotebookNode) -> dict[str, Any]:
     return marks if all(name in marks for name in MARKS) else {}
 
 
-def pack(released: NotebookNode) -> str:
-    """Return what decides about grading in a hand-out, as a text for its own metadata.
+def pack(released: NotebookNode) -> list[dict[str, Any]]:
+    """Return the cells that decide about grading in a hand-out, for its own metadata.
 
     So a student's notebook knows what it began as, whatever was done to its cells.
     """
     kept = []
     for cell in released.cells:
         if marks_of(cell) or cell.cell_type == "code":
-            metadata: dict[str, Any] = {"tags": tags_of(cell)}
-            if marks_of(cell):
-                metadata["nbgrader"] = marks_of(cell)
-            one = {"id": cell.id, "cell_type": cell.cell_type, "metadata": metadata}
-            kept.append(one | {"source": cell.source})
-    text = json.dumps(kept).encode()
-    return base64.b64encode(zlib.compress(text, 9)).decode()
+            one = {"id": cell.id, "cell_type": cell.cell_type, "source": cell.source}
+            metadata = {"tags": tags_of(cell), "nbgrader": marks_of(cell)}
+            kept.append(one | {"metadata": metadata})
+    return kept
 
 
-def unpack_cells(text: Any) -> list[NotebookNode]:
-    """Return the cells that `pack` has kept; none if the text is not its own."""
+def unpack_cells(packed: Any) -> list[NotebookNode]:
+    """Return the cells that `pack` has kept; none if somebody has changed their form."""
     try:
-        content = zlib.decompressobj().decompress(base64.b64decode(text), LARGEST)
-        cells = nbformat.from_dict(json.loads(content))
-        for cell in cells:
-            cell.source = plain(cell.source)
-            cell.metadata["tags"] = list(cell.metadata["tags"])
+        cells = nbformat.from_dict(packed)
+        for number, cell in enumerate(cells, start=1):
+            _require_types(cell, number, strict=True)
             if cell.cell_type == "code":
                 cell |= {"outputs": [], "execution_count": None}
         return list(cells)
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, zlib.error):
+    except (CourseError, TypeError, KeyError, AttributeError):
         return []
 
 
-def files_of(about: Any) -> list[str]:
+def files_of(handout: NotebookNode) -> list[str]:
     """Return the files that a hand-out says came with it, those that lie below its folder."""
-    given = about.get("files", [])
+    given = handout.metadata.get("fednb", {}).get("files", [])
     names = [name for name in given if isinstance(name, str)] if isinstance(given, list) else []
     paths = [PurePosixPath(name.replace("\\", "/")) for name in names]
     return [str(path) for path in paths if not path.is_absolute() and ".." not in path.parts]
 
 
-def is_built_on(cell: NotebookNode) -> bool:
-    """Tell whether a cell has a tag that makes grading execute it."""
-    return bool(BUILT_ON & set(tags_of(cell)))
+def is_executed(cell: NotebookNode) -> bool:
+    """Tell whether a cell has code that grading executes."""
+    is_code = cell.cell_type == "code" and bool(cell.source.strip())
+    return is_code and "skip-execution" not in tags_of(cell)
 
 
 def is_check(cell: NotebookNode) -> bool:
     """Tell whether a cell is code that gets points."""
     return cell.cell_type == "code" and bool(marks_of(cell).get("grade"))
-
-
-def is_of_handout(cell: NotebookNode) -> bool:
-    """Tell whether a marked cell is the hand-out's own: nothing to write, and without points."""
-    marks = marks_of(cell)
-    return bool(marks) and not marks["grade"] and not marks["solution"]
 
 
 def is_unanswered(cell: NotebookNode) -> bool:

@@ -2,10 +2,7 @@
 
 import ast
 import json
-import os
 import re
-import subprocess
-import sys
 
 import nbformat
 import pytest
@@ -17,7 +14,7 @@ from fednb.errors import CourseError
 from fednb.exercises import draws
 from fednb_lab import engine
 from fednb_lab.cli import main
-from fednb_lab.course import handout, notebooks, solutions, wheel
+from fednb_lab.course import handout, notebooks, solutions
 
 ASSIGNMENTS = sorted((ROOT / "notebooks").glob("[0-9]*.ipynb"))
 SOLVED = sorted((ROOT / "notebooks" / "solutions").glob("*.ipynb"))
@@ -166,31 +163,6 @@ def test_what_cells_name_travels_with_a_hand_out_and_nothing_else(short):
         (short.parent / name).write_text("x = 1")
     files = handout.solved_assignment("short").metadata["fednb"]["files"]
     assert files == ["cities.csv", "images/a.png", "mine.py"]
-
-
-@pytest.mark.slow
-def test_what_students_install_runs_a_hand_outs_first_cells_in_an_empty_folder(tmp_path):
-    path = wheel.students_wheel(tmp_path)
-    command = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target"]
-    subprocess.run([*command, tmp_path / "site", path], check=True, capture_output=True)
-    found = sorted((tmp_path / "site").rglob("*.ipynb"))
-    assert len(found) > len(ASSIGNMENTS)
-    assert not [path for path in found if "BEGIN SOLUTION" in path.read_text(encoding="utf-8")]
-    cells = [cell for cell in read(ASSIGNMENTS[1]).cells if cell.cell_type == "code"]
-    sources = [cell.source for cell in cells if "parameters" not in tags_of(cell)][:2]
-    code = "from IPython.core.interactiveshell import InteractiveShell\n"
-    code += "shell = InteractiveShell()\n"
-    code += f"for source in {sources!r}:\n    shell.run_cell(source).raise_error()\n"
-    code += "import fednb; print(fednb.__file__)\n"
-    code += "from fednb_lab.cli import main; raise SystemExit(main(['course', 'release', '01']))"
-    (tmp_path / "empty").mkdir()
-    environment = os.environ | {"PYTHONPATH": str(tmp_path / "site"), "MPLBACKEND": "agg"}
-    environment.pop("FEDNB_NOTEBOOKS", None)
-    where = {"env": environment, "cwd": tmp_path / "empty", "capture_output": True, "text": True}
-    result = subprocess.run([sys.executable, "-c", code], **where)
-    assert result.returncode == 2, result.stderr[-2000:]
-    assert str(tmp_path / "site") in result.stdout
-    assert "There are no solutions of 01_moon" in result.stderr
 
 
 @every_notebook

@@ -125,14 +125,15 @@ _READ_OUTS = {  # what they are called, and the style of their lines
 class Plane:
     """Clients with networks of their own, 64 pixels to two features, that train FedProto.
 
-    Every client has the digits 1 and 2; those with an even number also 0, the others 3. ``lam`` is
-    the weight of the squared distance to the global prototypes; at 0 everybody trains alone. All of
-    it is written out in NumPy, so that a slider need not wait.
+    Every client has the digits 1 and 2; those with an even number also 0 and a hidden layer of 16
+    units, the others 3 and one of 6. ``lam`` is the weight of the squared distance to the global
+    prototypes; at 0 everybody trains alone. All of it is written out in NumPy, so that a slider
+    need not wait.
     """
 
     def __init__(self, lam: float, holders: int = 2, per_class: int = 20) -> None:
         digits = data.load("digits")
-        draws = np.random.default_rng(5)
+        draws = np.random.default_rng(1)
         self.lam = lam
         self.weights: list[list[np.ndarray]] = []
         self.images: list[np.ndarray] = []
@@ -148,7 +149,8 @@ class Plane:
             ones = np.ones((len(indices), 1))  # so that the first layer has a bias
             self.images.append(np.hstack([pixels, ones]))
             self.labels.append(digits.labels.numpy()[indices])
-            shapes = ((65, 16), (16, 2), (2, 4))
+            hidden = 16 if client % 2 == 0 else 6
+            shapes = ((65, hidden), (hidden, 2), (2, 4))
             self.weights.append([draws.normal(size=s) / s[0] ** 0.5 for s in shapes])
         self.prototypes: dict[int, np.ndarray] = {}
 

@@ -170,7 +170,6 @@ def stirred(table):
         ("moon-mu", "moon-9-short", "mu=10"),
         ("moon-behind-scaffold", "moon-1", "MOON"),
         ("fedssc-share-all", "fedssc-2-short", "k=10"),
-        ("fedproto-two-numbers", "fedproto-2", "FedProto, stdev 2"),
         ("fedproto-baselines", "fedproto-2", "FedProto, stdev 2"),
         ("fedproto-readings", "digits-fedproto-readings", "prototypes weighted with images"),
         ("fedssc-share-all", "digits-fedssc-parts", "without l_moon"),

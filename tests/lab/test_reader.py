@@ -183,7 +183,7 @@ ledger.read = opened.append
 for call in CALLS:
     shown = eval(call)
     assert shown is not None, call
-for name in ("adjusted", "question", "trials", "twins", "gap", "bytes_sent", "elsewhere"):
+for name in ("question", "trials", "twins", "gap", "bytes_sent", "elsewhere"):
     getattr(side_by_side, name)()
 assert len(side_by_side_tables.met_in_papers())
 assert not opened

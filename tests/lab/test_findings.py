@@ -21,7 +21,6 @@ from fednb_lab.printed import is_printed
 WITHOUT_DIRECTION = {
     "fedprox-is-fedavg",
     "moon-start",
-    "fedproto-readings",
     "side-twins",
     "fednova-on-digits",
     "fednova-momentum",

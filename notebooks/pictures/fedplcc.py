@@ -1,4 +1,4 @@
-"""Pictures of notebook 05: prototypes of two classes, FINCH step by step, and print beside measured."""
+"""Pictures of notebook 05: prototypes of two classes, FINCH step by step, and recorded runs."""
 
 import itertools
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from torch import Tensor
 from fednb import data, finch, plots, results
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
-_IMAGES = (14, 74)  # degrees: one of client 0, one of client 3
+_IMAGE = 14  # degrees: of client 0
 _NEAR = {"FedAvg": (5, -11), "FedProx": (-48, -5)}  # where a name stands beside its dot
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 _SAID = (  # below the panels of the first picture
@@ -97,31 +97,56 @@ def _half_plane(ax: Axes) -> None:
     ax.axis("off")
 
 
-def four_answers(seed: int = 0) -> Figure:
+def one_mean() -> Figure:
+    """The idea: of two classes one mean each, or the centres of clusters with their weights."""
+    by_method = toy_prototypes(toy(0))
+    shown = {
+        "one mean of a class: among the wrong images": by_method["FedProto: one mean"],
+        "clusters, with their shares of the class": by_method["FedPLCC: with weights"],
+    }
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.8), sharey=True)
+    for ax, (title, prototypes) in zip(axes, shown.items(), strict=True):
+        _panel(ax, title, prototypes)
+    axes[0].annotate(
+        "the mean of blue",
+        (0.7, 0.7),
+        (0.95, 1.05),
+        color="C0",
+        ha="center",
+        arrowprops={"arrowstyle": "->", "color": "C0"},
+    )
+    return figure
+
+
+def four_answers() -> Figure:
     """Four clients' images of two classes, and the prototypes that each of four methods makes.
 
     A number beside a star is its weight among the stars of its class.
     """
-    clients = toy(seed)
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.8), sharey=True)
-    colours = ["C0"] * 20 + ["C1"] * 20
-    panels = zip(axes, toy_prototypes(clients).items(), _SAID, strict=True)
+    panels = zip(axes, toy_prototypes(toy(0)).items(), _SAID, strict=True)
     for ax, (title, prototypes), said in panels:
-        _half_plane(ax)
-        for z, marker in zip(clients, "os^D", strict=True):
-            ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
-        directions = np.asarray(prototypes["vectors"])
-        directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-        ax.scatter(*directions.T, s=240, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
-        if "weights" in prototypes:
-            _weights_beside(ax, directions, prototypes)
-        ax.set_title(title, size=13)
+        _panel(ax, title, prototypes)
         ax.annotate(said, (0.55, -0.08), ha="center", va="top", size=11, annotation_clip=False)
-    axes[0].annotate("outliers", (0.14, 0.6), color="C1", ha="right", size=11)
-    axes[0].annotate("blue", (0.3, 0.5), color="C0", ha="right", size=11)
-    axes[0].annotate("orange", (0.32, 0.36), color="C1", ha="right", size=11)
-    axes[0].annotate("blue ", (0.42, 0.12), color="C0", ha="right", size=11)
     return figure
+
+
+def _panel(ax: Axes, title: str, prototypes: Prototypes) -> None:
+    """The toy's images, a marker for each client, and a method's prototypes as stars."""
+    _half_plane(ax)
+    colours = ["C0"] * 20 + ["C1"] * 20
+    for z, marker in zip(toy(0), "os^D", strict=True):
+        ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
+    directions = np.asarray(prototypes["vectors"])
+    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    ax.scatter(*directions.T, s=240, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
+    if "weights" in prototypes:
+        _weights_beside(ax, directions, prototypes)
+    ax.set_title(title, size=13)
+    ax.annotate("outliers", (0.14, 0.6), color="C1", ha="right", size=11)
+    ax.annotate("blue", (0.3, 0.5), color="C0", ha="right", size=11)
+    ax.annotate("orange", (0.32, 0.36), color="C1", ha="right", size=11)
+    ax.annotate("blue ", (0.42, 0.12), color="C0", ha="right", size=11)
 
 
 def _weights_beside(ax: Axes, directions: np.ndarray, prototypes: Prototypes) -> None:
@@ -138,19 +163,18 @@ def _weights_beside(ax: Axes, directions: np.ndarray, prototypes: Prototypes) ->
 
 
 def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
-    """Which half of a class's prototypes two images are pulled to, for each kind of weights.
+    """Which half of a class's prototypes an image is pulled to, for each kind of weights.
 
     ``directions`` [P, 2] have length 1, weights are [P] by the panel's title.
     """
-    figure, axes = plt.subplots(1, len(weights), figsize=(9.5, 4), sharey=True)
+    figure, axes = plt.subplots(1, len(weights), figsize=(10.5, 4.4), sharey=True)
     for ax, (title, given) in zip(axes, weights.items(), strict=True):
         _half_plane(ax)
         ax.set_title(title)
         ax.scatter(*directions.T, 90 + 450 * given / given.sum(), c="C0", **_STAR)
         for star, weight in zip(directions, given, strict=True):
             plots.label(ax, star, f"W = {weight:.2g}", (9, 4), color="C0", size=11)
-        for degrees in _IMAGES:
-            _draw_image(ax, np.radians(degrees), directions, given)
+        _draw_image(ax, np.radians(_IMAGE), directions, given)
     return figure
 
 
@@ -260,41 +284,27 @@ def rank_correlation(a: Sequence[float], b: Sequence[float]) -> tuple[float, flo
     return float(reached), float((by_chance >= reached - 1e-12).mean())
 
 
-_PARTS = {  # the panels of a figure: our table, what its rows are ahead of, and which rows
-    "which terms": (
-        "mini-fedplcc-parts",
-        "L_contra w/o, L_corr w/o",
-        {
-            "L_contra w/, L_corr w/o": "contrast",
-            "L_contra w/o, L_corr w/": "pull",
-            "L_contra w/, L_corr w/": "both",
-        },
-    ),
-    "which weights": (
-        "mini-fedplcc-weights",
-        "FedAvg",
-        {"W as printed": "the paper's", "W = 1/N": "1/N each", "W = 1": "1 each"},
-    ),
-    "which power": (
-        "mini-fedplcc-temperature",
-        "FedAvg",
-        {
-            "α = 0.5, τ = 0.07": "α = ½\n(the paper's)",
-            "α = 1, τ = 0.125": "α = 1,\nτ = 0.125",
-            "α = 1, τ = 0.07": "α = 1,\nτ = 0.07",
-        },
-    ),
-}
-
-
-def parts() -> Figure:
-    """Leads over FedAvg on the five small domains, with parts of FedPLCC taken away or replaced."""
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), sharey=True)
-    for ax, (title, (table, over, rows)) in zip(axes, _PARTS.items(), strict=True):
-        results.leads(table, over, ax, column="Avg.", rows=rows)
-        ax.set(title=title, ylabel="ahead of FedAvg (points)")
-        ax.margins(x=0.2)
-        ax.label_outer()
+def rates() -> Figure:
+    """Accuracy over the learning rate, of FedAvg and of the contrast alone with a large weight."""
+    figure, ax = plt.subplots(figsize=(8, 3.8))
+    lines = {"FedAvg": "FedAvg", "contrast, λ₁ = 10": "FedPLCC"}
+    for row, method in lines.items():
+        colour = plots.colour(method)
+        cells = [cell for cell in results.cells("mini-fedplcc-rates") if cell.row == row]
+        cells = [cell for cell in cells if cell.mean is not None]
+        at = [float(cell.column.removeprefix("lr ")) for cell in cells]
+        for rate, cell in zip(at, cells, strict=True):
+            ax.plot([rate] * len(cell.values), cell.values, "o", color=colour, ms=4, alpha=0.4)
+        means = [cell.mean for cell in cells]
+        ax.plot(at, means, "-", color=colour, lw=2)
+        best = int(np.argmax(means))
+        ax.plot(at[best], means[best], "*", color=colour, ms=16)
+        plots.label(ax, (at[best], means[best]), row, (0, 24), color=colour, ha="center")
+    ax.axhline(10, color="0.6", ls=":")
+    ax.set(xscale="log", ylim=(5, 92), xlabel="learning rate", ylabel="accuracy after ten rounds (%)")
+    ticks = [0.0003, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1]
+    ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+    ax.minorticks_off()
     return figure
 
 

@@ -6,7 +6,7 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 from fednb.papers.pictures import side_by_side_tables as tables
-from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, GUESS, OWN
+from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, OWN
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -17,6 +17,7 @@ from fednb.partition import Parts
 
 _SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
+_TRIED = (BASELINE, "FedProx", "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _ENDS = {ADJUSTED: (6, 8), BASELINE: (6, -3), "FedProto": (6, -14), "Local": (6, -25)}  # of curves
 _SHORT = 15  # rounds, after which the other comparisons end
@@ -28,57 +29,27 @@ _ALONE = {  # whose bytes are not those of a network each way, and where their n
 }
 
 
-def adjusted() -> Figure:
-    """How right a client is on images like its own, asking whom: a panel for each split."""
-    of_splits = tables.for_itself()
-    figure, axes = plt.subplots(1, len(of_splits), figsize=(13, 3.1), sharex=True, sharey=True)
-    for ax, (title, by_row) in zip(axes, of_splits.items(), strict=True):
-        means: dict[str, float] = {}
-        for y, (row, values) in enumerate(by_row.items()):
-            if values:
-                means[row], half_width = interval(values)
-                mark, colour = ("D", "0.75") if row == GUESS else ("o", plots.colour(row))
-                ax.errorbar(means[row], y, xerr=half_width, fmt=mark, color=colour, capsize=3)
-        if BASELINE in means and ADJUSTED in means:
-            ends = {"xy": (means[ADJUSTED], 1.85), "xytext": (means[BASELINE], 1.15)}
-            ax.annotate("", **ends, arrowprops={"arrowstyle": "->", "color": "0.35"})
-        ax.set_title(title)
-        ax.set_yticks(range(len(by_row)), list(by_row))
-        ax.grid(axis="x", alpha=0.3)
-    figure.supxlabel("right on images like its own (%)", size="medium")
-    axes[0].invert_yaxis()
-    return figure
-
-
 def question() -> Figure:
-    """How far each method is ahead of FedAvg: in both comparisons, on average and in each split.
+    """How far each method is ahead of FedAvg where clients are alike, and where they differ most.
 
-    What lies left of the panel is written at its edge.
+    Grey is the first comparison, coloured the second. What lies left of a panel is written at its
+    edge.
     """
-    seconds = tables.question()
-    firsts = tables.first_question()
-    names = list(seconds)
-    of_panels = {"mean of the five": (firsts, seconds)}
-    for title, table in tables.splits().items():
-        first = {name: tables.lead_in(tables.first(table), name) for name in names}
-        second = {name: tables.lead_in(table, name) for name in names}
-        of_panels[title] = (first, second)
-    figure, axes = plt.subplots(1, len(of_panels), figsize=(15, 5), sharey=True)
-    for ax, (title, (first, second)) in zip(axes, of_panels.items(), strict=True):
+    names = tables.methods()[1:]
+    of_panels = {"digits, β = 5": "side-digits-beta-5", "digits, β = 0.1": "side-digits-beta-0.1"}
+    figure, axes = plt.subplots(1, len(of_panels), figsize=(12, 4.8), sharey=True)
+    for ax, (title, table) in zip(axes, of_panels.items(), strict=True):
         for y, name in enumerate(names):
-            _difference(ax, y - 0.17, first[name], "0.55")
-            _difference(ax, y + 0.17, second[name], plots.colour(name))
-        ax.set_title(title, size="medium")
+            _difference(ax, y - 0.17, tables.lead_in(tables.first(table), name), "0.55")
+            _difference(ax, y + 0.17, tables.lead_in(table, name), plots.colour(name))
+        ax.set_title(title)
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
         ax.set_xlim(*_SHOWN)
         ax.grid(axis="x", alpha=0.3)
-    figure.supxlabel(
-        "points ahead of FedAvg after 15 rounds  (grey: first comparison, rate 0.04, seeds 0 to 9; "
-        "coloured: second, rate 0.06, seeds 10 to 19; open circle: a run diverged)",
-        size="small",
-    )
+        ax.set_xlabel("points ahead of FedAvg after 15 rounds")
     axes[0].set_yticks(range(len(names)), names, size="large")
     axes[0].invert_yaxis()
+    figure.suptitle("grey: first comparison (rate 0.04); coloured: second (rate 0.06)", size="medium")
     return figure
 
 
@@ -221,23 +192,19 @@ def elsewhere() -> Figure:
 
 
 def trials() -> Figure:
-    """The trials of each method: is the best value inside of what was tried?"""
+    """The trials of four methods on held-out images: what the right value gains, and a wrong one costs."""
     of_splits = tables.trials()
-    names = tables.methods()
-    figure, axes = plt.subplots(2, 6, figsize=(14, 5), sharey=True)
-    for ax, name in zip(axes.flat, names, strict=False):
+    figure, axes = plt.subplots(1, len(_TRIED), figsize=(14, 3.4), sharey=True)
+    for ax, name in zip(axes, _TRIED, strict=True):
         for (title, found), style in zip(of_splits.items(), ("-", ":"), strict=True):
             if name in found:
                 _trials_of(ax, found[name], style, title)
         _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
         ax.set_title(name)
         ax.grid(alpha=0.3)
-    for ax in axes[:, 0]:
-        ax.set_ylabel("points below\nits best trial")
-    axes[0, 0].set_ylim(-_DEEPEST, 1)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    axes[-1, -1].axis("off")
-    axes[-1, -1].legend(handles, labels, loc="center", frameon=False)
+    axes[0].set_ylabel("points below\nits best trial")
+    axes[0].set_ylim(-_DEEPEST, 1)
+    axes[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
 

@@ -13,7 +13,6 @@ from fednb.results import Cell
 
 BASELINE = "FedAvg"
 ADJUSTED = "FedAvg (adjusted)"  # its model's answers, to the classes of the client that asks
-GUESS = "its commonest class"  # what a client says who looks at no image
 OWN = ("FedProto", "Local")  # whose clients keep networks of their own, and know their classes
 TRIALS = {"digits, β = 0.5": "side-digits-trials", "five domains": "side-domains-trials"}
 
@@ -61,12 +60,6 @@ def splits() -> dict[str, str]:
     return results.load("side_by_side")["splits"]
 
 
-def told_splits() -> dict[str, str]:
-    """The tables in which FedAvg's answers are adjusted to the client that asks, by their titles."""
-    digits = {title: name for title, name in splits().items() if "digits" in name}
-    return {title: name.replace("digits", "told") for title, name in digits.items()}
-
-
 def average_leads(tables: Sequence[str], column: str = "accuracy") -> dict[str, Lead]:
     """The mean lead over FedAvg of each method that all tables have.
 
@@ -102,11 +95,6 @@ def question() -> dict[str, Lead]:
 def first(table: str) -> str:
     """The table of the first comparison that goes with one of the second."""
     return table.replace("side-", "side-first-", 1)
-
-
-def first_question() -> dict[str, Lead]:
-    """Each method's mean lead over the five splits in the first comparison."""
-    return average_leads([first(table) for table in splits().values()])
 
 
 def methods() -> list[str]:
@@ -171,16 +159,6 @@ def trials() -> dict[str, dict[str, Any]]:
 def name_of_tuned(tuning: Mapping[str, Any]) -> str:
     """What is tuned, as figures and tables call it: with what goes along."""
     return _TUNED.get(tuning["tuned"], tuning["called"])
-
-
-def for_itself() -> dict[str, dict[str, Sequence[float]]]:
-    """How right (%) a client is on images like its own, of each seed: by split and whom it asks."""
-    found: dict[str, dict[str, Sequence[float]]] = {}
-    for title, table in told_splits().items():
-        found[title] = {GUESS: results.load("side_by_side")["commonest class"][table]}
-        for row in (BASELINE, ADJUSTED, *OWN):
-            found[title][row] = results.cell(table, row, "client mean").values
-    return found
 
 
 def lead_if_run(table: str, method: str) -> Lead | None:

@@ -185,6 +185,3 @@ def test_a_told_model_is_compared_on_images_like_the_clients_own(tables):
         "side-told-beta-0.1", "FedProto", side_by_side.ADJUSTED, "client mean"
     )
     assert lead.mean == pytest.approx(difference)
-    of_first = next(iter(side_by_side.for_itself().values()))
-    assert set(of_first) == {side_by_side.GUESS, "FedAvg", "FedAvg (adjusted)", "FedProto", "Local"}
-    assert all(10 < share < 100 for share in of_first[side_by_side.GUESS])

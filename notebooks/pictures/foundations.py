@@ -1,6 +1,6 @@
 """Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -274,6 +274,29 @@ def losses_of_four(build_model: Callable[[], Any], states: Sequence[Any], x: Any
             logits = network.eval()(x).logits
         found.append(torch.nn.functional.cross_entropy(logits, y, reduction="none").numpy())
     return found
+
+
+def history(record: Mapping[str, Any], name: str, level: tuple[float, str] | None = None) -> Figure:
+    """The accuracy of a run and the terms of its loss, round by round, in a method's colour.
+
+    ``level``: a height among the losses, and what it is.
+    """
+    metrics = record["metrics"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
+    look: dict[str, Any] = {"color": plots.colour(name), "ms": 4}
+    rounds = metrics.get("round", [])
+    if "accuracy" in metrics:  # else it diverged at once
+        left.plot(rounds, metrics["accuracy"], "o-", **look)
+    left.set(xlabel="communication round", ylabel="test accuracy (%)")
+    terms = [column for column in metrics if column.startswith("loss/")]
+    for term, style in zip(terms, ("o-", "s--", "^:"), strict=False):
+        words = term.removeprefix("loss/").replace("_", "-")
+        right.plot(rounds, metrics[term], style, label=words, **look)
+    if level is not None:
+        right.axhline(level[0], color="0.6", lw=1, label=level[1])
+    right.set(xlabel="communication round", ylabel="mean training loss")
+    right.legend(fontsize="small", frameon=False)
+    return figure
 
 
 def forgetting(points: Sequence[tuple[float, float, float]]) -> Figure:

@@ -145,7 +145,6 @@ def leads_of(filler, finding):
 
 # Tables on a finding's own data that say the opposite of it, and that its sentence does not face yet.
 NOT_FACED = {
-    "scaffold-hangs-on-a-factor": {"digits-fednova-unequal"},
     "fedproc-columns-are-borrowed": {"digits-fedproc-clients", "side-first-digits-beta-0.1"},
     "fedproc-label-shift": {
         "digits-fedproc-clients",

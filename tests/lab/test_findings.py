@@ -186,6 +186,7 @@ def test_a_table_that_contradicts_is_found_until_it_is_named():
         update={
             "says": "",
             "fact": "",
+            "forest": (),
             "holds": 'sure("digits-fedproc", "MOON", "FedProc", "Digits")',
         }
     )

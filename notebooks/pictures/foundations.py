@@ -1,6 +1,6 @@
 """Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -53,16 +53,22 @@ def _draw_bowls(ax: Axes, texts: Sequence[str], heights: Sequence[int], **look: 
 def hero() -> None:
     """Show the picture that is the idea of 00."""
     plots.style()
-    plots.show(at_rest(), "Two bowls: FedAvg stops between the clients' minima, beside that of the sum")
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.4))
+    _at_rest(left)
+    _corrected(right)
+    plots.show(
+        figure,
+        "Two bowls. Left: FedAvg stops between the clients' minima, beside that of the sum. Right: "
+        "SCAFFOLD reaches it with the factor for momentum, and leaves the picture without",
+    )
 
 
-def at_rest() -> Axes:
+def _at_rest(ax: Axes) -> None:
     """FedAvg at its resting place: both clients walk off, and their mean is where they began."""
     path = [np.array([1.0, 1.2])]
     for _ in range(40):
         ends = [local_steps(i, path[-1])[-1] for i in range(2)]
         path.append(np.mean(ends, 0))
-    _, ax = plt.subplots(figsize=(9.5, 4.8))
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     texts = [f"client {i} wants to be here" for i in (1, 2)]
     _draw_bowls(ax, texts, (12, -22), bbox=box)
@@ -77,7 +83,23 @@ def at_rest() -> Axes:
     plots.label(ax, path[1], "the global model,\nround by round", (95, -6), **look)
     plots.label(ax, path[-1], stopped, (-5, -90), **look)
     plots.label(ax, best, "the minimum\nof the sum", (-70, -45), **look)
-    return ax
+    ax.set(title="FedAvg", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
+
+
+def _corrected(ax: Axes) -> None:
+    """SCAFFOLD under momentum, round by round, with its factor and without."""
+    _draw_bowls(ax, ("client 1", "client 2"), (12, -18))
+    look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
+    with_factor, without = (
+        scaffold(100, rounds, eta=0.01, m=0.9, factor=factor, start=(1.0, 1.2)) for factor, rounds in ((0.1, 14), (1.0, 2))
+    )
+    ax.plot(*with_factor.T, ".-", lw=2, ms=9, label="with the factor 1 − m", **look)
+    ax.plot(*without.T, ":", lw=3, label="without it", **look)
+    ax.plot(*best, "*", ms=18, color="black")
+    leaves = "out of the picture in round 2,\nand further with every round"
+    ax.text(-0.62, -0.8, leaves, va="center", **look)
+    ax.set(title="SCAFFOLD, clients with momentum", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
+    ax.legend(loc="upper right", bbox_to_anchor=(1.0, 0.78), frameon=False)
 
 
 def messages() -> Axes:
@@ -138,9 +160,9 @@ def _ends(w: np.ndarray, H: int, eta: float, mu: float) -> np.ndarray:
 
 
 def bowls_to_move() -> None:
-    """Show four frames of `bowls_at`; in Jupyter sliders for H, eta and mu as well."""
-    figure, axes = plt.subplots(2, 2, figsize=(11, 7.2))
-    frames = ((1, 0.05, 0.0), (20, 0.05, 0.0), (1000, 0.05, 0.0), (1000, 0.05, 3.0))
+    """Show three frames of `bowls_at`; in Jupyter sliders for H, eta and mu as well."""
+    figure, axes = plt.subplots(1, 3, figsize=(13, 3.7))
+    frames = ((20, 0.05, 0.0), (1000, 0.05, 0.0), (1000, 0.05, 3.0))
     for ax, (H, eta, mu) in zip(axes.flat, frames, strict=True):
         bowls_at(H, eta, mu, ax)
         ax.set(xlabel="", ylabel="")
@@ -172,7 +194,7 @@ def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
     _distances(left, "FedAvg", steps, map(fixed_point, steps))
     colour = plots.colour("SCAFFOLD")
     for rounds, style in ((300, "o-"), (60, "o:")):
-        ends = [np.linalg.norm(_scaffold(H, rounds) - best) for H in steps]
+        ends = [np.linalg.norm(scaffold(H, rounds)[-1] - best) for H in steps]
         left.semilogx(steps, ends, style, color=colour, ms=4)
     words = "SCAFFOLD after 300 rounds,\ndotted after 60"
     left.annotate(words, (1.1, 0.28), color=colour, size="small")
@@ -184,18 +206,36 @@ def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
     return figure
 
 
-def _scaffold(H: int, rounds: int, eta: float = 0.05) -> np.ndarray:
-    """SCAFFOLD's model after so many rounds: clients' bowls are shifted by their corrections."""
-    shrink = np.stack([np.linalg.matrix_power(np.eye(2) - eta * a, H) for a in A])
-    w = np.array([1.5, 1.3])
+def scaffold(
+    H: int,
+    rounds: int,
+    *,
+    eta: float = 0.05,
+    m: float = 0.0,
+    factor: float = 1.0,
+    start: tuple[float, float] = (1.5, 1.3),
+) -> np.ndarray:
+    """SCAFFOLD's model over the rounds, [rounds + 1, 2], with H steps of momentum m as matrices.
+
+    A step maps a client's way from its goal and its momentum linearly: this is its power H. The
+    goal of a client whose gradient is corrected is where the corrected gradient vanishes.
+    """
+    one = np.eye(2)
+    powers = []
+    for a in A:
+        step = np.block([[one - eta * a, -eta * m * one], [a, m * one]])
+        powers.append(np.linalg.matrix_power(step, H)[:2, :2])  # a round begins without momentum
+    shrink = np.stack(powers)
+    path = [np.array(start)]
     own = np.zeros((2, 2))
     for _ in range(rounds):
+        w = path[-1]
         c = own.mean(0)
-        targets = minima - np.linalg.solve(A, (c - own)[..., None])[..., 0]
-        ends = targets + np.einsum("nij,nj->ni", shrink, w - targets)
-        own = own - c + (w - ends) / (H * eta)
-        w = ends.mean(0)
-    return w
+        goals = minima - np.linalg.solve(A, (c - own)[..., None])[..., 0]
+        ends = goals + np.einsum("nij,nj->ni", shrink, w - goals)
+        own = own - c + factor * (w - ends) / (H * eta)
+        path.append(ends.mean(0))
+    return np.array(path)
 
 
 def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int = 24) -> Figure:
@@ -236,6 +276,50 @@ def losses_of_four(build_model: Callable[[], Any], states: Sequence[Any], x: Any
     return found
 
 
+def history(record: Mapping[str, Any], name: str, level: tuple[float, str] | None = None) -> Figure:
+    """The accuracy of a run and the terms of its loss, round by round, in a method's colour.
+
+    ``level``: a height among the losses, and what it is.
+    """
+    metrics = record["metrics"]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
+    look: dict[str, Any] = {"color": plots.colour(name), "ms": 4}
+    rounds = metrics.get("round", [])
+    if "accuracy" in metrics:  # else it diverged at once
+        left.plot(rounds, metrics["accuracy"], "o-", **look)
+    left.set(xlabel="communication round", ylabel="test accuracy (%)")
+    terms = [column for column in metrics if column.startswith("loss/")]
+    for term, style in zip(terms, ("o-", "s--", "^:"), strict=False):
+        words = term.removeprefix("loss/").replace("_", "-")
+        right.plot(rounds, metrics[term], style, label=words, **look)
+    if level is not None:
+        right.axhline(level[0], color="0.6", lw=1, label=level[1])
+    right.set(xlabel="communication round", ylabel="mean training loss")
+    right.legend(fontsize="small", frameon=False)
+    return figure
+
+
+def forgetting(points: Sequence[tuple[float, float, float]]) -> Figure:
+    """Accuracy on a class before and after a local round, by how many images of it a client has.
+
+    ``points``: for each client and class the images, and both accuracies (%).
+    """
+    images, before, after = np.transpose(points)
+    bounds = {"no images of it": (0, 0), "1 to 10": (1, 10), "more than 10": (11, 999)}
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharex=True, sharey=True)
+    for ax, (title, (low, high)) in zip(axes, bounds.items(), strict=True):
+        of_panel = (images >= low) & (images <= high)
+        apart = np.random.default_rng(0).uniform(-1.5, 1.5, of_panel.sum())
+        ax.plot([0, 102], [0, 102], color="0.7")
+        look = {"color": plots.colour("FedAvg"), "alpha": 0.4}
+        ax.plot(before[of_panel] + apart, after[of_panel], "o", **look)
+        ax.set(title=f"client has {title}", xlabel="accuracy on the class, before (%)")
+        ax.set(xlim=(min(before) - 5, 104))
+    axes[0].set_ylabel("after one local round (%)")
+    axes[0].annotate("on the line:\nno change", (0.04, 0.72), xycoords="axes fraction", color="0.4")
+    return figure
+
+
 def at_full_length() -> Figure:
     """CIFAR-10 in the paper's setting: accuracies, reported and of each seed; FedProx and a log."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 4), width_ratios=[1.25, 1])
@@ -266,20 +350,12 @@ def at_full_length() -> Figure:
 def in_words() -> Markdown:
     """What the left panel of `at_full_length` shows, in its numbers."""
     fedavg = results.cell("moon-1-cifar10", "FedAvg")
-    lead = results.compare(results.cell("moon-1-cifar10", "SCAFFOLD"), fedavg)
     printed = results.printed("MOON Table 1")
-    moon = printed["MOON"]["CIFAR-10"]
-    moon_lead = (moon or 0) - (fedavg.printed or 0)
+    moon_lead = (printed["MOON"]["CIFAR-10"] or 0) - (fedavg.printed or 0)
     spread = max(fedavg.values) - min(fedavg.values)
-    ends = ", ".join(f"{value:.1f}" for value in fedavg.values)
-    leads = ", ".join(f"{value:+.1f}" for value in lead.values)
     return Markdown(
-        f"**One method, one setting, three seeds.** FedAvg ends at {ends} %: best and worst are "
-        f"{spread:.1f} points apart. MOON's paper, whose table this is, reports MOON only "
-        f"{moon_lead:.1f} points ahead of FedAvg. The seed decides who gets which images, the first "
-        "weights and the order of the batches. So compare within a seed, along a dotted line: there "
-        f"SCAFFOLD is ahead of FedAvg by {leads} points. (Pairs help where both methods move with the "
-        "split, as FedAvg and FedProx do; SCAFFOLD's own three ends agree.)"
+        f"**By {spread:.1f} points.** That is more than the {moon_lead:.1f} points by which MOON's "
+        "paper, whose table this is, reports MOON ahead of FedAvg."
     )
 
 

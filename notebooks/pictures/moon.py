@@ -6,12 +6,15 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
+import torch
+import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from torch import Tensor
 
 from fednb import plots, results
+from fednb.federation import Federation, State
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
@@ -149,33 +152,48 @@ def messages() -> Axes:
     return ax
 
 
-def features_and_head(measured: pd.DataFrame, floor: float, ceiling: float) -> Figure:
-    """How good features and output layer are before and after a round of local training.
+def quality(federation: Federation, state: State) -> list[float]:
+    """How often (%) ten neighbours in z, and how often the output layer, are right.
 
-    ``measured`` has a line for each round, and columns "features before", "features after",
-    "output before" and "output after" (%). ``floor`` are the features of the untrained network,
-    ``ceiling`` those of a network that was trained on all the data.
+    The neighbours are test images with the largest cosines, which vote for a class.
     """
-    figure, axes = plt.subplots(1, 2, figsize=(10, 3.7), sharey=True)
-    titles = {"features": "features (ten neighbours in z vote)", "output": "output layer"}
-    for ax, (what, title) in zip(axes, titles.items(), strict=True):
-        before = measured[f"{what} before"]
-        after = measured[f"{what} after"]
-        for number, start, end in zip(measured.index, before, after, strict=True):
-            arrow = {"arrowstyle": "->", "color": "0.5", "lw": 1.2}
-            ax.annotate("", (number, end), (number, start), arrowprops=arrow)
-        ax.plot(measured.index, before, "o-", color=plots.colour("FedAvg"))
-        ax.plot(measured.index, after, "o--", color=plots.colour("FedProto"))
-        last = measured.index[-1]
-        ax.set(title=title, xlabel="rounds of FedAvg so far", xticks=measured.index)
+    network = federation.build_model()
+    network.load_state_dict(state)
+    with torch.no_grad():
+        z, logits = network.eval()(federation.images.test_inputs())
+    labels = federation.images.test_labels
+    similarities = F.normalize(z) @ F.normalize(z).T
+    neighbours = similarities.fill_diagonal_(-1).topk(10).indices
+    votes = labels[neighbours].mode(1).values
+    return [100 * (guess == labels).float().mean().item() for guess in (votes, logits.argmax(1))]
+
+
+def features_and_head(measured: pd.DataFrame, untrained: float) -> Figure:
+    """How good z and the output layer are before and after a local round, with a control.
+
+    ``measured`` has a line for each split, "dirichlet" and "iid", and number of rounds, and the
+    columns "z before", "z after", "output before" and "output after" (%). ``untrained`` is how good
+    the z of a network is that was never trained.
+    """
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
+    of_clients = {"dirichlet": "uneven classes", "iid": "all classes alike"}
+    of_parts = {"z": "representations", "output": "output layer"}
+    places = [(part, split) for part in of_parts for split in of_clients]
     look = {"color": plots.colour("FedProto")}
-    plots.label(ax, (last, before.iloc[-1]), "global\nmodel", (8, -6), color=plots.colour("FedAvg"))
-    plots.label(ax, (last, after.iloc[-1]), "clients, after\none more\nlocal round", (8, -24), **look)
-    axes[0].axhline(floor, color="0.6", ls=":")
-    axes[0].text(last, floor - 8, "untrained network (dotted)", color="0.4", ha="right", va="top")
-    axes[0].axhline(ceiling, color="0.6", ls=":")
-    axes[0].text(measured.index[0], ceiling + 1, "trained on all the data", color="0.4", ha="left")
-    axes[0].set(ylabel="accuracy on test images (%)", ylim=(0, 106))
+    for ax, (part, split) in zip(axes, places, strict=True):
+        before = measured.loc[split][f"{part} before"]
+        after = measured.loc[split][f"{part} after"]
+        ax.vlines(before.index, after, before, lw=2, **look)
+        ax.plot(before.index, before, "o-", color=plots.colour("FedAvg"))
+        ax.plot(after.index, after, "o", ms=8, mfc="white", mew=2, **look)
+        ax.set(title=f"{of_parts[part]},\n{of_clients[split]}", xlabel="rounds of FedAvg so far")
+        ax.set(xticks=before.index, xlim=(0.5, before.index[-1] + 0.5), ylim=(0, 102))
+    for ax in axes[:2]:
+        ax.axhline(untrained, color="0.6", ls=":")
+    axes[0].text(5.4, untrained - 13, "untrained\nnetwork", color="0.4", ha="right", va="top")
+    axes[1].text(0.7, 25, "the global model", color=plots.colour("FedAvg"))
+    axes[1].text(0.7, 10, "its clients after\none more local round", va="center", **look)
+    axes[0].set(ylabel="accuracy on test images (%)")
     return figure
 
 
@@ -199,88 +217,80 @@ def four_images(x: Tensor, y: Tensor, start: pd.DataFrame, end: pd.DataFrame) ->
     return figure
 
 
-def fans(measured: pd.DataFrame, names: Iterable[str]) -> Figure:
-    """Measured mean angles as three arrows: z_prev, z_glob and the trained z.
+def fans(measured: Mapping[str, np.ndarray]) -> Figure:
+    """Measured angles as arrows: z_prev, z_glob and the trained z; thin lines are single seeds.
 
-    The columns of ``measured`` are "z_glob to z_prev", "z to z_glob" and "z to z_prev". Three
-    directions need not lie in one plane; z is drawn at its measured angle from z_glob, on the side
-    away from z_prev if that fits its angle to z_prev better.
+    For each name [seeds, 3]: the angles (degrees) from z_glob to z_prev, from z to z_glob and from
+    z to z_prev. Three directions need not lie in one plane; z is drawn at its measured angle from
+    z_glob, on the side away from z_prev if that fits its angle to z_prev better.
     """
-    names = list(names)
-    figure, axes = plt.subplots(1, len(names), figsize=(3.3 * len(names), 3.2))
-    for ax, name in zip(np.atleast_1d(axes), names, strict=True):
-        apart, to_glob, to_prev = measured.loc[name].iloc[:3]
-        beyond = abs(apart + to_glob - to_prev)
-        between = abs(abs(apart - to_glob) - to_prev)
-        trained = _TOP - to_glob if beyond < between else _TOP + to_glob
+    figure, axes = plt.subplots(1, len(measured), figsize=(3.5 * len(measured), 3.3))
+    for ax, (name, of_seeds) in zip(axes, measured.items(), strict=True):
+        colour = plots.colour(name)
+        for apart, to_glob, to_prev in of_seeds:
+            ends = _at(np.array([_TOP + apart, _trained(apart, to_glob, to_prev)]))
+            for x, y, line in zip(*ends, ("0.5", colour), strict=True):
+                ax.plot([0, x], [0, y], color=line, lw=0.8, alpha=0.6)
+        apart, to_glob, to_prev = of_seeds.mean(0)
+        trained = _trained(apart, to_glob, to_prev)
         arrows = [("z_prev", _TOP + apart, "0.5", 1.0), ("z_glob", _TOP, "black", 1.0)]
-        arrows.append(("z", trained, plots.colour(name), 1.35))
-        for word, place, colour, length in arrows:
-            tip = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+        arrows.append(("z", trained, colour, 1.35))
+        for word, place, line, length in arrows:
+            tip = {"arrowstyle": "-|>", "color": line, "lw": 2.5}
             ax.annotate("", _at(place, length), (0, 0), arrowprops=tip)
             spot = _at(place, length + 0.16)
             if word == "z_prev":  # under its arrow, since z may lie on it
                 spot = _at(place + 28, 0.8)
-            ax.annotate(word, spot, color=colour, ha="center", va="center")
+            ax.annotate(word, spot, color=line, ha="center", va="center")
         minimum = apart / 2
         ax.plot(*_at(minimum), "*", ms=16, color="black", mfc="white")
         plots.label(ax, _at(minimum), "minimum of\nthe contrast", (9, -12), size="small")
-        ax.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-0.5, 1.55), title=name)
+        title = f"{name}: z_prev to z is {to_prev:.0f}°"
+        ax.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-0.5, 1.55), title=title)
         ax.axis("off")
     return figure
 
 
-def sides() -> Axes:
-    """Accuracy on the digits with the pull, the push, and both without σ: a dot for each seed."""
-    rows = {
-        "FedAvg": "FedAvg",
-        "MOON": "MOON",
-        "pull alone": "the pull alone",
-        "push alone": "the push alone",
-        "pull and push, without sigma": "pull and push,\nwithout σ",
-    }
-    _, ax = plt.subplots(figsize=(8.5, 3))
-    for y, row in enumerate(rows):
-        cell = results.cell("digits-moon-sides", row)
-        colour = plots.colour("FedAvg" if row == "FedAvg" else "MOON")
-        ax.plot(cell.values, [y] * len(cell.values), "o", color=colour, ms=6, alpha=0.5)
-        ax.plot(cell.mean, y, "|", color=colour, ms=24, mew=2)
-    ax.set(xlabel="accuracy on the digits (%)", ylim=(len(rows) - 0.5, -0.5))
-    ax.set_yticks(range(len(rows)), list(rows.values()))
-    ax.grid(axis="x", alpha=0.3)
-    return ax
+def _trained(apart: float, to_glob: float, to_prev: float) -> float:
+    """The place of the trained z on the circle: beyond z_glob, or on the side of z_prev."""
+    beyond = abs(apart + to_glob - to_prev)
+    between = abs(abs(apart - to_glob) - to_prev)
+    return _TOP - to_glob if beyond < between else _TOP + to_glob
 
 
-def absolute() -> Axes:
-    """Accuracies on CIFAR-10 at the paper's length: reported, and every seed of ours."""
-    of_method = {one.row: one for one in results.cells("moon-1") if one.column == "CIFAR-10"}
+def at_full_length() -> Figure:
+    """CIFAR-10 at the paper's length: accuracies, reported and of each seed; and another's log."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), width_ratios=[1, 1.1])
+    _absolute(left)
+    _author_log(right)
+    return figure
+
+
+def _absolute(ax: Axes) -> None:
+    """Accuracies that the paper reports, and every seed of ours."""
     names = ["FedAvg", "FedProx", "SCAFFOLD", "MOON"]
-    _, ax = plt.subplots(figsize=(8.5, 3.2))
     for y, name in enumerate(names):
-        cell = of_method[name]
+        cell = results.cell("moon-1", name, "CIFAR-10")
         colour = plots.colour(name)
         ax.plot(cell.printed, y, "D", color="black", mfc="none", ms=9)
         for seed, accuracy in cell.by_seed.items():
             ax.plot(accuracy, y, "o", color=colour, ms=8)
             plots.label(ax, (accuracy, y), str(seed), (0, 8), ha="center", fontsize=8, color=colour)
-        if len(cell.values) > 1:
-            ax.plot(cell.mean, y, "|", color=colour, ms=24, mew=2)
-    ax.plot([], [], "D", color="black", mfc="none", ms=9, label="reported by the paper")
+        ax.plot(cell.mean, y, "|", color=colour, ms=24, mew=2)
+    ax.plot([], [], "D", color="black", mfc="none", ms=9, label="reported")
     ax.plot([], [], "o", color="0.4", ms=8, label="ours, with its seed")
-    ax.plot([], [], "|", color="0.4", ms=16, mew=2, ls="", label="mean of the seeds")
+    ax.plot([], [], "|", color="0.4", ms=16, mew=2, ls="", label="mean")
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
     ax.legend(frameon=False, fontsize="small", **place)
     ax.set(xlabel="accuracy on CIFAR-10 after 100 rounds (%)", ylim=(len(names) - 0.5, -0.6))
     ax.set_yticks(range(len(names)), names)
     ax.grid(axis="x", alpha=0.3)
-    return ax
 
 
-def author_log() -> Axes:
+def _author_log(ax: Axes) -> None:
     """The log of a re-run by MOON's author, and our runs of seed 0 on clients of the same sizes."""
     ours = results.accuracies("fedproc-2")
     log = results.printed(_LOG)
-    _, ax = plt.subplots(figsize=(8.5, 4))
     ends = []
     for name in ("MOON", "FedProx"):
         accuracy = ours[name].loc[0]
@@ -288,15 +298,22 @@ def author_log() -> Axes:
         ax.plot(accuracy.index, accuracy, color=colour, lw=1.5)
         points = {int(when.removeprefix("round ")): value for when, value in log[name].items()}
         ax.plot(points.keys(), points.values(), "D", color=colour, mfc="white", mew=1.8, ms=8)
-        ends.append((points[100], f"{name}, the author's log", colour))
+        ends.append((points[100], f"{name}, the log", colour))
         ends.append((float(accuracy.iloc[-5:].mean()), f"{name}, ours", colour))
     lowest = min(height for height, _, _ in ends)
     for rank, (_, text, colour) in enumerate(sorted(ends)):
-        place = lowest - 1.5 + 1.6 * rank  # so that no two texts overlap
+        place = lowest - 1.5 + 1.9 * rank  # so that no two texts overlap
         ax.annotate(text, (103, place), color=colour, va="center", annotation_clip=False)
-    ax.set(xlabel="communication round", ylabel="test accuracy (%)", xlim=(0, 101), ylim=(45, 73))
+    ours_ends = ours["MOON"].loc[0].iloc[-1]
+    log_ends = log["MOON"]["round 100"] or np.nan
+    gap: dict[str, Any] = {"arrowprops": {"arrowstyle": "<->", "color": plots.colour("MOON")}}
+    ax.annotate("", (96, log_ends), (96, ours_ends), **gap)
+    text = f"{log_ends - ours_ends:.1f} points after 100 rounds"
+    ax.text(100, 73, text, ha="right", va="center", color=plots.colour("MOON"))
+    title = "seed 0, and the log of MOON's author"
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)", title=title)
+    ax.set(xlim=(0, 101), ylim=(45, 75))
     ax.grid(alpha=0.3)
-    return ax
 
 
 def weights() -> Figure:
@@ -324,3 +341,26 @@ def weights() -> Figure:
     axes[-1].plot([], [], "D", color="black", mfc="none", label="the paper, 100 rounds")
     axes[-1].legend(frameon=False, fontsize="medium", loc="lower left")
     return figure
+
+
+def forces() -> Axes:
+    """How strong 10 times the contrast is beside the cross-entropy, as gradients at z: each seed.
+
+    Records have the contrast's gradient at μ = 1, so it is multiplied by the μ that they trained by.
+    """
+    tables = {"digits": "digits-moon-lengths", "CIFAR-10": "moon-lengths-short"}
+    _, ax = plt.subplots(figsize=(8.5, 2.3))
+    for y, table in enumerate(tables.values()):
+        for when, fill in (("round 2", "white"), ("last round", plots.colour("MOON"))):
+            cell = results.cell(table, "mu=10", f"contrast over cross-entropy, {when}")
+            ratios = 10 * np.array(cell.values)
+            look = {"color": plots.colour("MOON"), "mfc": fill, "ms": 9, "mew": 1.5}
+            ax.plot(ratios, [y] * len(ratios), "o", label=when if y else None, **look)
+    ax.set_yticks(range(len(tables)), list(tables))
+    ax.set(xlabel="gradient of 10 · contrast over gradient of the cross-entropy", xlim=(0, 1.3))
+    ax.set_ylim(len(tables) - 0.5, -0.5)
+    ax.axvline(1, color="0.5", lw=1)
+    ax.text(1.02, 1.4, "equally strong", color="0.4", size="small")
+    ax.legend(frameon=False, fontsize="small", loc="upper right")
+    ax.grid(axis="x", alpha=0.3)
+    return ax

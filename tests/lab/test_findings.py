@@ -146,13 +146,6 @@ def leads_of(filler, finding):
 # Tables on a finding's own data that say the opposite of it, and that its sentence does not face yet.
 NOT_FACED = {
     "scaffold-hangs-on-a-factor": {"digits-fednova-unequal"},
-    "fedproc-columns-are-borrowed": {"digits-fedproc-clients", "side-first-digits-beta-0.1"},
-    "fedproc-label-shift": {
-        "digits-fedproc-clients",
-        "digits-fedproc-lr",
-        "digits-fedproc-rounds",
-        "side-first-digits-quantity",
-    },
     "adjusted-networks": {
         "side-end-beta-0.5",
         "side-first-told-beta-0.5",

@@ -22,7 +22,6 @@ from fednb_lab.printed import is_printed
 WITHOUT_DIRECTION = {
     "fedprox-is-fedavg",
     "moon-start",
-    "fedproto-readings",
     "side-tuning-noise",
     "side-twins",
     "fednova-on-digits",

@@ -173,7 +173,8 @@ def live_case(curves: Mapping[str, np.ndarray]) -> Axes:
     for name, of_seeds in curves.items():
         rounds = range(1, of_seeds.shape[1] + 1)
         look: dict[str, Any] = {"color": plots.colour(name.split(",")[0])}
-        ax.plot(rounds, of_seeds.T, lw=0.8, alpha=0.6, **look)
+        for values, line in zip(of_seeds, ("-", "--", ":"), strict=False):
+            ax.plot(rounds, values, line, lw=1, alpha=0.8, **look)
         ax.plot(rounds, of_seeds.mean(0), "o-", lw=2.5, label=name, **look)
     ax.set(xlabel="communication round", ylabel="test accuracy (%)")
     ax.set(xticks=range(1, of_seeds.shape[1] + 1))

@@ -60,6 +60,34 @@ def _draw_bundle(ax: Axes, angles: Tensor, prototypes: Tensor, title: str) -> No
     ax.axis("off")
 
 
+def circle_and_pull() -> Figure:
+    """Two steps of three classes: their images are put on a circle, then prototypes pull them apart."""
+    moments = _bundle(1.0)
+    start, *_ = moments[0]
+    figure, axes = plt.subplots(1, 4, figsize=(12.5, 3.6))
+    _draw_lengths(axes[0], start)
+    titles = {0: "1 · the circle: unit norm", 50: "2 · the pull to prototypes", 200: "… ends in a star"}
+    for ax, (step, title) in zip(axes[1:], titles.items(), strict=True):
+        angles, prototypes, _ = moments[step]
+        _draw_bundle(ax, angles, prototypes, title)
+    for ax in axes:
+        ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.75))
+    return figure
+
+
+def _draw_lengths(ax: Axes, angles: Tensor) -> None:
+    """Images [3, n] as a network may give them, with norms of their own, and their way to the circle."""
+    draws = torch.Generator().manual_seed(5)
+    norms = (0.3 * torch.randn(angles.shape, generator=draws)).exp().clamp(max=1.65)
+    ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+    for of_class, lengths, colour in zip(angles, norms, CLASSES, strict=True):
+        x, y = of_class.cos(), of_class.sin()
+        ax.plot(torch.stack([lengths * x, x]), torch.stack([lengths * y, y]), color="0.8", lw=0.7)
+        ax.scatter(lengths * x, lengths * y, s=14, color=colour, alpha=0.8, lw=0, zorder=2)
+    ax.set(aspect="equal", title="what a network gives")
+    ax.axis("off")
+
+
 def bundle_opens(temperature: float = 1.0) -> Figure:
     """Three classes on a circle, moved by FedProc's loss alone: the bundle opens to a star."""
     moments = _bundle(temperature)
@@ -182,27 +210,6 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
         ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure
-
-
-def opening(spread: Mapping[str, np.ndarray]) -> Axes:
-    """How far the classes are apart in each round, on a logarithmic axis.
-
-    ``spread``: 1 minus the mean cosine of two class means, [seeds, rounds + 1], by method.
-    """
-    _, ax = plt.subplots(figsize=(8.5, 3.8))
-    known: list[str] = []
-    for name, values in spread.items():
-        colour = plots.colour(name)
-        look: dict[str, Any] = {"color": colour, "ls": "--" if colour in known else "-"}
-        known.append(colour)
-        ax.plot(values.T, lw=1.5, **look)
-        ax.plot([], [], lw=2, label=name, **look)
-    ax.axhline(10 / 9, color="0.6", lw=1)  # of ten classes on a simplex
-    ax.annotate("ten classes on a simplex", (0, 1.2), color="0.4", fontsize="small")
-    ax.set(yscale="log", xlabel="rounds done", ylabel="1 − mean cosine of two class means")
-    ax.set_ylim(top=2.2)
-    ax.legend(loc="lower right", frameon=False, fontsize="small")
-    return ax
 
 
 def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]], floor: float) -> Figure:

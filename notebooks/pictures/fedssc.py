@@ -167,26 +167,42 @@ def error_of_a_draw(bias: float, variance: np.ndarray) -> Axes:
     return ax
 
 
+def live_case(curves: Mapping[str, np.ndarray]) -> Axes:
+    """Accuracies over rounds, [seeds, rounds], by method: a thin line for each seed, a thick mean."""
+    _, ax = plt.subplots(figsize=(7, 3.6))
+    for name, of_seeds in curves.items():
+        rounds = range(1, of_seeds.shape[1] + 1)
+        look: dict[str, Any] = {"color": plots.colour(name.split(",")[0])}
+        for values, line in zip(of_seeds, ("-", "--", ":"), strict=False):
+            ax.plot(rounds, values, line, lw=1, alpha=0.8, **look)
+        ax.plot(rounds, of_seeds.mean(0), "o-", lw=2.5, label=name, **look)
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
+    ax.set(xticks=range(1, of_seeds.shape[1] + 1))
+    ax.legend(frameon=False)
+    return ax
+
+
 def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Figure:
     """Mean angles in degrees over rounds, a panel for each training.
 
-    An array is [rounds, 3]: of one device's mean to its class's g and to those of other classes,
-    and of all devices' mean to its class's g. The first training's single device is repeated, thin,
-    in the panels of the others.
+    An array is [seeds, rounds, 3]: of one device's mean to its class's g and to those of other
+    classes, and of all devices' mean to its class's g. The first training's single device is
+    repeated, thin, in the panels of the others.
     """
     figure, axes = plt.subplots(1, len(angles), figsize=(13, 3.9), sharey=True)
     green = plots.colour("FedSSC")
     first, *_ = angles.values()
-    for place, (ax, (name, of_rounds)) in enumerate(zip(axes, angles.items(), strict=True)):
-        rounds = range(1, len(of_rounds) + 1)
-        own, other, of_all = of_rounds.T
+    for place, (ax, (name, of_seeds)) in enumerate(zip(axes, angles.items(), strict=True)):
+        rounds = range(1, of_seeds.shape[1] + 1)
+        own, other, of_all = of_seeds.mean(0).T
         ax.fill_between(rounds, own, other, color=green, alpha=0.15, lw=0)
         ax.plot(rounds, other, "--", color="black", label="one device to other classes' g")
+        ax.plot(rounds, of_seeds[..., 0].T, color=green, lw=0.7, alpha=0.7)
         ax.plot(rounds, own, "s-", color=green, label="one device to its class's g")
         ax.plot(rounds, of_all, "o-", color="0.6", ms=4, label="mean of all devices to its g")
         if place:
-            look: dict[str, Any] = {"color": plots.colour("FedAvg"), "lw": 1}
-            ax.plot(rounds, first[:, 0], label="one device in plain FedAvg", **look)
+            look: dict[str, Any] = {"color": plots.colour("FedAvg"), "lw": 1.5}
+            ax.plot(rounds, first.mean(0)[:, 0], label="one device in plain FedAvg", **look)
         ax.set(xlabel="communication round", title=name)
     axes[0].set(ylabel="angle (degrees)", ylim=(0, None))
     handles, labels = axes[-1].get_legend_handles_labels()
@@ -212,37 +228,4 @@ def accuracies_at_length() -> Axes:
     ax.set_xticks(range(len(cells)), [cell.row for cell in cells])
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
     ax.legend(frameon=False, fontsize="small", **place)
-    return ax
-
-
-def parts() -> Axes:
-    """How far FedSSC and its parts are ahead of FedAvg on the digits, after ten rounds."""
-    names = {
-        "without l_glob (MOON)": "MOON's\ncontrast\nalone",
-        "FedSSC": "FedSSC:\none device\nfor a class",
-        "k=10": "FedSSC:\nall devices",
-        "without l_moon": "class\ncontrast\nalone:\none device",
-        "without l_moon, k=10": "class\ncontrast\nalone:\nall devices",
-    }
-    return _ahead("digits-fedssc-parts", "without both (FedAvg)", names, height=3.8)
-
-
-def whose_means() -> Axes:
-    """How far the class contrast is ahead of FedAvg, by the devices whose class means it has."""
-    names = {
-        "its own means": "the device's\nown means",
-        "one drawn device": "one drawn\ndevice",
-        "all devices": "all devices",
-        "all other devices": "all other\ndevices",
-    }
-    return _ahead("digits-fedssc-own", "FedAvg", names, height=3.4)
-
-
-def _ahead(table: str, over: str, names: Mapping[str, str], height: float) -> Axes:
-    """Draw how far rows of a table are ahead of the row ``over``, with 95 % intervals."""
-    _, ax = plt.subplots(figsize=(7.5, height))
-    results.leads(table, over, ax, rows=names)
-    seeds = len(results.cell(table, over).seeds)
-    ax.set(ylabel="ahead of FedAvg (points)", title=f"digits, {seeds} seeds, 95 % intervals")
-    ax.margins(x=0.12)
     return ax

@@ -76,15 +76,11 @@ def _draw_narrow(found: Results, path: Path) -> None:
         for y, (_, claim) in enumerate(main):
             _write_above(ax, y, claim)
         ax.set_ylim(len(main) - 0.6, -0.7)
-        legend = ax.get_legend()
-        ax.legend(
-            legend.legend_handles,
-            [text.get_text() for text in legend.get_texts()],
-            loc="lower left",
-            bbox_to_anchor=(0, 1),
-            frameon=False,
-        )
         figure = ax.get_figure()
+        (legend,) = figure.legends
+        legend.remove()
+        names = [text.get_text() for text in legend.get_texts()]
+        figure.legend(legend.legend_handles, names, loc="outside lower center", frameon=False)
         figure.set_size_inches(4.4, 1.6 + 0.62 * len(main))
         figure.savefig(path, metadata={"Date": None, "Creator": None})
         plt.close(figure)

@@ -65,10 +65,14 @@ def style() -> None:
     }
 
 
-def show(drawn: Figure | Axes, alt: str) -> None:
-    """Display a figure with a text for those who do not see it, which stays in the output."""
+def show(drawn: Figure | Axes, alt: str = "") -> None:
+    """Display a figure with a text for those who do not see it, which stays in the output.
+
+    Axes that know how to tell themselves have the text as their label.
+    """
     figure = drawn if isinstance(drawn, Figure) else drawn.get_figure(root=True)
-    display(figure, metadata={"image/png": {"alt": alt}})
+    text = alt or str(drawn.get_label())
+    display(figure, metadata={"image/png": {"alt": text}})
     plt.close(figure)
 
 

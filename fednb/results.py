@@ -14,6 +14,7 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import nan
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -23,7 +24,7 @@ from IPython.display import Markdown
 from matplotlib.axes import Axes
 
 from fednb import ROOT, plots
-from fednb.errors import ReportError, require_known
+from fednb.errors import ReportError, check, require_known
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 
 AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
@@ -289,6 +290,95 @@ def table(name: str, rows: Sequence[str] | None = None) -> Markdown:
 
 
 # --- figures
+
+
+class ForestRow(NamedTuple):
+    """A line of `draw_forest`."""
+
+    label: str  # in words, at the left
+    lead: Lead
+    colour: str
+    text: str  # at the right
+    printed: Sequence[float] = ()  # the leads that a paper prints
+
+
+def forest(name: str) -> Axes:
+    """The picture of a finding: a line for each difference, with its 95 % interval.
+
+    Who is ahead, and on which side, stands above; a number is at the right of each line, and a
+    hollow mark is what the paper reports. Below three seeds each seed has a dot.
+    """
+    found = _known("There is no finding", name, "findings")
+    check("forest" in found, f"The finding {name!r} has no forest, or is not run.", ReportError)
+    picture = found["forest"]
+    rows = [_forest_row(line) for line in picture["lines"]]
+    right, left = picture["sides"]
+    ax = draw_forest(rows, unit=picture["unit"], sides=(right, left))
+    told = [f"{row.label}: {row.text}" for row in rows]
+    ax.set_label(f"How far {right} is ahead of {left}, in {picture['unit']}. {'; '.join(told)}.")
+    return ax
+
+
+def _forest_row(line: Mapping[str, Any]) -> ForestRow:
+    half = nan if line["half"] is None else line["half"]
+    values = tuple(line["values"])
+    lead = Lead(line["seeds"], line["mean"], half, diverged=line["diverged"], values=values)
+    ahead, behind = line["methods"]
+    colour = plots.colour(behind if lead.mean is not None and lead.mean < 0 else ahead)
+    printed = [] if line["printed"] is None else [line["printed"]]
+    return ForestRow(line["label"], lead, colour, numbers(lead), printed)
+
+
+def numbers(of: Lead) -> str:
+    """A lead as it stands beside a picture of it: ``+1.0 ± 0.4, n = 3``."""
+    if of.mean is None:
+        return "not reached by every run" if of.seeds else "not run"
+    diverged = ", a run diverged" if of.diverged else ""
+    lead = in_words(of).replace("-", "−")
+    return f"{lead}, n = {of.seeds}{diverged}"
+
+
+def draw_forest(
+    rows: Sequence[ForestRow], unit: str = POINTS, sides: tuple[str, str] | None = None
+) -> Axes:
+    """Draw leads, a line for each, with their intervals, or below three seeds a dot for each seed.
+
+    ``sides`` names who is ahead on the right of zero, and who on the left.
+    """
+    figure = plt.figure(figsize=(8.2, 1.3 + 0.36 * len(rows)), layout="constrained")
+    ax = figure.subplots()
+    ax.axvline(0, color="0.6", lw=1, zorder=0)
+    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
+    for y, row in enumerate(rows):
+        draw_lead(ax, y, row.lead, row.colour, across=True)
+        for printed in row.printed:
+            ax.plot(printed, y, "o", zorder=3, **plots.PRINTED)
+        ax.text(1.02, y, row.text, size="small", **beside)
+    ax.margins(x=0.12)
+    ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}")
+    ax.set_yticks(range(len(rows)), [row.label for row in rows])
+    ax.tick_params(axis="y", length=0)
+    ax.spines["left"].set_visible(False)
+    ax.grid(axis="x", alpha=0.3)
+    if sides:
+        above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "va": "bottom"}
+        ax.text(0, 1.01, f"  {sides[0]} ahead →", size="small", ha="left", **above)
+        ax.text(0, 1.01, f"← {sides[1]} ahead  ", size="small", ha="right", **above)
+    _legend_of_forest(ax, rows)
+    return ax
+
+
+def _legend_of_forest(ax: Axes, rows: Sequence[ForestRow]) -> None:
+    """Say below a forest what its marks are, as far as it has them."""
+    if any(row.lead.judged for row in rows):
+        look: dict[str, Any] = {"fmt": "o", "color": "0.4", "capsize": 3}
+        ax.errorbar([], [], xerr=[], label="mean and 95 % interval over seeds", **look)
+    if any(row.lead.values and not row.lead.judged for row in rows):
+        ax.plot([], [], "o", color="0.4", label="a single seed")
+    if any(row.printed for row in rows):
+        ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
+    place: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
+    ax.figure.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
 
 
 def leads(

@@ -27,7 +27,13 @@ class Place(_FromFile):
     table: str
     ahead: str
     behind: str
-    column: str | tuple[str, ...]  # several: the mean over them, seed by seed
+    # where the table has several; of several columns the mean, seed by seed
+    column: str | tuple[str, ...] | None = None
+
+
+class ClaimPlace(Place):
+    """Where runs for a claim are looked for."""
+
     no_evidence: str = ""  # why the runs there say nothing about the claim; empty: they do
 
 
@@ -36,11 +42,11 @@ class ClaimEntry(_FromFile):
 
     claim: str  # a sentence
     where: str  # in the paper
-    places: tuple[Place, ...]  # the paper's own setting first
+    places: tuple[ClaimPlace, ...]  # the paper's own setting first
     short: str = ""  # its name in figures; without one it is in none
     main: bool = False  # whether it stands on the report's first page
     reason: str = ""  # what to keep in mind
-    printed_too: tuple[Place, ...] = ()  # where the paper prints another number for the same
+    printed_too: tuple[ClaimPlace, ...] = ()  # where the paper prints another number for the same
 
     @model_validator(mode="before")
     @classmethod
@@ -81,6 +87,12 @@ class SideBySide(_FromFile):
     tables: dict[str, str]  # their titles by their names
 
 
+class ForestLine(Place):
+    """A line of a finding's picture: how far one row is ahead of another."""
+
+    label: str  # in words, such as "CIFAR-10, 20 rounds"
+
+
 class Finding(_FromFile):
     """A result in words, whose numbers records fill in: see `fednb_lab.findings`."""
 
@@ -89,8 +101,16 @@ class Finding(_FromFile):
     says: str  # a template, as are the next two
     fact: str = ""  # the same in one short sentence, for lists
     holds: str = ""  # an expression over records that is true as long as the sentence is
-    against: tuple[str, ...] = ()  # tables that could speak against it, and that it names
+    forest: tuple[ForestLine, ...] = ()  # its picture: a line for each difference
+    # who is ahead on the right of the picture, and who on the left, where the rows have other names
+    sides: tuple[str, str] | None = None
+    against: tuple[str, ...] = ()  # more tables that could speak against it, and that it names
     surprise: bool = False  # whether the report opens with it
+
+    @property
+    def evidence(self) -> tuple[str, ...]:
+        """The tables of its picture, and the others that could speak against it."""
+        return tuple(dict.fromkeys([*(line.table for line in self.forest), *self.against]))
 
 
 class ClaimsFile(NamedTuple):
@@ -248,7 +268,7 @@ def cells_among(tables: Mapping[str, list[Cell]]) -> CellsOf:
     return of
 
 
-def _compare_at(place: Place, of: CellsOf) -> Comparison:
+def _compare_at(place: ClaimPlace, of: CellsOf) -> Comparison:
     return compare_at(of(place.table), place.ahead, place.behind, place.column)
 
 

@@ -7,15 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import matplotlib.pyplot as plt
+from matplotlib.figure import Figure
 
 from fednb import data, plots, settings
 from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
-from fednb.results import draw_lead
+from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
 from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, in_order, recorded_and_missing
@@ -207,16 +208,12 @@ def curves_csv(outcome: Outcome) -> str:
 
 
 def _draw(baseline: str, family: Family, path: Path) -> None:
-    """Write a figure of leads, a line a method; hollow where a run diverged."""
-    rows = [row for row, _ in family]
-    size = (6.4, 1.2 + 0.4 * len(rows))
-    figure, ax = plt.subplots(figsize=size, layout="constrained")
-    ax.axvline(0, color=plots.colour(baseline))
-    for y, comparison in enumerate(family.values()):
+    """Write a figure of leads, a line a method."""
+    rows = []
+    for (row, _), comparison in family.items():
         colour = plots.colour(comparison.ahead.row)
-        draw_lead(ax, y, comparison.lead, colour, across=True)
-    ax.set_yticks(range(len(rows)), rows)
-    xlabel = f"lead over {baseline} (points of accuracy)"
-    ax.set(xlabel=xlabel, ylim=(len(rows) - 0.5, -0.5))
+        rows.append(ForestRow(row, comparison.lead, colour, numbers(comparison.lead)))
+    ax = draw_forest(rows, sides=("the method", baseline))
+    figure = cast(Figure, ax.figure)
     figure.savefig(path)
     plt.close(figure)

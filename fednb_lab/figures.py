@@ -10,11 +10,9 @@ from matplotlib.figure import Figure
 
 from fednb import plots
 from fednb.leads import Lead
+from fednb.results import ForestRow, draw_forest
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim
-
-_LARGE = 8  # measured, and it decides
-_SMALL = 5  # measured, but too few runs
 
 
 def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
@@ -59,44 +57,15 @@ def _with_curves(cells: Sequence[Cell]) -> dict[str, Cell]:
 def draw_claims(claims: Sequence[tuple[str, Claim]]) -> Axes:
     """Draw the leads of claims in points, a line for each, in the colour of its paper.
 
-    Beside the printed leads stands what our runs in the claim's own setting show: the mean with its
-    interval, or below three seeds the leads of single ones.
+    Beside the printed leads stands what our runs in the claim's own setting show.
     """
-    figure = plt.figure(figsize=(8.2, 1.1 + 0.42 * len(claims)), layout="constrained")
-    ax = figure.subplots()
-    ax.axvline(0, color="0.6", lw=1, zorder=0)
-    beside: dict[str, Any] = {"transform": ax.get_yaxis_transform(), "va": "center"}
-    for y, (paper, claim) in enumerate(claims):
-        colour = plots.colour(paper)
+    rows = []
+    for paper, claim in claims:
         found = claim.in_its_setting
         lead = Lead() if found is None else found.lead
-        if lead.judged:
-            assert lead.mean is not None  # a judged one has it
-            look: dict[str, Any] = {"color": colour, "ms": _LARGE, "capsize": 3}
-            ax.errorbar(lead.mean, y, xerr=lead.half_width, fmt="o", **look)
-        single = () if lead.judged else lead.values
-        ax.plot(single, [y] * len(single), "o", color=colour, ms=_SMALL)
-        for printed in claim.printed:
-            ax.plot(printed, y, "o", zorder=3, **plots.PRINTED)
-        weight = "bold" if lead.judged else "normal"
-        ax.text(1.02, y, str(claim.word), weight=weight, size="small", **beside)
-    ax.margins(x=0.12)
-    ax.set(ylim=(len(claims) - 0.4, -0.6), xlabel="lead in points of accuracy")
-    ax.set_yticks(range(len(claims)), [claim.entry.short for _, claim in claims])
-    ax.tick_params(axis="y", length=0)
-    ax.grid(axis="x", alpha=0.3)
-    _legend_of_claims(ax)
-    return ax
-
-
-def _legend_of_claims(ax: Axes) -> None:
-    ax.plot([], [], "o", label="printed", **plots.PRINTED)
-    look: dict[str, Any] = {"color": "0.4", "capsize": 3, "ms": _LARGE}
-    measured = "measured, 95 % interval over seeds"
-    ax.errorbar([], [], xerr=[], fmt="o", label=measured, **look)
-    ax.plot([], [], "o", color="0.4", label="a single seed", ms=_SMALL)
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
-    ax.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
+        colour = plots.colour(paper)
+        rows.append(ForestRow(claim.entry.short, lead, colour, str(claim.word), claim.printed))
+    return draw_forest(rows)
 
 
 def claim_figures(claims: Mapping[str, Sequence[Claim]]) -> dict[str, str]:

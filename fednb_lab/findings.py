@@ -326,10 +326,20 @@ class Filler:
         bold = re.match(r"\*\*(.+?)\*\*", told)
         return bold[1] if bold else told
 
+    def forest(self, finding: Finding) -> list[Comparison]:
+        """Compare the rows of each line of its picture; empty without one, or if one is not run."""
+        places = [(one.table, one.ahead, one.behind, one.column) for one in finding.forest]
+        try:
+            return [self._answers._compare(*place) for place in places]
+        except _NotRun:
+            return []
+        except ReportError as error:
+            raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error
+
     def _told(self, finding: Finding, text: str) -> str:
         """A text of a finding with its numbers; empty if records do not bear it out."""
         try:
-            for table in finding.against:
+            for table in finding.evidence:
                 self._answers._check_recorded(table)
             if finding.holds and not self._environment.compile_expression(finding.holds)():
                 return ""

@@ -11,11 +11,13 @@ from typing import Any
 import numpy as np
 
 from fednb import ROOT, build, partition, results
+from fednb.errors import ReportError, check
 from fednb_lab.cells import Cell, CellsOf
-from fednb_lab.claims import Claim, cells_among, claims_file
+from fednb_lab.claims import Claim, Finding, cells_among, claims_file
 from fednb_lab.deviations import called
 from fednb_lab.figures import curves_of
 from fednb_lab.findings import Filler
+from fednb_lab.leads import Comparison
 from fednb_lab.pages import Results
 from fednb_lab.sweeps import Table
 from fednb_lab.tables import claim_row, deviations, table_rows
@@ -75,7 +77,7 @@ def _page(table: Table) -> str:
 def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
     """Each finding as a sentence, and in short."""
     filler = Filler(of, ROOT, found.claims)
-    findings = {}
+    findings: dict[str, dict[str, Any]] = {}
     for name, one in claims_file().findings.items():
         if one.notebook in found.notebooks:
             findings[name] = {
@@ -83,7 +85,43 @@ def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
                 "sentence": filler.sentence(one),
                 "fact": filler.fact(one),
             }
+            comparisons = filler.forest(one)
+            if comparisons:
+                findings[name]["forest"] = _forest(one, comparisons)
     return findings
+
+
+def _forest(finding: Finding, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """The picture of a finding in numbers."""
+    units = list(dict.fromkeys(one.ahead.measure.lead_unit for one in comparisons))
+    message = f"data/claims.yaml, finding {finding.name}: one axis has one unit, not {units}."
+    check(len(units) == 1, message, ReportError)
+    lines = []
+    for line, found in zip(finding.forest, comparisons, strict=True):
+        lead = found.lead
+        lines.append(
+            {
+                "label": line.label,
+                "methods": [one.job.settings.method for one in (found.ahead, found.behind)],
+                "seeds": lead.seeds,
+                "mean": lead.mean,
+                "half": lead.half_width if lead.judged else None,
+                "values": [] if lead.judged else lead.values,
+                "printed": found.printed,
+                "diverged": lead.diverged,
+            }
+        )
+    return {"unit": units[0], "sides": finding.sides or _sides(finding), "lines": lines}
+
+
+def _sides(finding: Finding) -> tuple[str, str]:
+    """Who is ahead on the right of its picture, and who on the left."""
+    ahead = {line.ahead for line in finding.forest}
+    behind = {line.behind for line in finding.forest}
+    message = "its lines name several rows; say in 'sides' who is ahead on the right and the left."
+    where = f"data/claims.yaml, finding {finding.name}: {message}"
+    check(len(ahead) == len(behind) == 1, where, ReportError)
+    return ahead.pop(), behind.pop()
 
 
 def _claims(claims: Sequence[Claim], found: Results) -> list[dict[str, Any]]:

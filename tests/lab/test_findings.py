@@ -108,23 +108,24 @@ def test_no_finding_names_a_direction_whose_interval_holds_zero(name):
 
 def test_what_records_decide_names_what_could_speak_against_it():
     for name, finding in FINDINGS.items():
-        assert bool(finding.against) == bool(finding.holds) or finding.against, name
-        for table in finding.against:
+        assert bool(finding.evidence) == bool(finding.holds) or finding.evidence, name
+        for table in finding.evidence:
             assert is_printed(table) or recorded(table), name
+        for table in finding.against:
             assert table.removeprefix("MOON ") in finding.says + finding.holds, (name, table)
 
 
 AGAINST = [
     (finding.name, table)
     for finding in FINDINGS.values()
-    for table in finding.against
+    for table in finding.evidence
     if not is_printed(table)
 ]
 
 
 @pytest.mark.parametrize(("name", "table"), AGAINST)
 def test_a_sentence_follows_each_table_that_could_speak_against_it(name, table):
-    """Without its records the sentence is not told; with others it falls, or tells other numbers."""
+    """Without its records it is not told; with others it falls, or its numbers are others."""
     finding = FINDINGS[name]
 
     def without(of):
@@ -132,9 +133,13 @@ def test_a_sentence_follows_each_table_that_could_speak_against_it(name, table):
         return [replace(cell, runs=()) for cell in cells] if of == table else cells
 
     assert not Filler(without, ROOT).fact(finding)
-    before = of_records().sentence(finding)
-    others = [Filler(cells, ROOT).sentence(finding) for cells in (stirred(table), turned({table}))]
-    assert set(others) != {before}
+    fillers = [of_records(), Filler(stirred(table), ROOT), Filler(turned({table}), ROOT)]
+    before, *others = [(one.sentence(finding), leads_of(one, finding)) for one in fillers]
+    assert others != [before, before]
+
+
+def leads_of(filler, finding):
+    return [comparison.lead for comparison in filler.forest(finding)]
 
 
 def stirred(table):

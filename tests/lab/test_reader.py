@@ -11,10 +11,13 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from made_up import recorded_project
+from pydantic import ValidationError
 
 from fednb import ROOT, leads, results
 from fednb.errors import ReportError
 from fednb_lab import for_readers
+from fednb_lab.claims import Finding, cells_among, claims_file
+from fednb_lab.findings import Filler
 from fednb_lab.leads import compare_at, leads_over_baseline
 
 NOTEBOOKS = ROOT / "notebooks"
@@ -196,7 +199,7 @@ assert build.trainers_of_gpus().StackedTrainer and "fednb.gpu.stacked" in sys.mo
 
 def test_every_call_works_from_files_alone_and_who_has_no_gpu_never_imports_its_trainer():
     """`fednb.build` names it, and imports it where there is a GPU: no import statement leads there."""
-    assert len(calls()) > 30
+    assert len(calls()) > 25
     code = BLOCKED.replace("CALLS", repr(calls()))
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=NOTEBOOKS
@@ -230,6 +233,65 @@ def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
 def test_what_there_is_not_is_told_in_a_sentence(call, message):
     with pytest.raises(ReportError, match=message):
         call()
+
+
+# --- forests
+
+
+def test_a_forest_has_a_line_for_each_difference_with_its_number_and_tells_the_same_in_words():
+    """What is drawn, what stands beside it and what is told to those who do not see it agree."""
+    for name, finding in claims_file().findings.items():
+        if not finding.forest:
+            continue
+        ax = results.forest(name)
+        texts = [text.get_text() for text in ax.texts]
+        for y, line in enumerate(finding.forest):
+            found = compare_at(
+                recorded_project().cells[line.table], line.ahead, line.behind, line.column
+            )
+            drawn = [one for one in ax.lines if list(one.get_ydata())[:1] == [y]]
+            places = [place for one in drawn for place in one.get_xdata()]
+            assert found.lead.mean in places or set(found.lead.values) <= set(places)
+            assert found.printed is None or found.printed in places
+            assert texts[y] == results.numbers(found.lead)
+            assert f"{line.label}: {texts[y]}" in ax.get_label()
+        assert [one.get_text() for one in ax.get_yticklabels()] == [
+            line.label for line in finding.forest
+        ]
+
+
+def made_up(**line):
+    """A finding with a forest of one line."""
+    usual = {"label": "digits", "table": "digits-moon", "ahead": "MOON", "behind": "FedAvg"}
+    described = {"name": "made-up", "notebook": "01_moon", "says": "A sentence."}
+    return Finding.model_validate(described | {"forest": [usual | line]})
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ({"table": "digits-mono"}, "finding made-up: there is no table 'digits-mono'"),
+        ({"ahead": "MONO"}, r"finding made-up: digits-moon has no single cell MONO"),
+    ],
+)
+def test_a_line_of_what_there_is_not_names_the_finding(line, message):
+    filler = Filler(cells_among(recorded_project().cells), ROOT)
+    assert filler.forest(made_up())[0].lead.judged
+    with pytest.raises(ReportError, match=message):
+        filler.forest(made_up(**line))
+
+
+def test_a_line_knows_no_other_fields():
+    with pytest.raises(ValidationError, match="colum"):
+        made_up(colum="Digits")
+
+
+def test_below_three_seeds_a_forest_has_a_dot_for_each_seed_and_no_interval():
+    few = leads.lead_of([2.0, -1.0])
+    ax = results.draw_forest([results.ForestRow("two seeds", few, "k", results.numbers(few))])
+    assert ax.texts[0].get_text() == "(+2.0, −1.0), n = 2"
+    assert {2.0, -1.0} <= {float(x) for line in ax.lines for x in line.get_xdata()}
+    assert not [bars for bars in ax.containers if bars.has_xerr]
 
 
 # --- leads

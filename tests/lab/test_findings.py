@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 
 import pytest
+from contrary import contrary
 from made_up import recorded_project
 
 from fednb import ROOT
@@ -140,6 +141,60 @@ def test_a_sentence_follows_each_table_that_could_speak_against_it(name, table):
 
 def leads_of(filler, finding):
     return [comparison.lead for comparison in filler.forest(finding)]
+
+
+# Tables on a finding's own data that say the opposite of it, and that its sentence does not face yet.
+NOT_FACED = {
+    "scaffold-hangs-on-a-factor": {"digits-fednova-unequal"},
+    "fedproc-columns-are-borrowed": {"digits-fedproc-clients", "side-first-digits-beta-0.1"},
+    "fedproc-label-shift": {
+        "digits-fedproc-clients",
+        "digits-fedproc-lr",
+        "digits-fedproc-rounds",
+        "side-first-digits-quantity",
+    },
+    "adjusted-networks": {
+        "side-end-beta-0.5",
+        "side-first-told-beta-0.5",
+        "side-first-told-beta-5",
+        "side-first-told-quantity",
+    },
+    "adjusting-closes-the-gap": {
+        "side-digits-beta-0.5",
+        "side-digits-beta-5",
+        "side-end-beta-0.5",
+        "side-first-told-beta-5",
+        "side-first-told-quantity",
+    },
+    "side-behind": {"digits-fedproto", "digits-fedproto-shots"},
+    "side-bytes": {"digits-fedproto", "digits-fedproto-shots"},
+    "side-long-prior": {"side-first-digits-beta-0.1"},
+    "side-prior": {"side-long-beta-0.1-all"},
+    "side-take-home": {"digits-fedproto", "digits-fedproto-shots"},
+}
+
+
+def test_a_finding_names_the_tables_that_contradict_it():
+    """On its own data, whatever the rate, the split or the length: who is behind there is not ahead in silence."""
+    cells = recorded_project().cells
+    for name, finding in FINDINGS.items():
+        found = {one.cell.table for one in contrary(finding, cells) if one.same_data}
+        assert found <= NOT_FACED.get(name, set()), (name, found)
+
+
+def test_a_table_that_contradicts_is_found_until_it_is_named():
+    finding = FINDINGS["scaffold-hangs-on-a-factor"].model_copy(
+        update={
+            "says": "",
+            "fact": "",
+            "holds": 'sure("digits-fedproc", "MOON", "FedProc", "Digits")',
+        }
+    )
+    cells = recorded_project().cells
+    found = {one.cell.table for one in contrary(finding, cells) if one.same_data}
+    assert "digits-fedproc-clients" in found  # where 8 of 40 clients are drawn
+    facing = finding.model_copy(update={"against": tuple(found)})
+    assert not [one for one in contrary(facing, cells) if one.same_data]
 
 
 def stirred(table):

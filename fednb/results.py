@@ -1,4 +1,4 @@
-"""What notebooks show of recorded runs: numbers, leads, tables, claims, findings and figures.
+"""What notebooks show of recorded runs: numbers, leads, tables, findings and figures.
 
 All of it is read from committed files, which ``fednb report`` writes: ``results/cells.csv`` has the
 values of every cell of every table, the JSON files beside it what stands around them. No record of
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -30,7 +30,6 @@ from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
 POINTS = "points"  # what most leads are counted in
 
-_FEW_RUNS = {1: "one run", 2: "two runs"}
 _NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
 
@@ -48,13 +47,6 @@ def _known(what: str, name: str, file: str) -> Any:
     return entries[name]
 
 
-class Measure(NamedTuple):
-    """What a cell holds, as far as it decides how its numbers are compared."""
-
-    sign: int  # of a lead; -1: the smaller of two values is the better one
-    lead_unit: str  # what a lead is counted in, such as "points"
-
-
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table: the values of our runs, and what the paper prints there."""
@@ -62,7 +54,8 @@ class Cell:
     table: str
     row: str
     column: str
-    measure: Measure
+    sign: int  # of a lead; -1: the smaller of two values is the better one
+    unit: str  # what a lead is counted in, such as "points"
     parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
     seeds: tuple[int, ...]  # one for each run
     splits: tuple[str, ...]  # one for each value: how the data are divided, if not all alike
@@ -120,7 +113,7 @@ def _cell(line: Mapping[str, str]) -> Cell:
         table=line["table"],
         row=line["row"],
         column=line["column"],
-        measure=Measure(**load("measures")[line["measure"]]),
+        **load("measures")[line["measure"]],
         parameters={name: value for name, _, value in set_here},
         seeds=tuple(map(int, _split(line["seeds"]))),
         splits=tuple(several.get(f"{line['row']} | {line['column']}", [""] * len(values))),
@@ -162,7 +155,7 @@ def cell_at(cells: Sequence[AnyCell], row: str, column: str | None = None) -> An
 
 def compare(ahead: Cell, behind: Cell) -> Lead:
     """The lead of one cell over another, in pairs of runs: same seed, same division of the data."""
-    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.measure.sign)
+    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.sign)
     return lead_of(list(by_pair.values()), diverged=ahead.diverged or behind.diverged)
 
 
@@ -202,24 +195,6 @@ def in_words(of: Lead, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
-def lead(table: str, a: str, b: str, column: str | None = None) -> str:
-    """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
-    ahead = cell(table, a, column)
-    return over_seeds(compare(ahead, cell(table, b, column)), ahead.measure.lead_unit)
-
-
-def over_seeds(of: Lead, unit: str) -> str:
-    """A lead and its seeds, such as ``+1.0 points (one run)``; above 0 the first-named is ahead."""
-    if of.seeds == 0:
-        return "not run"
-    if of.mean is None:
-        return "not reached by every run"
-    text = in_words(of, unit)
-    if of.seeds < MIN_SEEDS:
-        return f"{text} ({_FEW_RUNS[of.seeds]})"
-    return f"{text} over {of.seeds} seeds"
-
-
 # --- Markdown
 
 
@@ -251,25 +226,6 @@ def finding(*names: str) -> Markdown:
     """Findings in words, by their names in ``data/claims.yaml``."""
     found = [_known("There is no finding", name, "findings") for name in names]
     return _from_here("\n\n".join(one["sentence"] for one in found))
-
-
-def claims(paper: str, *, main: bool = False) -> Markdown:
-    """The claims of a paper, or its main ones: printed, measured, on which runs, and a verdict."""
-    found = _known("There are no claims of", paper, "claims")
-    return _from_here(claims_table([one for one in found if one["main"] or not main]))
-
-
-def claims_table(claims: Iterable[Mapping[str, Any]]) -> str:
-    """Claims in a line each; those that are not counted in points in tables of their own below."""
-    by_unit: dict[str, list[Mapping[str, str]]] = {POINTS: []}
-    for claim in claims:
-        by_unit.setdefault(claim["unit"], []).append(claim["line"])
-    parts = []
-    for unit, lines in by_unit.items():
-        heading = "" if unit == POINTS else f"How many {unit}:\n\n"
-        if lines:
-            parts.append(heading + to_markdown(lines))
-    return "\n\n".join(parts)
 
 
 def table(name: str, rows: Sequence[str] | None = None) -> Markdown:
@@ -332,7 +288,9 @@ def _forest_row(line: Mapping[str, Any]) -> ForestRow:
 def numbers(of: Lead) -> str:
     """A lead as it stands beside a picture of it: ``+1.0 ± 0.4, n = 3``."""
     if of.mean is None:
-        return "not reached by every run" if of.seeds else "not run"
+        if of.diverged:
+            return "diverged"
+        return "not reached by every run" if of.seeds else "no runs in pairs"
     diverged = ", a run diverged" if of.diverged else ""
     lead = in_words(of).replace("-", "−")
     return f"{lead}, n = {of.seeds}{diverged}"
@@ -404,7 +362,7 @@ def leads(
     for x, row in enumerate(rows):
         ahead = cell(table, row, column)
         if ahead.printed is not None and behind.printed is not None:
-            lead = ahead.measure.sign * (ahead.printed - behind.printed)
+            lead = ahead.sign * (ahead.printed - behind.printed)
             ax.plot(x - 0.15, lead, "o", **plots.PRINTED)
         draw_lead(ax, x, compare(ahead, behind), plots.colour(ahead.method))
     ax.set_xticks(range(len(rows)), list(rows.values()))

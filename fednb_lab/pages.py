@@ -154,7 +154,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        facts = headlines(Filler(cells_among(results.cells), ROOT, results.claims))
+        facts = headlines(Filler(cells_among(results.cells), ROOT))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts, results)
     return files
 
@@ -165,7 +165,7 @@ def _report(results: Results, out: Path) -> str:
     named = {job.path.name for table in tables.values() for job in table.jobs}
     side = claims_file().side_by_side
     of = cells_among(results.cells)
-    filler = Filler(of, out, results.claims)
+    filler = Filler(of, out)
 
     def page(name: str) -> str:
         return f"tables/{tables[name].notebook}.md#{name}"

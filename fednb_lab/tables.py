@@ -232,11 +232,6 @@ def untested_table(claims: Sequence[Claim], page: Page) -> str:
     return to_markdown(lines) if lines else ""
 
 
-def claim_row(claim: Claim, page: Page) -> dict[str, Any]:
-    """Make a claim a line of a table, and say what its lead is counted in."""
-    return {"unit": claim.first.ahead.measure.lead_unit, "line": _claim_line(claim, page)}
-
-
 def _claim_line(claim: Claim, page: Page) -> dict[str, str]:
     own = claim.in_its_setting
     others = [f"{_runs(claim, one, page)}: {words.lead(one)}" for one in claim.beside]

@@ -215,41 +215,6 @@ def stirred(table):
     return cells
 
 
-@pytest.mark.parametrize(
-    ("name", "table", "row"),
-    [
-        ("fedprox-is-fedavg", "moon-1-short", "FedProx"),
-        ("fedprox-is-fedavg", "moon-1", "FedProx"),
-        ("moon-ahead-of-fedavg", "moon-1", "MOON"),  # then the claim's word is another
-        ("moon-lead-elsewhere", "digits-moon", "MOON"),
-        ("moon-mu", "moon-9-short", "mu=10"),
-        ("moon-behind-scaffold", "moon-1", "MOON"),
-        ("fedssc-share-all", "fedssc-2-short", "k=10"),
-        ("fedproto-two-numbers", "fedproto-2", "FedProto, stdev 2"),
-        ("fedproto-baselines", "fedproto-2", "FedProto, stdev 2"),
-        ("fedproto-readings", "digits-fedproto-readings", "prototypes weighted with images"),
-        ("fedssc-share-all", "digits-fedssc-parts", "without l_moon"),
-        ("fedplcc-strength", "mini-fedplcc", "FedPLVM"),
-        ("side-prior", "side-digits-beta-0.5", "FedPrior"),
-        ("side-twins", "side-domains", "FedPrior"),
-        ("fednova-momentum", "digits-fednova-unequal", "FedNova"),
-    ],
-)
-def test_what_is_told_falls_when_one_row_ends_higher(name, table, row):
-    """A row that ends ten points higher takes the sentence away."""
-
-    def cells(of):
-        if of != table:
-            return recorded(of)
-        return [
-            changed(cell, lambda value: value + 10) if cell.row == row else cell
-            for cell in recorded(of)
-        ]
-
-    finding = FINDINGS[name]
-    assert of_records().fact(finding) and not Filler(cells, ROOT).fact(finding)
-
-
 def test_a_sentence_asks_for_the_word_of_a_claim_by_its_name_in_figures():
     finding = FINDINGS["moon-ahead-of-fedavg"]
     says = finding.model_copy(update={"says": "{{ word('MOON − SCAFFOLD') }}", "holds": ""})

@@ -1,4 +1,4 @@
-"""What notebooks show of recorded runs: numbers, leads, tables, findings and figures.
+"""What notebooks show of recorded runs: numbers, leads, findings and figures.
 
 All of it is read from committed files, which ``fednb report`` writes: ``results/cells.csv`` has the
 values of every cell of every table, the JSON files beside it what stands around them. No record of
@@ -30,7 +30,6 @@ from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
 POINTS = "points"  # what most leads are counted in
 
-_NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
 
 
@@ -198,18 +197,6 @@ def in_words(of: Lead, unit: str = "") -> str:
 # --- Markdown
 
 
-def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
-    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
-    names = dict.fromkeys(name for line in lines for name in line)
-    columns = [name for name in names if any(line.get(name) for line in lines)]
-    rules = []
-    for name in columns:
-        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
-        rules.append("--:" if numeric else ":--")
-    texts = [[line.get(name, "") for name in columns] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, rules, *texts])
-
-
 def _from_here(text: str) -> Markdown:
     """Markdown whose links, from the top of the project, lead there from the notebook's folder."""
     here = Path.cwd()
@@ -226,23 +213,6 @@ def finding(*names: str) -> Markdown:
     """Findings in words, by their names in ``data/claims.yaml``."""
     found = [_known("There is no finding", name, "findings") for name in names]
     return _from_here("\n\n".join(one["sentence"] for one in found))
-
-
-def table(name: str, rows: Sequence[str] | None = None) -> Markdown:
-    """The heart of a table, or of some ``rows``: printed, measured, leads over its baseline."""
-    about = _known("There is no table", name, "tables")
-    lines = [dict(zip(about["columns"], line, strict=True)) for line in about["lines"]]
-    if rows is not None:
-        title = about["columns"][0]
-        known = dict.fromkeys(line[title] for line in lines)
-        for row in rows:
-            require_known(f"{name} has no row", row, known, ReportError)
-        lines = [line for line in lines if line[title] in rows]
-    if not lines:
-        return _from_here(f"**{about['title']}**: [not run yet]({about['page']}).")
-    grid = to_markdown(lines)
-    note = f"{about['note']} [All of it]({about['page']})."
-    return _from_here(f"**{about['title']}**\n\n{grid}\n\n{note}")
 
 
 # --- figures
@@ -337,37 +307,6 @@ def _legend_of_forest(ax: Axes, rows: Sequence[ForestRow]) -> None:
         ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     ax.figure.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
-
-
-def leads(
-    table: str,
-    over: str,
-    ax: Axes | None = None,
-    *,
-    column: str | None = None,
-    rows: Mapping[str, str] | None = None,
-) -> Axes:
-    """The lead of each row over row ``over``, in points, from left to right.
-
-    With 95 % intervals, or below three seeds a dot for each value. ``column``: which one, where the
-    table has several. ``rows``: those that are shown, and what they are called; by default all but
-    ``over``, by their own names. A printed lead is hollow.
-    """
-    if rows is None:
-        run = [one.row for one in cells(table) if one.seeds and column in (None, one.column)]
-        rows = {row: row for row in run if row != over}
-    ax = ax or plt.figure(layout="constrained").subplots()
-    ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
-    behind = cell(table, over, column)
-    for x, row in enumerate(rows):
-        ahead = cell(table, row, column)
-        if ahead.printed is not None and behind.printed is not None:
-            lead = ahead.sign * (ahead.printed - behind.printed)
-            ax.plot(x - 0.15, lead, "o", **plots.PRINTED)
-        draw_lead(ax, x, compare(ahead, behind), plots.colour(ahead.method))
-    ax.set_xticks(range(len(rows)), list(rows.values()))
-    ax.set_ylabel(f"lead over {over} (points)")
-    return ax
 
 
 def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = False) -> None:

@@ -20,8 +20,6 @@ from fednb_lab.figures import curves_of
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Comparison
 from fednb_lab.pages import Results
-from fednb_lab.sweeps import Table
-from fednb_lab.tables import deviations, table_rows
 from fednb_lab.tuning import Tuning, tunings
 
 # Curves are large, so only those are written that a notebook draws.
@@ -51,7 +49,6 @@ def files(found: Results) -> dict[str, str]:
     of = cells_among(found.cells)
     content = {
         "findings": _findings(found, of),
-        "tables": {name: _table(table, of(name)) for name, table in found.tables.items()},
         "measures": _measures(found),
         "splits": _splits(found),
         "curves": {name: curves_of(of(name)) for name in CURVES if name in found.tables},
@@ -68,10 +65,6 @@ def _text(entries: Mapping[str, Any]) -> str:
         value = json.dumps(entry, ensure_ascii=False, allow_nan=False)
         lines.append(f"{json.dumps(name, ensure_ascii=False)}: {value}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _page(table: Table) -> str:
-    return f"results/tables/{table.notebook}.md#{table.name}"
 
 
 def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
@@ -118,34 +111,6 @@ def _sides(finding: Finding) -> tuple[str, str]:
     where = f"data/claims.yaml, finding {finding.name}: {message}"
     check(len(ahead) == len(behind) == 1, where, ReportError)
     return ahead.pop(), behind.pop()
-
-
-def _table(table: Table, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The lines of a table that has runs, and what to know of them."""
-    shown = [cell for cell in cells if cell.runs]
-    lines = table_rows(table, shown) if shown else []
-    notes = []
-    reduced = deviations(shown) if table.printed else ""
-    if reduced:
-        notes.append(f"Reduced: {reduced}.")
-    left_out = {"paper's ±"}
-    seeds = {line["seeds"] for line in lines}
-    if len(seeds) == 1:
-        left_out.add("seeds")
-        notes.append(f"Seeds: {seeds.pop()}.")
-    elif len({cell.seeds for cell in shown}) > 1:
-        notes.append("Rows differ in their seeds; leads are over those that both have.")
-    columns = []
-    for name in dict.fromkeys(name for line in lines for name in line):
-        if name not in left_out and any(line.get(name) for line in lines):
-            columns.append(name)
-    return {
-        "title": table.title,
-        "page": _page(table),
-        "note": " ".join(notes),
-        "columns": columns,
-        "lines": [[line.get(name, "") for name in columns] for line in lines],
-    }
 
 
 def _measures(found: Results) -> dict[str, Any]:

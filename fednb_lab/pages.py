@@ -16,7 +16,6 @@ from fednb import records as ledger
 from fednb.errors import ReportError, check
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
-from fednb.results import to_markdown
 from fednb_lab import figures, words
 from fednb_lab.cells import Cell, CellsOf, cells_of, records_of
 from fednb_lab.claims import (
@@ -32,7 +31,7 @@ from fednb_lab.findings import Filler, headlines, link_to
 from fednb_lab.leads import Word, average_leads, compare_at, word_for
 from fednb_lab.printed import printed_numbers
 from fednb_lab.sweeps import Table, read_tables
-from fednb_lab.tables import Page, command, fill, is_own, table_in_full
+from fednb_lab.tables import Page, command, fill, is_own, table_in_full, to_markdown
 
 
 class Results(NamedTuple):

@@ -1,4 +1,4 @@
-"""What notebooks show of recorded runs: numbers, leads, tables, claims, findings and figures.
+"""What notebooks show of recorded runs: numbers, leads, findings and figures.
 
 All of it is read from committed files, which ``fednb report`` writes: ``results/cells.csv`` has the
 values of every cell of every table, the JSON files beside it what stands around them. No record of
@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -30,8 +30,6 @@ from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
 POINTS = "points"  # what most leads are counted in
 
-_FEW_RUNS = {1: "one run", 2: "two runs"}
-_NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
 
 
@@ -48,13 +46,6 @@ def _known(what: str, name: str, file: str) -> Any:
     return entries[name]
 
 
-class Measure(NamedTuple):
-    """What a cell holds, as far as it decides how its numbers are compared."""
-
-    sign: int  # of a lead; -1: the smaller of two values is the better one
-    lead_unit: str  # what a lead is counted in, such as "points"
-
-
 @dataclass(frozen=True)
 class Cell:
     """A cell of a table: the values of our runs, and what the paper prints there."""
@@ -62,7 +53,8 @@ class Cell:
     table: str
     row: str
     column: str
-    measure: Measure
+    sign: int  # of a lead; -1: the smaller of two values is the better one
+    unit: str  # what a lead is counted in, such as "points"
     parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
     seeds: tuple[int, ...]  # one for each run
     splits: tuple[str, ...]  # one for each value: how the data are divided, if not all alike
@@ -120,7 +112,7 @@ def _cell(line: Mapping[str, str]) -> Cell:
         table=line["table"],
         row=line["row"],
         column=line["column"],
-        measure=Measure(**load("measures")[line["measure"]]),
+        **load("measures")[line["measure"]],
         parameters={name: value for name, _, value in set_here},
         seeds=tuple(map(int, _split(line["seeds"]))),
         splits=tuple(several.get(f"{line['row']} | {line['column']}", [""] * len(values))),
@@ -162,7 +154,7 @@ def cell_at(cells: Sequence[AnyCell], row: str, column: str | None = None) -> An
 
 def compare(ahead: Cell, behind: Cell) -> Lead:
     """The lead of one cell over another, in pairs of runs: same seed, same division of the data."""
-    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.measure.sign)
+    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.sign)
     return lead_of(list(by_pair.values()), diverged=ahead.diverged or behind.diverged)
 
 
@@ -202,37 +194,7 @@ def in_words(of: Lead, unit: str = "") -> str:
     return f"{text} {unit}".strip()
 
 
-def lead(table: str, a: str, b: str, column: str | None = None) -> str:
-    """How far row ``a`` is ahead of row ``b``, as in ``+1.0 ± 0.4 points over 3 seeds``."""
-    ahead = cell(table, a, column)
-    return over_seeds(compare(ahead, cell(table, b, column)), ahead.measure.lead_unit)
-
-
-def over_seeds(of: Lead, unit: str) -> str:
-    """A lead and its seeds, such as ``+1.0 points (one run)``; above 0 the first-named is ahead."""
-    if of.seeds == 0:
-        return "not run"
-    if of.mean is None:
-        return "not reached by every run"
-    text = in_words(of, unit)
-    if of.seeds < MIN_SEEDS:
-        return f"{text} ({_FEW_RUNS[of.seeds]})"
-    return f"{text} over {of.seeds} seeds"
-
-
 # --- Markdown
-
-
-def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
-    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
-    names = dict.fromkeys(name for line in lines for name in line)
-    columns = [name for name in names if any(line.get(name) for line in lines)]
-    rules = []
-    for name in columns:
-        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
-        rules.append("--:" if numeric else ":--")
-    texts = [[line.get(name, "") for name in columns] for line in lines]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, rules, *texts])
 
 
 def _from_here(text: str) -> Markdown:
@@ -251,42 +213,6 @@ def finding(*names: str) -> Markdown:
     """Findings in words, by their names in ``data/claims.yaml``."""
     found = [_known("There is no finding", name, "findings") for name in names]
     return _from_here("\n\n".join(one["sentence"] for one in found))
-
-
-def claims(paper: str, *, main: bool = False) -> Markdown:
-    """The claims of a paper, or its main ones: printed, measured, on which runs, and a verdict."""
-    found = _known("There are no claims of", paper, "claims")
-    return _from_here(claims_table([one for one in found if one["main"] or not main]))
-
-
-def claims_table(claims: Iterable[Mapping[str, Any]]) -> str:
-    """Claims in a line each; those that are not counted in points in tables of their own below."""
-    by_unit: dict[str, list[Mapping[str, str]]] = {POINTS: []}
-    for claim in claims:
-        by_unit.setdefault(claim["unit"], []).append(claim["line"])
-    parts = []
-    for unit, lines in by_unit.items():
-        heading = "" if unit == POINTS else f"How many {unit}:\n\n"
-        if lines:
-            parts.append(heading + to_markdown(lines))
-    return "\n\n".join(parts)
-
-
-def table(name: str, rows: Sequence[str] | None = None) -> Markdown:
-    """The heart of a table, or of some ``rows``: printed, measured, leads over its baseline."""
-    about = _known("There is no table", name, "tables")
-    lines = [dict(zip(about["columns"], line, strict=True)) for line in about["lines"]]
-    if rows is not None:
-        title = about["columns"][0]
-        known = dict.fromkeys(line[title] for line in lines)
-        for row in rows:
-            require_known(f"{name} has no row", row, known, ReportError)
-        lines = [line for line in lines if line[title] in rows]
-    if not lines:
-        return _from_here(f"**{about['title']}**: [not run yet]({about['page']}).")
-    grid = to_markdown(lines)
-    note = f"{about['note']} [All of it]({about['page']})."
-    return _from_here(f"**{about['title']}**\n\n{grid}\n\n{note}")
 
 
 # --- figures
@@ -332,7 +258,9 @@ def _forest_row(line: Mapping[str, Any]) -> ForestRow:
 def numbers(of: Lead) -> str:
     """A lead as it stands beside a picture of it: ``+1.0 ± 0.4, n = 3``."""
     if of.mean is None:
-        return "not reached by every run" if of.seeds else "not run"
+        if of.diverged:
+            return "diverged"
+        return "not reached by every run" if of.seeds else "no runs in pairs"
     diverged = ", a run diverged" if of.diverged else ""
     lead = in_words(of).replace("-", "−")
     return f"{lead}, n = {of.seeds}{diverged}"
@@ -379,37 +307,6 @@ def _legend_of_forest(ax: Axes, rows: Sequence[ForestRow]) -> None:
         ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     ax.figure.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
-
-
-def leads(
-    table: str,
-    over: str,
-    ax: Axes | None = None,
-    *,
-    column: str | None = None,
-    rows: Mapping[str, str] | None = None,
-) -> Axes:
-    """The lead of each row over row ``over``, in points, from left to right.
-
-    With 95 % intervals, or below three seeds a dot for each value. ``column``: which one, where the
-    table has several. ``rows``: those that are shown, and what they are called; by default all but
-    ``over``, by their own names. A printed lead is hollow.
-    """
-    if rows is None:
-        run = [one.row for one in cells(table) if one.seeds and column in (None, one.column)]
-        rows = {row: row for row in run if row != over}
-    ax = ax or plt.figure(layout="constrained").subplots()
-    ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
-    behind = cell(table, over, column)
-    for x, row in enumerate(rows):
-        ahead = cell(table, row, column)
-        if ahead.printed is not None and behind.printed is not None:
-            lead = ahead.measure.sign * (ahead.printed - behind.printed)
-            ax.plot(x - 0.15, lead, "o", **plots.PRINTED)
-        draw_lead(ax, x, compare(ahead, behind), plots.colour(ahead.method))
-    ax.set_xticks(range(len(rows)), list(rows.values()))
-    ax.set_ylabel(f"lead over {over} (points)")
-    return ax
 
 
 def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = False) -> None:

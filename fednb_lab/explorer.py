@@ -17,14 +17,14 @@ import jinja2
 
 from fednb import ROOT, data
 from fednb import records as ledger
-from fednb.errors import DataError, RunError
+from fednb.errors import DataError
 from fednb.leads import quantile
 from fednb.records import Record
 from fednb_lab import words
 from fednb_lab.cells import Cell, Run
 from fednb_lab.claims import Claim, claims_file
 from fednb_lab.leads import Comparison, Word, leads_over_baseline
-from fednb_lab.pages import Results, place_of, results_of
+from fednb_lab.pages import Results, place_of
 from fednb_lab.printed import reported_table
 from fednb_lab.sweeps import Table
 from fednb_lab.tables import check_command, command, is_own, sweep_command
@@ -95,27 +95,6 @@ class Explorer:
             script = f"EXPLORER.curves({arguments});\n"
             scripts[f"curves/{notebook}.js"] = script
         return scripts
-
-
-def project_results() -> Results:
-    """Read the project's tables and records; what is no record is named, and left out."""
-    runs = ROOT / "results" / "runs"
-    records, broken = readable_records(runs)
-    for name in broken:
-        print(f"The explorer leaves out {name}: it is no run record.")
-    return results_of(ROOT / "notebooks" / "sweeps", runs, records)
-
-
-def readable_records(runs: Path) -> tuple[dict[Path, Record], list[str]]:
-    """Read a folder of records; those that can be read, and the names of the others."""
-    records: dict[Path, Record] = {}
-    broken = []
-    for path in sorted(runs.glob("*.json")):
-        try:
-            records[path] = ledger.read(path)
-        except RunError:
-            broken.append(path.name)
-    return records, broken
 
 
 def write(out: Path, results: Results) -> None:
@@ -272,7 +251,6 @@ def _claim(claim: Claim) -> Entry:
         "says": claim.entry.claim,
         "where": claim.entry.where,
         "kind": str(claim.word),
-        "verdict": str(claim.word),
         "why": words.why(claim),
         "printed": words.printed_leads(claim),
         "ours": words.ours(claim),

@@ -7,7 +7,7 @@ Between the braces of a sentence, and in its ``holds``, may stand what `Answers`
 import functools
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -22,13 +22,12 @@ from fednb.leads import MIN_SEEDS, Lead
 from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf
-from fednb_lab.claims import Claim, Finding, claims_file, claims_of
+from fednb_lab.claims import Finding, claims_file, claims_of
 from fednb_lab.leads import Comparison, average_leads, compare_at, compare_cells, holm
 from fednb_lab.printed import is_printed, reported_table
 from fednb_lab.tuning import Tuning, tunings
 
 Columns = str | Sequence[str] | None  # several: the mean over them, seed by seed
-Claims = Mapping[str, Sequence[Claim]]  # by paper
 
 
 def link_to(path: Path, folder: Path) -> str:
@@ -52,10 +51,10 @@ class Answers:
     which the mean is taken seed by seed.
     """
 
-    def __init__(self, cells_of: CellsOf, folder: Path, claims: Claims) -> None:
+    def __init__(self, cells_of: CellsOf, folder: Path) -> None:
         self._cells_of = functools.cache(cells_of)  # a sentence asks for a table many times
         self._folder = folder
-        self._claims = dict(claims)  # as far as they are judged
+        self._claims = functools.cache(lambda paper: claims_of(paper, self._cells_of))
 
     def lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give a lead: ``+1.0 ± 0.4 points over 3 seeds``; below three seeds each one's."""
@@ -247,10 +246,7 @@ class Answers:
         for paper, about in claims_file().papers.items():
             papers |= dict.fromkeys([entry.short for entry in about.claims], paper)
         require_known("There is no claim", claim, papers, ReportError)
-        paper = papers[claim]
-        if paper not in self._claims:
-            self._claims[paper] = claims_of(paper, self._cells_of)
-        (word,) = [one.word for one in self._claims[paper] if one.entry.short == claim]
+        (word,) = [one.word for one in self._claims(papers[claim]) if one.entry.short == claim]
         return str(word)
 
     def link(self, path: str) -> str:
@@ -296,11 +292,11 @@ def _number(comparison: Comparison) -> float:
 class Filler:
     """Fills numbers into sentences that stand in ``folder``.
 
-    ``cells_of`` gives the cells of a table by its name; ``claims`` are those that are judged.
+    ``cells_of`` gives the cells of a table by its name.
     """
 
-    def __init__(self, cells_of: CellsOf, folder: Path, claims: Claims | None = None) -> None:
-        self._answers = Answers(cells_of, folder, claims or {})
+    def __init__(self, cells_of: CellsOf, folder: Path) -> None:
+        self._answers = Answers(cells_of, folder)
         self._environment = jinja2.Environment(undefined=jinja2.StrictUndefined)
         for name in vars(Answers):
             if not name.startswith("_"):

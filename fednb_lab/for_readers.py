@@ -6,6 +6,7 @@ Links in it lead from the top of the project.
 import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -13,14 +14,12 @@ import numpy as np
 from fednb import ROOT, build, partition, results
 from fednb.errors import ReportError, check
 from fednb_lab.cells import Cell, CellsOf
-from fednb_lab.claims import Claim, Finding, cells_among, claims_file
+from fednb_lab.claims import Finding, cells_among, claims_file
 from fednb_lab.deviations import called
 from fednb_lab.figures import curves_of
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Comparison
 from fednb_lab.pages import Results
-from fednb_lab.sweeps import Table
-from fednb_lab.tables import claim_row, deviations, table_rows
 from fednb_lab.tuning import Tuning, tunings
 
 # Curves are large, so only those are written that a notebook draws.
@@ -50,8 +49,6 @@ def files(found: Results) -> dict[str, str]:
     of = cells_among(found.cells)
     content = {
         "findings": _findings(found, of),
-        "claims": {paper: _claims(claims, found) for paper, claims in found.claims.items()},
-        "tables": {name: _table(table, of(name)) for name, table in found.tables.items()},
         "measures": _measures(found),
         "splits": _splits(found),
         "curves": {name: curves_of(of(name)) for name in CURVES if name in found.tables},
@@ -70,21 +67,13 @@ def _text(entries: Mapping[str, Any]) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def _page(table: Table) -> str:
-    return f"results/tables/{table.notebook}.md#{table.name}"
-
-
 def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
-    """Each finding as a sentence, and in short."""
-    filler = Filler(of, ROOT, found.claims)
+    """Each finding as a sentence, and its picture."""
+    filler = Filler(of, ROOT)
     findings: dict[str, dict[str, Any]] = {}
     for name, one in claims_file().findings.items():
         if one.notebook in found.notebooks:
-            findings[name] = {
-                "notebook": one.notebook,
-                "sentence": filler.sentence(one),
-                "fact": filler.fact(one),
-            }
+            findings[name] = {"sentence": filler.sentence(one)}
             comparisons = filler.forest(one)
             if comparisons:
                 findings[name]["forest"] = _forest(one, comparisons)
@@ -124,50 +113,12 @@ def _sides(finding: Finding) -> tuple[str, str]:
     return ahead.pop(), behind.pop()
 
 
-def _claims(claims: Sequence[Claim], found: Results) -> list[dict[str, Any]]:
-    """The claims of a paper, each as a line of a table."""
-    described = []
-    for claim in claims:
-        row = claim_row(claim, lambda name: _page(found.tables[name]))
-        described.append(row | {"main": claim.entry.main})
-    return described
-
-
-def _table(table: Table, cells: Sequence[Cell]) -> dict[str, Any]:
-    """The lines of a table that has runs, and what to know of them."""
-    shown = [cell for cell in cells if cell.runs]
-    lines = table_rows(table, shown) if shown else []
-    notes = []
-    reduced = deviations(shown) if table.printed else ""
-    if reduced:
-        notes.append(f"Reduced: {reduced}.")
-    left_out = {"paper's ±"}
-    seeds = {line["seeds"] for line in lines}
-    if len(seeds) == 1:
-        left_out.add("seeds")
-        notes.append(f"Seeds: {seeds.pop()}.")
-    elif len({cell.seeds for cell in shown}) > 1:
-        notes.append("Rows differ in their seeds; leads are over those that both have.")
-    columns = []
-    for name in dict.fromkeys(name for line in lines for name in line):
-        if name not in left_out and any(line.get(name) for line in lines):
-            columns.append(name)
-    return {
-        "title": table.title,
-        "page": _page(table),
-        "note": " ".join(notes),
-        "columns": columns,
-        "lines": [[line.get(name, "") for name in columns] for line in lines],
-    }
-
-
 def _measures(found: Results) -> dict[str, Any]:
-    """How numbers of each measure are compared and shown."""
+    """How numbers of each measure are compared."""
     measures = {}
-    for cells in found.cells.values():
-        for cell in cells:
-            names = results.Measure._fields
-            measures[cell.measure.name] = {name: getattr(cell.measure, name) for name in names}
+    for cell in chain.from_iterable(found.cells.values()):
+        measure = cell.measure
+        measures[measure.name] = {"sign": measure.sign, "unit": measure.lead_unit}
     return dict(sorted(measures.items()))
 
 

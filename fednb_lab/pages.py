@@ -16,7 +16,6 @@ from fednb import records as ledger
 from fednb.errors import ReportError, check
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
-from fednb.results import to_markdown
 from fednb_lab import figures, words
 from fednb_lab.cells import Cell, CellsOf, cells_of, records_of
 from fednb_lab.claims import (
@@ -32,7 +31,7 @@ from fednb_lab.findings import Filler, headlines, link_to
 from fednb_lab.leads import Word, average_leads, compare_at, word_for
 from fednb_lab.printed import printed_numbers
 from fednb_lab.sweeps import Table, read_tables
-from fednb_lab.tables import Page, command, fill, is_own, table_in_full
+from fednb_lab.tables import Page, command, fill, is_own, table_in_full, to_markdown
 
 
 class Results(NamedTuple):
@@ -154,7 +153,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
         readme = ROOT / "README.md"
-        facts = headlines(Filler(cells_among(results.cells), ROOT, results.claims))
+        facts = headlines(Filler(cells_among(results.cells), ROOT))
         files[readme] = _readme(readme.read_text(encoding="utf-8"), facts, results)
     return files
 
@@ -165,7 +164,7 @@ def _report(results: Results, out: Path) -> str:
     named = {job.path.name for table in tables.values() for job in table.jobs}
     side = claims_file().side_by_side
     of = cells_among(results.cells)
-    filler = Filler(of, out, results.claims)
+    filler = Filler(of, out)
 
     def page(name: str) -> str:
         return f"tables/{tables[name].notebook}.md#{name}"

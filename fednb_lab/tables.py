@@ -1,5 +1,6 @@
 """Tables in Markdown: cells, claims, and the lines to type that make them."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +11,6 @@ import jinja2
 
 from fednb import papers
 from fednb.leads import LEVEL, MIN_SEEDS
-from fednb.results import to_markdown
 from fednb_lab import words
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim
@@ -19,12 +19,25 @@ from fednb_lab.measures import measure
 from fednb_lab.printed import reported_table
 from fednb_lab.sweeps import Table
 
+_NUMERIC = re.compile(r"([-+]?\d.*|\([-+]?\d.*|diverged)?")
 _MOST_SEEDS = 20  # that are listed one by one where they are no links
 
 Page = Callable[[str], str]  # where the page of a table is, by the table's name
 
 
 # ---- tables in Markdown
+
+
+def to_markdown(lines: Sequence[Mapping[str, str]]) -> str:
+    """A table in Markdown, without columns in which nothing stands; numbers are to the right."""
+    names = dict.fromkeys(name for line in lines for name in line)
+    columns = [name for name in names if any(line.get(name) for line in lines)]
+    rules = []
+    for name in columns:
+        numeric = all(_NUMERIC.fullmatch(line.get(name, "")) for line in lines)
+        rules.append("--:" if numeric else ":--")
+    texts = [[line.get(name, "") for name in columns] for line in lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in [columns, rules, *texts])
 
 
 def by_rows(cells: Sequence[Cell], texts_of: Callable[[Cell], Sequence[str]]) -> str:
@@ -229,11 +242,6 @@ def untested_table(claims: Sequence[Claim], page: Page) -> str:
     for line in lines:
         line.pop("word")
     return to_markdown(lines) if lines else ""
-
-
-def claim_row(claim: Claim, page: Page) -> dict[str, Any]:
-    """Make a claim a line of a table, and say what its lead is counted in."""
-    return {"unit": claim.first.ahead.measure.lead_unit, "line": _claim_line(claim, page)}
 
 
 def _claim_line(claim: Claim, page: Page) -> dict[str, str]:

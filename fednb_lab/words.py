@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 
 from fednb.leads import MIN_SEEDS
-from fednb.results import in_words, one_by_one, over_seeds
+from fednb.results import in_words, one_by_one
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim, ClaimSetting, count_words
 from fednb_lab.deviations import AnyDeviation, Deviation, called, called_with_value, value_called
@@ -31,6 +31,7 @@ _COUNTS = {
     "participation": "{} of the clients in a round",
     "shots": "{} training images of a class",
 }
+_FEW_RUNS = {1: "one run", 2: "two runs"}
 _MARKUP = re.compile(r"([\\`\[\]|])")  # what would end a cell of a table, or begin code or a link
 _LATEX = {character: f"\\{character}" for character in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
@@ -160,7 +161,15 @@ def lead_over_seeds(of: Comparison) -> str:
 
     Above 0 the first-named is ahead, whatever the measure: who needs 2 rounds less leads by 2.
     """
-    return over_seeds(of.lead, of.ahead.measure.lead_unit)
+    lead = of.lead
+    if lead.seeds == 0:
+        return "not run"
+    if lead.mean is None:
+        return "not reached by every run"
+    text = in_words(lead, of.ahead.measure.lead_unit)
+    if lead.seeds < MIN_SEEDS:
+        return f"{text} ({_FEW_RUNS[lead.seeds]})"
+    return f"{text} over {lead.seeds} seeds"
 
 
 def seeds(number: int) -> str:

@@ -154,7 +154,7 @@ function definitions(pairs) {
 }
 
 function claimOf(claim) {
-  const word = element("span", { class: "verdict", "data-kind": claim.kind }, claim.verdict);
+  const word = element("span", { class: "verdict", "data-kind": claim.kind }, claim.kind);
   const numbers = [claim.printed && `printed ${claim.printed}`, claim.ours && `ours ${claim.ours}`].filter(Boolean).join(", ");
   const other = link(addressOfCell(claim.behind.join(PART)), claim.behind[1]);
   const text = ` ${claim.says} (${claim.where})${numbers ? `: ${numbers}` : ""}. ${claim.why} Compared with `;

@@ -423,7 +423,7 @@ def test_neither_is_ahead_only_where_the_interval_reaches_to_both_sides_of_zero(
     rows |= {(71.0, 75.0, 64.5): True, (71.9, 68.4): True}  # of two runs there is no interval
     for fedprox, holds_zero in rows.items():
         cells = cells_of(two_rows(fedprox, (67.0,) * len(fedprox)))
-        answers = Answers(lambda name, cells=cells: cells, ROOT, {})
+        answers = Answers(lambda name, cells=cells: cells, ROOT)
         for pair in (("FedProx", "FedAvg"), ("FedAvg", "FedProx")):
             assert answers.holds_zero("t", *pair) == holds_zero, (fedprox, pair)
 

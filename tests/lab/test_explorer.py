@@ -28,8 +28,7 @@ def folder():
 def gathered(*tables):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "read_tables", lambda _: {one.name: one for one in tables})
-        records, _ = explorer.readable_records(ledger.runs_folder())
-        return explorer.gather(pages.results_of(ROOT, ledger.runs_folder(), records))
+        return explorer.gather(pages.read_results(ROOT, ledger.runs_folder()))
 
 
 def argument(script):
@@ -107,20 +106,6 @@ def test_no_text_of_a_record_is_a_formula():
         text = pages._cells_csv({own.name: cells_of(own)})
         (line,) = csv.DictReader(io.StringIO(text))
         assert line["note"] == f"'{note}" and float(line["mean"]) == 66.0
-
-
-def test_a_broken_record_is_left_out_by_name():
-    own = recorded(66.0, 67.0)
-    (ledger.runs_folder() / "broken.json").write_text("{")
-    content = json.loads(own.jobs[1].path.read_text())
-    del content["settings"]["seed"]
-    content["key"] = ledger.key(content["settings"])
-    own.jobs[1].path.write_text(json.dumps(content))
-    records, broken = explorer.readable_records(ledger.runs_folder())
-    assert broken == ["broken.json"]
-    assert sorted(records) == sorted(one.path for one in own.jobs)
-    (cell,) = gathered(own).cells  # a cell knows its seeds without them
-    assert [run["seed"] for run in cell["runs"]] == [0, 1]
 
 
 def test_quantiles_make_the_interval_of_the_tables():

@@ -341,8 +341,8 @@ def test_coverage_counts_each_printed_number_once():
 # what a text may have digits in: numbers of tables and the like, names, and settings
 NAMES = re.compile(
     r"(Tables?|Figures?|sections?|appendix|notebook) ([IVX]+(-[A-Z])?|[A-Z]\.\d|\d+(\.\d)?)(, \d)?( and \d)?|"
-    r"CIFAR-100?|Digit-5|Office-10|(β|λ₁|λ|μ_glob|μ_moon|μ|η|n|W|τ) = [\d.]+(/N)?(, \d and \d)?|\[\d\d\]\(|"
-    r"1 / \(1 − m\)|\(1 − b\)|100, 20 and 1|\{\{.*?\}\}|\{%.*?%\}"
+    r"CIFAR-100?|Digit-5|Office-10|(β|λ₁|λ|μ_glob|μ_moon|μ|η|n|W|τ) = [\d.]+(/N)?(, \d)?( and [\d.]+\b)?|\[\d\d\]\(|"
+    r"1 / \(1 − m\)|1 − [bm]\b|100, 20 and 1|seed 0|\{\{.*?\}\}|\{%.*?%\}"
 )
 
 

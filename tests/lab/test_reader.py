@@ -24,7 +24,7 @@ NOTEBOOKS = ROOT / "notebooks"
 # What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
 # CONTRIBUTING.md which cell calls it.
 REACHED_BY_01 = """
-    arrays augment batches build client data dataset errors evaluation federation folders images
+    arrays augment batches build client data dataset errors evaluation federation images
     leads messages method models papers partition plots records results run seeds settings
     sources
 """.split()
@@ -172,6 +172,8 @@ import sys
 import matplotlib
 
 matplotlib.use("agg")
+import matplotlib.pyplot as plt
+
 sys.modules["fednb_lab"] = None
 from fednb import results
 from fednb.papers.pictures import side_by_side, side_by_side_tables
@@ -182,6 +184,7 @@ ledger.read = opened.append
 for call in CALLS:
     shown = eval(call)
     assert shown is not None, call
+    plt.close("all")
 for name in ("question", "trials", "twins", "gap", "bytes_sent", "elsewhere"):
     getattr(side_by_side, name)()
 assert len(side_by_side_tables.met_in_papers())

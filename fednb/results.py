@@ -283,7 +283,9 @@ def draw_forest(
             ax.plot(printed, y, "o", zorder=3, **plots.PRINTED)
         ax.text(1.02, y, row.text, size="small", **beside)
     ax.margins(x=0.12)
-    ax.set(ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}")
+    ax.set(
+        ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}; in the colour of who is ahead"
+    )
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.tick_params(axis="y", length=0)
     ax.spines["left"].set_visible(False)

@@ -523,7 +523,7 @@ def course_check(args: argparse.Namespace) -> int:
 
     fednb course check 01_moon.ipynb
     """
-    print(_NBGRADER, file=sys.stderr)
+    print("Executing the notebook, which takes as long as its cells", file=sys.stderr)
     from fednb_lab.course.check import check
 
     errors, remarks = check(args.path)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fednb import ROOT, build, partition, results
+from fednb import ROOT
 from fednb.errors import ReportError, check
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Finding, cells_among, claims_file
@@ -34,7 +34,6 @@ CURVES = [
 # What notebook 06 shows of tables besides their cells.
 SENT = ["side-digits-beta-0.1", "side-domains"]
 TRIALS = ["side-digits-trials", "side-domains-trials"]
-TOLD = "side-told"
 # Tables of the notebook on tuning: accuracies of each run on test and on held-out images.
 HELD_OUT = [
     "digits-moon-tuning",
@@ -155,16 +154,14 @@ def _held_out(cells: Sequence[Cell]) -> dict[str, Any]:
 
 
 def _side_by_side(found: Results, of: CellsOf) -> dict[str, Any]:
-    """What notebook 06 shows besides cells: its splits, trials, bytes, and who looks at no image."""
+    """What notebook 06 shows besides cells: its splits, trials and bytes."""
     side = claims_file().side_by_side
     if side.notebook not in found.notebooks:
         return {}
-    told = [name for name in found.tables if name.startswith(TOLD)]
     return {
         "splits": {title: name for name, title in side.tables.items()},
         "trials": {name: _trials(of(name)) for name in TRIALS},
         "sent": {name: _sent(of(name)) for name in SENT},
-        "commonest class": {name: _commonest_class(of(name)) for name in told},
     }
 
 
@@ -202,15 +199,3 @@ def _sent(cells: Sequence[Cell]) -> dict[str, Any]:
                 "accuracy": accuracy.round(4).tolist(),
             }
     return rows
-
-
-def _commonest_class(cells: Sequence[Cell]) -> list[float]:
-    """The share (%) of a client's commonest class among its images, of each run of FedAvg."""
-    shares = []
-    for run in results.cell_at(cells, "FedAvg", "client mean").measured_runs:
-        settings = run.job.settings
-        dataset = build.load_dataset(settings.dataset)
-        parts = build.divide(settings, dataset).train
-        counts = partition.class_counts(parts, dataset.labels.numpy(), dataset.num_classes)
-        shares.append(100 * float((counts.max(1) / counts.sum(1)).mean()))
-    return shares

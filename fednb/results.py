@@ -284,7 +284,7 @@ def draw_forest(
         ax.text(1.02, y, row.text, size="small", **beside)
     ax.margins(x=0.12)
     ax.set(
-        ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}; in the colour of who is ahead"
+        ylim=(len(rows) - 0.4, -0.6), xlabel=f"difference in {unit}, coloured by the larger mean"
     )
     ax.set_yticks(range(len(rows)), [row.label for row in rows])
     ax.tick_params(axis="y", length=0)
@@ -306,7 +306,7 @@ def _legend_of_forest(ax: Axes, rows: Sequence[ForestRow]) -> None:
     if any(row.lead.values and not row.lead.judged for row in rows):
         ax.plot([], [], "o", color="0.4", label="a single seed")
     if any(row.printed for row in rows):
-        ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
+        ax.plot([], [], "o", label="reported in the paper, at its own length", **plots.PRINTED)
     place: dict[str, Any] = {"loc": "outside lower center", "ncols": 3}
     ax.figure.legend(frameon=False, fontsize="small", handletextpad=0.4, **place)
 

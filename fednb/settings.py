@@ -176,7 +176,9 @@ def resolve(
     for name, info in FIELDS.items():
         if name in overrides and not info.applies_to(partition):
             owners = " or ".join(map(repr, info.partitions))
-            message = f"{name} belongs to partition {owners}; with {partition!r} leave it at None."
+            message = (
+                f"{name} belongs to partition {owners}; with {partition!r} leave it out (at None)."
+            )
             raise SettingsError(message)
         checked[name] = _checked(name, values[name], partition, paper.get(name))
     _check_together(dataset, checked)
@@ -215,7 +217,7 @@ def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[
         if name not in known and owners:
             raise SettingsError(
                 f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; "
-                "leave it at None.",
+                "leave it out (at None).",
             )
         require_known("Unknown parameter", name, known)
 
@@ -238,7 +240,7 @@ def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
     if values["partition"] == "domain" and values["num_clients"] != len(facts.domains):
         raise SettingsError(
             f"num_clients is {values['num_clients']}, but {dataset} has {len(facts.domains)} "
-            "domains with one client each; leave it at None."
+            "domains with one client each; leave it out (at None)."
         )
     model, side = values["model"], facts.shape[1]
     require_known("Unknown model", model, models.MODELS)
@@ -254,7 +256,7 @@ def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
     if not values["projection_head"] and values["projection_dim"]:
         raise SettingsError(
             "projection_dim belongs to a projection head; "
-            "with projection_head False leave it at None.",
+            "with projection_head False leave it out (at None).",
         )
 
 

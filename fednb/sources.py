@@ -3,7 +3,8 @@
 It is made of the definition of the method's class and of all top-level definitions that it mentions,
 itself or by others, in the same notebook or file and in those from which these import. Comments,
 docstrings and layout do not count, nor do hyperparameters, which a record has among its settings.
-What comes from `fednb` or from a library is left to the record's commit and versions.
+What comes from `fednb` or from a library is left to the record's commit and versions. A network of
+one's own, and what is put into a list or dict after its definition, are not seen.
 """
 
 import ast
@@ -63,6 +64,7 @@ class _Source:
         self.texts: list[str] = []
         self._seen: set[tuple[str, str]] = set()  # names with their files
         self._definitions: dict[str, dict[str, ast.stmt]] = {}  # by file and name
+        self._starred: dict[str, list[str]] = {}  # by file: those of which it imports everything
         self._dataclasses = [  # whose fields are hyperparameters
             cls.__name__ for cls in method.__mro__ if "__dataclass_fields__" in vars(cls)
         ]
@@ -70,7 +72,11 @@ class _Source:
     def add(self, name: str, file: str) -> None:
         """Add the definition of a name, if there is one in a file, and all that it mentions."""
         statement = self._read(file).get(name)
-        if statement is None or (name, file) in self._seen:
+        if statement is None:
+            for other in self._starred[file]:
+                self.add(name, other)
+            return
+        if (name, file) in self._seen:
             return
         self._seen.add((name, file))
         if isinstance(statement, ast.Import | ast.ImportFrom):
@@ -101,7 +107,12 @@ class _Source:
         """The top-level statements of a file by the names that they define; the last one counts."""
         if file not in self._definitions:
             self._definitions[file] = found = {}
+            self._starred[file] = []
             for statement in _statements(file):
+                if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
+                    other = _file_of(statement.module or "", Path(file).parent)
+                    self._starred[file] += [other] if other else []
+                    continue
                 self._strip(statement)
                 table = symtable(ast.unparse(statement), file, "exec")
                 for symbol in table.get_symbols():

@@ -6,6 +6,7 @@ What it needs it imports when it is called, so that help and most errors come at
 import argparse
 import ast
 import os
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -66,6 +67,11 @@ def assignment(text: str) -> tuple[str, Any]:
     if not equals or not name.isidentifier():
         raise argparse.ArgumentTypeError(
             f"{text[:80]!r} is not of the form name=value, such as num_rounds=20, without spaces"
+        )
+    if re.fullmatch(r"-?\d+,\d+", value):
+        point = value.replace(",", ".")
+        raise argparse.ArgumentTypeError(
+            f"{text}: a number has a point: did you mean {name}={point}?"
         )
     is_word = value.lower() in ("true", "false", "none")
     try:
@@ -192,12 +198,13 @@ def run(args: argparse.Namespace) -> int:
     """
     from fednb import records as ledger
     from fednb_lab import pool
-    from fednb_lab.jobs import Notebook
+    from fednb_lab.jobs import Notebook, tell_other_code
 
     job = Notebook(args.notebook).job(_each_once(args.parameters))
     print(job.settings, flush=True)
     if job.recorded.status in ledger.RESULTS and not args.again:
         print("This run is recorded already.")
+        tell_other_code([job])
     else:
         pool.check_prerequisites([job])
         error = pool.run_in_this_process(job, again=args.again)
@@ -249,7 +256,8 @@ def sweep(args: argparse.Namespace) -> int:
     only += args.only or ()
     selected = jobs.select([job for table in tables.values() for job in table.jobs], only)
     unique = jobs.each_once(selected)
-    todo = unique if args.again else jobs.recorded_and_missing(unique)[1]
+    recorded, todo = ([], unique) if args.again else jobs.recorded_and_missing(unique)
+    jobs.tell_other_code(recorded)
     kept = args.notebooks and args.notebooks.absolute()
     if kept and not args.again:
         lacking = [job for job in unique if not (kept / f"{job.path.stem}.ipynb").exists()]

@@ -19,7 +19,15 @@ from fednb.leads import MIN_SEEDS
 from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
-from fednb_lab.jobs import MAX_RUNS, Contestant, Job, Notebook, each_once, recorded_and_missing
+from fednb_lab.jobs import (
+    MAX_RUNS,
+    Contestant,
+    Job,
+    Notebook,
+    each_once,
+    recorded_and_missing,
+    tell_other_code,
+)
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import Axis, Table
 from fednb_lab.tables import table_in_full
@@ -100,7 +108,8 @@ def compare(
 ) -> Outcome:
     """Make what is not recorded, or all ``again``; write a page with the table, and a figure of leads."""
     table = table_of(contestants, given, seeds)
-    todo = each_once(table.jobs) if again else recorded_and_missing(table.jobs)[1]
+    recorded, todo = ([], each_once(table.jobs)) if again else recorded_and_missing(table.jobs)
+    tell_other_code(recorded)
     if todo:
         pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere

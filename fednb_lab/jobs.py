@@ -5,7 +5,8 @@ are recorded, and how long such a run took.
 import functools
 import itertools
 import os
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers, settings
+from fednb import ROOT, data, papers, settings, sources
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
 from fednb.settings import Settings
@@ -30,6 +31,7 @@ class Recorded(NamedTuple):
     status: str | None = None  # "finished", "diverged", "failed", "stale"; None: there is no record
     seconds: float = 0.0  # of its rounds, evaluation included
     device: str = ""  # the name of its processor or GPU
+    source: str | None = None  # a digest of its method's source
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,8 @@ def _recorded(path: Path, changed: int, number: int) -> Recorded:
     """What a record says, read once for all tables: as long as its file has this time and number."""
     record = ledger.read(path)
     seconds = record.get("wall_seconds", 0.0)
-    return Recorded(ledger.state(record), seconds, record.get("device", ""))
+    device = record.get("device", "")
+    return Recorded(ledger.state(record), seconds, device, record.get("source"))
 
 
 def runs_of(notebook: str) -> Path:
@@ -211,6 +214,22 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
     recorded = [job for job in unique if job.recorded.status in ledger.RESULTS]
     missing = [job for job in unique if job.recorded.status not in ledger.RESULTS]
     return recorded, missing
+
+
+def tell_other_code(recorded: Iterable[Job]) -> None:
+    """Say of which methods runs are recorded with other code than is here now."""
+    now: dict[tuple[str, str], str | None] = {}
+    runs: Counter[str] = Counter()
+    for job in recorded:
+        before, method = job.recorded.source, job.settings.method
+        key = (job.notebook, method)
+        if before and key not in now:
+            now[key] = sources.digest(papers.methods(job.notebook)[method])
+        if before and now[key] not in (None, before):
+            runs[method] += 1
+    for method, number in runs.items():
+        told = f"{method}: {number} recorded with other code of the method than is here now"
+        print(f"fednb: {told}; --again makes them again.", file=sys.stderr)
 
 
 def median_duration(jobs: Iterable[Job]) -> str:

@@ -103,6 +103,7 @@ def run_in_this_process(job: Job, *, again: bool) -> str:
     from fednb_lab import engine  # slow to import
 
     variables = _environment([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
+    variables["FEDNB_PROGRESS"] = os.environ.get("FEDNB_PROGRESS") or "log"
     try:
         with processes.variables(variables):
             engine.execute_run(job.notebook, job.parameters)

@@ -105,10 +105,11 @@ class Layout:
 
     def __str__(self) -> str:
         total = len(self.train) + len(self.test)
+        how = "every fifth of a class" if self.divided else "as its folders say"
         domains = f" in {len(self.domains)} domains ({listed(self.domains)})" * bool(self.domains)
         return (
             f"{total:,} images of {len(self.classes)} classes ({listed(self.classes)}){domains}: "
-            f"{len(self.train):,} trained on, {len(self.test):,} tested on; "
+            f"{len(self.train):,} trained on, {len(self.test):,} tested on ({how}); "
             f"left out: {', '.join(self.left_out) or 'nothing'}"
         )
 

@@ -34,9 +34,9 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
     handout = handout_of(nb)
     if not handout.cells:
         raise CourseError(
-            f"{path.name} is no hand-out: its metadata does not say of what. Start from the file "
-            f"you got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
-            "course/release."
+            f"{path.name} is no hand-out: its metadata does not say of what. In a copy of a notebook "
+            "run the cells below the exercises. For a hand-out start from the file you got, or make one: "
+            f"`fednb course release {path.stem.partition('-')[0]}` writes course/release."
         )
     problems = _changed(nb, handout)
     whole, remarks = merged(nb, handout)

@@ -211,7 +211,10 @@ def _write_tables(
         row["remarks"] = notes[student]["remarks"]
         rows.append({"student": student, **row})
         of_system = {"name": submission.name, "id": submission.id}
-        points.append({**of_system, "points": row.get("score"), "remark": row["remarks"]})
+        remarks = [row["remarks"]] if row["remarks"] else []
+        if row.get("to_grade_by_hand"):
+            remarks.append("answers are still to be graded by hand")
+        points.append({**of_system, "points": row.get("score"), "remark": "; ".join(remarks)})
     table = pd.DataFrame(rows)
     path = FOLDER.absolute() / f"{assignment}.csv"
     _write(table, path)

@@ -25,6 +25,7 @@ from fednb_lab.course.notebooks import (
 )
 from fednb_lab.course.wheel import students_wheel
 
+SOLUTIONS_APART = re.compile(r" The \[solutions\]\([^)]*\) stand apart\.")  # not for students
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
@@ -137,6 +138,7 @@ def solved_assignment(name: str) -> NotebookNode:
     first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
     nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
     for cell in nb.cells:
+        cell.source = SOLUTIONS_APART.sub("", cell.source)
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             _mark_other(cell)
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]

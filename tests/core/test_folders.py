@@ -206,7 +206,10 @@ def test_a_folder_is_described_in_one_line_once(root, capsys):
         found = data.load("folder:pets")
     (line,) = capsys.readouterr().err.splitlines()
     assert f"folder:pets ({root}/pets): 25 images of 3 classes (cat, cow, dog)" in line
-    assert "15 trained on, 10 tested on; left out: val (10 images), 4 other files (README, " in line
+    assert (
+        "15 trained on, 10 tested on (as its folders say); left out: val (10 images), 4 other files (README, "
+        in line
+    )
     assert "2 folders without images (marks, test/pig)" in line
     assert "never tested: cow" in found.remark
 

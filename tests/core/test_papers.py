@@ -275,6 +275,7 @@ def test_a_method_is_known_by_its_source_and_not_by_its_layout(notebooks):
         "K = 1\n\ndef W(x, k=K):\n    return k",
         "import helper\n\ndef W(x):\n    return helper.K",
         "from helper import K as W",
+        "from helper import *\n\ndef W(x):\n    return K",
         "from fednb.papers.beside import K as W",
     ],
 )

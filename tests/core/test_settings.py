@@ -50,7 +50,7 @@ def test_what_is_given_wins_and_none_means_the_papers_value():
         ({"dataset": "digits5", "partition": "iid"}, "no settings with partition 'iid'"),
         ({"partition": "domain"}, "no settings with partition 'domain' .*digits5_mini"),
         ({"model": "mnist-cnn"}, "not take images of 8x8 pixels, .*take digits-cnn or resnet-10"),
-        ({"projection_head": False, "projection_dim": 32}, "False leave it at"),
+        ({"projection_head": False, "projection_dim": 32}, "False leave it out"),
         ({"dataset": "mnist", "model": "mnist-cnn"}, "'mnist-cnn' has no proj"),
         ({"dataset": "digits5_mini", "num_clients": 4}, "4, but .* has 5 domains"),
     ],
@@ -95,7 +95,7 @@ def test_a_setting_of_another_split_is_refused(name):
     value = {"beta": 0.5, "balance": False, "balanced_draw": True, "draw": "normal"}.get(name, 2)
     owners = settings.FIELDS[name].partitions
     for partition in {"iid", "n-way-k-shot"}.difference(owners):
-        message = f"^{name} belongs to partition '.*; with '{partition}' leave it at None"
+        message = f"^{name} belongs to partition '.*; with '{partition}' leave it out"
         refused(message, partition=partition, **{name: value})
     if "n-way-k-shot" in owners:
         assert resolve(partition="n-way-k-shot", **{name: value}).flat()[name] == value

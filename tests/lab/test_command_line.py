@@ -30,7 +30,10 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pool, name, lambda *_, **options: pytest.fail("a run was started"))
 
 
-def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> None:
+def test_run_shows_settings_rounds_and_result(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
+) -> None:
+    monkeypatch.delenv("FEDNB_PROGRESS", raising=False)
     assert main(["run", "90_tiny.ipynb", "num_rounds=2", "lr=1e-2", "weight_decay=none"]) == 0
     out, err = capfd.readouterr()
     (path,) = ledger.runs_folder().glob("*.json")
@@ -41,6 +44,29 @@ def test_run_shows_settings_rounds_and_result(capfd: pytest.CaptureFixture) -> N
     assert main(["run", "90_tiny.ipynb", "method=Broken"]) == 1
     told = "fednb: the run failed: cell [5]: RuntimeError: broken on purpose\n"
     assert capfd.readouterr().err == told
+
+
+def test_run_says_that_a_record_is_of_other_code(capfd: pytest.CaptureFixture) -> None:
+    words = ["run", "90_tiny.ipynb", "method=Slow", "num_rounds=1"]
+    assert main(words) == 0
+    assert "round 1/1" not in capfd.readouterr().out  # as FEDNB_PROGRESS is off
+    assert main(words) == 0
+    assert not capfd.readouterr().err
+    (path,) = ledger.runs_folder().glob("*.json")
+    ledger.write(path, {**ledger.read(path), "source": "0" * 12})
+    assert main(words) == 0
+    err = capfd.readouterr().err
+    assert "Slow: 1 recorded with other code" in err and "--again" in err
+
+
+@pytest.mark.parametrize("number", ["0,1", "-0,05"])
+def test_a_number_with_a_comma_is_no_pair_of_numbers(
+    number: str, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit) as left:
+        main(["run", "90_tiny.ipynb", f"lr={number}"])
+    assert left.value.code == 2
+    assert f"did you mean lr={number.replace(',', '.')}?" in capsys.readouterr().err
 
 
 def test_the_path_of_a_notebook_runs_that_notebook(

@@ -221,7 +221,7 @@ def test_check_refuses_what_has_lost_its_origin(handed_out):
     nb = notebooks.read_notebook(handed_out)
     nb.metadata["fednb"]["handout"] = [1]
     nbformat.write(nb, handed_out)
-    with pytest.raises(CourseError, match=r"is no hand-out: .* Start from the file"):
+    with pytest.raises(CourseError, match=r"is no hand-out: .* start from the file"):
         check.check(handed_out)
 
 

@@ -43,6 +43,8 @@ LINK = re.compile(
     r'(?P<begin><a href="#(?P<comment>comment-)?exercise-(?P<exercise>\d+)'
     r'(?:-(?P<kind>check|answer))?(?P<number>-\d+)?">)[A-Z][a-z -]+</a>'
 )
+# The columns of the table of scores that are no exercise's.
+ABOUT = ("student", "score", "max_score", "to_grade_by_hand", "remarks")
 # What ends a student's own cell for good: any other error there costs nothing.
 ENDED = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
@@ -92,6 +94,8 @@ def grade(
     assignment = papers.path(name).stem
     if is_sandboxed and sandbox.missing():
         raise CourseError(sandbox.missing())
+    if not handed_in.is_dir() and not zipfile.is_zipfile(handed_in):
+        raise CourseError(f"{handed_in} is neither a folder nor a zip of submissions.")
     if not notebook_path("release", assignment).exists() or not (FOLDER / "gradebook.db").exists():
         release(assignment)
     handout = Handout.read(assignment)
@@ -99,6 +103,8 @@ def grade(
     by_student = collect(handed_in.absolute(), handout.released, room)
     notes_file = FOLDER / f"{assignment}.json"
     notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
+    told = "graded is what is new; each takes as long as its cells"
+    print(f"{len(by_student)} submissions, {told}", flush=True)
     pool = ThreadPoolExecutor(jobs)
     try:
         new = {}
@@ -246,6 +252,17 @@ def by_exercise(released: NotebookNode, table: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
+
+
+def average(table: pd.DataFrame) -> str:
+    """Tell the points on average, of what has some: what waits for a person counts as nothing."""
+    points = table.drop(columns=list(ABOUT), errors="ignore").astype(float)
+    given = points.notna().any()
+    if not given.any():
+        return "none has points yet"
+    told = f"{points.mean().sum():.1f} points on average"
+    waiting = int(points.isna().any().sum())
+    return f"{told}, without {waiting} exercises that wait for a person" if waiting else told
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:

@@ -38,7 +38,9 @@ def read_notebook(path: Path, *, strict: bool = False) -> NotebookNode:
     except CourseError as error:
         raise CourseError(f"{path.name} {error}") from error
     except Exception as error:  # nbformat lets many kinds through
-        raise CourseError(f"{path.name} {_why_unreadable(content, error)}.") from error
+        way_out = ": restore it, or save it once more in JupyterLab" if strict else ""
+        message = f"{path.name} {_why_unreadable(content, error)}{way_out}."
+        raise CourseError(message) from error
 
 
 def _why_unreadable(content: bytes, error: Exception) -> str:

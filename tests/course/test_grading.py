@@ -225,6 +225,40 @@ def test_check_refuses_what_has_lost_its_origin(handed_out):
         check.check(handed_out)
 
 
+@pytest.mark.parametrize("content", ["", "{ broken", '{"nbformat": 3, "worksheets": 1}', "[]"])
+def test_check_says_how_to_get_a_notebook_that_can_be_read(content, tmp_path, capsys):
+    (tmp_path / "mine.ipynb").write_text(content)
+    assert main(["course", "check", str(tmp_path / "mine.ipynb")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fednb: mine.ipynb ") and said.count("\n") == 1
+    assert "begin with the file you got" in said
+
+
+def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_path, capsys):
+    (tmp_path / "file.txt").write_text("x")
+    for words in ("release nothing", "grade nothing .", "grade short nowhere", "check none.ipynb"):
+        assert main(["course", *words.split()]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["course", "grade", "short", str(tmp_path / "file.txt")]) == 2
+    assert "neither a folder nor a zip" in capsys.readouterr().err
+    assert not (tmp_path / "course").exists()
+
+
+def test_an_answer_that_waits_for_a_person_is_no_zero_on_average():
+    rows = pd.DataFrame(
+        {
+            "student": ["a", "b"],
+            "score": [1.0, 3.0],
+            "max_score": [8.0, 8.0],
+            "to_grade_by_hand": [True, True],
+            "check": [1.0, 2.0],
+            "answer": [None, 1.0],
+            "remarks": ["", ""],
+        }
+    )
+    assert grading.average(rows).startswith("2.5 points on average, without 1 ")
+
+
 def test_how_the_class_did_in_an_exercise_counts_who_has_points_and_the_commonest_error(short):
     released = handout.solved_assignment("short")
     said = "exercise-1-check: AssertionError: this is the square"

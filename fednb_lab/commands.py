@@ -381,7 +381,9 @@ def compare(args: argparse.Namespace) -> None:
 
     how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
     made = comparing.compare(contestants, overrides, **how_many, again=args.again)
-    print(comparing.latex(made) if args.latex else made.text, *made.paths, sep="\n")
+    print(comparing.latex(made) if args.latex else made.text)
+    # `--latex > table.tex` is to hold the table alone
+    print(*made.paths, sep="\n", file=sys.stderr if args.latex else sys.stdout)
     if args.curves is not None:
         _write({args.curves: comparing.curves_csv(made)})
 

@@ -70,6 +70,8 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
 
 def _read(path: Path) -> NotebookNode:
     """Return a student's notebook; a `CourseError` says how to get one that can be read."""
+    if not path.is_file():
+        raise CourseError(f"There is no file {path}: name the notebook that was handed out to you.")
     try:
         return read_notebook(path)
     except CourseError as error:

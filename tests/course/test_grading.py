@@ -93,6 +93,19 @@ def test_without_bubblewrap_grading_says_what_is_missing_and_how_to_go_on(
     }
 
 
+def test_the_sandbox_shows_what_executes_a_notebook_and_hides_solutions_of_a_package(monkeypatch):
+    course = Path(sandbox.__file__).parent
+
+    def listed(folder):
+        command = [*sandbox.bubblewrap(), "ls", str(folder)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert "inside.py" in listed(course)
+    assert listed(course / "templates")
+    monkeypatch.setattr(sandbox, "SOLUTIONS", course / "templates")  # a folder that is seen
+    assert "inside.py" in listed(course) and not listed(course / "templates")
+
+
 def contents(folder):
     """What is in a folder, links unfollowed."""
     return {

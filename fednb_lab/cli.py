@@ -30,7 +30,8 @@ class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         known = list(action.choices or ())
         if known and value not in known:
-            message = f"there is no {value!r}{_guess(value, known)}; known are {', '.join(known)}"
+            guess = _guess(value, known) or "."
+            message = f"there is no {value!r}{guess} Known are {', '.join(known)}."
             raise argparse.ArgumentError(action, message)
 
 
@@ -73,7 +74,8 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     )
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
-    parser.set_defaults(function=command.function, options=parser._option_string_actions)
+    options = parser._option_string_actions
+    parser.set_defaults(function=command.function, command=name, options=options)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -93,7 +95,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print("\nfednb: stopped; the same command goes on where this one ended.", file=sys.stderr)
+        told = "stopped; the same command goes on where this one ended"
+        if args.command == "check":
+            told = "stopped; nothing is recorded"
+        print(f"\nfednb: {told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -100,6 +100,7 @@ def _write(files: Mapping[Path, str]) -> None:
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+_SETTINGS = "its settings, which notebooks/SETTINGS.md explains"
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")
 
 
@@ -187,7 +188,7 @@ def new(args: argparse.Namespace) -> None:
 @command(
     "run",
     NOTEBOOK,
-    argument("parameters", nargs="*", type=assignment, metavar="name=value", help="its settings"),
+    argument("parameters", nargs="*", type=assignment, metavar="name=value", help=_SETTINGS),
     AGAIN,
 )
 def run(args: argparse.Namespace) -> int:
@@ -420,7 +421,7 @@ def check_cell(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     sys.stdout.flush()
-    print("Making them; each has a line when it ends", file=sys.stderr, flush=True)
+    print("Making them; a line tells when one has ended", file=sys.stderr, flush=True)
     checked = checking.make_again(cell, args.seeds, jobs=args.jobs or 1)
     print(checking.outcome(checked))
     return int(not checked.agrees)
@@ -596,7 +597,6 @@ def course_grade(args: argparse.Namespace) -> None:
     is_sandboxed = not args.no_sandbox
     path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
     name = path.with_suffix("")
-    print(f"{len(rows)} submissions, {grading.average(rows)}")
     print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     print(f"by exercise: {name}-exercises.csv")
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")

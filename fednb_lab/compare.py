@@ -115,7 +115,7 @@ def compare(
     tell_if_among_the_projects(table.jobs)
     if todo:
         asked = len(each_once(table.jobs))
-        told = f"{asked} runs, {len(todo)} of them to make; each has a line when it ends"
+        told = f"{len(todo)} of {asked} runs are to be made; a line tells when one has ended"
         print(told, file=sys.stderr, flush=True)
         pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere

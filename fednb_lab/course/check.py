@@ -31,7 +31,9 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given; and
     remarks. Cells that are not graded are among the first if they are missing or were changed.
     """
-    nb = _read(path)
+    if not path.is_file():
+        raise CourseError(f"There is no file {path}: name the notebook that was handed out to you.")
+    nb = read_notebook(path)
     handout = handout_of(nb)
     if not handout.cells:
         raise CourseError(
@@ -66,19 +68,6 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
             problems[grade_id(cell)] = problems.get(grade_id(cell)) or error
     order = [grade_id(cell) for cell in whole.cells if grade_id(cell) in problems]
     return {name: problems[name] for name in order}, remarks
-
-
-def _read(path: Path) -> NotebookNode:
-    """Return a student's notebook; a `CourseError` says how to get one that can be read."""
-    if not path.is_file():
-        raise CourseError(f"There is no file {path}: name the notebook that was handed out to you.")
-    try:
-        return read_notebook(path)
-    except CourseError as error:
-        raise CourseError(
-            f"{error} Save it once more in JupyterLab; if it does not open there either, take the "
-            "copy in .ipynb_checkpoints beside it, or begin with the file you got."
-        ) from error
 
 
 def _files_in(folder: Path) -> list[Path]:

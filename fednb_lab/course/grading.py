@@ -43,8 +43,6 @@ LINK = re.compile(
     r'(?P<begin><a href="#(?P<comment>comment-)?exercise-(?P<exercise>\d+)'
     r'(?:-(?P<kind>check|answer))?(?P<number>-\d+)?">)[A-Z][a-z -]+</a>'
 )
-# The columns of the table of scores that are no exercise's.
-ABOUT = ("student", "score", "max_score", "to_grade_by_hand", "remarks")
 # What ends a student's own cell for good: any other error there costs nothing.
 ENDED = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
 
@@ -103,8 +101,8 @@ def grade(
     by_student = collect(handed_in.absolute(), handout.released, room)
     notes_file = FOLDER / f"{assignment}.json"
     notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
-    told = "graded is what is new; each takes as long as its cells"
-    print(f"{len(by_student)} submissions, {told}", flush=True)
+    told = "those that are new are executed, which takes as long as their cells"
+    print(f"{len(by_student)} submissions; {told}", flush=True)
     pool = ThreadPoolExecutor(jobs)
     try:
         new = {}
@@ -225,8 +223,10 @@ def _write_tables(
     path = FOLDER.absolute() / f"{assignment}.csv"
     _write(table, path)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
-    _write(by_exercise(handout.released, table), FOLDER / f"{assignment}-exercises.csv")
+    exercises = by_exercise(handout.released, table)
+    _write(exercises, FOLDER / f"{assignment}-exercises.csv")
     _zip_feedback(assignment, by_student)
+    print(f"{len(table)} submissions, {average(table, exercises)}", flush=True)
     return path, table
 
 
@@ -254,15 +254,16 @@ def by_exercise(released: NotebookNode, table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(lines)
 
 
-def average(table: pd.DataFrame) -> str:
-    """Tell the points on average, of what has some: what waits for a person counts as nothing."""
-    points = table.drop(columns=list(ABOUT), errors="ignore").astype(float)
-    given = points.notna().any()
-    if not given.any():
+def average(table: pd.DataFrame, exercises: pd.DataFrame) -> str:
+    """Tell the points on average, of exercises in which nobody's answer waits for a person."""
+    points = {line["exercise"]: line["points"] for line in exercises.to_dict("records")}
+    done = [name for name in points if table[name].notna().all()]
+    if not done:
         return "none has points yet"
-    told = f"{points.mean().sum():.1f} points on average"
-    waiting = int(points.isna().any().sum())
-    return f"{told}, without {waiting} exercises that wait for a person" if waiting else told
+    mean = table[done].astype(float).mean().sum()
+    told = f"{mean:.1f} of {sum(points[name] for name in done):g} points on average"
+    waiting = len(points) - len(done)
+    return f"{told}, without {waiting} exercises that a person has to grade" if waiting else told
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:

@@ -244,7 +244,7 @@ def test_check_says_how_to_get_a_notebook_that_can_be_read(content, tmp_path, ca
     assert main(["course", "check", str(tmp_path / "mine.ipynb")]) == 2
     said = capsys.readouterr().err
     assert said.startswith("fednb: mine.ipynb ") and said.count("\n") == 1
-    assert "begin with the file you got" in said
+    assert "JupyterLab" in said
 
 
 def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_path, capsys):
@@ -258,18 +258,9 @@ def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_pat
 
 
 def test_an_answer_that_waits_for_a_person_is_no_zero_on_average():
-    rows = pd.DataFrame(
-        {
-            "student": ["a", "b"],
-            "score": [1.0, 3.0],
-            "max_score": [8.0, 8.0],
-            "to_grade_by_hand": [True, True],
-            "check": [1.0, 2.0],
-            "answer": [None, 1.0],
-            "remarks": ["", ""],
-        }
-    )
-    assert grading.average(rows).startswith("2.5 points on average, without 1 ")
+    rows = pd.DataFrame({"check": [1.0, 2.0], "answer": [None, 1.0]})
+    exercises = pd.DataFrame({"exercise": ["check", "answer"], "points": [2, 5]})
+    assert grading.average(rows, exercises).startswith("1.5 of 2 points on average, without 1 ")
 
 
 def test_how_the_class_did_in_an_exercise_counts_who_has_points_and_the_commonest_error(short):

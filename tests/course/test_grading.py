@@ -11,6 +11,7 @@ import hand_in
 import nbformat
 import pandas as pd
 import pytest
+from nbformat.v4 import new_output
 from short import RIGHT, SECRET, change, read, solved
 
 from fednb import ROOT
@@ -245,6 +246,16 @@ def test_check_says_how_to_get_a_notebook_that_can_be_read(content, tmp_path, ca
     said = capsys.readouterr().err
     assert said.startswith("fednb: mine.ipynb ") and said.count("\n") == 1
     assert "JupyterLab" in said
+
+
+def test_check_tells_of_a_cell_of_the_hand_out_that_fails(handed_out, monkeypatch):
+    def execute(nb, *_, **options):
+        (cell,) = (cell for cell in nb.cells if notebooks.grade_id(cell) == "imports")
+        cell.outputs = [new_output("error", ename="CellTimeoutError", evalue="it took too long")]
+
+    monkeypatch.setattr(sandbox, "execute", execute)
+    _, remarks = check.check(handed_out)
+    assert any("imports: CellTimeoutError: it took too long" in remark for remark in remarks)
 
 
 def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_path, capsys):

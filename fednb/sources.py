@@ -31,7 +31,7 @@ def digest(method: type) -> str | None:
     if not all(getattr(kernel, cls.__qualname__, cls) is cls for cls in of_kernel):
         return None
     source = _Source(method)
-    file = _file_of(method.__module__, Path.cwd())
+    file = _loaded(method.__module__) or _file_of(method.__module__, Path.cwd())
     if file is not None:
         source.add(method.__qualname__.partition(".")[0], file)  # in a function: the function
         if not source.texts:
@@ -40,8 +40,24 @@ def digest(method: type) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def _loaded(module: str) -> str | None:
+    """The file of a module that is loaded, if it is one's own and no notebook."""
+    file = getattr(sys.modules.get(module), "__file__", None) or ""
+    is_library = module.partition(".")[0] in LIBRARIES
+    is_own = file.endswith(".py") and not is_library and not _is_installed(file)
+    return file if is_own else None
+
+
+def _is_installed(file: str) -> bool:
+    return "site-packages" in file or "dist-packages" in file
+
+
 def _file_of(module: str, folder: Path) -> str | None:
-    """The file of a module that is imported in a folder; None of a library's."""
+    """The file of a module that is imported in a folder; None of a library's.
+
+    One beside the importing file comes first: modules beside a notebook are forgotten when it has
+    been imported, and another notebook may have a namesake.
+    """
     loaded = sys.modules.get(module)
     if module == "__main__" and hasattr(loaded, "In"):  # IPython's list of executed cells
         return KERNEL
@@ -53,8 +69,7 @@ def _file_of(module: str, folder: Path) -> str | None:
     beside = folder / f"{module.replace('.', '/')}.py"
     if beside.is_file():
         return str(beside)
-    is_library = "site-packages" in file or "dist-packages" in file
-    return file if file.endswith(".py") and not is_library else None
+    return file if file.endswith(".py") and not _is_installed(file) else None
 
 
 class _Source:
@@ -80,7 +95,7 @@ class _Source:
             return
         self._seen.add((name, file))
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            self._add_imported(statement, name, Path(file).parent)
+            self._add_imported(statement, name, _folder_of(statement, file))
             return
         text = ast.unparse(statement)
         self.texts.append(text)
@@ -110,7 +125,7 @@ class _Source:
             self._starred[file] = []
             for statement in _statements(file):
                 if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
-                    other = _file_of(statement.module or "", Path(file).parent)
+                    other = _file_of(statement.module or "", _folder_of(statement, file))
                     self._starred[file] += [other] if other else []
                     continue
                 self._strip(statement)
@@ -127,6 +142,12 @@ class _Source:
                 has_fields = isinstance(node, ast.ClassDef) and node.name in self._dataclasses
                 kept = [one for one in node.body if not _is_left_out(one, has_fields)]
                 node.body = kept or [ast.Pass()]
+
+
+def _folder_of(statement: ast.Import | ast.ImportFrom, file: str) -> Path:
+    """The folder in which a file imports; of ``from ..module import`` the one above."""
+    level = getattr(statement, "level", 0)
+    return Path(file).absolute().parents[max(level, 1) - 1]
 
 
 def _statements(file: str) -> Iterator[ast.stmt]:

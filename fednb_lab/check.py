@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from fednb import records as ledger
-from fednb.errors import ReportError, check, require_known
+from fednb.errors import ReportError, SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
 from fednb_lab import pool
@@ -161,12 +161,19 @@ def make_again(cell: Cell, most: int | None = None, *, jobs: int = 1) -> Check:
     for job, _ in runs:
         path = folder / "runs" / job.path.name
         elsewhere.append(dataclasses.replace(job, path=path))
-    pool.run_needed(elsewhere, jobs=jobs)
-    made = [
-        MadeAgain(job, recorded, ledger.read(again.path))
-        for (job, recorded), again in zip(runs, elsewhere, strict=True)
-    ]
-    shutil.rmtree(folder)
+    has_log_to_read = False
+    try:
+        pool.run_needed(elsewhere, jobs=jobs)
+        made = [
+            MadeAgain(job, recorded, ledger.read(again.path))
+            for (job, recorded), again in zip(runs, elsewhere, strict=True)
+        ]
+    except SweepError:
+        has_log_to_read = True
+        raise
+    finally:  # after Ctrl-C, too
+        if not has_log_to_read:
+            shutil.rmtree(folder, ignore_errors=True)
     return Check(made, scatter_of(cell))
 
 

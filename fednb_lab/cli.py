@@ -1,11 +1,13 @@
 """The command line: ``fednb COMMAND``; without one, all are named."""
 
 import argparse
+import difflib
 import inspect
 import io
 import os
 import signal
 import sys
+from collections.abc import Collection
 from typing import Any, NoReturn
 
 from fednb import __version__
@@ -22,8 +24,25 @@ variables of the environment:
   FEDNB_PROGRESS  bar, log or off: how rounds are shown"""
 
 
+class _Parser(argparse.ArgumentParser):
+    """A parser that says what a misspelt command may have been meant to be."""
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        known = list(action.choices or ())
+        if known and value not in known:
+            guess = _guess(value, known) or "."
+            message = f"there is no {value!r}{guess} Known are {', '.join(known)}."
+            raise argparse.ArgumentError(action, message)
+
+
+def _guess(word: str, known: Collection[str]) -> str:
+    """Such as ``: did you mean 'sweep'?``; "" if no known word is close."""
+    closest = difflib.get_close_matches(word, known, 1)
+    return f": did you mean {closest[0]!r}?" if closest else ""
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="fednb",
         description="FedNB: five federated-learning papers, and methods of your own, run and compared.",
         epilog=_VARIABLES,
@@ -55,14 +74,15 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     )
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
-    parser.set_defaults(function=command.function)
+    options = parser._option_string_actions
+    parser.set_defaults(function=command.function, command=name, options=options)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run a command and return the exit status.
 
     0: all is well. 1: a run of a sweep failed, or a check found something wrong. 2: it cannot be
-    done, or a run that it needs failed. 130: after Ctrl-C.
+    done, or a run that it needs failed. 130: after Ctrl-C, or a polite kill.
 
     Without arguments those of the program are taken, and the process is the command's own.
     """
@@ -75,7 +95,10 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        print("\nfednb: stopped; the same command goes on where this one ended.", file=sys.stderr)
+        told = "stopped; the same command goes on where this one ended"
+        if args.command == "check":
+            told = "stopped; nothing is recorded"
+        print(f"\nfednb: {told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -93,22 +116,26 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
     args, rest = parser.parse_known_args(arguments)
     if rest and not ("methods" in args and all("=" in word for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+        guess = _guess(rest[0], args.options)
+        parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
     if rest:  # argparse takes no positional words after an option
         args.methods += rest
     return args
 
 
 def _own_the_process() -> None:
-    """Print names of folders that are no text escaped, and stop at the first Ctrl-C alone, which
-    `timeout -s INT` sends twice: what ends a sweep must not be interrupted.
+    """Print names of folders that are no text escaped, and end what has begun after Ctrl-C or `kill`.
+
+    Only the first counts, as `timeout` sends two: what ends a sweep must not be interrupted.
     """
 
     def interrupt(*_: Any) -> NoReturn:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
         raise KeyboardInterrupt
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a script's job ignores it
         signal.signal(signal.SIGINT, interrupt)
+    signal.signal(signal.SIGTERM, interrupt)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fednb.errors import FednbError, RunError, SweepError, check
+from fednb.errors import CourseError, FednbError, RunError, SweepError, check
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -100,6 +100,7 @@ def _write(files: Mapping[Path, str]) -> None:
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+_SETTINGS = "its settings, which notebooks/SETTINGS.md explains"
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")
 
 
@@ -187,7 +188,7 @@ def new(args: argparse.Namespace) -> None:
 @command(
     "run",
     NOTEBOOK,
-    argument("parameters", nargs="*", type=assignment, metavar="name=value", help="its settings"),
+    argument("parameters", nargs="*", type=assignment, metavar="name=value", help=_SETTINGS),
     AGAIN,
 )
 def run(args: argparse.Namespace) -> int:
@@ -198,10 +199,11 @@ def run(args: argparse.Namespace) -> int:
     """
     from fednb import records as ledger
     from fednb_lab import pool
-    from fednb_lab.jobs import Notebook, tell_other_code
+    from fednb_lab.jobs import Notebook, tell_if_among_the_projects, tell_other_code
 
     job = Notebook(args.notebook).job(_each_once(args.parameters))
     print(job.settings, flush=True)
+    tell_if_among_the_projects([job])
     if job.recorded.status in ledger.RESULTS and not args.again:
         print("This run is recorded already.")
         tell_other_code([job])
@@ -256,6 +258,7 @@ def sweep(args: argparse.Namespace) -> int:
     only += args.only or ()
     selected = jobs.select([job for table in tables.values() for job in table.jobs], only)
     unique = jobs.each_once(selected)
+    jobs.tell_if_among_the_projects(unique)
     recorded, todo = ([], unique) if args.again else jobs.recorded_and_missing(unique)
     jobs.tell_other_code(recorded)
     kept = args.notebooks and args.notebooks.absolute()
@@ -304,24 +307,46 @@ def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
         print("fednb report writes their tables.")
 
 
-@command("list")
+@command("list", argument("notebook", nargs="?", metavar="NOTEBOOK", help="list its tables"))
 def list_tables(args: argparse.Namespace) -> None:
-    """List notebooks, and of each table how much is recorded, and how long a run took.
+    """List notebooks, or the tables of one: how much is recorded, and how long a run took.
 
     fednb list
+    fednb list 01_moon
     """
-    from fednb import ROOT, papers
-    from fednb_lab.jobs import median_duration, recorded_and_missing
-    from fednb_lab.sweeps import read_tables
+    import yaml
 
-    print(*(notebook.stem for notebook in papers.notebooks()), sep="\n", flush=True)
-    for table in read_tables(ROOT / "notebooks" / "sweeps").values():
-        recorded, missing = recorded_and_missing(table.jobs)
-        share = f"{len(recorded)}/{len(recorded) + len(missing)}"
-        duration = median_duration(table.jobs)
-        title = f"{table.title} ({duration} a run)" if duration else table.title
-        tiers = ", ".join(table.tiers)
-        print(f"{table.file.name}  {table.name:<28} {share:>7} recorded  {tiers:<22}  {title}")
+    from fednb import ROOT, papers
+    from fednb_lab.jobs import TIERS, median_duration, recorded_and_missing
+    from fednb_lab.sweeps import Loader, read_tables
+
+    sweeps = ROOT / "notebooks" / "sweeps"
+    if args.notebook is None:
+        print(f"{'notebook':<28} tables  title", flush=True)
+        for notebook in papers.notebooks(extras=True):
+            file = sweeps / f"{notebook.stem}.yaml"
+            tables = yaml.load(file.read_bytes(), Loader)["tables"] if file.exists() else {}
+            title = papers.cells(notebook, "markdown")[0].partition("\n")[0].strip("# ")
+            print(f"{notebook.stem:<28} {len(tables):>6}  {title}", flush=True)
+        print("\nIts tables, and what is recorded of them: fednb list 01_moon")
+        print("To read, run and change it:              fednb copy 01_moon")
+        return
+    name = papers.path(args.notebook).stem
+    file = sweeps / f"{name}.yaml"
+    check(file.exists(), f"{name} has no tables: `fednb list` shows which have some.", SweepError)
+    read = read_tables(file).values()
+    for tier in TIERS:
+        of_tier = [table for table in read if table.tiers[0] == tier]
+        if of_tier:
+            print(f"\n{tier}: {'table':<24} recorded  title (time of a run)", flush=True)
+        for table in of_tier:
+            recorded, missing = recorded_and_missing(table.jobs)
+            share = f"{len(recorded)}/{len(recorded) + len(missing)}"
+            duration = median_duration(table.jobs)
+            title = f"{table.title} ({duration} a run)" if duration else table.title
+            print(f"  {table.name:<34} {share:>7}  {title}")
+    print(f"\nRuns of a table:     fednb sweep {file} --table NAME")
+    print("One cell once more:  fednb check NAME")
 
 
 # ---- results
@@ -357,14 +382,16 @@ def compare(args: argparse.Namespace) -> None:
 
     how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
     made = comparing.compare(contestants, overrides, **how_many, again=args.again)
-    print(comparing.latex(made) if args.latex else made.text, *made.paths, sep="\n")
+    print(comparing.latex(made) if args.latex else made.text)
+    # `--latex > table.tex` is to hold the table alone
+    print(*made.paths, sep="\n", file=sys.stderr if args.latex else sys.stdout)
     if args.curves is not None:
         _write({args.curves: comparing.curves_csv(made)})
 
 
 @command(
     "check",
-    argument("table", metavar="TABLE", help="as `fednb list` names it, or FILE.yaml[:TABLE]"),
+    argument("table", metavar="TABLE", help="as `fednb list 01_moon` has it, or FILE.yaml[:TABLE]"),
     argument("row", nargs="?", metavar="ROW", help="default: the one that takes least time"),
     argument("--column", metavar="NAME", help="where a row has several (default: likewise)"),
     argument("--seeds", type=count, metavar="N", help="only so many of its runs"),
@@ -383,6 +410,7 @@ def check_cell(args: argparse.Namespace) -> int:
     from fednb_lab import check as checking
     from fednb_lab import words
 
+    print(f"Reading the records of {args.table}", file=sys.stderr, flush=True)
     cell = checking.cell_to_check(args.table, args.row, args.column)
     runs = checking.recorded_runs(cell, args.seeds)
     seconds = sum(record.get("wall_seconds", 0.0) for _, record in runs)
@@ -393,6 +421,7 @@ def check_cell(args: argparse.Namespace) -> int:
     if args.dry_run:
         return 0
     sys.stdout.flush()
+    print("Making them; a line tells when one has ended", file=sys.stderr, flush=True)
     checked = checking.make_again(cell, args.seeds, jobs=args.jobs or 1)
     print(checking.outcome(checked))
     return int(not checked.agrees)
@@ -498,7 +527,7 @@ def data(args: argparse.Namespace) -> None:
 
 # ---- course
 
-_NBGRADER = "Starting nbgrader; each notebook takes as long as its cells, some minutes"
+_NBGRADER = "Starting nbgrader, which takes some seconds"
 
 
 @command("course release", NOTEBOOK)
@@ -507,7 +536,10 @@ def course_release(args: argparse.Namespace) -> None:
 
     fednb course release 01_moon
     """
-    print(_NBGRADER, file=sys.stderr)
+    from fednb import papers
+
+    papers.path(args.notebook)
+    print(_NBGRADER, file=sys.stderr, flush=True)
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
@@ -531,7 +563,6 @@ def course_check(args: argparse.Namespace) -> int:
 
     fednb course check 01_moon.ipynb
     """
-    print("Executing the notebook, which takes as long as its cells", file=sys.stderr)
     from fednb_lab.course.check import check
 
     errors, remarks = check(args.path)
@@ -555,16 +586,18 @@ def course_grade(args: argparse.Namespace) -> None:
 
     fednb course grade 01_moon submitted
     """
-    print(_NBGRADER, file=sys.stderr)
+    from fednb import papers
+
+    papers.path(args.notebook)
+    message = f"{args.path} is not there: name a folder or a zip of submissions."
+    check(args.path.exists(), message, CourseError)
+    print(_NBGRADER, file=sys.stderr, flush=True)
     from fednb_lab.course import grading
 
     is_sandboxed = not args.no_sandbox
     path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
-    scores = rows["score"].astype(float)
-    points = f"{scores.mean():.1f} of {rows['max_score'].max():g} points on average"
-    print(f"{len(rows)} submissions, {points if scores.notna().any() else 'none has points yet'}")
-    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     name = path.with_suffix("")
+    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
     print(f"by exercise: {name}-exercises.csv")
     print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")

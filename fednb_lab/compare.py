@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import io
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -26,6 +27,7 @@ from fednb_lab.jobs import (
     Notebook,
     each_once,
     recorded_and_missing,
+    tell_if_among_the_projects,
     tell_other_code,
 )
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
@@ -110,7 +112,11 @@ def compare(
     table = table_of(contestants, given, seeds)
     recorded, todo = ([], each_once(table.jobs)) if again else recorded_and_missing(table.jobs)
     tell_other_code(recorded)
+    tell_if_among_the_projects(table.jobs)
     if todo:
+        asked = len(each_once(table.jobs))
+        told = f"{len(todo)} of {asked} runs are to be made; a line tells when one has ended"
+        print(told, file=sys.stderr, flush=True)
         pool.run_needed(todo, jobs=jobs, again=again)
     # each method's records lie beside its notebook, if that is elsewhere
     cells = cells_of(table, records_of(table))
@@ -195,6 +201,8 @@ def latex(outcome: Outcome) -> str:
         texts = [words.in_latex(text) for text in (cell.row, words.measured(cell), lead)]
         lines.append(" & ".join(texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
+    remark = learned_nothing(outcome.cells)
+    lines += [f"% {line}" for line in remark.splitlines() if line]
     return "\n".join(lines)
 
 

@@ -7,6 +7,7 @@ here.
 
 import os
 import sys
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def _new_shell() -> _Shell:
     return _Shell.instance(config=config)
 
 
+def _place(shell: _Shell, error: BaseException) -> str:
+    """The innermost line of the notebook's cells, or of its modules, that an error went through."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        cell = shell.compile.format_code_name(frame.filename)  # such as ("Cell", "In[3]")
+        is_module = frame.filename.endswith(".ipynb")
+        if cell or is_module:
+            file = Path(frame.filename).name if is_module else f"cell {cell[1].removeprefix('In')}"
+            return f"{file}, line {frame.lineno}, `{frame.line}`"
+    return ""
+
+
 class CellsEngine(Engine):  # type: ignore[misc]  # papermill has no types
     """An engine that executes the code cells of a notebook in this process, one after the other.
 
@@ -64,7 +76,7 @@ class CellsEngine(Engine):  # type: ignore[misc]  # papermill has no types
             if isinstance(error, KeyboardInterrupt):
                 raise error
             if error is not None:
-                where = f"cell [{result.execution_count}]"
+                where = _place(shell, error) or f"cell [{result.execution_count}]"
                 raise CellError(f"{where}: {type(error).__name__}: {error}") from error
 
 

@@ -232,6 +232,16 @@ def tell_other_code(recorded: Iterable[Job]) -> None:
         print(f"fednb: {told}; --again makes them again.", file=sys.stderr)
 
 
+def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:
+    """Say of runs of one's own notebooks that their records lie among the project's."""
+    for job in jobs:
+        if job.notebook.endswith(".ipynb") and job.path.parent == ROOT / "results" / "runs":
+            told = "its records lie among the project's, in results/runs of this clone"
+            advice = "FEDNB_RUNS=mine/runs, or the notebook in another folder, keeps them apart"
+            print(f"fednb: {Path(job.notebook).name}: {told}; {advice}.", file=sys.stderr)
+            return
+
+
 def median_duration(jobs: Iterable[Job]) -> str:
     """How long a run took by the records: the median for each device; "" if none is finished."""
     seconds_on: dict[str, list[float]] = defaultdict(list)

@@ -1,6 +1,7 @@
 """What students call: the visible checks, run as grading runs them."""
 
 import itertools
+import sys
 from pathlib import Path
 
 from nbformat import NotebookNode
@@ -30,13 +31,16 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given; and
     remarks. Cells that are not graded are among the first if they are missing or were changed.
     """
+    if not path.is_file():
+        raise CourseError(f"There is no file {path}: name the notebook that was handed out to you.")
     nb = read_notebook(path)
     handout = handout_of(nb)
     if not handout.cells:
         raise CourseError(
-            f"{path.name} is no hand-out: its metadata does not say of what. In a copy of a notebook "
-            "run the cells below the exercises. For a hand-out start from the file you got, or make one: "
-            f"`fednb course release {path.stem.partition('-')[0]}` writes course/release."
+            f"{path.name} is no hand-out: its metadata does not say of what. In a copy that `fednb "
+            "copy` made run the cells below the exercises. For a hand-out start from the file you "
+            f"got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
+            "course/release."
         )
     problems = _changed(nb, handout)
     whole, remarks = merged(nb, handout)
@@ -45,6 +49,7 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
     beside = [file for file in _files_in(folder) if file not in of_handout]
     files = take_along(path.absolute(), beside, {}, remarks)
     files |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
+    print("Executing the notebook, which takes as long as its cells", file=sys.stderr, flush=True)
     is_sandboxed = not sandbox.missing()
     if not is_sandboxed:
         remarks.append(
@@ -54,9 +59,12 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
     sandbox.execute(whole, files, limits, student_seed=0, is_sandboxed=is_sandboxed)
     errors = errors_by_cell(whole)
     for cell in whole.cells:
-        if marks_of(cell).get("grade"):
+        error = errors.get(grade_id(cell), "")
+        if error and not marks_of(cell).get("grade"):  # of what the exercises build on
+            remarks.append(f"the hand-out's own cell {grade_id(cell)}: {error}")
+        elif marks_of(cell).get("grade"):
             is_missing = cell.cell_type == "markdown" and is_unanswered(cell)
-            error = "no answer yet" if is_missing else errors.get(grade_id(cell), "")
+            error = "no answer yet" if is_missing else error
             problems[grade_id(cell)] = problems.get(grade_id(cell)) or error
     order = [grade_id(cell) for cell in whole.cells if grade_id(cell) in problems]
     return {name: problems[name] for name in order}, remarks

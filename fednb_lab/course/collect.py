@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from nbformat import NotebookNode
 
+from fednb.arrays import listed
 from fednb.errors import CourseError
 from fednb_lab.course.merging import names_of
 from fednb_lab.course.notebooks import (
@@ -282,7 +283,8 @@ def take_along(
     ``names`` has the students' own names of files that a learning-management system has renamed.
     """
     along: dict[str, Path] = {}
-    left = []
+    left: list[str] = []
+    large: list[str] = []
     size = 0
     for path in files:
         name = names.get(path, path.name)
@@ -292,14 +294,16 @@ def take_along(
         if path.suffix.lower() not in HELPERS:
             left.append(name)
         elif size + bytes_of_file > HELPER_SIZE:
-            left.append(f"{name} (more than {HELPER_SIZE >> 20} MB)")
+            large.append(name)
         else:
             size += bytes_of_file
             along[name] = path
     if along:
-        remarks.append(f"taken along: {', '.join(along)}")
+        remarks.append(f"taken along: {listed(list(along))}")
     if left:
-        remarks.append(f"left out: {', '.join(left)}")
+        remarks.append(f"left out, as cells read only code, tables and pictures: {listed(left)}")
+    if large:
+        remarks.append(f"left out, beyond {HELPER_SIZE >> 20} MB in all: {listed(large)}")
     return along
 
 

@@ -92,6 +92,8 @@ def grade(
     assignment = papers.path(name).stem
     if is_sandboxed and sandbox.missing():
         raise CourseError(sandbox.missing())
+    if not handed_in.is_dir() and not zipfile.is_zipfile(handed_in):
+        raise CourseError(f"{handed_in} is neither a folder nor a zip of submissions.")
     if not notebook_path("release", assignment).exists() or not (FOLDER / "gradebook.db").exists():
         release(assignment)
     handout = Handout.read(assignment)
@@ -99,6 +101,8 @@ def grade(
     by_student = collect(handed_in.absolute(), handout.released, room)
     notes_file = FOLDER / f"{assignment}.json"
     notes = json.loads(notes_file.read_text(encoding="utf-8")) if notes_file.exists() else {}
+    told = "those that are new are executed, which takes as long as their cells"
+    print(f"{len(by_student)} submissions; {told}", flush=True)
     pool = ThreadPoolExecutor(jobs)
     try:
         new = {}
@@ -219,8 +223,10 @@ def _write_tables(
     path = FOLDER.absolute() / f"{assignment}.csv"
     _write(table, path)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
-    _write(by_exercise(handout.released, table), FOLDER / f"{assignment}-exercises.csv")
+    exercises = by_exercise(handout.released, table)
+    _write(exercises, FOLDER / f"{assignment}-exercises.csv")
     _zip_feedback(assignment, by_student)
+    print(f"{len(table)} submissions, {average(table, exercises)}", flush=True)
     return path, table
 
 
@@ -246,6 +252,18 @@ def by_exercise(released: NotebookNode, table: pd.DataFrame) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(lines)
+
+
+def average(table: pd.DataFrame, exercises: pd.DataFrame) -> str:
+    """Tell the points on average, of exercises in which nobody's answer waits for a person."""
+    points = {line["exercise"]: line["points"] for line in exercises.to_dict("records")}
+    done = [name for name in points if table[name].notna().all()]
+    if not done:
+        return "none has points yet"
+    mean = table[done].astype(float).mean().sum()
+    told = f"{mean:.1f} of {sum(points[name] for name in done):g} points on average"
+    waiting = len(points) - len(done)
+    return f"{told}, without {waiting} exercises that a person has to grade" if waiting else told
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:

@@ -11,6 +11,7 @@ from nbformat import NotebookNode
 
 from fednb.errors import CourseError
 
+WAY_OUT = "Save it once more in JupyterLab, or take the copy in .ipynb_checkpoints beside it."
 LARGEST = 30 << 20  # bytes of a notebook
 MOST_CELLS = 2000
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out asks for code
@@ -20,11 +21,11 @@ MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it know
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
 
 
-def read_notebook(path: Path, *, strict: bool = False) -> NotebookNode:
+def read_notebook(path: Path) -> NotebookNode:
     """Return a notebook file, whoever wrote it, with plain text only.
 
-    What the cells hold beside their text is left out where it has a wrong form; if ``strict``, as
-    for a teacher's own notebook, it is an error. A `CourseError` says why a file cannot be read.
+    What the cells hold beside their text is left out where it has a wrong form. A `CourseError` says
+    why a file cannot be read.
     """
     try:
         with path.open("rb") as file:
@@ -34,11 +35,12 @@ def read_notebook(path: Path, *, strict: bool = False) -> NotebookNode:
     if len(content) > LARGEST:
         raise CourseError(f"{path.name} is larger than {LARGEST >> 20} MB.")
     try:
-        return _notebook(content, strict)
+        return _notebook(content)
     except CourseError as error:
         raise CourseError(f"{path.name} {error}") from error
     except Exception as error:  # nbformat lets many kinds through
-        raise CourseError(f"{path.name} {_why_unreadable(content, error)}.") from error
+        message = f"{path.name} {_why_unreadable(content, error)}. {WAY_OUT}"
+        raise CourseError(message) from error
 
 
 def _why_unreadable(content: bytes, error: Exception) -> str:
@@ -53,7 +55,7 @@ def _why_unreadable(content: bytes, error: Exception) -> str:
     return f"cannot be read as a notebook ({type(error).__name__}: {reason})"
 
 
-def _notebook(content: bytes, strict: bool) -> NotebookNode:
+def _notebook(content: bytes) -> NotebookNode:
     # an editor may have saved UTF-16, or another encoding's letters; half an emoji is no text
     document = json.loads(content.decode(json.detect_encoding(content), errors="replace"))
     if not isinstance(document, dict):
@@ -69,16 +71,14 @@ def _notebook(content: bytes, strict: bool) -> NotebookNode:
     if not isinstance(nb.metadata, dict):
         raise TypeError("the metadata is not an object")
     if not isinstance(nb.metadata.get("fednb", {}), dict):
-        if strict:
-            raise CourseError('has a "fednb" in its metadata that is no object: delete it.')
         del nb.metadata["fednb"]
-    for number, cell in enumerate(nb.cells, start=1):
-        _require_types(cell, number, strict)
+    for cell in nb.cells:
+        _require_types(cell)
         cell.source = cell.source.replace("\r\n", "\n")  # an editor of Windows
     return nb
 
 
-def _require_types(cell: NotebookNode, number: int, strict: bool) -> None:
+def _require_types(cell: NotebookNode) -> None:
     """Raise an error unless the parts that we look into have their types: nbformat only warns."""
     if not isinstance(cell.get("metadata", {}), dict):
         raise TypeError("the metadata of a cell is not an object")
@@ -86,8 +86,6 @@ def _require_types(cell: NotebookNode, number: int, strict: bool) -> None:
         raise TypeError("a cell is not text")
     tags = cell.metadata.get("tags", [])
     if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
-        if strict:
-            raise CourseError(f"has a cell, number {number}, whose tags are no list of words.")
         del cell.metadata["tags"]
 
 
@@ -149,12 +147,12 @@ def unpack_cells(packed: Any) -> list[NotebookNode]:
     """Return the cells that `pack` has kept; none if somebody has changed their form."""
     try:
         cells = nbformat.from_dict(packed)
-        for number, cell in enumerate(cells, start=1):
-            _require_types(cell, number, strict=True)
+        for cell in cells:
+            _require_types(cell)
             if cell.cell_type == "code":
                 cell |= {"outputs": [], "execution_count": None}
         return list(cells)
-    except (CourseError, TypeError, KeyError, AttributeError):
+    except (TypeError, KeyError, AttributeError):
         return []
 
 

@@ -291,6 +291,29 @@ def test_a_method_is_known_by_all_that_it_mentions(notebooks, tmp_path, read):
     assert known_by("first", "1") == known_by("again", "1") != known_by("other", "2")
 
 
+def test_the_module_that_is_loaded_counts_and_not_a_namesake_where_one_works(tmp_path, monkeypatch):
+    """And of a package what a module imports from the folder above."""
+    package = tmp_path / "elsewhere" / "own_package"
+    (package / "inner").mkdir(parents=True)
+    (tmp_path / "own_package.py").write_text(OWN)
+    (package / "shared.py").write_text("W = 3")
+    source = "from ..shared import W\n" + OWN.replace("1 / given", "W / given")
+    (package / "inner" / "method.py").write_text(source)
+    for folder in (package, package / "inner"):
+        (folder / "__init__.py").write_text("")
+    monkeypatch.syspath_prepend(package.parent)
+    monkeypatch.chdir(tmp_path)
+    module = importlib.import_module("own_package.inner.method")
+    known = sources.digest(module.METHODS["Fragile"])
+    namesake = tmp_path / "own_package" / "inner" / "method.py"
+    namesake.parent.mkdir(parents=True)
+    namesake.write_text(OWN)
+    assert known and sources.digest(module.METHODS["Fragile"]) == known
+    (package / "shared.py").write_text("W = 4")
+    linecache.cache.pop(str(package / "shared.py"), None)
+    assert sources.digest(module.METHODS["Fragile"]) not in (known, None)
+
+
 def test_a_kernels_method_is_that_of_the_notebook_unless_a_cell_is_changed(notebooks, monkeypatch):
     kernel = ModuleType("__main__")
     kernel.In = [""]

@@ -1,5 +1,6 @@
 """Settings: the papers' values, and an error that says what is allowed for everything else."""
 
+import dataclasses
 import re
 from typing import Any, get_args, get_type_hints
 
@@ -154,10 +155,18 @@ def test_what_says_the_same_as_none_makes_the_same_recipe():
 
 def test_the_page_of_settings_has_them_all():
     page = (ROOT / "notebooks" / "SETTINGS.md").read_text(encoding="utf-8")
+    page, _, own = page.partition("## Hyperparameters")
     rows = [line.strip("| ").split(" | ") for line in page.splitlines() if line.startswith("| `")]
     assert [row[:2] for row in rows] == [
         [f"`{name}`", info.description] for name, info in settings.FIELDS.items()
     ]
+    told = set()
+    for line in own.splitlines():
+        if "| `" in line:
+            _, name, _, default = line.strip("| ").split(" | ")
+            told.add((name.strip("`"), default))
+    fields = [field for method in papers.methods().values() for field in dataclasses.fields(method)]
+    assert {(field.name, str(field.default)) for field in fields} == told
 
 
 def test_a_network_of_ones_own_is_known(monkeypatch):

@@ -11,6 +11,7 @@ import hand_in
 import nbformat
 import pandas as pd
 import pytest
+from nbformat.v4 import new_output
 from short import RIGHT, SECRET, change, read, solved
 
 from fednb import ROOT
@@ -91,6 +92,19 @@ def test_without_bubblewrap_grading_says_what_is_missing_and_how_to_go_on(
         "exercise-3-check": 1,
         "exercise-3-answer": 0,
     }
+
+
+def test_the_sandbox_shows_what_executes_a_notebook_and_hides_solutions_of_a_package(monkeypatch):
+    course = Path(sandbox.__file__).parent
+
+    def listed(folder):
+        command = [*sandbox.bubblewrap(), "ls", str(folder)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+    assert "inside.py" in listed(course)
+    assert listed(course / "templates")
+    monkeypatch.setattr(sandbox, "SOLUTIONS", course / "templates")  # a folder that is seen
+    assert "inside.py" in listed(course) and not listed(course / "templates")
 
 
 def contents(folder):
@@ -223,6 +237,41 @@ def test_check_refuses_what_has_lost_its_origin(handed_out):
     nbformat.write(nb, handed_out)
     with pytest.raises(CourseError, match=r"is no hand-out: .* start from the file"):
         check.check(handed_out)
+
+
+@pytest.mark.parametrize("content", ["", "{ broken", '{"nbformat": 3, "worksheets": 1}', "[]"])
+def test_check_says_how_to_get_a_notebook_that_can_be_read(content, tmp_path, capsys):
+    (tmp_path / "mine.ipynb").write_text(content)
+    assert main(["course", "check", str(tmp_path / "mine.ipynb")]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("fednb: mine.ipynb ") and said.count("\n") == 1
+    assert "JupyterLab" in said
+
+
+def test_check_tells_of_a_cell_of_the_hand_out_that_fails(handed_out, monkeypatch):
+    def execute(nb, *_, **options):
+        (cell,) = (cell for cell in nb.cells if notebooks.grade_id(cell) == "imports")
+        cell.outputs = [new_output("error", ename="CellTimeoutError", evalue="it took too long")]
+
+    monkeypatch.setattr(sandbox, "execute", execute)
+    _, remarks = check.check(handed_out)
+    assert any("imports: CellTimeoutError: it took too long" in remark for remark in remarks)
+
+
+def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_path, capsys):
+    (tmp_path / "file.txt").write_text("x")
+    for words in ("release nothing", "grade nothing .", "grade short nowhere", "check none.ipynb"):
+        assert main(["course", *words.split()]) == 2
+        assert capsys.readouterr().err.count("\n") == 1
+    assert main(["course", "grade", "short", str(tmp_path / "file.txt")]) == 2
+    assert "neither a folder nor a zip" in capsys.readouterr().err
+    assert not (tmp_path / "course").exists()
+
+
+def test_an_answer_that_waits_for_a_person_is_no_zero_on_average():
+    rows = pd.DataFrame({"check": [1.0, 2.0], "answer": [None, 1.0]})
+    exercises = pd.DataFrame({"exercise": ["check", "answer"], "points": [2, 5]})
+    assert grading.average(rows, exercises).startswith("1.5 of 2 points on average, without 1 ")
 
 
 def test_how_the_class_did_in_an_exercise_counts_who_has_points_and_the_commonest_error(short):

@@ -14,6 +14,7 @@ from fednb import ROOT
 from fednb import records as ledger
 from fednb_lab import pool
 from fednb_lab.cli import main
+from fednb_lab.jobs import Notebook, tell_if_among_the_projects
 from fednb_lab.sweeps import read_tables
 
 
@@ -42,8 +43,9 @@ def test_run_shows_settings_rounds_and_result(
     assert all(text in out for text in shown), out
     assert err == ""
     assert main(["run", "90_tiny.ipynb", "method=Broken"]) == 1
-    told = "fednb: the run failed: cell [5]: RuntimeError: broken on purpose\n"
-    assert capfd.readouterr().err == told
+    err = capfd.readouterr().err
+    assert err.startswith("fednb: the run failed: cell [4], line ") and err.count("\n") == 1
+    assert "raise RuntimeError(" in err and err.endswith("RuntimeError: broken on purpose\n")
 
 
 def test_run_says_that_a_record_is_of_other_code(capfd: pytest.CaptureFixture) -> None:
@@ -112,11 +114,14 @@ def test_a_dry_run_and_the_list(
     assert reading == f"Reading {file}"
     assert told == ["2 runs: 1 recorded, 1 to do.", took, missing]
     monkeypatch.setattr("fednb.ROOT", tmp_path)
+    file.rename(file.with_name("01_moon.yaml"))
+    monkeypatch.setattr("fednb.papers.notebooks", lambda **_: [ROOT / "notebooks/01_moon.ipynb"])
     assert main(["list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert "01_moon" in lines
-    line = r"sweep.yaml +t +1/4 recorded +minutes-cpu, hours-gpu +A title \(01:01 on a CPU a run\)"
-    assert re.fullmatch(line, lines[-1])
+    assert re.search(r"(?m)^01_moon +1 +01 · MOON", capsys.readouterr().out)
+    assert main(["list", "01"]) == 0
+    told = capsys.readouterr().out
+    line = r"(?m)^minutes-cpu:.*\n +t +1/4 +A title \(01:01 on a CPU a run\)$"
+    assert re.search(line, told) and "hours-gpu:" not in told
     file = write(tmp_path, {"t": TABLE | {"measure": "bset", "runs": [{}]}})
     assert main(["sweep", str(file), "--dry-run"]) == 2
     assert "unknown measure 'bset'" in capsys.readouterr().err
@@ -171,13 +176,36 @@ def test_results_that_cannot_be_written_are_one_sentence(
     )
 
 
-@pytest.mark.parametrize("arguments", [["sweep", "x", "--jobs", "0"], ["run", "x", "lr"], ["fly"]])
-def test_wrong_usage_ends_with_status_2(
-    arguments: list[str], capsys: pytest.CaptureFixture
+@pytest.mark.parametrize(
+    ("typed", "guess"),
+    [
+        ("sweep x --jobs 0", ""),
+        ("run x lr", ""),
+        ("fly", ""),
+        ("swep x", "sweep"),
+        ("course chek x", "check"),
+        ("compare FedAvg MOON --sedes 3", "--seeds"),
+    ],
+)
+def test_wrong_usage_ends_with_status_2_and_a_guess(
+    typed: str, guess: str, capsys: pytest.CaptureFixture
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        main(arguments)
-    assert "usage: fednb" in capsys.readouterr().err
+        main(typed.split())
+    err = capsys.readouterr().err
+    assert "usage: fednb" in err and (f"did you mean {guess!r}?" in err) == bool(guess)
+
+
+def test_a_run_among_the_projects_records_is_told(
+    monkeypatch: pytest.MonkeyPatch, nothing_starts: None, capsys: pytest.CaptureFixture
+) -> None:
+    job = Notebook("90_tiny.ipynb").job({})
+    tell_if_among_the_projects([job])
+    assert not capsys.readouterr().err
+    monkeypatch.setattr("fednb_lab.jobs.ROOT", ledger.runs_folder().parents[1])
+    monkeypatch.setenv("FEDNB_RUNS", str(ledger.runs_folder().parents[1] / "results" / "runs"))
+    tell_if_among_the_projects([Notebook("90_tiny.ipynb").job({})])
+    assert "90_tiny.ipynb: its records lie among the project's" in capsys.readouterr().err
 
 
 def test_a_reader_that_has_seen_enough_ends_the_list_quietly() -> None:

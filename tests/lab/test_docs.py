@@ -77,6 +77,19 @@ def test_commands_on_ones_own_method_and_images_run(tmp_path, monkeypatch, capsy
     assert "MyMethod" in shown and "lead over FedAvg" in shown and "folder:photos#" in shown
 
 
+def test_the_reader_of_the_page_on_data_reads_a_set(monkeypatch, tmp_path):
+    module = types.ModuleType("my_reader")
+    (code,) = blocks("data/README.md", "python")
+    exec(code, vars(module))
+    monkeypatch.setattr(data, "_installed", lambda word: module if word == "mine" else None)
+    monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "runs"))
+    short = ["num_rounds=1", "local_epochs=1", "num_clients=2"]
+    assert main(["run", "00", "dataset=mine:7", *short]) == 0
+    (path,) = (tmp_path / "runs").glob("*.json")
+    found = ledger.read(path)["dataset"]
+    assert (found["name"], found["training_images"], found["test_images"]) == ("mine:7", 400, 100)
+
+
 def test_code_for_other_projects_runs(tmp_path, monkeypatch, capsys):
     written = []
 

@@ -4,6 +4,8 @@ import csv
 import io
 import re
 import shlex
+import tempfile
+from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +18,7 @@ from fednb import PACKAGE, ROOT, build, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
 from fednb_lab import check as again
-from fednb_lab import cli, commands, new
+from fednb_lab import cli, commands, new, pool
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
 from fednb_lab.jobs import contestants_of
@@ -159,6 +161,8 @@ def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
     assert lines[0].startswith(r"\begin{tabular}") and lines[-1] == r"\end{tabular}"
     (prox,) = [line for line in lines if line.startswith("FedProx")]
     assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
+    guessing = compared(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
+    assert head_to_head.latex(guessing).splitlines()[-1].startswith("% - Learned nothing: FedAvg")
     rows = list(csv.DictReader(io.StringIO(head_to_head.curves_csv(outcome))))
     assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
     assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
@@ -236,8 +240,24 @@ def test_report_takes_ones_own_sweep(
 
 
 def test_a_cell_is_made_again_without_touching_its_records(
-    swept: Swept, beside: None, capsys: pytest.CaptureFixture
+    swept: Swept,
+    beside: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
 ) -> None:
+    """Nor does it leave anything behind, unless a log says what has failed."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    def left_behind() -> list[Path]:
+        return list(tmp_path.glob("fednb-check-*"))
+
+    def raises(error: BaseException) -> Callable[..., None]:
+        def run_needed(*_: object, **options: object) -> None:
+            raise error
+
+        return run_needed
+
     before = {path: path.read_bytes() for path in swept.file.parent.glob("results/runs/*")}
     words_ = ["check", str(swept.file), "Mine", "--seeds", "1"]
     assert cli.main([*words_, "--dry-run"]) == 0
@@ -245,6 +265,11 @@ def test_a_cell_is_made_again_without_touching_its_records(
     assert cli.main(words_) == 0
     assert "Agrees: the same in every round" in capsys.readouterr().out
     assert {path: path.read_bytes() for path in swept.file.parent.glob("results/runs/*")} == before
+    assert not left_behind()
+    monkeypatch.setattr(pool, "run_needed", raises(KeyboardInterrupt()))
+    assert cli.main(words_) == 130 and not left_behind()
+    monkeypatch.setattr(pool, "run_needed", raises(SweepError("it failed, see its log")))
+    assert cli.main(words_) == 2 and left_behind()
     assert cli.main(["check", str(swept.file), "Theirs"]) == 2
     assert "known are FedAvg, Mine" in capsys.readouterr().err
 

@@ -32,7 +32,8 @@ def short(monkeypatch):
         settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
     )
     # what is registered is forgotten afterwards
-    monkeypatch.setitem(data.REGISTERED, "mine", None)
+    for name in ("SPECS", "REGISTERED"):
+        monkeypatch.setattr(data, name, dict(getattr(data, name)))
     monkeypatch.setitem(models.MODELS, "mlp", models.MODELS["digits-cnn"])
 
 

@@ -233,11 +233,12 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
 
 def tell_other_code(recorded: Iterable[Job]) -> None:
     """Say of which methods runs are recorded with other code than is here now."""
+    methods = functools.cache(papers.methods)
     is_other_code = functools.cache(sources.is_other_code)
     runs: Counter[str] = Counter()
     for job in recorded:
         name, source = job.settings.method, job.recorded.source
-        if is_other_code(source, papers.methods(job.notebook)[name]):
+        if is_other_code(source, methods(job.notebook)[name]):
             runs[name] += 1
     for method, number in runs.items():
         told = f"{method}: {number} recorded with other code of the method than is here now"

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.datasets import load_digits
 
 from fednb.data import SPECS, Dataset
-from fednb.dataset import Split, from_splits, write
+from fednb_lab.arrays import Split, from_splits, write
 
 
 def digits() -> Dataset:

@@ -14,8 +14,8 @@ from synthdigits import clutter, draw
 
 from fednb import seeds
 from fednb.data import SPECS, Dataset
-from fednb.dataset import Split, from_splits, write
 from fednb.images import patch, to_bytes
+from fednb_lab.arrays import Split, from_splits, write
 
 PER_CLASS = (40, 15)  # training and test images of each domain
 NOTE = (

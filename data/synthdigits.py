@@ -18,8 +18,8 @@ from tqdm import tqdm
 
 from fednb import seeds
 from fednb.data import SPECS, Dataset
-from fednb.dataset import Split, from_splits
 from fednb.images import to_bytes
+from fednb_lab.arrays import Split, from_splits
 
 # all of matplotlib's files that hold upright arabic digits of full height
 _STYLES = {

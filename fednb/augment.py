@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from fednb.dataset import Augmentation
+from fednb.data import Augmentation
 
 
 def store(images: Tensor, augmentation: Augmentation) -> Tensor:

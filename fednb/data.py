@@ -1,33 +1,101 @@
-"""Data sets as uint8 images and int64 labels in memory: `load` reads one, `register` adds one.
+"""Data sets as uint8 images and int64 labels in memory; `load` reads one.
 
 A published set is one file ``NAME.npz``, which ``fednb data NAME`` writes. A name such as
-``folder:PATH`` is left to the `Reader` that is installed for what stands before the colon.
+``folder:PATH`` is left to the reader that is installed for what stands before the colon.
 """
 
 import functools
 import os
-import re
-from collections.abc import Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal
 
 import numpy as np
+import torch
 import yaml
 from pydantic import TypeAdapter
+from torch import Tensor
 
-from fednb import ROOT, arrays, home
-from fednb.dataset import Augmentation, Dataset, DatasetSpec, fingerprint, from_splits, read
-from fednb.errors import DataError, check, require_known, shorten
+from fednb import ROOT, home
+from fednb.errors import DataError, check, require_known
 from fednb.images import as_rgb, patch, to_bytes
 
-__all__ = ["EMBEDDED", "NAMES", "Augmentation", "DataError", "Dataset", "DatasetSpec", "Reader"]
-__all__ += ["as_rgb", "fingerprint", "load", "patch", "recorded_name", "register", "spec_of"]
-__all__ += ["to_bytes", "whole_name"]
+__all__ = ["EMBEDDED", "NAMES", "Augmentation", "DataError", "Dataset", "DatasetSpec"]
+__all__ += ["as_rgb", "load", "patch", "recorded_name", "spec_of", "to_bytes", "whole_name"]
 
 EMBEDDED = ("digits", "digits5_mini")  # come with what is installed
 READERS = "fednb.datasets"  # the group of entry points under which packages name readers
 _SHIPPED = ROOT / "data"  # what comes with the project
+
+
+@dataclass(frozen=True)
+class Augmentation:
+    """Random changes to training images; the default changes nothing."""
+
+    pad: int = 0  # pixels added on each side before a random crop to the original size
+    pad_mode: Literal["constant", "reflect"] = "constant"  # "constant" adds zeros
+    flip: bool = False  # mirror left to right with probability 1/2
+    rotation: float = 0.0  # the angle is drawn uniformly from [-rotation, rotation], in degrees
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """What is known of a data set without its images; of one's own, what was found out about it."""
+
+    name: str
+    title: str = ""  # for people
+    shape: tuple[int, int, int] = (0, 0, 0)  # channels, height, width
+    sizes: tuple[int, int] = (0, 0)  # training and test images; of domains their sums
+    classes: tuple[str, ...] = ()  # none where files name them
+    num_classes: int = 0
+    domains: dict[str, tuple[int, int] | None] = field(default_factory=dict)  # None: unknown sizes
+    mean: tuple[float, ...] = ()  # per channel, of values scaled to [0, 1]; of one's own, measured
+    std: tuple[float, ...] = ()
+    augmentation: Augmentation = field(default_factory=Augmentation)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """A data set with its test split.
+
+    Where it has a note, results carry it and are not judged against the paper's.
+    """
+
+    name: str
+    images: Tensor  # uint8 [N, C, H, W]
+    labels: Tensor  # int64 [N], positions in `classes`
+    test_images: Tensor
+    test_labels: Tensor
+    classes: tuple[str, ...]
+    # per channel, of values in [0, 1]; of published sets as in the papers' code
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    augmentation: Augmentation
+    fingerprint: str
+    source: str  # the layout in which it was found, such as "official files"; never a path
+    note: str = ""  # what is not the published set, e.g. "subset: 4,000 of 100,000 training images"
+    remark: str = ""  # what has to be known about the published set itself
+    # int64 [N], each image's domain, a position in `group_names`
+    train_groups: Tensor | None = None
+    test_groups: Tensor | None = None
+    group_names: tuple[str, ...] = ()
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.classes)
+
+    def __repr__(self) -> str:
+        parts = [
+            f"{len(self.images):,} training and {len(self.test_images):,} test images",
+            "x".join(str(length) for length in self.images.shape[1:]),
+            f"{self.num_classes} classes",
+            f"fingerprint {self.fingerprint}",
+            f"source: {self.source}",
+        ]
+        comments = "; ".join(text for text in (self.note, self.remark) if text)
+        return f"{self.name}: {', '.join(parts)}" + (f" ({comments})" if comments else "")
 
 
 def _specs() -> dict[str, DatasetSpec]:
@@ -41,7 +109,7 @@ def _specs() -> dict[str, DatasetSpec]:
 
 SPECS = _specs()
 NAMES = tuple(SPECS)
-REGISTERED: dict[str, Dataset] = {}
+REGISTERED: dict[str, Dataset] = {}  # arrays, by the names that they were given
 
 
 # --- a set by its name
@@ -67,7 +135,7 @@ def spec_of(name: str) -> DatasetSpec:
     if reader is not None:
         return reader.spec_of(name)
     _check_known(name)
-    return _spec_of_registered(REGISTERED[name]) if name in REGISTERED else SPECS[name]
+    return SPECS[name]
 
 
 def whole_name(name: str) -> str:
@@ -82,46 +150,32 @@ def recorded_name(name: str) -> str:
     return name if reader is None else reader.recorded_name(name)
 
 
-class Reader(Protocol):
-    """What reads the sets whose names begin with a word and a colon, such as ``folder:PATH``.
+@functools.cache  # to look through all that is installed takes as long as to read a small set
+def _readers() -> dict[str, Any]:
+    """What reads names such as ``folder:PATH``, by what stands before the colon.
 
-    A package names it, a module or an object, as an entry point of the group ``fednb.datasets``,
-    by that word. These are the functions above, which say what each is to return.
+    Each is a module with the four functions above, which a package names as an entry point.
     """
-
-    def load(self, name: str, /) -> Dataset: ...
-    def spec_of(self, name: str, /) -> DatasetSpec: ...
-    def whole_name(self, name: str, /) -> str: ...
-    def recorded_name(self, name: str, /) -> str: ...
+    return {found.name: found for found in entry_points(group=READERS)}
 
 
-def _reader_of(name: object) -> Reader | None:
+def _reader_of(name: object) -> Any:
     """The reader for a set's name; None if the name has no colon."""
     word, colon, _ = str(name).partition(":")
     if not colon:
         return None
-    reader = _installed(word)
-    if reader is not None:
-        return reader
-    known = sorted(f"{found.name}:" for found in entry_points(group=READERS))
-    check(
-        known, f"{name}: fednb must be installed (`pip install -e .` in its folder, or its wheel)."
-    )
-    message = f"{name}: nothing that is installed reads sets that begin with"
-    require_known(message, f"{word}:", known, DataError)
-    return None
-
-
-@functools.cache  # to look through all that is installed takes as long as to read a small set
-def _installed(word: str) -> Reader | None:
-    return next((found.load() for found in entry_points(group=READERS, name=word)), None)
+    readers = _readers()
+    fix = "fednb must be installed (`pip install -e .` in its folder, or its wheel)."
+    check(readers, f"{name}: {fix}")
+    what = f"{name}: nothing that is installed reads sets that begin with"
+    require_known(what, word, sorted(readers), DataError)
+    return readers[word].load()
 
 
 def _check_known(name: str) -> None:
-    known = [*SPECS, *REGISTERED]
-    is_path = name not in known and isinstance(name, str) and os.path.exists(name)
+    is_path = name not in SPECS and isinstance(name, str) and os.path.exists(name)
     check(not is_path, f"{name} lies here: if it holds your images, write folder:{name}.")
-    require_known("There is no data set", name, [*known, "folder:PATH"], DataError)
+    require_known("There is no data set", name, [*SPECS, "folder:PATH"], DataError)
 
 
 # --- files
@@ -137,11 +191,8 @@ def places() -> list[Path]:
 
 def file_of(name: str) -> Path | None:
     """The file of a published set; None if it is not there, or holds something else."""
-    for folder in places():
-        path = folder / f"{name}.npz"
-        if path.is_file() and is_converted(path):
-            return path
-    return None
+    paths = [folder / f"{name}.npz" for folder in places()]
+    return next((path for path in paths if path.is_file() and is_converted(path)), None)
 
 
 def is_converted(path: Path) -> bool:
@@ -171,66 +222,41 @@ def _read_published(name: str) -> Dataset:
     return found
 
 
-# --- arrays
+# Each is an array in a file; groups are zeros where there are no domains.
+FIELDS = (
+    *("images", "labels", "train_groups", "test_images", "test_labels", "test_groups"),
+    *("classes", "notes", "remarks", "source", "fingerprint"),
+)
 
 
-def register(
-    name: str,
-    images: Any,
-    labels: Any,
-    test_images: Any,
-    test_labels: Any,
-    *,
-    classes: Sequence[str] = (),
-    train_groups: Any = (),
-    test_groups: Any = (),
-    group_names: Sequence[str] = (),
-    augmentation: Augmentation = Augmentation(),  # noqa: B008 (it is frozen)
-) -> Dataset:
-    """Make arrays or tensors a data set, known by its name in this process.
-
-    Images are square, uint8 [N, H, W], [N, H, W, C] or [N, C, H, W] with 1 or 3 channels; labels
-    are integers from 0, [N]. Of several domains, groups are positions in ``group_names``, [N]. A
-    `DataError` says what does not fit, and what to do about it.
-    """
-    if not isinstance(name, str) or not re.fullmatch(r"[\w.+-]{1,80}", name) or name in NAMES:
-        raise DataError(
-            f"{shorten(name)} cannot be the name: take letters, digits, dots and dashes, "
-            "and no published set's name."
-        )
-    check(isinstance(augmentation, Augmentation), f"{name}: augmentation is no data.Augmentation.")
-    given = {"images": images, "labels": labels, "train_groups": train_groups}
-    train = arrays.split_of(name, given, group_names)
-    given = {"test_images": test_images, "test_labels": test_labels, "test_groups": test_groups}
-    test = arrays.split_of(name, given, group_names)
-    shapes = [list(split.images.shape[1:]) for split in (train, test)]
-    check(
-        shapes[0] == shapes[1],
-        f"{name}: images are {shapes[0]} and test_images {shapes[1]} (channels, height, width); "
-        "they must be alike.",
-    )
-    names = arrays.classes_of(name, train.labels, test.labels, classes)
-    spec = DatasetSpec(name, domains=dict.fromkeys(group_names), augmentation=augmentation)
-    remarks = arrays.remarks_on(train, test, names)
-    found = from_splits(spec, train, test, names, "registered", remarks=remarks)
-    known = REGISTERED.get(name)
-    check(
-        known is None or known.fingerprint == found.fingerprint,
-        f"{name} was registered with other images already: take another name.",
-    )
-    REGISTERED[name] = found
-    return found
+def read(spec: DatasetSpec, path: Path) -> Dataset | None:
+    """The set that a file holds; None if there is no such file, or if it is damaged."""
+    values: dict[str, Any] = {}
+    try:
+        with np.load(path, allow_pickle=False) as file:  # zipfile checks the sums
+            for name in FIELDS:
+                value = file[name]  # what are no numbers are words
+                values[name] = value if value.dtype.kind in "iu" else value.tolist()
+    except Exception:
+        return None
+    return of_fields(spec, values)
 
 
-def _spec_of_registered(found: Dataset) -> DatasetSpec:
-    _, channels, height, width = found.images.shape
-    return DatasetSpec(
-        found.name,
-        title=found.name,
-        shape=(channels, height, width),
-        sizes=(len(found.labels), len(found.test_labels)),
-        classes=found.classes,
-        num_classes=found.num_classes,
-        domains=dict.fromkeys(found.group_names),
-        augmentation=found.augmentation,
+def of_fields(spec: DatasetSpec, values: Mapping[str, Any]) -> Dataset:
+    """The set of these `FIELDS`: arrays, and words about them."""
+    tensors: dict[str, Any] = {name: torch.from_numpy(values[name]) for name in FIELDS[:6]}
+    if not spec.domains:
+        tensors |= {"train_groups": None, "test_groups": None}
+    return Dataset(
+        spec.name,
+        **tensors,
+        classes=tuple(values["classes"]),
+        mean=spec.mean,
+        std=spec.std,
+        augmentation=spec.augmentation,
+        fingerprint=values["fingerprint"],
+        source=values["source"],
+        note="; ".join(values["notes"]),
+        remark="; ".join(values["remarks"]),
+        group_names=tuple(spec.domains),
     )

@@ -222,19 +222,6 @@ def parameters(notebook: str) -> dict[str, Any]:
     return values
 
 
-def arrange(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Parameters as the notebook has them: what it has no name for goes into its ``more``."""
-    named = parameters(notebook)
-    arranged = {name: value for name, value in overrides.items() if name in named}
-    others = {name: value for name, value in overrides.items() if name not in named}
-    if not others:
-        return arranged
-    if "more" not in named:
-        for name in others:
-            require_known(f"{path(notebook).stem} has no parameter", name, named, NotebookError)
-    return arranged | {"more": {**named["more"], **arranged.get("more", {}), **others}}
-
-
 def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
     """The settings of a run of a notebook: ``papers.settings("01_moon", globals())``.
 

@@ -1,12 +1,11 @@
-"""Pictures that several notebooks draw: splits, domains, and what `fednb.results` reads of runs."""
+"""What pictures of all notebooks have in common: colours, labels at lines, splits, and how they are shown."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 import seaborn as sns
 from IPython.display import display
 from matplotlib.axes import Axes
@@ -15,7 +14,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fednb import partition
-from fednb.data import Dataset
 from fednb.partition import Parts
 
 # One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey,
@@ -118,26 +116,6 @@ def split(
     return ax
 
 
-def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
-    """The first training image of every domain (rows) and class (columns), if there is one."""
-    side = dataset.images.shape[-1]
-    num_domains, num_classes = len(dataset.group_names), dataset.num_classes
-    step = side + 1  # a line of one pixel between images
-    sheet = np.full((num_domains * step - 1, num_classes * step - 1, 3), 255, np.uint8)
-    for row, column in np.ndindex(num_domains, num_classes):
-        for image in dataset.images[(dataset.train_groups == row) & (dataset.labels == column)][:1]:
-            sheet[row * step :, column * step :][:side, :side] = image.permute(1, 2, 0)
-    ax = ax or plt.gca()
-    ax.imshow(sheet, interpolation="nearest")
-    ax.set_yticks(np.arange(num_domains) * step + side / 2, dataset.group_names)
-    ax.set_xticks(np.arange(num_classes) * step + step / 2, dataset.classes)
-    ax.tick_params(length=0)
-    ax.tick_params(axis="x", labelrotation=45 if max(map(len, dataset.classes)) > 2 else 0)
-    ax.spines[:].set_visible(False)
-    ax.set_title(title)
-    return ax
-
-
 def label(
     ax: Axes, point: Iterable[Any], text: str, shift: tuple[float, float] = (5, 0), **look: Any
 ) -> None:
@@ -177,49 +155,3 @@ def _apart(places: np.ndarray, gap: float) -> np.ndarray:
         places[1:] += missing
         places[:-1] -= missing
     return places
-
-
-def curves(of_rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
-    """Draw accuracies (%) per communication round; a single round is a dashed level, as in papers.
-
-    Each row has a ``name``, a ``method``, ``rounds``, and ``values``: a list for each run.
-    """
-    points = []
-    for one in of_rows:
-        for run in one["values"]:
-            points += [(one["name"], *point) for point in zip(one["rounds"], run, strict=False)]
-    frame = pd.DataFrame(points, columns=["name", "x", "value"]).dropna()
-    palette = _palette(of_rows)
-    once = frame.groupby("name")["x"].transform("nunique") == 1
-    ax = ax or plt.figure(layout="constrained").subplots()
-    if frame.empty:
-        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
-    elif not once.all():  # the mean over seeds, and a band from the lowest to the highest
-        sns.lineplot(
-            frame[~once], x="x", y="value", hue="name", palette=palette, errorbar=("pi", 100), ax=ax
-        )
-    ax.grid(alpha=0.3)
-    for name, of_name in frame[once].groupby("name", sort=False):
-        last = of_name["x"].iloc[0]
-        rounds = "one round" if last == 1 else f"after {last} rounds"
-        level = of_name["value"].mean()
-        ax.axhline(level, ls="--", color=palette[str(name)], label=f"{name} ({rounds})")
-    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
-    ax.locator_params(axis="x", integer=True)
-    if ax.lines:
-        ax.legend(frameon=False)
-    return ax
-
-
-def _palette(of_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A line has the colour of its runs' method; several of one method have shades of it."""
-    names_of: dict[str, list[str]] = {}
-    for one in of_rows:
-        names_of.setdefault(one["method"], []).append(one["name"])
-    palette: dict[str, Any] = {}
-    for method, names in names_of.items():
-        shades = sns.light_palette(colour(method), len(names) + 2, reverse=True)
-        # the method's own colour is for the line that is called like it
-        ordered = sorted(names, key=lambda name: name != method)
-        palette |= zip(ordered, shades, strict=False)
-    return palette

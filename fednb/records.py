@@ -160,22 +160,6 @@ def state(record: Mapping[str, Any]) -> str:
     return "stale" if record["results_version"] < RESULTS_VERSION else record["status"]
 
 
-def other_code(record: Mapping[str, Any], method: type) -> str:
-    """What to tell of a record that was made with other code of its method; "" if it was not.
-
-    Of a record without a digest of the source nobody knows.
-    """
-    now = sources.digest(method)
-    if None in (now, record.get("source")) or now == record["source"]:
-        return ""
-    settings = record["settings"]
-    return (
-        f"This run of {record['method']} (seed {settings['seed']}, key {record['key']}) was "
-        "recorded with other code of the method than is here now: again=True, or --again in a "
-        "command, makes it again."
-    )
-
-
 def read(path: Path) -> Record:
     """Read a record; a `RunError` if it has not the form of one, or not the key of its settings."""
     try:

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import matplotlib.pyplot as plt
 import pandas as pd
+import seaborn as sns
 from IPython.display import Markdown
 from matplotlib.axes import Axes
 
@@ -345,4 +346,50 @@ def _by_round(row: Mapping[str, Any]) -> pd.DataFrame:
 
 def curves(table: str, ax: Axes | None = None) -> Axes:
     """Accuracy per communication round; a single round (SOLO) is a dashed level, as in papers."""
-    return plots.curves(_known("No curves are written of", table, "curves"), ax)
+    return draw_curves(_known("No curves are written of", table, "curves"), ax)
+
+
+def draw_curves(of_rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
+    """Draw accuracies (%) per communication round; a single round is a dashed level, as in papers.
+
+    Each row has a ``name``, a ``method``, ``rounds``, and ``values``: a list for each run.
+    """
+    points = []
+    for one in of_rows:
+        for run in one["values"]:
+            points += [(one["name"], *point) for point in zip(one["rounds"], run, strict=False)]
+    frame = pd.DataFrame(points, columns=["name", "x", "value"]).dropna()
+    palette = _palette(of_rows)
+    once = frame.groupby("name")["x"].transform("nunique") == 1
+    ax = ax or plt.figure(layout="constrained").subplots()
+    if frame.empty:
+        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
+    elif not once.all():  # the mean over seeds, and a band from the lowest to the highest
+        sns.lineplot(
+            frame[~once], x="x", y="value", hue="name", palette=palette, errorbar=("pi", 100), ax=ax
+        )
+    ax.grid(alpha=0.3)
+    for name, of_name in frame[once].groupby("name", sort=False):
+        last = of_name["x"].iloc[0]
+        rounds = "one round" if last == 1 else f"after {last} rounds"
+        level = of_name["value"].mean()
+        ax.axhline(level, ls="--", color=palette[str(name)], label=f"{name} ({rounds})")
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
+    ax.locator_params(axis="x", integer=True)
+    if ax.lines:
+        ax.legend(frameon=False)
+    return ax
+
+
+def _palette(of_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """A line has the colour of its runs' method; several of one method have shades of it."""
+    names_of: dict[str, list[str]] = {}
+    for one in of_rows:
+        names_of.setdefault(one["method"], []).append(one["name"])
+    palette: dict[str, Any] = {}
+    for method, names in names_of.items():
+        shades = sns.light_palette(plots.colour(method), len(names) + 2, reverse=True)
+        # the method's own colour is for the line that is called like it
+        ordered = sorted(names, key=lambda name: name != method)
+        palette |= zip(ordered, shades, strict=False)
+    return palette

@@ -84,9 +84,12 @@ def _run_one(
         recorded = None if again else records.recorded(path)
         if recorded is not None:
             _require_same_data(recorded, dataset, path)
-            told = records.other_code(recorded, methods[settings.method])
-            if told:
-                print(f"fednb: {told}", file=sys.stderr)
+            if sources.is_other_code(recorded.get("source"), methods[settings.method]):
+                told = (
+                    f"This run of {settings.method} (seed {settings.seed}, key {recorded['key']})"
+                )
+                was = "was recorded with other code of the method than is here now"
+                print(f"fednb: {told} {was}: again=True makes it again.", file=sys.stderr)
             return recorded
         for part in checkpoint.parent.glob(f".{checkpoint.name}.*"):
             part.unlink()  # of a process that was killed while it wrote
@@ -213,8 +216,7 @@ def _restore(federation: Federation, path: Path) -> None:
             raise ValueError(f"{damaged} is damaged")
         content.seek(0)
         checkpoint = torch.load(content, map_location=federation.device, weights_only=True)
-        source = sources.digest(type(federation.method))
-        if None not in (source, checkpoint.get("source")) and checkpoint["source"] != source:
+        if sources.is_other_code(checkpoint.get("source"), type(federation.method)):
             raise ValueError("the code of the method was another")
         federation.restore(checkpoint)
     except (MemoryError, RuntimeError):  # by the latter PyTorch says that memory is short

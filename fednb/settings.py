@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, NoReturn
 
 import yaml
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
@@ -176,10 +176,7 @@ def resolve(
     for name, info in FIELDS.items():
         if name in overrides and not info.applies_to(partition):
             owners = " or ".join(map(repr, info.partitions))
-            message = (
-                f"{name} belongs to partition {owners}; with {partition!r} leave it out (at None)."
-            )
-            raise SettingsError(message)
+            _leave_out(f"{name} belongs to partition {owners}; with {partition!r}")
         checked[name] = _checked(name, values[name], partition, paper.get(name))
     _check_together(dataset, checked)
     return Settings(
@@ -193,6 +190,10 @@ def resolve(
             if one.default is not MISSING
         },
     )
+
+
+def _leave_out(reason: str) -> NoReturn:
+    raise SettingsError(f"{reason} leave it out (at None).")
 
 
 def check_name(name: str) -> None:
@@ -215,10 +216,7 @@ def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[
     for name in overrides:
         owners = [other for other, cls in methods.items() if name in _field_names(cls)]
         if name not in known and owners:
-            raise SettingsError(
-                f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)}; "
-                "leave it out (at None).",
-            )
+            _leave_out(f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)};")
         require_known("Unknown parameter", name, known)
 
 
@@ -238,10 +236,8 @@ def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
     """Refuse what each by itself is well: clients, network and projection head."""
     facts = data.spec_of(dataset)
     if values["partition"] == "domain" and values["num_clients"] != len(facts.domains):
-        raise SettingsError(
-            f"num_clients is {values['num_clients']}, but {dataset} has {len(facts.domains)} "
-            "domains with one client each; leave it out (at None)."
-        )
+        there = f"{dataset} has {len(facts.domains)} domains with one client each"
+        _leave_out(f"num_clients is {values['num_clients']}, but {there};")
     model, side = values["model"], facts.shape[1]
     require_known("Unknown model", model, models.MODELS)
     if side not in models.MODELS[model].sides:
@@ -254,10 +250,7 @@ def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
         message = f"Model {model!r} has no projection head; set projection_head to False."
         raise SettingsError(message)
     if not values["projection_head"] and values["projection_dim"]:
-        raise SettingsError(
-            "projection_dim belongs to a projection head; "
-            "with projection_head False leave it out (at None).",
-        )
+        _leave_out("projection_dim belongs to a projection head; with projection_head False")
 
 
 def _hyperparameters(name: str, method: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -40,6 +40,14 @@ def digest(method: type) -> str | None:
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
+def is_other_code(recorded: str | None, method: type) -> bool:
+    """Was something recorded with another source of its method? Without a digest nobody knows."""
+    if recorded is None:
+        return False
+    now = digest(method)
+    return now is not None and recorded != now
+
+
 def _loaded(module: str) -> str | None:
     """The file of a module that is loaded, if it is one's own and no notebook."""
     file = getattr(sys.modules.get(module), "__file__", None) or ""

@@ -16,10 +16,10 @@ import numpy as np
 
 from fednb import ROOT, data, home
 from fednb.data import Dataset, DatasetSpec
-from fednb.dataset import Split, from_splits, write
 from fednb.errors import DataError, check
 from fednb.images import as_rgb
 from fednb_lab import layouts
+from fednb_lab.arrays import Split, from_splits, write
 from fednb_lab.folders import PREFIX, say
 from fednb_lab.images import Broken, reason
 from fednb_lab.layouts import ORIGINS, Origin, Source

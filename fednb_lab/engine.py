@@ -21,6 +21,7 @@ from traitlets.config import Config
 
 from fednb import papers
 from fednb.errors import FednbError
+from fednb_lab.jobs import arrange
 from fednb_lab.processes import CellError
 
 ENGINE = "fednb"
@@ -105,7 +106,7 @@ def execute_run(notebook: str, parameters: Mapping[str, Any]) -> None:
         papermill.execute_notebook(
             reduced(notebook),
             None,
-            papers.arrange(notebook, parameters),
+            arrange(notebook, parameters),
             engine_name=ENGINE,
             session=str(file),
             cwd=file.parent,

@@ -16,7 +16,7 @@ from fednb_lab.claims import Claim
 
 
 def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """The curves of a table's cells, for `fednb.plots.curves`."""
+    """The curves of a table's cells, for `fednb.results.draw_curves`."""
     described = []
     for name, cell in _with_curves(cells).items():
         metrics = [run.record["metrics"] for run in cell.runs]

@@ -1,4 +1,4 @@
-"""Folders and zip files of one's own images as data sets, ``folder:PATH``: a `fednb.data.Reader`.
+"""Folders and zip files of one's own images as data sets, ``folder:PATH``, read by a plug-in.
 
 It is an entry point of the distribution, in pyproject.toml. ``@64`` after the path asks for images
 of 64x64 pixels, ``#1a2b3c4d`` for those with this fingerprint.
@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from fednb import arrays
-from fednb.data import Augmentation, Dataset, DatasetSpec, places
-from fednb.dataset import from_splits, read, read_fields, write
+import numpy as np
+
+from fednb.data import Augmentation, Dataset, DatasetSpec, places, read
 from fednb.errors import DataError, check
-from fednb_lab import trees
+from fednb_lab import arrays, trees
+from fednb_lab.arrays import from_splits, measured, write
 from fednb_lab.images import Broken, reading, reason
 from fednb_lab.trees import Layout
 
@@ -31,7 +32,8 @@ def load(name: str) -> Dataset:
     whole = whole_name(name)
     spec, layout, cache = _look_into(whole)
     say(f"{spec.name} ({_parts(whole)[0]}): {layout}")
-    found = read(spec, cache) or _read_images(spec, layout, cache)
+    cached = read(spec, cache)
+    found = measured(cached) if cached else _read_images(spec, layout, cache)
     _check_fingerprint(whole, found.fingerprint)
     return found
 
@@ -155,8 +157,11 @@ def _seen(name: str) -> tuple[DatasetSpec, Layout, Path]:
 @functools.cache
 def _recorded(name: str) -> str:
     spec, layout, cache = _seen(name)
-    known = read_fields(cache, ["fingerprint"])
-    digits = known["fingerprint"] if known else _read_images(spec, layout, cache).fingerprint
+    try:
+        with np.load(cache, allow_pickle=False) as file:  # without the images
+            digits = str(file["fingerprint"])
+    except Exception:  # there is none, or it is damaged
+        digits = _read_images(spec, layout, cache).fingerprint
     _check_fingerprint(name, digits)
     return f"{spec.name}#{digits[:8]}"
 

@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from fednb import ROOT, data, papers, settings, sources
 from fednb import records as ledger
-from fednb.errors import SweepError, check, require_known
+from fednb.errors import NotebookError, SweepError, check, require_known
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
@@ -114,7 +114,7 @@ class Notebook:
         if "dataset" in overrides:  # the run's process works in another folder
             overrides["dataset"] = data.whole_name(overrides["dataset"])
         if "more" not in self.defaults:  # then it has a name for each setting, or there is an error
-            papers.arrange(self.name, overrides)
+            arrange(self.name, overrides)
         values = self.defaults | self.defaults.get("more", {}) | overrides
         values.pop("more", None)
         method = values.get("method")
@@ -124,6 +124,21 @@ class Notebook:
             check(elsewhere is None, message, SweepError)
         resolved = settings.resolve(self.methods, **values)
         return Job(self.name, table, overrides, resolved, ledger.path(resolved, self.runs))
+
+
+def arrange(notebook: str, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Parameters as the notebook has them: what it has no name for goes into its ``more``."""
+    named = papers.parameters(notebook)
+    arranged = {name: value for name, value in overrides.items() if name in named}
+    others = {name: value for name, value in overrides.items() if name not in named}
+    if not others:
+        return arranged
+    if "more" not in named:
+        for name in others:
+            require_known(
+                f"{papers.path(notebook).stem} has no parameter", name, named, NotebookError
+            )
+    return arranged | {"more": {**named["more"], **arranged.get("more", {}), **others}}
 
 
 # ---- methods that are compared
@@ -218,15 +233,13 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
 
 def tell_other_code(recorded: Iterable[Job]) -> None:
     """Say of which methods runs are recorded with other code than is here now."""
-    now: dict[tuple[str, str], str | None] = {}
+    methods = functools.cache(papers.methods)
+    is_other_code = functools.cache(sources.is_other_code)
     runs: Counter[str] = Counter()
     for job in recorded:
-        before, method = job.recorded.source, job.settings.method
-        key = (job.notebook, method)
-        if before and key not in now:
-            now[key] = sources.digest(papers.methods(job.notebook)[method])
-        if before and now[key] not in (None, before):
-            runs[method] += 1
+        name, source = job.settings.method, job.recorded.source
+        if is_other_code(source, methods(job.notebook)[name]):
+            runs[name] += 1
     for method, number in runs.items():
         told = f"{method}: {number} recorded with other code of the method than is here now"
         print(f"fednb: {told}; --again makes them again.", file=sys.stderr)

@@ -16,11 +16,11 @@ import numpy as np
 import yaml
 from pydantic import TypeAdapter
 
-from fednb import arrays, data
+from fednb import data
 from fednb.data import Dataset, DatasetSpec
-from fednb.dataset import Split, from_splits
 from fednb.errors import DataError, check
-from fednb_lab import trees
+from fednb_lab import arrays, trees
+from fednb_lab.arrays import Split, from_splits
 from fednb_lab.folders import say
 from fednb_lab.images import Broken, Member, reading, unpacked
 from fednb_lab.trees import ImageFile, Walk

@@ -20,7 +20,7 @@ from fednb import records as ledger
 from fednb.errors import FednbError, SweepError, check
 from fednb.records import Record
 from fednb_lab import datasets, processes
-from fednb_lab.jobs import Job
+from fednb_lab.jobs import Job, arrange
 from fednb_lab.processes import Call, in_one_line
 
 ATTEMPTS = 2  # at a run that fails
@@ -206,7 +206,9 @@ def _collect(task: Task, result: Result | str | BaseException) -> tuple[str, Seq
     left = [job for job in task.jobs if not ledger.recorded(job.path)]
     if task.again or task.notebooks is not None:  # then a record alone is not enough
         left = [*task.jobs] if error else left
-    return error.rstrip(".") or "it has left no record", left  # more is said after it
+    if left and not error:
+        error = "it has left no record"
+    return error.rstrip("."), left  # more is said after it
 
 
 # ---- a task, wherever it is made
@@ -265,5 +267,5 @@ def _execute(job: Job, notebooks: Path | None) -> None:
         engine.execute_run(job.notebook, job.parameters)
     else:
         copy = notebooks / f"{job.path.stem}.ipynb"
-        parameters = papers.arrange(job.notebook, job.parameters)
+        parameters = arrange(job.notebook, job.parameters)
         engine.execute_whole(papers.path(job.notebook), copy, parameters)

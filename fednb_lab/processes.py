@@ -31,7 +31,6 @@ PRELOADED = [
     "fednb.run",
     "fednb.plots",
     "fednb.prototypes",
-    "sklearn.datasets",
     "torch._dynamo",  # the first step of an optimizer imports it
 ]
 # No modules of the folder where one works, and figures that nobody sees.

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 from PIL import Image
 
-from fednb.arrays import listed
-from fednb.dataset import Split
 from fednb.errors import DataError, check
+from fednb_lab.arrays import Split, listed
 from fednb_lab.images import FORMATS, Broken, File, Member, decoded, reading
 
 _KINDS = Image.registered_extensions()

@@ -18,9 +18,10 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from fednb import build, data, models, papers, settings
+from fednb import build, models, papers, settings
 from fednb.data import Augmentation
 from fednb.gpu import stacked
+from fednb_lab.arrays import register
 
 AIM = 1.15  # a federated round takes at most so many times as long as the bare loop
 CLIENTS, TEST_IMAGES = 10, 2000
@@ -99,7 +100,7 @@ def prepare(case, name, device, *, workers=None, train=None, seed=0):
     halves = (
         half[part] for part in (slice(images), slice(images, None)) for half in (pixels, labels)
     )
-    data.register(dataset, *halves, augmentation=augmentation)
+    register(dataset, *halves, augmentation=augmentation)
     given = {"model": model, "batch_size": batch_size, "num_rounds": 1, "local_epochs": 1}
     # a small rate: nothing can be learnt from random images, and once a run diverges every image is a cluster of its own
     given |= {"lr": 0.001, "seed": seed}

@@ -18,7 +18,6 @@ FORKSERVER.set_forkserver_preload(
         "fednb.run",
         "fednb.papers.moon",
         "pytest",
-        "sklearn.datasets",
         "torch._dynamo",
     ]
 )

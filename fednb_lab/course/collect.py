@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 from nbformat import NotebookNode
 
-from fednb.arrays import listed
 from fednb.errors import CourseError
+from fednb_lab.arrays import listed
 from fednb_lab.course.merging import names_of
 from fednb_lab.course.notebooks import (
     files_of,

@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from fednb import data, finch, plots, results
+from fednb.data import Dataset
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGE = 14  # degrees: of client 0
@@ -344,7 +345,27 @@ def over_rounds(values: Mapping[str, Sequence[float]], ylabel: str) -> Axes:
 def five_domains() -> Axes:
     """An image of each class in each of the five embedded domains."""
     ax = plt.figure(figsize=(6, 3.4)).subplots()
-    return plots.domains(data.load("digits5_mini"), ax)
+    return domains(data.load("digits5_mini"), ax)
+
+
+def domains(dataset: Dataset, ax: Axes | None = None, title: str = "") -> Axes:
+    """The first training image of every domain (rows) and class (columns), if there is one."""
+    side = dataset.images.shape[-1]
+    num_domains, num_classes = len(dataset.group_names), dataset.num_classes
+    step = side + 1  # a line of one pixel between images
+    sheet = np.full((num_domains * step - 1, num_classes * step - 1, 3), 255, np.uint8)
+    for row, column in np.ndindex(num_domains, num_classes):
+        for image in dataset.images[(dataset.train_groups == row) & (dataset.labels == column)][:1]:
+            sheet[row * step :, column * step :][:side, :side] = image.permute(1, 2, 0)
+    ax = ax or plt.gca()
+    ax.imshow(sheet, interpolation="nearest")
+    ax.set_yticks(np.arange(num_domains) * step + side / 2, dataset.group_names)
+    ax.set_xticks(np.arange(num_classes) * step + step / 2, dataset.classes)
+    ax.tick_params(length=0)
+    ax.tick_params(axis="x", labelrotation=45 if max(map(len, dataset.classes)) > 2 else 0)
+    ax.spines[:].set_visible(False)
+    ax.set_title(title)
+    return ax
 
 
 # --- FINCH, step by step

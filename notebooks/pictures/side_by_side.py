@@ -5,13 +5,14 @@ from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+from fednb.papers.pictures import fedplcc
 from fednb.papers.pictures import side_by_side_tables as tables
 from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, OWN
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import plots, results
-from fednb.dataset import Dataset
+from fednb.data import Dataset
 from fednb.leads import Lead, interval
 from fednb.partition import Parts
 
@@ -164,7 +165,7 @@ def splits(parts: Mapping[str, Parts], labels: np.ndarray, domains: Dataset) -> 
     figure, axes = plt.subplots(1, 5, figsize=(17, 3.4), width_ratios=(1, 1, 1, 1, 1.5))
     for ax, (title, of_split) in zip(axes, parts.items(), strict=False):
         plots.split(of_split, labels, 10, ax, title, largest=150)
-    plots.domains(domains, ax=axes[4], title="domain shift: a client per row")
+    fedplcc.domains(domains, ax=axes[4], title="domain shift: a client per row")
     return figure
 
 

@@ -17,6 +17,7 @@ from fednb import ROOT, papers, sources
 from fednb import records as ledger
 from fednb.errors import NotebookError, SettingsError
 from fednb.federation import FedAvg
+from fednb_lab.jobs import arrange
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -190,12 +191,12 @@ def test_a_name_that_nobody_reads_is_an_error(study, given, told):
 
 def test_flat_names_are_sorted_into_more(study, notebooks):
     flat = {"mu": 1.0, "num_rounds": 3, "beta": 0.1}
-    assert papers.arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
+    assert arrange("07_study", flat) == {"mu": 1.0, "more": {"num_rounds": 3, "beta": 0.1}}
     notebooks("08_closed", (["parameters"], "method = 'FedAvg'"))
     with pytest.raises(
         NotebookError, match="08_closed has no parameter 'methud': did you mean 'method'"
     ):
-        papers.arrange("08_closed", {"methud": "SOLO"})
+        arrange("08_closed", {"methud": "SOLO"})
 
 
 @pytest.mark.parametrize("source", ["a = b", "a = (", "more = 3", None])

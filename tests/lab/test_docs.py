@@ -32,7 +32,8 @@ def short(monkeypatch):
         settings, "resolve", lambda *a, **k: resolve(*a, **k | {"num_rounds": 2, "local_epochs": 1})
     )
     # what is registered is forgotten afterwards
-    monkeypatch.setitem(data.REGISTERED, "mine", None)
+    for name in ("SPECS", "REGISTERED"):
+        monkeypatch.setattr(data, name, dict(getattr(data, name)))
     monkeypatch.setitem(models.MODELS, "mlp", models.MODELS["digits-cnn"])
 
 
@@ -81,7 +82,8 @@ def test_the_reader_of_the_page_on_data_reads_a_set(monkeypatch, tmp_path):
     module = types.ModuleType("my_reader")
     (code,) = blocks("data/README.md", "python")
     exec(code, vars(module))
-    monkeypatch.setattr(data, "_installed", lambda word: module if word == "mine" else None)
+    installed = types.SimpleNamespace(load=lambda: module)
+    monkeypatch.setattr(data, "_readers", lambda: {"mine": installed})
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "runs"))
     short = ["num_rounds=1", "local_epochs=1", "num_clients=2"]
     assert main(["run", "00", "dataset=mine:7", *short]) == 0

@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from made_up import job, lead, record, recorded, table
 
-from fednb import plots
 from fednb import records as ledger
+from fednb import results
 from fednb.errors import ReportError
 from fednb_lab import figures, tables, words
 from fednb_lab import pages as pages_module
@@ -264,7 +264,7 @@ def test_rounds_that_were_not_evaluated():
     curve = [None, 20.0, None, 40.0, 30.0]
     record(one := job(num_rounds=5, evaluate_every=2), 30.0, curve=curve)
     t = table(one, printed=None)
-    drawn = plots.curves(figures.curves_of(cells_of(t))).lines[0]
+    drawn = results.draw_curves(figures.curves_of(cells_of(t))).lines[0]
     assert drawn.get_xydata().tolist() == [[2, 20], [4, 40], [5, 30]]
     assert deviations(only(t)) == ["num_rounds 5 instead of 100"]
     assert only(replace(t, measure="halfway")).values == (20.0,)
@@ -272,7 +272,7 @@ def test_rounds_that_were_not_evaluated():
     record(odd := job(num_rounds=5, evaluate_every=5), 30.0, curve=[None] * 4 + [30.0])
     with pytest.raises(ReportError, match="json has no halfway: it was not evaluated then"):
         cells_of(table(odd, printed=None, measure="halfway"))
-    level = plots.curves(figures.curves_of(cells_of(table(odd, printed=None)))).lines[0]
+    level = results.draw_curves(figures.curves_of(cells_of(table(odd, printed=None)))).lines[0]
     assert (set(level.get_ydata()), level.get_label()) == ({30.0}, "FedAvg (after 5 rounds)")
 
 
@@ -339,7 +339,7 @@ def test_a_run_fills_a_row_of_domains():
     here = next(x for x in text.splitlines() if x.startswith("| FedProx | measured |"))
     assert "| 64.5 ± 0.2 | 85.2 ± 0.2 |" in here and "| 69.8 ± 0.2 | +2.0 ± 0.0 |" in here
     assert here.count("](") == 3
-    ax = plots.curves(figures.curves_of(cells_of(t)))  # a run has one curve, by its mean
+    ax = results.draw_curves(figures.curves_of(cells_of(t)))  # a run has one curve, by its mean
     assert list(ax.lines[0].get_ydata()) == pytest.approx([67.85] * 100)
 
 

@@ -15,6 +15,7 @@ from fednb.errors import SettingsError, SweepError
 from fednb_lab import compare as head_to_head
 from fednb_lab import pool
 from fednb_lab.jobs import (
+    arrange,
     contestants_of,
     median_duration,
     recorded_and_missing,
@@ -49,7 +50,7 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
     file = str(tmp_path / "90_tiny.ipynb")
     assert (table.notebook, table.measure, table.printed) == (file, "accuracy", None)
     # what the kernel will have
-    namespace = papers.parameters(file) | papers.arrange(file, job.parameters)
+    namespace = papers.parameters(file) | arrange(file, job.parameters)
     assert job.path == ledger.path(papers.settings(file, namespace), ledger.runs_folder())
 
 

@@ -77,16 +77,6 @@ class PaperClaims(_FromFile):
     claims: tuple[ClaimEntry, ...]
 
 
-class SideBySide(_FromFile):
-    """The tables in which all methods have one protocol."""
-
-    notebook: str
-    note: str
-    baseline: str  # a row
-    column: str
-    tables: dict[str, str]  # their titles by their names
-
-
 class ForestLine(Place):
     """A line of a finding's picture: how far one row is ahead of another."""
 
@@ -117,7 +107,6 @@ class ClaimsFile(NamedTuple):
     """``data/claims.yaml``."""
 
     papers: dict[str, PaperClaims]
-    side_by_side: SideBySide
     findings: dict[str, Finding]  # by name; the first one of a notebook is its headline
 
 
@@ -137,10 +126,9 @@ def claims_file() -> ClaimsFile:
 
 
 def _parsed(content: Any) -> ClaimsFile:
-    if not isinstance(content, dict) or not {"side by side", "findings"} <= content.keys():
-        raise ValueError("it must have 'side by side', 'findings', and papers with their claims")
+    if not isinstance(content, dict) or "findings" not in content:
+        raise ValueError("it must have 'findings', and papers with their claims")
     rest = dict(content)
-    side_by_side = SideBySide.model_validate(rest.pop("side by side"))
     findings: dict[str, Finding] = {}
     by_notebook = rest.pop("findings")
     if not isinstance(by_notebook, dict) or not all(
@@ -155,7 +143,7 @@ def _parsed(content: Any) -> ClaimsFile:
                 {"name": name, "notebook": notebook, **described}
             )
     papers = {paper: PaperClaims.model_validate(described) for paper, described in rest.items()}
-    return ClaimsFile(papers, side_by_side, findings)
+    return ClaimsFile(papers, findings)
 
 
 class ClaimSetting(NamedTuple):

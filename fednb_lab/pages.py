@@ -17,7 +17,7 @@ from fednb.errors import ReportError, check
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
 from fednb_lab import figures, words
-from fednb_lab.cells import Cell, cells_of, records_of
+from fednb_lab.cells import Cell, cells_of
 from fednb_lab.claims import (
     Claim,
     Finding,
@@ -123,7 +123,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     link = link_to(results.runs, out / "tables")
     for notebook in results.notebooks:
         tables = [table for table in results.tables.values() if table.notebook == notebook]
-        files[out / "tables" / f"{notebook}.md"] = _tables("page", tables, results.cells, link)
+        files[out / "tables" / f"{notebook}.md"] = _tables(tables, results.cells, link)
     files[out / "cells.csv"] = _cells_csv(results.cells)
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
@@ -176,14 +176,14 @@ def _findings(notebooks: Sequence[str]) -> list[Finding]:
 
 
 def _tables(
-    template: str, tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str
+    tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str, *, own: bool = False
 ) -> str:
     """A page of tables: those with runs in full, with records at ``link``, the others by name."""
     parts = {}
     for table in tables:
         if any(cell.runs for cell in cells[table.name]):
             parts[table.name] = table_in_full(table, cells[table.name], link, page=True)
-    return fill(template, tables=tables, parts=parts)
+    return fill("page", tables=tables, parts=parts, own=own)
 
 
 def _cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
@@ -259,7 +259,7 @@ def page_of(table: Table) -> Path:
 
 def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
     """Read the cells of tables, by name, from their own records, which lie where each says."""
-    return {table.name: cells_of(table, records_of(table)) for table in tables}
+    return {table.name: cells_of(table) for table in tables}
 
 
 def own_pages(
@@ -270,7 +270,7 @@ def own_pages(
     if out is not None:
         page = out / page.name
     link = link_to(tables[0].jobs[0].path.parent, page.parent)
-    text = _tables("own_page", tables, cells, link)
+    text = _tables(tables, cells, link, own=True)
     of_tables = {table.name: cells[table.name] for table in tables}
     return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}
 

@@ -9,7 +9,7 @@ from fednb.papers.foundations import METHODS
 from fednb import ROOT, settings
 from fednb import records as ledger
 from fednb_lab import pages, words
-from fednb_lab.cells import cells_of, committed
+from fednb_lab.cells import cells_of
 from fednb_lab.jobs import Job
 from fednb_lab.leads import compare_at
 from fednb_lab.sweeps import Axis, Table, read_tables
@@ -32,7 +32,8 @@ def results_with(records, runs):
 @functools.cache
 def recorded_project():
     """The same of the committed records: read once for all tests."""
-    return results_with(committed(), ROOT / "results" / "runs")
+    runs = ROOT / "results" / "runs"
+    return results_with(ledger.load(runs), runs)
 
 
 def lead(table, ahead, behind):

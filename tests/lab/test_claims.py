@@ -270,13 +270,12 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
     with pytest.raises(ReportError, match=rf"data/claims.yaml, P, claim 1: .*{message}"):
         judged(monkeypatch, two_rows((51.0,), (50.0,)), **wrong)
     with pytest.raises(ReportError, match="no claims of 'Q': known are P"):
-        claims.claims_of("Q")
+        claims.claims_of("Q", list)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "findings"),
         ("findings: {}\nP: [", "expected"),
         ("findings: {}\nP: {notebook: x, claims: [{runs: [[t]]}]}", "claims.0"),
         ("findings: {n: {f: {say: x}}}\n", "says"),

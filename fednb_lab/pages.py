@@ -29,7 +29,7 @@ from fednb_lab.claims import (
 from fednb_lab.findings import Filler, headlines, link_to
 from fednb_lab.printed import printed_numbers
 from fednb_lab.sweeps import Table, read_tables
-from fednb_lab.tables import command, fill, is_own, table_in_full, to_markdown
+from fednb_lab.tables import command, fill, table_in_full, to_markdown
 
 
 class Results(NamedTuple):
@@ -47,13 +47,13 @@ class Results(NamedTuple):
         return list(dict.fromkeys(table.notebook for table in self.tables.values()))
 
 
-def read_results(sweeps: Path, runs: Path) -> Results:
-    """Read a folder of sweep files and one of records, and judge what the papers claim."""
-    return results_of(sweeps, runs, ledger.load(runs))
+def read_results(sweeps: Path, runs: Path, records: Mapping[Path, Record] | None = None) -> Results:
+    """Read a folder of sweep files and one of records, and judge what the papers claim.
 
-
-def results_of(sweeps: Path, runs: Path, records: Mapping[Path, Record]) -> Results:
-    """Put these records into the tables of a folder of sweep files, and judge the claims."""
+    ``records`` are those of the folder, if they have been read already.
+    """
+    if records is None:
+        records = ledger.load(runs)
     tables = read_tables(sweeps)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
     notebooks = {table.notebook for table in tables.values()}
@@ -250,13 +250,6 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
 # ---- pages of one's own sweeps
 
 
-def page_of(table: Table) -> Path:
-    """Tell where the page of one's own sweep that a table is in lies: beside its records."""
-    folder = table.jobs[0].path.parent.parent / "tables"
-    name = table.file.stem if is_own(table) else table.notebook
-    return folder / f"{name}.md"
-
-
 def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
     """Read the cells of tables, by name, from their own records, which lie where each says."""
     return {table.name: cells_of(table) for table in tables}
@@ -266,10 +259,10 @@ def own_pages(
     tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], out: Path | None = None
 ) -> dict[Path, str]:
     """Write the text of each file that one's own sweep makes: its tables, its cells as CSV."""
-    page = page_of(tables[0])
-    if out is not None:
-        page = out / page.name
-    link = link_to(tables[0].jobs[0].path.parent, page.parent)
+    runs = tables[0].jobs[0].path.parent
+    folder = out or runs.parent / "tables"
+    page = folder / f"{tables[0].file.stem}.md"
+    link = link_to(runs, folder)
     text = _tables(tables, cells, link, own=True)
     of_tables = {table.name: cells[table.name] for table in tables}
     return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}

@@ -26,7 +26,7 @@ def results_with(records, runs):
     """What these records make of the project's tables."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "read_tables", lambda _: project()[0])
-        return pages.results_of(ROOT / "notebooks" / "sweeps", runs, records)
+        return pages.read_results(ROOT / "notebooks" / "sweeps", runs, records)
 
 
 @functools.cache

@@ -10,11 +10,11 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 import claims  # noqa: E402
+import explorer_data  # noqa: E402
 import mends  # noqa: E402
 import start  # noqa: E402
 
 from fednb import __version__  # noqa: E402
-from fednb_lab import explorer  # noqa: E402
 
 project = "FedNB"
 author = "FedNB contributors"
@@ -76,13 +76,9 @@ DATA = ROOT / "build" / "site-data"  # what the explorer shows, written before e
 html_static_path = [
     "static",
     "site.png",
-    "../fednb_lab/explorer_page/explorer.js",
-    "../fednb_lab/explorer_page/cell.js",
-    "../fednb_lab/explorer_page/explorer.css",
-    "../fednb_lab/explorer_page/verdict.css",
     str(DATA),
-    str(explorer.PACKAGES / "mathjax" / "es5" / "tex-svg-full.js"),
-    *(str(explorer.PACKAGES / package / file) for package, _, file in explorer.LIBRARIES),
+    str(explorer_data.PACKAGES / "mathjax" / "es5" / "tex-svg-full.js"),
+    *map(str, explorer_data.LIBRARIES),
 ]
 html_css_files = ["site.css", "verdict.css"]
 mathjax_path = "tex-svg-full.js"
@@ -90,7 +86,7 @@ mathjax3_config = {"svg": {"fontCache": "local"}, "options": {"enableMenu": Fals
 
 html_theme = "sphinx_book_theme"
 html_title = "FedNB"
-templates_path = ["templates", "../fednb_lab/explorer_page"]
+templates_path = ["templates"]
 html_additional_pages = {"index": "start.html", "explorer": "explorer.html"}
 html_sidebars = {
     "**": ["sbt-sidebar-nav.html"],

@@ -12,7 +12,6 @@ import re
 from functools import cache
 from pathlib import Path, PurePosixPath
 
-import equations
 from docutils import nodes
 from sphinx.pycode import ModuleAnalyzer
 from sphinx.util.osutil import relative_uri
@@ -42,7 +41,7 @@ def slug(title: str) -> str:
 def mend_source(app, docname: str, source: list[str]) -> None:
     """A page's source as it is read: Markdown, or a notebook's JSON."""
     if Path(app.env.doc2path(docname)).suffix != ".ipynb":
-        source[0] = _markdown(_with_equations(app, source[0], docname), docname)
+        source[0] = _markdown(source[0], docname)
         return
     notebook = json.loads(source[0])
     for cell in notebook["cells"]:
@@ -88,16 +87,6 @@ def find_source(app, module: str) -> tuple[str, dict] | None:
 def leave_out_object(app, name: str, documented: type, options, bases: list) -> None:
     """What everything is built on says nothing."""
     bases[:] = [base for base in bases if base is not object]
-
-
-def _with_equations(app, text: str, docname: str) -> str:
-    """The page of a method's code with the equations of its notebook on top."""
-    notebook = _methods_notebooks().get(docname.removeprefix("docs/api/"))
-    if notebook is None:
-        return text
-    app.env.note_dependency(str(notebook))
-    before, heading, code = text.partition("\n## ")
-    return f"{before}\n{equations.section(notebook)}{heading}{code}"
 
 
 def _methods_notebooks() -> dict[str, Path]:

@@ -3,12 +3,13 @@
 from pathlib import Path
 from typing import NamedTuple
 
+import explorer_data
 import matplotlib.pyplot as plt
 from cards import cards, results
 from markdown_it import MarkdownIt
 
 from fednb import ROOT, papers, plots
-from fednb_lab import explorer, figures
+from fednb_lab import figures
 from fednb_lab.claims import Claim
 from fednb_lab.pages import Results, front
 
@@ -25,7 +26,7 @@ class Extra(NamedTuple):
 
 def write_data(folder: Path) -> None:
     """The explorer's scripts and the start page's figure, into a folder that is copied to the site."""
-    explorer.write(folder / "explorer", results())
+    explorer_data.write(folder / "explorer", results())
     (folder / FIGURE.name).write_bytes(FIGURE.read_bytes())
     _draw_narrow(results(), folder / "glance-narrow.svg")
 

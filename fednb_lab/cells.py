@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 from fednb import ROOT, papers
 from fednb.errors import ReportError, require_known
 from fednb.leads import interval
-from fednb.records import Record, load, read, runs_folder, state
+from fednb.records import Record, read, state
 from fednb_lab import sweeps
 from fednb_lab.deviations import AnyDeviation, Choice, called_with_value, compare_with_paper
 from fednb_lab.jobs import Job
@@ -17,9 +17,6 @@ from fednb_lab.measures import Measure, measure
 from fednb_lab.printed import PrintedCell, printed_cell
 from fednb_lab.sweeps import Table
 
-# None: what is recorded in `runs_folder`, or, of a table's name, what is committed
-Ledger = Mapping[Path, Record] | None
-TableOrName = str | Table
 # names and values of settings which tell runs apart
 Variant = tuple[tuple[str, Any], ...]
 _NO_RECORD = cast(Record, {})
@@ -163,21 +160,16 @@ def _check_measures(table: Table) -> None:
         )
 
 
-def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
-    """The cells of a table, row by row.
+def cells_of(table: Table, records: Mapping[Path, Record] | None = None) -> list[Cell]:
+    """The cells of a table, row by row, from these records, or from those of its own runs.
 
     Runs that share a cell but differ in more than the seed get rows of their own. Where a table
     says ``best_of``, runs that differ in that parameter share a row, and those with the best mean
     make the cell. A `ReportError` if the printed table, row or column does not exist, or a measure
     is unknown or lacks its baseline.
     """
-    if isinstance(table, str):
-        name = table
-        table = table_of(name)
-        if ledger is None:
-            ledger = records_of(table, None if is_own_file(name) else _COMMITTED)
     _check_measures(table)
-    by_row = _runs_by_row(table, load() if ledger is None else ledger)
+    by_row = _runs_by_row(table, records_of(table) if records is None else records)
     baselines = _baseline_records(table, by_row)
     # what a table without an original varies is told by its rows and columns
     varied = set() if table.printed else _varied_settings(table.jobs)
@@ -191,16 +183,16 @@ def cells_of(table: TableOrName, ledger: Ledger = None) -> list[Cell]:
 
 
 def _runs_by_row(
-    table: Table, ledger: Mapping[Path, Record]
+    table: Table, records: Mapping[Path, Record]
 ) -> dict[str, dict[str, dict[str, Run]]]:
     """The runs of a table by row, column and file name, so that none is in a cell twice."""
-    by_file_name = {path.name: path for path in ledger}  # records may have been moved as a whole
+    by_file_name = {path.name: path for path in records}  # records may have been moved as a whole
     by_row: dict[str, dict[str, dict[str, Run]]] = {}
     for job in table.jobs:
-        path = job.path if job.path in ledger else by_file_name.get(job.path.name)
+        path = job.path if job.path in records else by_file_name.get(job.path.name)
         run = Run(job, job.path, _NO_RECORD, "missing")
         if path is not None:
-            run = Run(job, path, ledger[path], state(ledger[path]))
+            run = Run(job, path, records[path], state(records[path]))
         by_column = by_row.setdefault(table.rows.name(job), {})
         for column in table.columns.measures or [table.columns.name(job)]:
             by_column.setdefault(column, {})[job.path.name] = run
@@ -326,40 +318,23 @@ def _best(
     return candidates[0]
 
 
-@functools.cache  # to read the files means to check each run in them
-def _tables(folder: Path, runs: Path) -> dict[str, Table]:
-    """The tables of a folder of sweep files; their runs know where they are recorded."""
-    return sweeps.read_tables(folder)
-
-
-def is_own_file(name: str) -> bool:
-    """Whether a table is named by a sweep file of one's own: ``my.yaml`` or ``my.yaml:TABLE``."""
-    return name.partition(":")[0].endswith(".yaml")
-
-
-def table_of(name: str) -> Table:
-    """Table ``name`` of the sweep files; of a file of one's own ``FILE.yaml:TABLE``.
+def cells_named(name: str) -> list[Cell]:
+    """The recorded cells of a table of the project, or of a sweep file of one's own, ``FILE.yaml:TABLE``.
 
     ``FILE.yaml`` is enough where the file has one table.
     """
-    if is_own_file(name):
-        path, _, table = name.partition(":")
-        own = sweeps.read_tables(path)
+    file, _, table = name.partition(":")
+    if file.endswith(".yaml"):
+        own = sweeps.read_tables(file)
         table = table or (next(iter(own)) if len(own) == 1 else "")
-        require_known(f"{path} has several tables, or none called", table, own, ReportError)
-        return own[table]
-    tables = _tables(papers.folder() / "sweeps", runs_folder())
+        require_known(f"{file} has several tables, or none called", table, own, ReportError)
+        return cells_of(own[table])
+    tables = sweeps.read_tables(papers.folder() / "sweeps")
     require_known("There is no table", name, tables, ReportError)
-    return tables[name]
+    return cells_of(tables[name], records_of(tables[name], _COMMITTED))
 
 
 def records_of(table: Table, folder: Path | None = None) -> dict[Path, Record]:
     """The records of a table's own runs, where these lie, or in a folder: nothing else is read."""
     paths = [folder / job.path.name if folder else job.path for job in table.jobs]
     return {path: read(path) for path in paths if path.exists()}
-
-
-@functools.cache
-def committed() -> Mapping[Path, Record]:
-    """All records of the repository, whatever ``$FEDNB_RUNS`` says."""
-    return load(_COMMITTED)

@@ -19,7 +19,7 @@ from fednb.errors import ReportError, SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
 from fednb_lab import pool
-from fednb_lab.cells import Cell, cells_of
+from fednb_lab.cells import Cell, cells_named
 from fednb_lab.jobs import Job
 
 # of losses, relative, in the first round and in the second: in the first MOON is still FedAvg
@@ -128,7 +128,7 @@ def cell_to_check(name: str, row: str | None = None, column: str | None = None) 
 
     A `ReportError` names the rows or columns that there are.
     """
-    cells = [cell for cell in cells_of(name) if cell.runs]
+    cells = [cell for cell in cells_named(name) if cell.runs]
     check(cells, f"No run of {name} is recorded: there is nothing to check.", ReportError)
     for kind, wanted in {"row": row, "column": column}.items():
         if wanted is not None:

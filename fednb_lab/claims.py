@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
 from fednb.leads import MIN_SEEDS
-from fednb_lab.cells import Cell, CellsOf, cells_of
+from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
 
 
@@ -77,16 +77,6 @@ class PaperClaims(_FromFile):
     claims: tuple[ClaimEntry, ...]
 
 
-class SideBySide(_FromFile):
-    """The tables in which all methods have one protocol."""
-
-    notebook: str
-    note: str
-    baseline: str  # a row
-    column: str
-    tables: dict[str, str]  # their titles by their names
-
-
 class ForestLine(Place):
     """A line of a finding's picture: how far one row is ahead of another."""
 
@@ -117,7 +107,6 @@ class ClaimsFile(NamedTuple):
     """``data/claims.yaml``."""
 
     papers: dict[str, PaperClaims]
-    side_by_side: SideBySide
     findings: dict[str, Finding]  # by name; the first one of a notebook is its headline
 
 
@@ -126,7 +115,14 @@ def claims_file() -> ClaimsFile:
     """Read what the papers claim and what was found; a `ReportError` if that cannot be."""
     try:
         content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
-        return _parsed(content)
+        findings: dict[str, Finding] = {}
+        for notebook, of_notebook in content.pop("findings").items():
+            for name, described in of_notebook.items():
+                if name in findings:
+                    raise ValueError(f"there are two findings {name}; rename one")
+                findings[name] = Finding(name=name, notebook=notebook, **described)
+        papers = {paper: PaperClaims.model_validate(about) for paper, about in content.items()}
+        return ClaimsFile(papers, findings)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
@@ -134,28 +130,6 @@ def claims_file() -> ClaimsFile:
         raise ReportError(f"data/claims.yaml cannot be read: {reason}") from error
     except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as error:
         raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
-
-
-def _parsed(content: Any) -> ClaimsFile:
-    if not isinstance(content, dict) or not {"side by side", "findings"} <= content.keys():
-        raise ValueError("it must have 'side by side', 'findings', and papers with their claims")
-    rest = dict(content)
-    side_by_side = SideBySide.model_validate(rest.pop("side by side"))
-    findings: dict[str, Finding] = {}
-    by_notebook = rest.pop("findings")
-    if not isinstance(by_notebook, dict) or not all(
-        isinstance(of_notebook, dict) for of_notebook in by_notebook.values()
-    ):
-        raise ValueError("'findings' must be a mapping of notebooks to their findings")
-    for notebook, of_notebook in by_notebook.items():
-        for name, described in of_notebook.items():
-            if name in findings:
-                raise ValueError(f"there are two findings {name}; rename one")
-            findings[name] = Finding.model_validate(
-                {"name": name, "notebook": notebook, **described}
-            )
-    papers = {paper: PaperClaims.model_validate(described) for paper, described in rest.items()}
-    return ClaimsFile(papers, side_by_side, findings)
 
 
 class ClaimSetting(NamedTuple):
@@ -236,11 +210,8 @@ class Claim:
         return ClaimSetting(other_images=bool(comparison.ahead.notes), deviations=deviations)
 
 
-def claims_of(paper: str, of: CellsOf = cells_of) -> list[Claim]:
-    """Judge the claims of a paper as one family: what decides one of them is in it.
-
-    Unless told otherwise, the committed records decide.
-    """
+def claims_of(paper: str, of: CellsOf) -> list[Claim]:
+    """Judge the claims of a paper as one family: what decides one of them is in it."""
     papers = claims_file().papers
     require_known("There are no claims of", paper, papers, ReportError)
     claims = []

@@ -18,7 +18,6 @@ from fednb.errors import CourseError, FednbError, RunError, SweepError, check
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from fednb_lab import pages
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
@@ -432,17 +431,14 @@ def check_cell(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
-    argument("--explorer", type=Path, metavar="FILE.html", help="write a page with curves, too"),
 )
 def report(args: argparse.Namespace) -> None:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
-    fednb report my_method.yaml --explorer my_method.html
+    fednb report my_method.yaml
     fednb report --runs results/runs --out build/report
     """
-    message = f"{args.explorer} is no name for a page: it must end in .html."
-    check(args.explorer is None or args.explorer.suffix == ".html", message, SweepError)
     if args.path is not None:
         _report_own(args)
         return
@@ -463,8 +459,6 @@ def report(args: argparse.Namespace) -> None:
         ledger.write_atomically(path, content)
     print(words.main_claims(results.claims))
     print(f"{len(files)} files written; all that was found is in {out / 'REPORT.md'}")
-    if args.explorer is not None:
-        _write_explorer(args.explorer, results, f"Runs of {folder}")
 
 
 def _report_own(args: argparse.Namespace) -> None:
@@ -479,22 +473,6 @@ def _report_own(args: argparse.Namespace) -> None:
     for text in pages.tables_with_runs(tables, cells):
         print(f"{text}\n")
     _write(pages.own_pages(tables, cells, args.out))
-    if args.explorer is not None:
-        results = pages.own_results(tables, cells)
-        _write_explorer(args.explorer, results, f"Tables of {args.path.name}")
-
-
-def _write_explorer(path: Path, results: "pages.Results", title: str) -> None:
-    """Write the explorer of one's own results as a page of HTML, and say how to open it."""
-    from urllib.parse import quote
-
-    from fednb_lab import explorer
-    from fednb_lab.findings import link_to
-
-    records = f"{quote(link_to(results.runs, path.absolute().parent))}/"
-    _write({path: explorer.own_page(results, title, records)})
-    if explorer.needs_network():
-        print("It opens in a browser with a network; after make site, without one.")
 
 
 # ---- data

@@ -23,7 +23,7 @@ from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Finding, claims_file, claims_of
-from fednb_lab.leads import Comparison, average_leads, compare_at, compare_cells, holm
+from fednb_lab.leads import Comparison, compare_at, compare_cells, holm
 from fednb_lab.printed import is_printed, reported_table
 from fednb_lab.tuning import Tuning, tunings
 
@@ -147,10 +147,6 @@ class Answers:
         """Give what the paper prints there."""
         return words.printed(self._cell(*row))
 
-    def printed_spread(self, *row: str) -> str:
-        """Give what stands behind its ±."""
-        return words.printed_std(self._cell(*row))
-
     def printed_gap(self, *row: str) -> float:
         """Give how far the measured mean is from the printed number, on either side."""
         return abs(self.mean_over_printed(*row))
@@ -161,15 +157,6 @@ class Answers:
         if cell.mean is None or cell.printed is None:
             return float("nan")
         return cell.mean - cell.printed
-
-    def gained(self, rounds: int, *row: str) -> float:
-        """Give what a cell's curves gain in their last so many rounds, mean over runs."""
-        cell = self._cell(*row)
-        gains = []
-        for run in cell.measured_runs:
-            curve = run.record["metrics"][cell.measure.curve]
-            gains.append(curve[-1] - curve[-1 - rounds])
-        return float(np.mean(gains))
 
     def setting(self, name: str, *row: str) -> str:
         """Give a setting of a cell's runs, such as ``setting("lr", "moon-1", "MOON")``: ``0.01``."""
@@ -212,19 +199,6 @@ class Answers:
         printed, measured = zip(*pairs, strict=True)
         return float(stats.spearmanr(printed, measured).statistic)
 
-    def average(self, method: str) -> str:
-        """Give its mean lead over the five splits of notebook 06, as `points`."""
-        return words.lead(self._average_lead(method), "points")
-
-    def mean_lead(self, method: str) -> float:
-        """Give the same, to compute with."""
-        return _number(self._average_lead(method))
-
-    def sure_alone_on_average(self, method: str) -> bool:
-        """Tell whether its own interval leaves out 0, whatever the other methods do."""
-        lead = self._average_lead(method).lead
-        return lead.judged and not lead.holds_zero
-
     def diverged(self, table: str, row: str | None = None) -> int:
         """Count the runs that did; each counts once, however many columns are read from it."""
         runs = set()
@@ -264,16 +238,6 @@ class Answers:
             self._cell(table, ahead, one)
             self._cell(table, behind, one)
         return compare_at(self._cells_of(table), ahead, behind, column)
-
-    def _average_lead(self, method: str) -> Comparison:
-        side = claims_file().side_by_side
-        averages = average_leads(
-            list(side.tables), self._cells_of, baseline=side.baseline, column=side.column
-        )
-        require_known("Not in all of the five splits is", method, averages, ReportError)
-        if not averages[method].lead.seeds:
-            raise _NotRun(f"{method} in the five splits")
-        return averages[method]
 
     def _check_recorded(self, table: str) -> None:
         """Without a record of a table that could speak against it, a sentence is not told."""

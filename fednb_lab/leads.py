@@ -12,7 +12,7 @@ import numpy as np
 
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 from fednb.results import cell_at
-from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.cells import Cell
 from fednb_lab.deviations import AnyDeviation, TuningDeviation
 from fednb_lab.sweeps import Table
 
@@ -186,28 +186,6 @@ def compare_at(
     return mean_of(
         [compare_cells(cell_at(cells, ahead, one), cell_at(cells, behind, one)) for one in columns]
     )
-
-
-def average_leads(
-    tables: Sequence[str],
-    cells_of: CellsOf,
-    *,
-    baseline: str = "FedAvg",
-    column: str = "accuracy",
-) -> dict[str, Comparison]:
-    """Average over tables the lead of each row that all have over the baseline, by row.
-
-    Methods without a diverged run are one family (Holm).
-    """
-    cells = [cells_of(table) for table in tables]
-    rows = [[cell.row for cell in of_table if cell.column == column] for of_table in cells]
-    found = {}
-    for method in rows[0]:
-        if method == baseline or not all(method in others for others in rows):
-            continue
-        in_tables = [compare_at(of_table, method, baseline, column) for of_table in cells]
-        found[method] = mean_of(in_tables)
-    return as_family(found)
 
 
 def leads_over_baseline(

@@ -17,21 +17,19 @@ from fednb.errors import ReportError, check
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
 from fednb_lab import figures, words
-from fednb_lab.cells import Cell, CellsOf, cells_of, records_of
+from fednb_lab.cells import Cell, cells_of
 from fednb_lab.claims import (
     Claim,
     Finding,
-    SideBySide,
     cells_among,
     claims_file,
     claims_of,
     count_words,
 )
 from fednb_lab.findings import Filler, headlines, link_to
-from fednb_lab.leads import Word, average_leads, compare_at, word_for
 from fednb_lab.printed import printed_numbers
 from fednb_lab.sweeps import Table, read_tables
-from fednb_lab.tables import Page, command, fill, is_own, table_in_full, to_markdown
+from fednb_lab.tables import command, fill, table_in_full, to_markdown
 
 
 class Results(NamedTuple):
@@ -49,13 +47,13 @@ class Results(NamedTuple):
         return list(dict.fromkeys(table.notebook for table in self.tables.values()))
 
 
-def read_results(sweeps: Path, runs: Path) -> Results:
-    """Read a folder of sweep files and one of records, and judge what the papers claim."""
-    return results_of(sweeps, runs, ledger.load(runs))
+def read_results(sweeps: Path, runs: Path, records: Mapping[Path, Record] | None = None) -> Results:
+    """Read a folder of sweep files and one of records, and judge what the papers claim.
 
-
-def results_of(sweeps: Path, runs: Path, records: Mapping[Path, Record]) -> Results:
-    """Put these records into the tables of a folder of sweep files, and judge the claims."""
+    ``records`` are those of the folder, if they have been read already.
+    """
+    if records is None:
+        records = ledger.load(runs)
     tables = read_tables(sweeps)
     cells = {name: cells_of(table, records) for name, table in tables.items()}
     notebooks = {table.notebook for table in tables.values()}
@@ -117,29 +115,6 @@ def coverage_table(results: Results) -> str:
     return to_markdown(lines)
 
 
-def side_by_side_table(of: CellsOf, side: SideBySide, page: Page) -> str:
-    """List each method's mean lead over the baseline on all splits, the largest first.
-
-    A column of words on "it is ahead" is there if anybody has another one than *open*.
-    """
-    averages = average_leads(list(side.tables), of, baseline=side.baseline, column=side.column)
-    found = sorted(averages.items(), key=lambda item: -(item[1].lead.mean or 0.0))
-    told = {method: word_for(one.lead) for method, one in found}
-    any_word = any(word != Word.OPEN for word in told.values())
-    lines = []
-    for method, average in found:
-        line = {"method": method, "mean": f"**{words.lead(average)}**"}
-        if any_word:
-            line["is it ahead?"] = told[method]
-        line["seeds"] = str(average.lead.seeds)
-        for name, title in side.tables.items():
-            in_split = compare_at(of(name), method, side.baseline, side.column)
-            dagger = " †" if in_split.lead.diverged else ""
-            line[f"[{title}]({page(name)})"] = words.lead(in_split) + dagger
-        lines.append(line)
-    return to_markdown(lines)
-
-
 def make_pages(results: Results, out: Path) -> dict[Path, str]:
     """Write the text of each file that results make; of the project's own also the README."""
     files = {}
@@ -148,7 +123,7 @@ def make_pages(results: Results, out: Path) -> dict[Path, str]:
     link = link_to(results.runs, out / "tables")
     for notebook in results.notebooks:
         tables = [table for table in results.tables.values() if table.notebook == notebook]
-        files[out / "tables" / f"{notebook}.md"] = _tables("page", tables, results.cells, link)
+        files[out / "tables" / f"{notebook}.md"] = _tables(tables, results.cells, link)
     files[out / "cells.csv"] = _cells_csv(results.cells)
     files[out / "REPORT.md"] = _report(results, out)
     if out == ROOT / "results":
@@ -162,16 +137,11 @@ def _report(results: Results, out: Path) -> str:
     """The report, as it stands in a folder."""
     tables = results.tables
     named = {job.path.name for table in tables.values() for job in table.jobs}
-    side = claims_file().side_by_side
-    of = cells_among(results.cells)
-    filler = Filler(of, out)
+    filler = Filler(cells_among(results.cells), out)
 
     def page(name: str) -> str:
         return f"tables/{tables[name].notebook}.md#{name}"
 
-    side_table = ""
-    if side.notebook in results.notebooks:
-        side_table = side_by_side_table(of, side, page)
     # runs of one's own, in the same folder, are not the project's
     records = [one for path, one in results.records.items() if path.name in named]
     devices = sorted({record.get("device", "unknown") for record in records})
@@ -187,8 +157,6 @@ def _report(results: Results, out: Path) -> str:
         ahead_alone=sum(claim.is_ahead_alone for claim in every_claim),
         coverage=coverage_table(results).replace("](notebooks/", "](../notebooks/"),
         described=claims_file().papers,
-        side=side,
-        side_table=side_table,
         place_of=place_of,
         page=page,
         findings=_findings(results.notebooks),
@@ -208,14 +176,14 @@ def _findings(notebooks: Sequence[str]) -> list[Finding]:
 
 
 def _tables(
-    template: str, tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str
+    tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], link: str, *, own: bool = False
 ) -> str:
     """A page of tables: those with runs in full, with records at ``link``, the others by name."""
     parts = {}
     for table in tables:
         if any(cell.runs for cell in cells[table.name]):
             parts[table.name] = table_in_full(table, cells[table.name], link, page=True)
-    return fill(template, tables=tables, parts=parts)
+    return fill("page", tables=tables, parts=parts, own=own)
 
 
 def _cells_csv(cells: Mapping[str, Sequence[Cell]]) -> str:
@@ -282,34 +250,20 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
 # ---- pages of one's own sweeps
 
 
-def page_of(table: Table) -> Path:
-    """Tell where the page of one's own sweep that a table is in lies: beside its records."""
-    folder = table.jobs[0].path.parent.parent / "tables"
-    name = table.file.stem if is_own(table) else table.notebook
-    return folder / f"{name}.md"
-
-
 def recorded_cells(tables: Iterable[Table]) -> dict[str, list[Cell]]:
     """Read the cells of tables, by name, from their own records, which lie where each says."""
-    return {table.name: cells_of(table, records_of(table)) for table in tables}
-
-
-def own_results(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]]) -> Results:
-    """Put together what one's own sweep asks and its records answer; it has no claims."""
-    of_tables = {table.name: list(cells[table.name]) for table in tables}
-    runs = tables[0].jobs[0].path.parent
-    return Results(runs, {table.name: table for table in tables}, {}, of_tables, {})
+    return {table.name: cells_of(table) for table in tables}
 
 
 def own_pages(
     tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]], out: Path | None = None
 ) -> dict[Path, str]:
     """Write the text of each file that one's own sweep makes: its tables, its cells as CSV."""
-    page = page_of(tables[0])
-    if out is not None:
-        page = out / page.name
-    link = link_to(tables[0].jobs[0].path.parent, page.parent)
-    text = _tables("own_page", tables, cells, link)
+    runs = tables[0].jobs[0].path.parent
+    folder = out or runs.parent / "tables"
+    page = folder / f"{tables[0].file.stem}.md"
+    link = link_to(runs, folder)
+    text = _tables(tables, cells, link, own=True)
     of_tables = {table.name: cells[table.name] for table in tables}
     return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}
 

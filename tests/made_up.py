@@ -9,7 +9,7 @@ from fednb.papers.foundations import METHODS
 from fednb import ROOT, settings
 from fednb import records as ledger
 from fednb_lab import pages, words
-from fednb_lab.cells import cells_of, committed
+from fednb_lab.cells import cells_of
 from fednb_lab.jobs import Job
 from fednb_lab.leads import compare_at
 from fednb_lab.sweeps import Axis, Table, read_tables
@@ -26,13 +26,14 @@ def results_with(records, runs):
     """What these records make of the project's tables."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "read_tables", lambda _: project()[0])
-        return pages.results_of(ROOT / "notebooks" / "sweeps", runs, records)
+        return pages.read_results(ROOT / "notebooks" / "sweeps", runs, records)
 
 
 @functools.cache
 def recorded_project():
     """The same of the committed records: read once for all tests."""
-    return results_with(committed(), ROOT / "results" / "runs")
+    runs = ROOT / "results" / "runs"
+    return results_with(ledger.load(runs), runs)
 
 
 def lead(table, ahead, behind):

@@ -9,11 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from fednb import ROOT
-from fednb_lab import explorer, pages
-from fednb_lab.cells import cells_of, committed
-from fednb_lab.sweeps import read_tables
 
-SITE = ROOT / "build" / "site"
 REPOSITORY = os.environ.get("GITHUB_REPOSITORY", "")  # the site of a fork leads to its files
 MOON, FEDAVG = "moon-1-short|MOON|CIFAR-10", "moon-1-short|FedAvg|CIFAR-10"
 
@@ -211,21 +207,3 @@ def test_what_is_not_there_is_said(explore):
     assert "There is no no|such|cell" in page.inner_text("#opened")
     page = explore("#record=none.json")
     assert "There is no none.json" in page.inner_text("#opened")
-
-
-def test_a_page_of_ones_own_results_needs_no_site_and_shows_what_varies(visit, tmp_path):
-    runs = ROOT / "results" / "runs"
-    tables = read_tables(ROOT / "notebooks" / "sweeps" / "01_moon.yaml")
-    one = {"digits-moon": tables["digits-moon"]}
-    cells = {name: cells_of(table, committed()) for name, table in one.items()}
-    results = pages.Results(runs, one, {}, cells, {})
-    file = tmp_path / "mine.html"
-    file.write_text(explorer.own_page(results, "Mine", f"{runs}/"), encoding="utf-8")
-    cell = cells["digits-moon"][0]
-    shown_there = address(f"digits-moon|{cell.row}|{cell.column}")
-    page = visit(f"{os.path.relpath(file, SITE)}{shown_there}")
-    page.wait_for_selector("section.cell h3")
-    assert cell.row in page.inner_text("section.cell h3")
-    assert page.locator("#opened figure svg path").count() > 3
-    assert page.locator("#filter-method").is_visible()
-    assert not page.locator("#filter-table").is_visible()

@@ -93,35 +93,6 @@ def test_the_embedded_domains_are_drawn_as_recorded_with_no_digit_in_two_images(
         assert drawn.fingerprint == "9e14cc65c806ff01"
 
 
-def test_training_and_test_patches_are_of_different_parts_of_the_photographs(monkeypatch):
-    halves = np.where(np.arange(640)[:, None] < 426, 0, 255) * np.ones((427, 1, 3), int)
-    monkeypatch.setattr(images, "photographs", lambda: (halves, halves))
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        assert (images.patch(rng, 32, True) == 0).all()
-        assert (images.patch(rng, 32, False) == 1).all()
-
-
-GROUNDS = {"colours": synthetic.clutter, "scenes": recipe.scene}
-
-
-@pytest.mark.parametrize("of_kind", GROUNDS.items(), ids=GROUNDS)
-def test_a_drawn_image_depends_on_its_own_number_alone(of_kind):
-    labels = np.arange(6)
-    images = synthetic.draw(labels, 32, True, *of_kind)
-    assert images.shape == (6, 3, 32, 32) and images.dtype == np.uint8
-    assert np.array_equal(
-        images[:3], synthetic.draw(np.array([0, 1, 2, 9]), 32, True, *of_kind)[:3]
-    )
-    assert (
-        len({image.tobytes() for image in synthetic.draw(np.zeros(6, int), 32, True, *of_kind)})
-        == 6
-    )
-    for others in ((labels, 32, False), (labels[::-1], 32, True)):
-        for one, other in zip(images, synthetic.draw(*others, *of_kind), strict=True):
-            assert not np.array_equal(one, other)
-
-
 def test_synthdigits_are_drawn_or_read_as_rethinkfl_does(root, monkeypatch):
     first = load("synthdigits")
     assert first.labels.bincount().tolist() == [3] * 10

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 import made_up_sets
 import numpy as np
 import pytest
-from fednb.papers.foundations import METHODS
 from made_up_sets import encode, error, run, write_tree, write_zip
 from PIL import Image
 
-from fednb import data, settings
+from fednb import data
 from fednb.errors import DataError
-from fednb_lab import images, trees
+from fednb_lab import images
 from fednb_lab.images import as_seen
 
 root = made_up_sets.root
@@ -40,15 +39,6 @@ def test_what_is_transparent_lies_on_white():
     seen = np.asarray(as_seen(opened(Image.fromarray(drawing))))
     assert (seen[2:4] == 0).all()
     assert (seen[5:] == 255).all()
-
-
-def test_a_palette_shows_its_colours_and_its_hole():
-    picture = Image.new("P", (8, 8), 0)
-    picture.putpalette([200, 10, 30, 0, 0, 0])
-    picture.paste(1, (0, 0, 8, 2))
-    assert as_seen(opened(picture)).getpixel((4, 4)) == (200, 10, 30)
-    with_hole = as_seen(opened(picture, transparency=1)).convert("RGB")
-    assert with_hole.getpixel((4, 0)) == (255, 255, 255)
 
 
 def test_a_turned_camera_is_turned_back():
@@ -274,14 +264,6 @@ def test_cache_gives_the_same_and_is_rebuilt_if_it_is_corrupt(root, capsys, monk
     assert ("no cache written in" in told.err) == (damage == "folder")
 
 
-def test_scans_that_are_nearly_black_are_told(root):
-    for i in range(10):
-        file = io.BytesIO()  # of twelve bits in the scale of sixteen
-        Image.fromarray(np.roll(RAMP // 16, i, axis=1)).save(file, "PNG")
-        write_tree(root / "scans", [(f"{label}/{i}.png", file.getvalue()) for label in "ab"])
-    assert "the brightest pixel is 16 of 255" in data.load("folder:scans").remark
-
-
 def test_images_that_do_not_fit_are_refused_before_they_are_decoded(root, monkeypatch):
     write_tree(root / "pets", pets("", number=10))
     free = SimpleNamespace(available=10**6)
@@ -328,24 +310,6 @@ def test_records_know_a_folder_by_its_images_and_not_by_its_path(root, tmp_path)
         assert list(record["final"]["groups"]) == ["home", "lab"]
         assert str(tmp_path) not in f"{record}"
     assert data.load(here["settings"]["dataset"]).fingerprint == here["dataset"]["fingerprint"]
-
-
-def test_a_folder_is_listed_once_for_its_settings_and_once_when_it_is_loaded(root, monkeypatch):
-    listings = []
-    walk = trees.walk
-
-    def listed(path):
-        listings.append(path)
-        return walk(path)
-
-    monkeypatch.setattr(trees, "walk", listed)
-    write_tree(root / "pets", pets("", number=10))
-    given = {"method": "FedAvg", "dataset": "folder:pets", "partition": "iid"}
-    for seed in (1, 2):
-        settings.resolve(METHODS, seed=seed, **given).flat()
-    assert listings == [root / "pets"]
-    data.load("folder:pets")
-    assert listings == 2 * [root / "pets"]
 
 
 @pytest.mark.parametrize("ask", [data.load, data.recorded_name], ids=lambda ask: ask.__name__)

@@ -125,7 +125,7 @@ def entry(*names, ahead="FedProx", behind="FedAvg", column="CIFAR-10", **more):
 def claimed(monkeypatch, *entries):
     """Let these claims be all of a paper P."""
     papers = {"P": PaperClaims(notebook="00_foundations", claims=entries)}
-    monkeypatch.setattr(claims, "claims_file", lambda: ClaimsFile(papers, None, {}))
+    monkeypatch.setattr(claims, "claims_file", lambda: ClaimsFile(papers, {}))
 
 
 def judged(monkeypatch, *of, names=None, **more):
@@ -270,21 +270,15 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
     with pytest.raises(ReportError, match=rf"data/claims.yaml, P, claim 1: .*{message}"):
         judged(monkeypatch, two_rows((51.0,), (50.0,)), **wrong)
     with pytest.raises(ReportError, match="no claims of 'Q': known are P"):
-        claims.claims_of("Q")
-
-
-SIDE = "side by side: {notebook: x, note: x, baseline: x, column: x, tables: {}}\nfindings: {}\n"
+        claims.claims_of("Q", list)
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("", "side by side"),
-        ("side by side: 5\nfindings: {}", "SideBySide"),
-        (SIDE + "P: {notebok: x}", "notebook"),
-        (SIDE + "P: [", "expected"),
-        (SIDE + "P: {notebook: x, claims: [{runs: [[t]]}]}", "claims.0"),
-        (SIDE.replace("{}\n", "{n: {f: {say: x}}}\n"), "says"),
+        ("findings: {}\nP: [", "expected"),
+        ("findings: {}\nP: {notebook: x, claims: [{runs: [[t]]}]}", "claims.0"),
+        ("findings: {n: {f: {say: x}}}\n", "says"),
     ],
 )
 def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_path, text, said):
@@ -350,7 +344,7 @@ COUNTED = "one|two|three|four|five|six|seven|eight|nine|ten|each|every"
 
 
 def test_no_number_in_the_claims_is_typed():
-    every = [claims.claims_file().side_by_side.note]
+    every = []
     for finding in claims.claims_file().findings.values():
         every += [finding.says, finding.fact]
     for paper in claims.claims_file().papers.values():
@@ -377,7 +371,6 @@ def test_no_number_in_the_claims_is_typed():
         ("{{ printed_lead('t', 'FedProx', 'FedAvg') }}", "", "0.6"),
         ("{{ of_seed(1, 't', 'FedProx') }}", "", "69.0"),
         ("{{ '%.1f' % mean_over_printed('t', 'FedProx') }}", "", "1.1"),
-        ("{{ gained(3, 't', 'FedProx') }}", "", "68.0"),
         ("{{ recorded('t', 'FedProx') }}", "", "True"),
         ("{{ reported('MOON Figure 7', 'SCAFFOLD', 'CIFAR-10') }}", "", "45.3"),
         ("{{ link('data/x') }}", "", "../data/x"),

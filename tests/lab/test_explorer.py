@@ -6,6 +6,7 @@ import io
 import json
 import re
 
+import explorer_data
 import mistune
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from made_up import job, record, recorded, recorded_project, table
 from fednb import ROOT
 from fednb import leads as statistics
 from fednb import records as ledger
-from fednb_lab import explorer, pages, tables
+from fednb_lab import pages, tables
 from fednb_lab.cells import cells_of
 
 
@@ -28,7 +29,7 @@ def folder():
 def gathered(*tables):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pages, "read_tables", lambda _: {one.name: one for one in tables})
-        return explorer.gather(pages.read_results(ROOT, ledger.runs_folder()))
+        return explorer_data.gather(pages.read_results(ROOT, ledger.runs_folder()))
 
 
 def argument(script):
@@ -110,13 +111,13 @@ def test_no_text_of_a_record_is_a_formula():
 
 def test_quantiles_make_the_interval_of_the_tables():
     values = [66.0, 67.5, 68.0, 70.0]
-    half = explorer.quantiles()[4] * np.std(values, ddof=1) / 2
+    half = explorer_data.quantiles()[4] * np.std(values, ddof=1) / 2
     assert half == pytest.approx(statistics.interval(values)[1], abs=1e-3)
 
 
 def test_each_claim_stands_with_a_cell(tmp_path):
     results = recorded_project()
-    explorer.write(tmp_path, results)
+    explorer_data.write(tmp_path, results)
     content = argument((tmp_path / "cells.js").read_text(encoding="utf-8"))
     claims = [claim for cell in content["cells"] for claim in cell.get("claims", ())]
     assert len(claims) == sum(map(len, results.claims.values()))

@@ -1,15 +1,12 @@
 """Notebooks executed from top to bottom, by the command behind `make run`."""
 
-import os
 import re
-from contextlib import contextmanager
 
 import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
 from fednb import papers
-from fednb_lab import pool, processes
 from fednb_lab.cli import main
 
 
@@ -48,24 +45,3 @@ def test_all_are_executed_with_a_seed_and_one_that_fails_is_told(three, tmp_path
     copy = nbformat.read(out / "notebooks" / "92_better.ipynb", 4)
     assert copy.cells[-1].outputs[0].data["text/plain"] == repr(str(out / "runs"))
     assert any(cell.source.endswith("seed = 7\n") for cell in copy.cells)
-
-
-def test_as_many_as_there_are_cores_are_executed_at_once_on_a_thread_each(
-    three, tmp_path, monkeypatch
-):
-    asked = []
-
-    def side_by_side(queue, start, places):
-        asked.append(places)
-        yield from ((file, start(file, 0)) for file in queue)
-
-    @contextmanager
-    def own_processes():
-        yield lambda *_, environment, log: asked.append(environment) or ""
-
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
-    monkeypatch.setattr(pool, "side_by_side", side_by_side)
-    monkeypatch.setattr(processes, "own_processes", own_processes)
-    assert main(["notebooks", "--out", str(tmp_path)]) == 0
-    assert asked[0] == 2 and len(asked) == 4
-    assert {(e["OMP_NUM_THREADS"], e["FEDNB_WORKERS"]) for e in asked[1:]} == {("1", "1")}

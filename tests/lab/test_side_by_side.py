@@ -12,7 +12,7 @@ from fednb.papers.side_by_side import METHODS, FedPrior, OwnPrior
 
 from fednb import ROOT, papers
 from fednb.federation import FedAvg
-from fednb_lab.cells import cells_of, committed
+from fednb_lab.cells import cells_of
 from fednb_lab.sweeps import read_tables
 from fednb_lab.tuning import tuned, tunings
 
@@ -117,7 +117,7 @@ def test_every_trial_has_the_same_three_seeds_and_length_and_the_best_is_inside(
     asked = [job.settings for job in tables[name].jobs]
     assert {one.validation for one in asked} == {0.1}
     assert len({(one.num_rounds, one.local_epochs) for one in asked}) == 1
-    cells = cells_of(tables[name], committed())
+    cells = cells_of(tables[name])
     assert all(cell.seeds == (0, 1, 2) for cell in cells)
     found = tunings(cells)
     assert set(found) == COMPARED
@@ -132,7 +132,7 @@ def test_the_final_tables_have_the_values_that_held_out_images_choose(tables):
     """They are written into the sweep file by hand, so they are compared with what the records say."""
     assert len(list(finals(tables))) == 14
     for trials, table in finals(tables):
-        cells = cells_of(trials, committed())
+        cells = cells_of(trials)
         found = tunings(cells)
         for job in table.jobs:
             method = {"OwnPrior": "FedAvg"}.get(job.settings.method, job.settings.method)

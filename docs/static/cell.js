@@ -11,7 +11,7 @@ function colourOf(place) {
 // --- curves ---------------------------------------------------------------------------------------------------------
 
 function loadCurves(notebook) {
-  if (EXPLORER.curvesOf[notebook]) return Promise.resolve(); // a page of one's own has them all
+  if (EXPLORER.curvesOf[notebook]) return Promise.resolve();
   EXPLORER.waiting[notebook] ??= new Promise((resolve) => {
     const script = document.createElement("script");
     script.src = `${document.getElementById("explorer").dataset.scripts}curves/${notebook}.js`;
@@ -192,10 +192,8 @@ function settingsOf(cell) {
 
 function linksOf(cell) {
   const table = EXPLORER.data.tables[cell.table];
-  if (!table.page) return link(addressOfCell(cell.id), "link to this cell");
-  const root = document.getElementById("explorer").dataset.root;
-  const notebook = link(root + table.page.replace(/\.ipynb$/, ".html"), cell.notebook);
-  const tables = link(`${root}results/tables/${cell.notebook}.html#${cell.table}`, "its table");
+  const notebook = link(table.page.replace(/\.ipynb$/, ".html"), cell.notebook);
+  const tables = link(`results/tables/${cell.notebook}.html#${cell.table}`, "its table");
   return element("span", {}, "notebook ", notebook, ", ", tables, ", ", link(addressOfCell(cell.id), "link to this cell"));
 }
 

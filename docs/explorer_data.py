@@ -1,8 +1,7 @@
 """What the results explorer shows, as scripts: a page that is opened from a file cannot fetch data.
 
-On the site ``cells.js`` has all cells of all tables. ``curves/NOTEBOOK.js`` has the curves of a
-notebook's runs, and is loaded when one of its cells is opened. `own_page` makes one file of all
-that, for one's own results.
+``cells.js`` has all cells of all tables. ``curves/NOTEBOOK.js`` has the curves of a notebook's runs,
+and is loaded when one of its cells is opened.
 """
 
 import json
@@ -13,11 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import jinja2
-
 from fednb import ROOT, data
 from fednb import records as ledger
-from fednb.errors import DataError
 from fednb.leads import quantile
 from fednb.records import Record
 from fednb_lab import words
@@ -27,22 +23,20 @@ from fednb_lab.leads import Comparison, Word, leads_over_baseline
 from fednb_lab.pages import Results, place_of
 from fednb_lab.printed import reported_table
 from fednb_lab.sweeps import Table
-from fednb_lab.tables import check_command, command, is_own, sweep_command
+from fednb_lab.tables import check_command, command, sweep_command
 
 MOST_RUNS = 200  # of a cell: so many quantiles of Student's t are written
 ACCURACY = "accuracy"  # the curve of what has none of its own
 DIGITS = 3  # of values and curves, in percent
 
-PAGE = Path(__file__).with_name("explorer_page")  # scripts, style and template of the page
 PACKAGES = ROOT / "docs" / "explorer" / "node_modules"  # `make site` puts them there
-ADDRESS = "https://cdn.jsdelivr.net/npm/"
-# what the page is drawn with: package, the version that is asked for at ADDRESS, and its file
-LIBRARIES = (
-    ("d3", "7", "dist/d3.min.js"),
-    ("@observablehq/plot", "0.6", "dist/plot.umd.min.js"),
-    ("tabulator-tables", "6", "dist/js/tabulator.min.js"),
-    ("tabulator-tables", "6", "dist/css/tabulator_simple.min.css"),
-)
+# what the page is drawn with
+LIBRARIES = [
+    PACKAGES / "d3/dist/d3.min.js",
+    PACKAGES / "@observablehq/plot/dist/plot.umd.min.js",
+    PACKAGES / "tabulator-tables/dist/js/tabulator.min.js",
+    PACKAGES / "tabulator-tables/dist/css/tabulator_simple.min.css",
+]
 
 Entry = dict[str, Any]  # what becomes a JSON object
 
@@ -103,42 +97,6 @@ def write(out: Path, results: Results) -> None:
         ledger.write_atomically(out / name, script)
 
 
-def own_page(results: Results, title: str, records: str) -> str:
-    """Make the explorer of one's own results as one file of HTML, with ``records`` their address.
-
-    It holds the libraries that it is drawn with if `make site` has installed them, and needs no
-    network then; otherwise the browser asks for them at `ADDRESS`.
-    """
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE), undefined=jinja2.StrictUndefined, autoescape=True
-    )
-    return environment.get_template("own.html").render(
-        title=title,
-        records=records,
-        host=ADDRESS if needs_network() else "",
-        libraries={ending: _libraries(ending) for ending in (".css", ".js")},
-        styles=[_part("explorer.css"), _part("verdict.css")],
-        scripts=[_part("explorer.js"), _part("cell.js"), *gather(results).scripts().values()],
-    )
-
-
-def needs_network() -> bool:
-    """Tell whether a page that is made now asks for its libraries when it is opened."""
-    return not all((PACKAGES / package / file).is_file() for package, _, file in LIBRARIES)
-
-
-def _part(name: str) -> str:
-    return (PAGE / name).read_text(encoding="utf-8")
-
-
-def _libraries(ending: str) -> list[str]:
-    """The text of each library with this ending, or its address where it is not installed."""
-    of_kind = [one for one in LIBRARIES if one[2].endswith(ending)]
-    if needs_network():
-        return [f"{ADDRESS}{package}@{version}/{file}" for package, version, file in of_kind]
-    return [(PACKAGES / package / file).read_text(encoding="utf-8") for package, _, file in of_kind]
-
-
 def gather(results: Results) -> Explorer:
     """All that the page shows of these results; a claim stands with the cell said to be ahead."""
     judged: dict[tuple[str, str, str], list[Claim]] = {}
@@ -167,7 +125,7 @@ def _table(table: Table, baseline: str) -> Entry:
         "paper": _paper(table),
         "where": words.printed_where(table.printed),
         "notebook": table.notebook,
-        "page": "" if is_own(table) else place_of(table.notebook),
+        "page": place_of(table.notebook),
         "baseline": baseline,
         "sweep": sweep_command(table),
     }
@@ -180,7 +138,7 @@ def _paper(table: Table) -> str:
     for paper, about in claims_file().papers.items():
         if about.notebook == table.notebook:
             return paper
-    return Path(table.notebook).stem
+    return table.notebook
 
 
 def _name(cell: Cell) -> tuple[str, str, str]:
@@ -201,7 +159,7 @@ def _add_cell(
         "row": cell.row,
         "column": cell.column,
         "method": own.method,
-        "dataset": dataset_title(own.dataset),
+        "dataset": data.spec_of(own.dataset).title,
         "measure": measure,
         "setting": setting_of(table, cell),
         "printed": _rounded(cell.printed),
@@ -263,14 +221,6 @@ def _rounded(value: Any) -> float | None:
     if isinstance(value, int | float) and math.isfinite(value):
         return round(value, DIGITS)
     return None
-
-
-def dataset_title(name: str) -> str:
-    """What a data set is called; one's own, which may be gone by now, as it was recorded."""
-    try:
-        return data.spec_of(name).title
-    except DataError:
-        return name
 
 
 def in_script(value: Any) -> str:

@@ -111,8 +111,6 @@ function fits(cell, state, leftOut = "") {
 function makeFilters() {
   for (const facet of FACETS) {
     const select = document.getElementById(`filter-${facet}`);
-    const values = new Set(EXPLORER.data.cells.flatMap((cell) => cell.facets[facet]));
-    if (values.size < 2) select.closest("label").style.display = "none"; // there is nothing to choose
     select.addEventListener("change", () => {
       changeAddress((state) => {
         delete state.filters[facet];
@@ -164,24 +162,22 @@ function makeGrid() {
   const number = { hozAlign: "right", headerHozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" }, headerSortStartingDir: "desc" };
   const shown = (field) => (cell) => escapeText(cell.getData()[field] ?? "");
   const plain = (cell) => escapeText(cell.getValue() ?? "");
-  const isFilled = (field) => EXPLORER.data.cells.some((cell) => cell[field] || cell[`${field}Text`]);
-  const varies = (field) => new Set(EXPLORER.data.cells.map((cell) => cell[field])).size > 1;
   const tip = (field) => (_, cell) => escapeText(cell.getData()[field] ?? ""); // Tabulator takes it for HTML
   const columns = [
     { title: "", titleFormatter: () => "<span title='side by side'>⇄</span>", formatter: tick, cellClick: toggleTick, cssClass: "tick", headerSort: false, download: false, width: 42, minWidth: 42, responsive: 0 },
-    { title: "paper", field: "paper", visible: varies("paper"), formatter: plain, width: 112, responsive: 6 },
-    { title: "table", field: "table", visible: varies("table"), formatter: plain, widthGrow: 2, minWidth: 110, tooltip: tip("title"), responsive: 5 },
+    { title: "paper", field: "paper", formatter: plain, width: 112, responsive: 6 },
+    { title: "table", field: "table", formatter: plain, widthGrow: 2, minWidth: 110, tooltip: tip("title"), responsive: 5 },
     { title: "row", field: "row", formatter: rowName, variableHeight: true, cssClass: "several", widthGrow: 2, minWidth: 92, tooltip: tip("row"), responsive: 0 },
-    { title: "column", field: "column", visible: varies("column"), formatter: plain, widthGrow: 2, minWidth: 90, tooltip: tip("column"), responsive: 2 },
-    { title: "printed", field: "printed", visible: isFilled("printed"), formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
+    { title: "column", field: "column", formatter: plain, widthGrow: 2, minWidth: 90, tooltip: tip("column"), responsive: 2 },
+    { title: "printed", field: "printed", formatter: shown("printedText"), width: isNarrow ? 94 : 106, responsive: 1, ...number },
     { title: "ours", field: "ours", formatter: shown("oursText"), variableHeight: true, cssClass: "several", tooltip: tip("oursText"), width: isNarrow ? 102 : 104, responsive: 0, ...number },
     { title: "interval", field: "half", visible: false },
     { title: "runs", field: "expected", visible: false, accessorDownload: (_, cell) => cell.runs.length },
     { title: "data set", field: "dataset", visible: false },
     { title: "measure", field: "measure", visible: false },
-    { title: isNarrow ? "lead" : leadTitle(), headerTooltip: "over the baseline of its table, with the same seeds", field: "lead", visible: isFilled("lead"), formatter: shown("leadText"), width: isNarrow ? 110 : 80 + 6 * leadTitle().length, responsive: 4, ...number },
-    { title: "verdict", field: "verdict", visible: isFilled("verdict"), formatter: (cell) => badges(cell.getData()), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
-    { title: "setting", field: "setting", visible: varies("setting"), formatter: plain, widthGrow: 1, minWidth: 150, responsive: 7 },
+    { title: "lead", headerTooltip: "over the baseline of its table, with the same seeds", field: "lead", formatter: shown("leadText"), width: 110, responsive: 4, ...number },
+    { title: "verdict", field: "verdict", formatter: (cell) => badges(cell.getData()), variableHeight: true, cssClass: "several", minWidth: 108, widthGrow: 1, responsive: 3 },
+    { title: "setting", field: "setting", formatter: plain, widthGrow: 1, minWidth: 150, responsive: 7 },
   ];
   EXPLORER.grid = new Tabulator("#cells", {
     data: EXPLORER.data.cells,
@@ -196,13 +192,6 @@ function makeGrid() {
   EXPLORER.grid.on("rowClick", openRow);
   document.getElementById("download").addEventListener("click", () => EXPLORER.grid.download("csv", "fednb-cells.csv"));
   return new Promise((resolve) => EXPLORER.grid.on("tableBuilt", resolve));
-}
-
-// Over whom, if that is the same in all tables.
-function leadTitle() {
-  const leading = EXPLORER.data.cells.filter((cell) => cell.leadText);
-  const baselines = new Set(leading.map((cell) => EXPLORER.data.tables[cell.table].baseline));
-  return baselines.size === 1 ? `lead over ${escapeText([...baselines][0])}` : "lead";
 }
 
 function escapeText(text) {

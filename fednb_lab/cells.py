@@ -137,7 +137,9 @@ CellsOf = Callable[[str], Sequence[Cell]]  # by the name of a table
 
 
 def _each_once(texts: Iterable[str | None]) -> tuple[str, ...]:
-    return tuple(text for text in dict.fromkeys(texts) if text)
+    """The parts of texts that are lists, as records have them."""
+    parts = [part for text in texts if text for part in text.split("; ")]
+    return tuple(dict.fromkeys(parts))
 
 
 def _values(runs: Iterable[Run]) -> tuple[float, ...]:

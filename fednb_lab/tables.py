@@ -76,13 +76,23 @@ def remarks(table: Table, cells: Sequence[Cell]) -> dict[str, str]:
     def joined(texts: Sequence[str]) -> list[str]:
         return ["; ".join(texts).replace("_", " ")] if any(texts) else []
 
+    # older records have remarks among their notes
+    known = {text for cell in cells for text in cell.remarks}
+
+    def notes(cell: Cell) -> list[str]:
+        return joined([text for text in cell.notes if text not in known])
+
+    def of_the_data(cell: Cell) -> list[str]:
+        texts = dict.fromkeys([*cell.notes, *cell.remarks])
+        return joined([text for text in texts if text in known])
+
     own_images = all(":" in cell.job.settings.dataset for cell in cells)  # such as folder:PATH
     data_remark = "The images" if own_images else "Not the published data"
     return {
         "Printed in": words.printed_where(table.printed),
         "Reduced" if table.printed else "Other settings than usual": deviations(cells),
-        data_remark: by_rows(cells, lambda cell: joined(cell.notes)),
-        "Of the data": by_rows(cells, lambda cell: joined(cell.remarks)),
+        data_remark: by_rows(cells, notes),
+        "Of the data": by_rows(cells, of_the_data),
         "Tuned on the test set": by_rows(cells, lambda cell: joined([words.choice(cell)])),
     }
 

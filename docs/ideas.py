@@ -60,7 +60,6 @@ def overshoot() -> Figure:
 def length_one() -> Figure:
     """What a line of FedProc's code does without the rest of it, at two learning rates."""
     ax = fedproc.rates("digits-fedproc-control", RATES)
-    ax.set_xlabel("learning rate")
     ax.legend(loc="lower right", frameon=False)
     return ax.figure
 

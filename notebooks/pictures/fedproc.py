@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from fednb import plots, results
@@ -190,7 +191,7 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
     ``accuracies``: of the nearest class mean [seeds, rounds + 1], and of the output layer
     [seeds, rounds], by method. ``floor``: what the nearest class mean tells of untrained features.
     """
-    size = (4.2 * len(accuracies), 3.4)
+    size = (4.2 * len(accuracies), 3.7)
     figure, axes = plt.subplots(1, len(accuracies), figsize=size, sharey=True)
     for ax, (name, (features, output)) in zip(axes, accuracies.items(), strict=True):
         look: dict[str, Any] = {"color": plots.colour(name)}
@@ -201,10 +202,9 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
             ax.fill_between(rounds, values.min(0), values.max(0), alpha=0.15, lw=0, **look)
         ax.set(title=name, xlabel="rounds done", ylim=(0, 100))
     axes[0].set_ylabel("test accuracy (%)")
-    last = axes[-1]
-    for height, words in ((features.mean(0)[-1] + 4, "features alone"), (output.mean(0)[-1], "output layer")):
-        plots.label(last, (rounds[-1], height), words, (8, 0), va="center", size="small")
-    plots.label(last, (rounds[-1], floor), "untrained features", (8, -2), va="center", size="small")
+    styles = {"-": "features alone", ":": "with the output layer", "--": "untrained features"}
+    handles = [Line2D([], [], color="black", ls=line, label=words) for line, words in styles.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
 
 

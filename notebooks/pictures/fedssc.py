@@ -1,12 +1,11 @@
 """Pictures of notebook 03: what drawn devices share of a class, and what a device wants to know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
 from fednb.papers.pictures.fedproc import CLASSES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -92,19 +91,6 @@ def one_round(counts: np.ndarray, shared: np.ndarray, drawn: Mapping[int, int]) 
     ax.set_yticks(range(len(counts)))
     place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 1}
     ax.legend(frameon=False, fontsize="small", **place)
-    return figure
-
-
-def images_with_losses(images: np.ndarray, labels: Sequence[str], terms: pd.DataFrame) -> Figure:
-    """A few images, [n, height, width], each with its class and the terms of its loss below."""
-    figure, axes = plt.subplots(1, len(images), figsize=(2.6 * len(images), 3.2))
-    for ax, image, label, (_, losses) in zip(axes, images, labels, terms.iterrows(), strict=True):
-        ax.imshow(image, cmap="gray_r", interpolation="nearest")
-        names = [str(name).replace("_", " ") for name in losses.index]
-        lines = [f"{name}  {value:.2f}" for name, value in zip(names, losses, strict=True)]
-        ax.set_title(label)
-        ax.set_xlabel("\n".join(lines), fontsize="small")
-        ax.set(xticks=[], yticks=[])
     return figure
 
 

@@ -227,18 +227,6 @@ def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int
     return figure
 
 
-def four_images(images: torch.Tensor, labels: Sequence[int], held: Sequence[int], losses: Sequence[np.ndarray]) -> Figure:
-    """Images [4, 1, H, W], and the loss of each, before and after a client's local round."""
-    figure, axes = plt.subplots(1, 4, figsize=(10, 2.6))
-    before, after = losses
-    for i, ax in enumerate(axes):
-        ax.imshow(images[i, 0].numpy(), cmap="gray_r")
-        ax.set_title(f"a {labels[i]}: the client has {held[i] or 'none'}", size="small")
-        ax.set_xlabel(f"loss {before[i]:.1f} → {after[i]:.1f}")
-        ax.set(xticks=[], yticks=[])
-    return figure
-
-
 def losses_of_four(build_model: Callable[[], Any], states: Sequence[Any], x: Any, y: Any) -> list:
     """The cross-entropy of each image under each state of a model, [states][images]."""
     found = []

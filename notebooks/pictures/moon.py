@@ -10,7 +10,6 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from torch import Tensor
 
 from fednb import plots, results
 from fednb.federation import Federation, State
@@ -169,26 +168,6 @@ def features_and_head(measured: pd.DataFrame, untrained: float) -> Figure:
     axes[1].text(0.7, 25, "the global model", color=plots.colour("FedAvg"))
     axes[1].text(0.7, 10, "its clients after\none more local round", va="center", **look)
     axes[0].set(ylabel="accuracy on test images (%)")
-    return figure
-
-
-def four_images(x: Tensor, y: Tensor, start: pd.DataFrame, end: pd.DataFrame) -> Figure:
-    """Images x [4, 1, H, W] of classes y [4]; below each its numbers at a round's start and end.
-
-    ``start`` and ``end`` have a line for each image and the same columns.
-    """
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.6))
-    for number, ax in enumerate(axes):
-        ax.imshow(x[number, 0], cmap="gray_r")
-        ax.set_title(f"a {int(y[number])}")
-        lines = []
-        for name in start.columns:
-            before = start[name].iloc[number]
-            after = end[name].iloc[number]
-            lines.append(f"{name}: {before:.2f} → {after:.2f}")
-        text = "\n".join(lines)
-        ax.text(0.5, -0.06, text, transform=ax.transAxes, ha="center", va="top", fontsize=10)
-        ax.axis("off")
     return figure
 
 

@@ -1,11 +1,13 @@
-"""What several notebooks draw: a scheme of what a method sends, and accuracies beside reported ones."""
+"""What several notebooks draw: what a method sends, images, and accuracies beside reported ones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from torch import Tensor
 
 from fednb import plots
 from fednb.results import Cell
@@ -51,6 +53,17 @@ def _box(ax: Axes, middle: tuple[float, float], size: tuple[float, float], text:
 def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     look = {"arrowstyle": "->", "lw": 1.6, "color": colour}
     ax.annotate("", end, start, arrowprops=look)
+
+
+def images(shown: Tensor, titles: Sequence[str], texts: Sequence[str]) -> Figure:
+    """A few images, [n, height, width], each with a title and a text below."""
+    figure, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown), 3.3))
+    for ax, image, title, text in zip(axes, shown, titles, texts, strict=True):
+        ax.imshow(image, cmap="gray_r", interpolation="nearest")
+        ax.set_title(title, size="medium")
+        ax.set_xlabel(text, size="small")
+        ax.set(xticks=[], yticks=[])
+    return figure
 
 
 def accuracies(cells: Mapping[str, Cell], ax: Axes | None = None) -> Axes:

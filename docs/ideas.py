@@ -1,6 +1,7 @@
 """Draws docs/ideas/*.png, the README's four ideas, with the notebooks' pictures: ``python docs/ideas.py``."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -16,7 +17,7 @@ WIDER = {"overshoot": 1.4}  # where letters must be smaller
 RATES = ["FedAvg, z of length 1", "FedAvg", "FedProc as printed"]
 
 
-def _scaffold(steps: int, *, scaffold: bool, **given: float) -> np.ndarray:
+def _scaffold(steps: int, *, scaffold: bool, **given: Any) -> np.ndarray:
     """SCAFFOLD's path on the two bowls of 00, [rounds + 1, 2]."""
     return foundations.scaffold(steps, **given)
 

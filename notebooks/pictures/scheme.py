@@ -66,12 +66,12 @@ def images(shown: Tensor, titles: Sequence[str], texts: Sequence[str]) -> Figure
     return figure
 
 
-def accuracies(cells: Mapping[str, Cell], ax: Axes | None = None) -> Axes:
+def accuracies(cells: Mapping[str, Cell]) -> Axes:
     """Accuracies of methods, a dot for each seed beside the reported number, by name.
 
     Lines join the methods on one seed, which has one split; a bar is the mean over seeds.
     """
-    ax = ax or plt.figure(figsize=(8.5, 3.8), layout="constrained").subplots()
+    _, ax = plt.subplots(figsize=(8.5, 3.8))
     first, *_ = cells.values()
     for seed, accuracy in first.by_seed.items():
         pairs = [(x, cell.by_seed[seed]) for x, cell in enumerate(cells.values()) if seed in cell.by_seed]

@@ -1,11 +1,11 @@
 """Draws docs/ideas/*.png, the README's four ideas, with the notebooks' pictures: ``python docs/ideas.py``."""
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 from fednb.papers.pictures import fedproc, fedssc, foundations, moon
-from fednb.papers.pictures.foundations import A, minima
 from matplotlib.figure import Figure
 
 from fednb import plots
@@ -17,29 +17,9 @@ WIDER = {"overshoot": 1.4}  # where letters must be smaller
 RATES = ["FedAvg, z of length 1", "FedAvg", "FedProc as printed"]
 
 
-def _scaffold(
-    steps: int, *, scaffold: bool, m: float, factor: float, rounds: int, eta: float
-) -> np.ndarray:
-    """SCAFFOLD's path on the two bowls of 00, [rounds, 2], by loops as there."""
-    w = np.array([1.5, 1.3])
-    path = []
-    own = np.zeros((2, 2))
-    for _ in range(rounds):
-        path.append(w)
-        ends = []
-        for i in range(2):
-            v = w
-            buffer = np.zeros(2)
-            for _ in range(steps):
-                gradient = A[i] @ (v - minima[i])
-                if scaffold:
-                    gradient = gradient + own.mean(0) - own[i]
-                buffer = m * buffer + gradient
-                v = v - eta * buffer
-            ends.append(v)
-        own = own - own.mean(0) + factor * (w - np.array(ends)) / (steps * eta)
-        w = np.mean(ends, 0)
-    return np.array(path)
+def _scaffold(steps: int, *, scaffold: bool, **given: Any) -> np.ndarray:
+    """SCAFFOLD's path on the two bowls of 00, [rounds + 1, 2]."""
+    return foundations.scaffold(steps, **given)
 
 
 def momentum() -> Figure:
@@ -60,7 +40,6 @@ def overshoot() -> Figure:
 def length_one() -> Figure:
     """What a line of FedProc's code does without the rest of it, at two learning rates."""
     ax = fedproc.rates("digits-fedproc-control", RATES)
-    ax.set_xlabel("learning rate")
     ax.legend(loc="lower right", frameon=False)
     return ax.figure
 

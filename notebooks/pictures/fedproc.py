@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
+from matplotlib.lines import Line2D
 from torch import Tensor
 
 from fednb import plots, results
@@ -88,13 +88,13 @@ def _draw_lengths(ax: Axes, angles: Tensor) -> None:
     ax.axis("off")
 
 
-def bundle_opens(temperature: float = 1.0) -> Figure:
-    """Three classes on a circle, moved by FedProc's loss alone: the bundle opens to a star."""
+def bundle_to_move(temperature: float = 1.0) -> None:
+    """Show the bundle opening at one temperature: what a slider calls."""
     moments = _bundle(temperature)
     figure, axes = plt.subplots(1, len(moments), figsize=(12, 3.2))
     for ax, (step, (angles, prototypes, loss)) in zip(axes, moments.items(), strict=True):
         _draw_bundle(ax, angles, prototypes, f"step {step}: loss {loss:.2f}")
-    return figure
+    plots.show(figure, f"A bundle opens at temperature {temperature:g}")
 
 
 def bundles(temperatures: Sequence[float]) -> Figure:
@@ -104,33 +104,6 @@ def bundles(temperatures: Sequence[float]) -> Figure:
         angles, prototypes, _ = _bundle(temperature)[STEPS[-1]]
         _draw_bundle(ax, angles, prototypes, f"τ = {temperature:g}")
     return figure
-
-
-def messages() -> Axes:
-    """A round of FedProc: a model and one vector per class travel down and up."""
-    _, ax = plt.subplots(figsize=(9.5, 3.3))
-    _box(ax, 4.5, 2.5, "server: model $w$ and\none vector per class", "#f0f0f0")
-    holds = ("▲ ●", "■ ●", "▲ ■ ●")
-    arrow = {"arrowstyle": "->", "lw": 1.6, "color": plots.colour("FedProc")}
-    for i, (x, classes) in enumerate(zip((0.8, 4.5, 8.2), holds, strict=True), 1):
-        _box(ax, x, 0.4, f"client {i} has {classes}:\nloss (7), then class means", "#fdf1dd")
-        top = 4.5 + 0.2 * (x - 4.5)
-        ax.annotate("", (x - 0.12, 0.72), (top - 0.12, 2.2), arrowprops=arrow)
-        ax.annotate("", (top + 0.12, 2.2), (x + 0.12, 0.72), arrowprops=arrow)
-    down = "down: $w$ and the global\nprototypes  $c_▲$  $c_■$  $c_●$"
-    ax.text(0.7, 1.75, down, ha="center", color="0.3", size="small")
-    up = "up: $w_i$ and the client's own\nmeans, such as  $c_{3,▲}$  $c_{3,■}$  $c_{3,●}$"
-    ax.text(8.3, 1.75, up, ha="center", color="0.3", size="small")
-    ax.set(xlim=(-0.8, 9.8), ylim=(0, 2.9))
-    ax.axis("off")
-    return ax
-
-
-def _box(ax: Axes, x: float, y: float, text: str, colour: str) -> None:
-    """A text in a box whose centre is at x and y."""
-    style = "round,pad=0.12"
-    ax.add_patch(FancyBboxPatch((x - 1.15, y - 0.2), 2.3, 0.4, boxstyle=style, fc=colour, ec="0.5"))
-    ax.text(x, y, text, ha="center", va="center", size="small")
 
 
 def pull() -> Figure:
@@ -218,7 +191,7 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
     ``accuracies``: of the nearest class mean [seeds, rounds + 1], and of the output layer
     [seeds, rounds], by method. ``floor``: what the nearest class mean tells of untrained features.
     """
-    size = (4.2 * len(accuracies), 3.4)
+    size = (4.2 * len(accuracies), 3.7)
     figure, axes = plt.subplots(1, len(accuracies), figsize=size, sharey=True)
     for ax, (name, (features, output)) in zip(axes, accuracies.items(), strict=True):
         look: dict[str, Any] = {"color": plots.colour(name)}
@@ -229,68 +202,30 @@ def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]],
             ax.fill_between(rounds, values.min(0), values.max(0), alpha=0.15, lw=0, **look)
         ax.set(title=name, xlabel="rounds done", ylim=(0, 100))
     axes[0].set_ylabel("test accuracy (%)")
-    axes[0].annotate("features alone", (0, floor + 9), fontsize="small")
-    axes[0].annotate("untrained features", (0, floor - 8), fontsize="small")
-    axes[0].annotate("output layer", (0.2, 20), fontsize="small")
+    styles = {"-": "features alone", ":": "with the output layer", "--": "untrained features"}
+    handles = [Line2D([], [], color="black", ls=line, label=words) for line, words in styles.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
-
-
-def accuracies(rows: Mapping[str, str], table: str, printed_in: str) -> Axes:
-    """Test accuracies at the end, reported and measured, with a dot for each seed.
-
-    ``rows``: those of ``table``, and what they are called in the figure. A ring is the number that
-    the paper's ``printed_in`` has in a row of that name; a line of the width of the dots their mean.
-    """
-    _, ax = plt.subplots(figsize=(8.5, 3.6))
-    printed = results.printed(printed_in)
-    for place, row in enumerate(rows):
-        cell = results.cell(table, row)
-        look: dict[str, Any] = {"color": plots.colour(row)}
-        beside = place + 0.09 * (np.arange(len(cell.values)) - (len(cell.values) - 1) / 2)
-        ax.plot(beside, cell.values, "o", ms=7, **look)
-        ax.plot([place - 0.17, place + 0.17], [cell.mean] * 2, lw=2, **look)
-        paper = printed.get(row.removesuffix(" as printed"), {}).get(cell.column)
-        if paper is not None:
-            ax.plot(place - 0.3, paper, "o", **plots.PRINTED)
-    ax.plot([], [], "o", label="reported by the paper", **plots.PRINTED)
-    ax.plot([], [], "o", color="0.35", ms=7, label="ours: seeds 0, 1 and 2, and their mean")
-    ax.set_xticks(range(len(rows)), list(rows.values()))
-    ax.set(ylabel="test accuracy (%)", xlim=(-0.6, len(rows) - 0.4))
-    ax.grid(axis="y", alpha=0.3)
-    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=2, frameon=False)
-    return ax
-
-
-def bundle_to_move(temperature: float = 1.0) -> None:
-    """Show `bundle_opens` for one temperature: what a slider calls."""
-    plots.show(bundle_opens(temperature), f"A bundle opens at temperature {temperature:g}")
 
 
 def rates(table: str, rows: Sequence[str]) -> Axes:
     """What rows of a table reach over its learning rates, with 95 % intervals.
 
-    A rate at which a run diverged is left out. Rows are told apart by their methods' colours, and
-    rows of one method by solid and dashed lines.
+    A rate at which a run diverged is left out. Rows with unit norm are dashed.
     """
     _, ax = plt.subplots()
-    known: set[str] = set()
-    shown: set[float] = set()
+    ticks: set[float] = set()
     for place, row in enumerate(rows):
-        of_row = [cell for cell in results.cells(table) if cell.row == row]
-        finished = [cell for cell in of_row if set(cell.statuses) == {"finished"}]
-        rates = np.array([float(cell.parameters["lr"]) for cell in finished])
-        means = np.array([cell.mean for cell in finished], float)
-        half_widths = np.array([cell.half_width for cell in finished], float)
-        colour = plots.colour(row)
+        of_row = {float(cell.parameters["lr"]): cell for cell in results.cells(table) if cell.row == row}
+        ticks.update(of_row)
+        finished = [rate for rate, cell in of_row.items() if set(cell.statuses) == {"finished"}]
+        means, half_widths = np.array([(of_row[rate].mean, of_row[rate].half_width) for rate in finished]).T
         name = row.replace("z of length 1", "unit norm")
-        look: dict[str, Any] = {"color": colour, "elinewidth": 1, "capsize": 3, "label": name}
-        beside = rates * 1.02**place  # beside each other
-        ax.errorbar(beside, means, half_widths, fmt="s--" if colour in known else "o-", **look)
-        known.add(colour)
-        shown.update(float(cell.parameters["lr"]) for cell in of_row)
-    ticks = sorted(shown)
-    ax.set(xscale="log", ylabel="test accuracy (%)")
-    ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
+        look: dict[str, Any] = {"color": plots.colour(row), "elinewidth": 1, "capsize": 3, "label": name}
+        beside = np.array(finished) * 1.02**place  # beside each other
+        ax.errorbar(beside, means, half_widths, fmt="o-" if name == row else "s--", **look)
+    ax.set(xscale="log", xlabel="learning rate", ylabel="test accuracy (%)")
+    ax.set_xticks(sorted(ticks), [f"{rate:g}" for rate in sorted(ticks)])
     ax.minorticks_off()
     ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
     return ax

@@ -1,16 +1,16 @@
 """Pictures of notebook 03: what drawn devices share of a class, and what a device wants to know."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import combinations
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-import pandas as pd
+from fednb.papers.pictures.fedproc import CLASSES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots, results
+from fednb import plots
 
 _DEVICES = 10  # of the sketch
 _MEANS = np.random.default_rng(4).normal(size=(_DEVICES, 2)) * (1, 0.7)  # one class, by ten devices
@@ -94,67 +94,6 @@ def one_round(counts: np.ndarray, shared: np.ndarray, drawn: Mapping[int, int]) 
     return figure
 
 
-def images_with_losses(images: np.ndarray, labels: Sequence[str], terms: pd.DataFrame) -> Figure:
-    """A few images, [n, height, width], each with its class and the terms of its loss below."""
-    figure, axes = plt.subplots(1, len(images), figsize=(2.6 * len(images), 3.2))
-    for ax, image, label, (_, losses) in zip(axes, images, labels, terms.iterrows(), strict=True):
-        ax.imshow(image, cmap="gray_r", interpolation="nearest")
-        names = [str(name).replace("_", " ") for name in losses.index]
-        lines = [f"{name}  {value:.2f}" for name, value in zip(names, losses, strict=True)]
-        ax.set_title(label)
-        ax.set_xlabel("\n".join(lines), fontsize="small")
-        ax.set(xticks=[], yticks=[])
-    return figure
-
-
-def a_run(
-    history: pd.DataFrame,
-    method: str,
-    recorded: Mapping[str, np.ndarray],
-    weight: Sequence[float],
-) -> Figure:
-    """Accuracy beside recorded seeds; the terms of the loss; above them the falling weight.
-
-    ``recorded``: accuracies, [seeds, rounds], by method. ``weight``: of the class contrast in each
-    round, by which its term is divided; empty for other methods.
-    """
-    mosaic = [["accuracy", "weight"], ["accuracy", "loss"]]
-    figure, axes = plt.subplot_mosaic(mosaic, figsize=(12, 4), height_ratios=(1, 2.6))
-    left = axes["accuracy"]
-    for name, of_seeds in recorded.items():
-        look: dict[str, Any] = {"color": plots.colour(name)}
-        at = range(1, of_seeds.shape[1] + 1)
-        label = f"{name}, {len(of_seeds)} recorded seeds"
-        left.plot(at, of_seeds.mean(0), "--", label=label, **look)
-        left.fill_between(at, of_seeds.min(0), of_seeds.max(0), alpha=0.15, lw=0, **look)
-    look = {"color": plots.colour(method), "ms": 4, "label": "this run"}
-    left.plot(history["round"], history["accuracy"], "o-", **look)
-    left.set(xlabel="communication round", ylabel="test accuracy (%)")
-    left.legend(fontsize="small", frameon=False)
-    rounds = history["round"]
-    if len(weight):
-        axes["weight"].plot(rounds, weight, "o-", color=plots.colour("FedSSC"), ms=4)
-    axes["weight"].set(ylabel=r"$\mu_{\mathrm{glob}}$", ylim=(0, None))
-    axes["weight"].sharex(axes["loss"])
-    for name in [name for name in map(str, history) if name.startswith("loss/")]:
-        loss = history[name].astype(float)
-        loss = loss.where(loss > 0)
-        if name == "loss/class_contrast" and len(weight):
-            loss = loss / np.asarray(weight)
-        label = name.removeprefix("loss/").replace("_", " ")
-        axes["loss"].plot(rounds, loss, color=_TERMS.get(label, "0.6"), label=label)
-    axes["loss"].set(xlabel="communication round", ylabel="training loss")
-    axes["loss"].legend(fontsize="small", frameon=False)
-    return figure
-
-
-_TERMS = {
-    "cross entropy": "black",
-    "model contrast": plots.colour("MOON"),
-    "class contrast": plots.colour("FedSSC"),
-}
-
-
 def error_of_a_draw(bias: float, variance: np.ndarray) -> Axes:
     """The two parts of the squared error over the number of devices drawn; ``variance`` [n]."""
     drawn = np.arange(1, len(variance) + 1)
@@ -167,65 +106,41 @@ def error_of_a_draw(bias: float, variance: np.ndarray) -> Axes:
     return ax
 
 
-def live_case(curves: Mapping[str, np.ndarray]) -> Axes:
-    """Accuracies over rounds, [seeds, rounds], by method: a thin line for each seed, a thick mean."""
-    _, ax = plt.subplots(figsize=(7, 3.6))
-    for name, of_seeds in curves.items():
-        rounds = range(1, of_seeds.shape[1] + 1)
-        look: dict[str, Any] = {"color": plots.colour(name.split(",")[0])}
-        for values, line in zip(of_seeds, ("-", "--", ":"), strict=False):
-            ax.plot(rounds, values, line, lw=1, alpha=0.8, **look)
-        ax.plot(rounds, of_seeds.mean(0), "o-", lw=2.5, label=name, **look)
-    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
-    ax.set(xticks=range(1, of_seeds.shape[1] + 1))
-    ax.legend(frameon=False)
-    return ax
+def three_classes(panels: Mapping[str, np.ndarray]) -> Figure:
+    """Where a network puts three classes, as arrows on a circle: angles (degrees) by title."""
+    figure, axes = plt.subplots(1, len(panels), figsize=(10.5, 3.3))
+    for ax, (title, angles) in zip(axes, panels.items(), strict=True):
+        ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
+        for k, (angle, colour) in enumerate(zip(np.radians(angles), CLASSES, strict=True)):
+            tip = np.array([np.cos(angle), np.sin(angle)])
+            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
+            ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow)
+            place = (1.15 + 0.27 * k) * tip  # further out, if two classes lie in one place
+            ax.text(*place, f"class {k}", color=colour, ha="center", va="center")
+        ax.set(xlim=(-2, 2), ylim=(-1.3, 1.8), aspect="equal", title=title)
+        ax.axis("off")
+    return figure
 
 
 def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Figure:
     """Mean angles in degrees over rounds, a panel for each training.
 
-    An array is [seeds, rounds, 3]: of one device's mean to its class's g and to those of other
-    classes, and of all devices' mean to its class's g. The first training's single device is
-    repeated, thin, in the panels of the others.
+    An array is [seeds, rounds, 2]: of one device's mean to its class's g, and of all devices' mean.
+    The first training's single device is repeated in the panels of the others.
     """
-    figure, axes = plt.subplots(1, len(angles), figsize=(13, 3.9), sharey=True)
+    figure, axes = plt.subplots(1, len(angles), figsize=(13, 3.6), sharey=True)
     green = plots.colour("FedSSC")
-    first, *_ = angles.values()
-    for place, (ax, (name, of_seeds)) in enumerate(zip(axes, angles.items(), strict=True)):
+    plain, *_ = angles.values()
+    for ax, (name, of_seeds) in zip(axes, angles.items(), strict=True):
         rounds = range(1, of_seeds.shape[1] + 1)
-        own, other, of_all = of_seeds.mean(0).T
-        ax.fill_between(rounds, own, other, color=green, alpha=0.15, lw=0)
-        ax.plot(rounds, other, "--", color="black", label="one device to other classes' g")
-        ax.plot(rounds, of_seeds[..., 0].T, color=green, lw=0.7, alpha=0.7)
-        ax.plot(rounds, own, "s-", color=green, label="one device to its class's g")
-        ax.plot(rounds, of_all, "o-", color="0.6", ms=4, label="mean of all devices to its g")
-        if place:
-            look: dict[str, Any] = {"color": plots.colour("FedAvg"), "lw": 1.5}
-            ax.plot(rounds, first.mean(0)[:, 0], label="one device in plain FedAvg", **look)
-        ax.set(xlabel="communication round", title=name)
-    axes[0].set(ylabel="angle (degrees)", ylim=(0, None))
-    handles, labels = axes[-1].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        of_one, of_all = of_seeds.mean(0).T
+        ax.plot(rounds, of_one, lw=2.5, color=green, label="one device")
+        ax.plot(rounds, of_seeds[..., 0].T, color=green, lw=0.7)
+        ax.plot(rounds, of_all, ":", lw=2.5, color="#7a5195", label="mean of all devices")
+        if of_seeds is not plain:
+            look: dict[str, Any] = {"color": plots.colour("FedAvg"), "lw": 2.5}
+            ax.plot(rounds, plain.mean(0)[:, 0], label="one device in plain FedAvg", **look)
+        ax.set(xlabel="communication round", xticks=rounds, title=name)
+    axes[0].set(ylabel="angle to g (degrees)", ylim=(0, None))
+    plots.label_ends(axes[-1])
     return figure
-
-
-def accuracies_at_length() -> Axes:
-    """Accuracies on CIFAR-10 at the paper's length: reported, and ours, a dot for each seed."""
-    _, ax = plt.subplots(figsize=(7, 3.8))
-    cells = results.cells("fedssc-1")
-    for seed in cells[0].seeds:
-        values = [cell.by_seed.get(seed, np.nan) for cell in cells]
-        ax.plot(range(len(cells)), values, color="0.75", lw=1, zorder=0)
-        ax.annotate(f"seed {seed}", (len(cells) - 0.9, values[-1]), va="center", size="small")
-    for x, cell in enumerate(cells):
-        ax.plot([x] * len(cell.values), cell.values, "o", color=plots.colour(cell.method), ms=8)
-        if cell.printed is not None:
-            ax.plot(x - 0.12, cell.printed, "o", **plots.PRINTED)
-    ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
-    ax.plot([], [], "o", color="0.4", ms=8, label="our runs, one dot for each seed")
-    ax.set(ylabel="test accuracy (%)", xlim=(-0.5, len(cells) - 0.4))
-    ax.set_xticks(range(len(cells)), [cell.row for cell in cells])
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 2}
-    ax.legend(frameon=False, fontsize="small", **place)
-    return ax

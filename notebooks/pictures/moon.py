@@ -10,8 +10,6 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import FancyBboxPatch
-from torch import Tensor
 
 from fednb import plots, results
 from fednb.federation import Federation, State
@@ -128,30 +126,6 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
     return figure
 
 
-def messages() -> Axes:
-    """A round of MOON for one client: the messages are FedAvg's, and one model stays behind."""
-    _, ax = plt.subplots(figsize=(9, 2.9))
-    style = "round,pad=0.12"
-    for x, y, width, text, colour in (
-        (4.5, 2.4, 2.2, "server: model $w$", "#f0f0f0"),
-        (4.5, 0.4, 3.4, "client $i$: cross-entropy + μ · contrast", "#e8f1f8"),
-        (8.1, 0.4, 2.2, "kept: its last model,\nfor $z_{prev}$", "#fdf1dd"),
-    ):
-        box = FancyBboxPatch((x - width / 2, y - 0.22), width, 0.44, style, fc=colour, ec="0.5")
-        ax.add_patch(box)
-        ax.text(x, y, text, ha="center", va="center", size="small")
-    arrow = {"arrowstyle": "->", "lw": 1.6, "color": plots.colour("MOON")}
-    ax.annotate("", (4.3, 0.8), (4.3, 2.05), arrowprops=arrow)
-    ax.annotate("", (4.7, 2.05), (4.7, 0.8), arrowprops=arrow)
-    ax.annotate("", (6.9, 0.52), (6.35, 0.52), arrowprops=arrow)
-    ax.annotate("", (6.35, 0.28), (6.9, 0.28), arrowprops=arrow)
-    ax.text(4.15, 1.42, "down: $w$, which also\ngives $z_{glob}$", ha="right", va="center", size="small")
-    ax.text(4.85, 1.42, "up: $w_i$ and the\nnumber of images", va="center", size="small")
-    ax.set(xlim=(1.2, 9.6), ylim=(-0.1, 2.8))
-    ax.axis("off")
-    return ax
-
-
 def quality(federation: Federation, state: State) -> list[float]:
     """How often (%) ten neighbours in z, and how often the output layer, are right.
 
@@ -197,26 +171,6 @@ def features_and_head(measured: pd.DataFrame, untrained: float) -> Figure:
     return figure
 
 
-def four_images(x: Tensor, y: Tensor, start: pd.DataFrame, end: pd.DataFrame) -> Figure:
-    """Images x [4, 1, H, W] of classes y [4]; below each its numbers at a round's start and end.
-
-    ``start`` and ``end`` have a line for each image and the same columns.
-    """
-    figure, axes = plt.subplots(1, 4, figsize=(11, 3.6))
-    for number, ax in enumerate(axes):
-        ax.imshow(x[number, 0], cmap="gray_r")
-        ax.set_title(f"a {int(y[number])}")
-        lines = []
-        for name in start.columns:
-            before = start[name].iloc[number]
-            after = end[name].iloc[number]
-            lines.append(f"{name}: {before:.2f} → {after:.2f}")
-        text = "\n".join(lines)
-        ax.text(0.5, -0.06, text, transform=ax.transAxes, ha="center", va="top", fontsize=10)
-        ax.axis("off")
-    return figure
-
-
 def fans(measured: Mapping[str, np.ndarray]) -> Figure:
     """Measured angles as arrows: z_prev, z_glob and the trained z; thin lines are single seeds.
 
@@ -258,37 +212,9 @@ def _trained(apart: float, to_glob: float, to_prev: float) -> float:
     return _TOP - to_glob if beyond < between else _TOP + to_glob
 
 
-def at_full_length() -> Figure:
-    """CIFAR-10 at the paper's length: accuracies, reported and of each seed; and another's log."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(13, 4), width_ratios=[1, 1.1])
-    _absolute(left)
-    _author_log(right)
-    return figure
-
-
-def _absolute(ax: Axes) -> None:
-    """Accuracies that the paper reports, and every seed of ours."""
-    names = ["FedAvg", "FedProx", "SCAFFOLD", "MOON"]
-    for y, name in enumerate(names):
-        cell = results.cell("moon-1", name, "CIFAR-10")
-        colour = plots.colour(name)
-        ax.plot(cell.printed, y, "D", color="black", mfc="none", ms=9)
-        for seed, accuracy in cell.by_seed.items():
-            ax.plot(accuracy, y, "o", color=colour, ms=8)
-            plots.label(ax, (accuracy, y), str(seed), (0, 8), ha="center", fontsize=8, color=colour)
-        ax.plot(cell.mean, y, "|", color=colour, ms=24, mew=2)
-    ax.plot([], [], "D", color="black", mfc="none", ms=9, label="reported")
-    ax.plot([], [], "o", color="0.4", ms=8, label="ours, with its seed")
-    ax.plot([], [], "|", color="0.4", ms=16, mew=2, ls="", label="mean")
-    place: dict[str, Any] = {"loc": "lower center", "bbox_to_anchor": (0.5, 1), "ncols": 3}
-    ax.legend(frameon=False, fontsize="small", **place)
-    ax.set(xlabel="accuracy on CIFAR-10 after 100 rounds (%)", ylim=(len(names) - 0.5, -0.6))
-    ax.set_yticks(range(len(names)), names)
-    ax.grid(axis="x", alpha=0.3)
-
-
-def _author_log(ax: Axes) -> None:
+def author_log() -> Axes:
     """The log of a re-run by MOON's author, and our runs of seed 0 on clients of the same sizes."""
+    _, ax = plt.subplots(figsize=(7.5, 4))
     ours = results.accuracies("fedproc-2")
     log = results.printed(_LOG)
     ends = []
@@ -313,7 +239,7 @@ def _author_log(ax: Axes) -> None:
     title = "seed 0, and the log of MOON's author"
     ax.set(xlabel="communication round", ylabel="test accuracy (%)", title=title)
     ax.set(xlim=(0, 101), ylim=(45, 75))
-    ax.grid(alpha=0.3)
+    return ax
 
 
 def weights() -> Figure:

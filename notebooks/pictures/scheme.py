@@ -1,10 +1,16 @@
-"""A scheme of what a method sends: FedAvg's messages in grey, and in colour what it adds."""
+"""What several notebooks draw: what a method sends, images, and accuracies beside reported ones."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
+from torch import Tensor
 
 from fednb import plots
+from fednb.results import Cell
 
 _GREY = "0.45"
 
@@ -47,3 +53,41 @@ def _box(ax: Axes, middle: tuple[float, float], size: tuple[float, float], text:
 def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:
     look = {"arrowstyle": "->", "lw": 1.6, "color": colour}
     ax.annotate("", end, start, arrowprops=look)
+
+
+def images(shown: Tensor, titles: Sequence[str], texts: Sequence[str]) -> Figure:
+    """A few images, [n, height, width], each with a title and a text below."""
+    figure, axes = plt.subplots(1, len(shown), figsize=(2.6 * len(shown), 3.3))
+    for ax, image, title, text in zip(axes, shown, titles, texts, strict=True):
+        ax.imshow(image, cmap="gray_r", interpolation="nearest")
+        ax.set_title(title, size="medium")
+        ax.set_xlabel(text, size="small")
+        ax.set(xticks=[], yticks=[])
+    return figure
+
+
+def accuracies(cells: Mapping[str, Cell]) -> Axes:
+    """Accuracies of methods, a dot for each seed beside the reported number, by name.
+
+    Lines join the methods on one seed, which has one split; a bar is the mean over seeds.
+    """
+    _, ax = plt.subplots(figsize=(8.5, 3.8))
+    first, *_ = cells.values()
+    for seed, accuracy in first.by_seed.items():
+        pairs = [(x, cell.by_seed[seed]) for x, cell in enumerate(cells.values()) if seed in cell.by_seed]
+        ax.plot(*zip(*pairs, strict=True), color="0.8", lw=1, zorder=0)
+        look: dict[str, Any] = {"ha": "right", "va": "center", "size": "small", "color": "0.4"}
+        plots.label(ax, (0, accuracy), f"seed {seed}", (-30, 0), **look)
+    for x, cell in enumerate(cells.values()):
+        colour = plots.colour(cell.row)
+        ax.plot([x] * len(cell.values), cell.values, "o", ms=8, color=colour)
+        ax.plot([x - 0.12, x + 0.12], [cell.mean] * 2, lw=2, color=colour)
+        if cell.printed is not None:
+            ax.plot(x - 0.22, cell.printed, "o", **plots.PRINTED)
+    ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
+    ax.plot([], [], "o", ms=8, color="0.35", label="ours, one dot for each seed")
+    ax.plot([], [], lw=2, color="0.35", label="their mean")
+    ax.set_xticks(range(len(cells)), list(cells))
+    ax.set(xlim=(-0.8, len(cells) - 0.6), ylabel="test accuracy (%)")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, frameon=False, fontsize="small")
+    return ax

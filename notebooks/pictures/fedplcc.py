@@ -195,7 +195,7 @@ def strengths() -> Figure:
         ax.plot(weight, in_print, "o", **plots.PRINTED)
         _name(ax, (weight, max(in_print, lead.mean or 0) + 1.5), name, behind.mean)
     ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
-    ax.plot([], [], "s", color=own, label="a small run of ours")
+    ax.plot([], [], "s", color=own, label="small runs of ours, one a seed")
     ax.errorbar([], [], yerr=[], fmt="o", color=own, capsize=3, label="ten seeds, 95 % interval")
     ax.set(xscale="log", xlim=(0.02, 300), ylim=(-12, 27), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
     ax.set_ylabel("ahead of FedAvg (points)")

@@ -19,12 +19,6 @@ from fednb.prototypes import Prototypes, class_means, join, mean_by_class, selec
 _IMAGE = 14  # degrees: of client 0
 _NEAR = {"FedAvg": (5, -11), "FedProx": (-48, -5)}  # where a name stands beside its dot
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
-_SAID = (  # below the panels of the first picture
-    "blue's mean lies\namong the orange images",
-    "blue has two stars,\nas clients see it in two ways",
-    "clients send more than one;\nall stars count the same",
-    "a star counts as much as its\nimages; outliers stay merged",
-)
 # By class and client: directions in degrees, and the number of images around each.
 _DIRECTIONS: dict[int, list[list[tuple[float, int]]]] = {
     0: [[(14, 20)], [(22, 20)], [(66, 20)], [(74, 20)]],
@@ -101,34 +95,19 @@ def _half_plane(ax: Axes) -> None:
 def one_mean() -> Figure:
     """The idea: of two classes one mean each, or the centres of clusters with their weights."""
     by_method = toy_prototypes(toy(0))
-    shown = {
-        "one mean of a class: among the wrong images": by_method["FedProto: one mean"],
-        "clusters, with their shares of the class": by_method["FedPLCC: with weights"],
-    }
-    figure, axes = plt.subplots(1, 2, figsize=(10.5, 4.8), sharey=True)
-    for ax, (title, prototypes) in zip(axes, shown.items(), strict=True):
-        _panel(ax, title, prototypes)
-    axes[0].annotate(
-        "the mean of blue",
-        (0.7, 0.7),
-        (0.95, 1.05),
-        color="C0",
-        ha="center",
-        arrowprops={"arrowstyle": "->", "color": "C0"},
-    )
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.8), sharey=True)
+    _panel(left, "one mean of a class: among the wrong images", by_method["FedProto: one mean"])
+    _panel(right, "clusters, with their shares of the class", by_method["FedPLCC: with weights"])
+    arrow = {"arrowstyle": "->", "color": "C0"}
+    left.annotate("the mean of blue", (0.7, 0.7), (0.95, 1.05), color="C0", ha="center", arrowprops=arrow)
     return figure
 
 
 def four_answers() -> Figure:
-    """Four clients' images of two classes, and the prototypes that each of four methods makes.
-
-    A number beside a star is its weight among the stars of its class.
-    """
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.8), sharey=True)
-    panels = zip(axes, toy_prototypes(toy(0)).items(), _SAID, strict=True)
-    for ax, (title, prototypes), said in panels:
+    """Four clients' images of two classes, and the prototypes that each of four methods makes."""
+    figure, axes = plt.subplots(1, 4, figsize=(13, 3.5), sharey=True)
+    for ax, (title, prototypes) in zip(axes, toy_prototypes(toy(0)).items(), strict=True):
         _panel(ax, title, prototypes)
-        ax.annotate(said, (0.55, -0.08), ha="center", va="top", size=11, annotation_clip=False)
     return figure
 
 
@@ -140,9 +119,12 @@ def _panel(ax: Axes, title: str, prototypes: Prototypes) -> None:
         ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
     directions = np.asarray(prototypes["vectors"])
     directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    ax.scatter(*directions.T, s=240, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
+    sizes = np.full(len(directions), 240.0)
     if "weights" in prototypes:
-        _weights_beside(ax, directions, prototypes)
+        weights = np.asarray(prototypes["weights"])
+        sizes = 90 + 500 * np.minimum(weights, 0.5)
+        _weights_beside(ax, directions, weights, prototypes["labels"])
+    ax.scatter(*directions.T, s=sizes, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
     ax.set_title(title, size=13)
     ax.annotate("outliers", (0.14, 0.6), color="C1", ha="right", size=11)
     ax.annotate("blue", (0.3, 0.5), color="C0", ha="right", size=11)
@@ -150,17 +132,16 @@ def _panel(ax: Axes, title: str, prototypes: Prototypes) -> None:
     ax.annotate("blue ", (0.42, 0.12), color="C0", ha="right", size=11)
 
 
-def _weights_beside(ax: Axes, directions: np.ndarray, prototypes: Prototypes) -> None:
-    """Write the weights of stars outside of the circle, farther out if two are close."""
+def _weights_beside(ax: Axes, directions: np.ndarray, weights: np.ndarray, labels: Tensor) -> None:
+    """Write each weight just outside of its star; where two stars are close, on their far sides."""
     angles = np.arctan2(directions[:, 1], directions[:, 0])
-    before = -1.0
-    for j in np.argsort(angles):
-        distance = 1.34 if angles[j] - before < 0.1 else 1.15
-        before = angles[j]
-        colour = f"C{int(prototypes['labels'][j])}"
-        text = f"{float(prototypes['weights'][j]):.2f}".removesuffix(".00")
-        look: dict[str, Any] = {"color": colour, "ha": "center", "va": "center", "size": 12}
-        ax.text(*(distance * directions[j]), text, **look)
+    for j, angle in enumerate(angles):
+        others = np.delete(angles, j)
+        nearest = others[np.abs(others - angle).argmin()]
+        apart = max(0.15 - abs(angle - nearest), 0) / 2 * np.sign(angle - nearest)
+        x, y = 1.16 * np.cos(angle + apart), 1.16 * np.sin(angle + apart)
+        text = f"{weights[j]:.2f}".removesuffix(".00")
+        ax.text(x, y, text, color=f"C{int(labels[j])}", ha="center", va="center", size=12)
 
 
 def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
@@ -215,7 +196,7 @@ def strengths() -> Figure:
         ax.plot(weight, in_print, "o", **plots.PRINTED)
         _name(ax, (weight, max(in_print, lead.mean or 0) + 1.5), name, behind.mean)
     ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
-    ax.plot([], [], "s", color=own, label="a small run of ours")
+    ax.plot([], [], "s", color=own, label="small runs of ours, one a seed")
     ax.errorbar([], [], yerr=[], fmt="o", color=own, capsize=3, label="ten seeds, 95 % interval")
     ax.set(xscale="log", xlim=(0.02, 300), ylim=(-12, 27), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
     ax.set_ylabel("ahead of FedAvg (points)")

@@ -289,8 +289,11 @@ def against_print() -> Figure:
     return fig
 
 
-def printed_spreads() -> Axes:
-    """The ± over clients in the paper's Table 2: printed, and in ours by two ways of counting."""
+def printed_spreads(share: float) -> Axes:
+    """The ± over clients in the paper's Table 2: printed, and in ours by two ways of counting.
+
+    ``share``: what a spread should become if it is counted as the published code does.
+    """
     _, ax = plt.subplots(figsize=(8.5, 3.6))
     six = [(n, s) for s in (2, 3) for n in (3, 4, 5)]
     places = np.arange(len(six))
@@ -304,10 +307,12 @@ def printed_spreads() -> Axes:
         values = np.concatenate([cell.values for cell in cells])
         ax.plot(beside, values, mark, color=colour, ms=8, alpha=0.75, label=label)
     printed = [cell.printed for cell in cells]
+    predicted = [share * np.mean(cell.values) for cell in cells]
+    ax.plot(places, predicted, "_", color="black", ms=26, mew=2, label="predicted by (9)")
     ax.plot(places, printed, "o", ms=12, mfc="none", mec="black", mew=1.5, label="reported")
     ax.set_xticks(places, [f"n={n}, s={s}" for n, s in six])
     ax.set(ylabel="± over clients (points)", ylim=(0, None))
-    ax.legend(frameon=False, ncols=3, loc="lower left", bbox_to_anchor=(0, 1))
+    ax.legend(frameon=False, ncols=4, loc="lower left", bbox_to_anchor=(0, 1))
     return ax
 
 

@@ -20,7 +20,7 @@ _SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
 _TRIED = (BASELINE, "FedProx", "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
-_ENDS = {ADJUSTED: (6, 8), BASELINE: (6, -3), "FedProto": (6, -14), "Local": (6, -25)}  # of curves
+_NEAR_ZERO = (-9, 9)  # the same, where methods are close together
 _SHORT = 15  # rounds, after which the other comparisons end
 _SENT = ("digits, β = 0.1", "five domains")
 _ALONE = {  # whose bytes are not those of a network each way, and where their names stand
@@ -41,8 +41,8 @@ def question() -> Figure:
     figure, axes = plt.subplots(1, len(of_panels), figsize=(12, 4.8), sharey=True)
     for ax, (title, table) in zip(axes, of_panels.items(), strict=True):
         for y, name in enumerate(names):
-            _difference(ax, y - 0.17, tables.lead_in(tables.first(table), name), "0.55")
-            _difference(ax, y + 0.17, tables.lead_in(table, name), plots.colour(name))
+            _difference(ax, y - 0.17, tables.lead_in(tables.first(table), name), "0.55", _SHOWN)
+            _difference(ax, y + 0.17, tables.lead_in(table, name), plots.colour(name), _SHOWN)
         ax.set_title(title)
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
         ax.set_xlim(*_SHOWN)
@@ -54,12 +54,12 @@ def question() -> Figure:
     return figure
 
 
-def _difference(ax: Axes, y: float, of: Lead, colour: str) -> None:
-    """A difference with its interval; where it lies outside of the panel, its number."""
+def _difference(ax: Axes, y: float, of: Lead, colour: str, shown: tuple[int, int]) -> None:
+    """A difference with its interval; where it lies left of what is shown, its number."""
     if of.mean is None:
         return
-    if of.mean < _SHOWN[0]:
-        ax.text(_SHOWN[0] + 1, y, f"◂ {of.mean:.0f}", color=colour, va="center", size="small")
+    if of.mean < shown[0]:
+        ax.text(shown[0] + 1, y, f"◂ {of.mean:.0f}", color=colour, va="center", size="small")
     else:
         results.draw_lead(ax, y, of, colour, across=True)
 
@@ -72,12 +72,13 @@ def gap() -> Figure:
     by_row = results.accuracies("side-long-beta-0.1")
     by_row["FedProto"] = by_row["FedProto, λ = 0.1"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4))
-    for row, place in _ENDS.items():
+    for row, style in ((ADJUSTED, "--"), ("FedProto", "-"), (BASELINE, "-")):
         mean = by_row[row].mean()
-        style = "--" if row == ADJUSTED else "-"
         left.plot(mean.index, mean, style, color=plots.colour(row), lw=2)
-        plots.label(left, (mean.index[-1], mean.iloc[-1]), row, place, color=plots.colour(row))
     left.set(xlabel="communication round", ylabel="right on images like its own (%)")
+    for row, place in {ADJUSTED: (34, 102), "FedProto": (34, 87), BASELINE: (17, 55)}.items():
+        left.text(*place, row, color=plots.colour(row))
+    left.set_ylim(0, 109)
 
     for row, style in ((BASELINE, "-"), (ADJUSTED, "--")):
         apart = (by_row["FedProto"] - by_row[row]).dropna()
@@ -87,14 +88,12 @@ def gap() -> Figure:
         right.plot(mean.index, mean, style, color=colour, lw=2, label=f"ahead of {row}")
         right.fill_between(mean.index, mean - half_widths, mean + half_widths, color=colour, alpha=0.15)
     right.axhline(0, color="0.4", lw=1)
-    right.set(xlabel="communication round", ylabel="FedProto is ahead by (points)")
+    right.set(xlabel="communication round", ylabel="FedProto is ahead by (points)", ylim=(-7, 30))
     right.legend(frameon=False)
     for ax in (left, right):
         ax.axvline(_SHORT, color="0.4", lw=1, ls=":")
         ax.set_xlim(0.5, 60.5)
         ax.grid(alpha=0.3)
-    left.set_xlim(0.5, 78)
-    left.set_xticks(range(0, 61, 10))
     return figure
 
 
@@ -178,13 +177,14 @@ def elsewhere() -> Figure:
     of_tables = tables.ELSEWHERE
     figure, axes = plt.subplots(1, len(of_tables), figsize=(15, 4.6), sharey=True)
     for ax, (title, table) in zip(axes, of_tables.items(), strict=True):
+        shown = _NEAR_ZERO if title.startswith("CIFAR") else _SHOWN
         for y, name in enumerate(names):
             of = tables.lead_if_run(table, name)
             if of is not None:
-                _difference(ax, y, of, plots.colour(name))
+                _difference(ax, y, of, plots.colour(name), shown)
         ax.set_title(title, size="small")
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
-        ax.set_xlim(*_SHOWN)
+        ax.set_xlim(*shown)
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("points ahead of FedAvg", size="medium")
     axes[0].set_yticks(range(len(names)), names)

@@ -191,12 +191,20 @@ class Answers:
         raise _NotRun(f"seed {seed} of {cell.table}, {cell.row}")
 
     def rank_correlation(self, table: str, column: str) -> float:
-        """Compute Spearman's coefficient of printed and measured values over a column's rows."""
+        """Compute Spearman's coefficient of printed and measured values over a column's rows.
+
+        Measured are means over the seeds that all rows have.
+        """
         cells = [cell for cell in self._cells_of(table) if cell.column == column]
-        pairs = [(one.printed, one.mean) for one in cells if None not in (one.printed, one.mean)]
-        if len(pairs) < 3:
+        cells = [cell for cell in cells if cell.printed is not None and cell.values]
+        if len(cells) < 3:
             raise _NotRun(f"{table}, {column}")
-        printed, measured = zip(*pairs, strict=True)
+        by_seed = [
+            {run.job.settings.seed: run.value for run in cell.measured_runs} for cell in cells
+        ]
+        seeds = set.intersection(*map(set, by_seed))
+        measured = [np.mean([values[seed] for seed in seeds]) for values in by_seed]
+        printed = [cell.printed for cell in cells]
         return float(stats.spearmanr(printed, measured).statistic)
 
     def diverged(self, table: str, row: str | None = None) -> int:

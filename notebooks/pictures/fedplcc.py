@@ -230,23 +230,26 @@ def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> flo
 def beside_print() -> Figure:
     """What is printed and what is measured, in percent: a dot for each method and seed.
 
-    Above each panel stands Spearman's rank correlation over the methods, with the share of all
-    orders of the methods that agree as well with the printed one.
+    Above each panel stands Spearman's rank correlation over the methods, of means over the seeds
+    that all of them have, with the share of all orders of the methods that agree as well with the
+    printed one.
     """
     figure, axes = plt.subplots(1, 3, figsize=(14, 4.4))
     for ax, (_, table, number, name) in zip(axes, reversed(_OF_THE_PAPER), strict=True):
         told = results.printed(f"FedPLCC Table {number}")
-        in_print, means = [], []
+        in_print, by_seed = [], []
         for cell in results.cells(table):
             if cell.column != "Avg." or cell.mean is None:
                 continue
             x = _average(told, cell.row)
             in_print.append(x)
-            means.append(cell.mean)
+            by_seed.append(cell.by_seed)
             colour = plots.colour(cell.method)
             ax.scatter([x] * len(cell.values), cell.values, color=colour)
             text = cell.row.split(" (")[0]
             plots.label(ax, (x, cell.mean), text, _NEAR.get(text, (4, 3)), size=9)
+        seeds = set.intersection(*map(set, by_seed))
+        means = [np.mean([values[seed] for seed in seeds]) for values in by_seed]
         rank, share = rank_correlation(in_print, means)
         title = name.replace("\n", " ")
         ax.set_title(f"{title}\nrank correlation {rank:.2f}, p = {share:.2g}", size=12)

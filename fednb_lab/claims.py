@@ -7,10 +7,11 @@ from typing import Any, NamedTuple
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from scipy import stats
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS
+from fednb.leads import LEVEL, MIN_SEEDS, quantile
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
 
@@ -195,6 +196,19 @@ class Claim:
         if self.word not in (Word.OPEN, Word.NOT_SEEN) or lead.mean is None or lead.diverged:
             return False
         return lead.mean > 0 and not lead.holds_zero
+
+    @property
+    def word_if_both_corrected(self) -> Word:
+        """The word if the interval for the printed lead were as strict as that for being ahead.
+
+        It is Bonferroni's, for as many comparisons as the claim stands among.
+        """
+        lead = self.lead
+        if lead.seeds < MIN_SEEDS:
+            return self.word
+        strict = stats.t.ppf(1 - (1 - LEVEL) / (2 * lead.among), lead.seeds - 1)
+        wider = lead.half_width * float(strict) / quantile(lead.seeds)
+        return word_for(lead._replace(half_width=wider), self.printed)
 
     def no_evidence(self, comparison: Comparison) -> str:
         """Say why a comparison says nothing about the claim; empty if it does."""

@@ -4,6 +4,7 @@ A sweep of one's own makes a page and a CSV file beside its records.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
@@ -146,6 +147,9 @@ def _report(results: Results, out: Path) -> str:
     records = [one for path, one in results.records.items() if path.name in named]
     devices = sorted({record.get("device", "unknown") for record in records})
     every_claim = list(chain.from_iterable(results.claims.values()))
+    # words that would be kinder to the paper if both answers were corrected alike
+    changed = [one for one in every_claim if one.word != one.word_if_both_corrected]
+    kinder = Counter(str(one.word) for one in changed)
     return fill(
         "REPORT",
         tables=tables,
@@ -155,6 +159,7 @@ def _report(results: Results, out: Path) -> str:
         every_claim=every_claim,
         counts=count_words(every_claim),
         ahead_alone=sum(claim.is_ahead_alone for claim in every_claim),
+        kinder=kinder,
         coverage=coverage_table(results).replace("](notebooks/", "](../notebooks/"),
         described=claims_file().papers,
         place_of=place_of,

@@ -233,6 +233,12 @@ def classes_of(
         raise DataError(
             f"{name}: labels reach {present[-1]}, but {len(names)} classes are named, 0 to {last}."
         )
+    untrained = sorted(set(range(present[-1])) - set(present))
+    if not names and set(untrained) & set(np.unique(test_labels).tolist()):
+        raise DataError(
+            f"{name}: class {untrained[0]} is tested and never trained: give images of it to train "
+            "on, or take it out of the test images and number the classes anew."
+        )
     if not names and present != list(range(len(present))):
         examples = ", ".join(map(str, present[:3]))
         raise DataError(

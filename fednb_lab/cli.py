@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        told = "stopped; the same command goes on where this one ended"
+        told = "stopped; the same command goes on from the last checkpoint, some seconds back"
         if args.command == "check":
             told = "stopped; nothing is recorded"
         print(f"\nfednb: {told}.", file=sys.stderr)
@@ -117,10 +117,18 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     args, rest = parser.parse_known_args(arguments)
     if rest and not ("methods" in args and all("=" in word for word in rest)):
         guess = _guess(rest[0], args.options)
+        if "methods" in args or "parameters" in args:
+            guess = _without_dashes(rest[0]) or guess
         parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
     if rest:  # argparse takes no positional words after an option
         args.methods += rest
     return args
+
+
+def _without_dashes(word: str) -> str:
+    """Such as ``: write lr=0.1``; "" for what is no setting with dashes before it."""
+    name, is_setting, value = word.lstrip("-").partition("=")
+    return f": write {name}={value}" if is_setting and word.startswith("--") else ""
 
 
 def _own_the_process() -> None:

@@ -19,6 +19,7 @@ from nbformat.v4 import new_output
 from fednb import papers
 from fednb.errors import CourseError
 from fednb.records import write_atomically
+from fednb_lab.arrays import listed
 from fednb_lab.course import nbgrading, sandbox
 from fednb_lab.course.collect import Submission, collect, read_submission
 from fednb_lab.course.handout import release
@@ -223,6 +224,10 @@ def _write_tables(
     path = FOLDER.absolute() / f"{assignment}.csv"
     _write(table, path)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
+    elsewhere = sorted(set(notes) - set(by_student))
+    if elsewhere:
+        told = f"{len(elsewhere)} graded before are not among these submissions"
+        print(f"{told}, so not in the tables: {listed(elsewhere)}", flush=True)
     exercises = by_exercise(handout.released, table)
     _write(exercises, FOLDER / f"{assignment}-exercises.csv")
     _zip_feedback(assignment, by_student)

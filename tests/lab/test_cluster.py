@@ -24,7 +24,9 @@ from fednb import records as ledger
 from fednb_lab import cluster
 from fednb_lab.cli import main
 
-STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
+STOPPED = (
+    "\nfednb: stopped; the same command goes on from the last checkpoint, some seconds back.\n"
+)
 
 
 class Dask:

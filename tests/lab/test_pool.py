@@ -33,7 +33,9 @@ from fednb_lab.cli import main
 from fednb_lab.jobs import Job
 from fednb_lab.sweeps import read_tables
 
-STOPPED = "\nfednb: stopped; the same command goes on where this one ended.\n"
+STOPPED = (
+    "\nfednb: stopped; the same command goes on from the last checkpoint, some seconds back.\n"
+)
 
 
 @pytest.fixture(scope="module")

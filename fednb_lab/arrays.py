@@ -233,11 +233,11 @@ def classes_of(
         raise DataError(
             f"{name}: labels reach {present[-1]}, but {len(names)} classes are named, 0 to {last}."
         )
-    untrained = sorted(set(range(present[-1])) - set(present))
-    if not names and set(untrained) & set(np.unique(test_labels).tolist()):
+    unknown = sorted(set(np.unique(test_labels).tolist()) - set(present))
+    if unknown:
         raise DataError(
-            f"{name}: class {untrained[0]} is tested and never trained: give images of it to train "
-            "on, or take it out of the test images and number the classes anew."
+            f"{name}: class {unknown[0]} is tested and never trained: give images of it to train "
+            "on, or take it out of the test images; test_labels must be numbered as labels are."
         )
     if not names and present != list(range(len(present))):
         examples = ", ".join(map(str, present[:3]))
@@ -247,12 +247,6 @@ def classes_of(
             "classes with classes=..."
         )
     check(len(present) > 1, f"{name} must hold images of two classes or more to train on.")
-    unknown = sorted(set(np.unique(test_labels).tolist()) - set(present))
-    if unknown:
-        raise DataError(
-            f"{name}: class {unknown[0]} is tested and never trained: test_labels must be numbered "
-            "as labels are."
-        )
     return names or tuple(str(label) for label in present)
 
 

@@ -1,6 +1,5 @@
 """Pictures of notebook 05: prototypes of two classes, FINCH step by step, and recorded runs."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -8,16 +7,17 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import torch
+from fednb.papers.fedplcc import cluster, plain, shares
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from scipy import stats
 from torch import Tensor
 
 from fednb import data, finch, plots, results
 from fednb.data import Dataset
-from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
+from fednb.prototypes import Prototypes, class_means, join, mean_by_class
 
 _IMAGE = 14  # degrees: of client 0
-_NEAR = {"FedAvg": (5, -11), "FedProx": (-48, -5)}  # where a name stands beside its dot
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 # By class and client: directions in degrees, and the number of images around each.
 _DIRECTIONS: dict[int, list[list[tuple[float, int]]]] = {
@@ -50,38 +50,17 @@ def _images(rng: np.random.Generator, degrees: float, number: int) -> np.ndarray
 
 
 def toy_prototypes(clients: Sequence[Tensor]) -> dict[str, Prototypes]:
-    """Give the prototypes that four methods make of the toy, by the names of the methods."""
+    """Give the global prototypes that four methods make of the toy, by the names of the methods."""
     labels = torch.arange(2).repeat_interleave(20)
-    means = join([_without_counts(class_means(z, labels)) for z in clients])
-    local = join([_clustered({"vectors": z, "labels": labels}) for z in clients])
-    unweighted = {name: local[name] for name in ("vectors", "labels")}
-    weighted = _clustered(local)
-    sums = torch.bincount(weighted["labels"], weighted["weights"].double())
-    weighted["weights"] = weighted["weights"] / sums[weighted["labels"]]
-    equal = _clustered(unweighted)
-    equal["weights"] = torch.ones(len(equal["labels"]))
+    means = join([plain(class_means(z, labels)) for z in clients])
+    centres = join([cluster({"vectors": z, "labels": labels}) for z in clients])
+    unweighted = plain(cluster(plain(centres)))
     return {
-        "FedProto: one mean": mean_by_class(means),
-        "FPL: clusters of means": _without_counts(_clustered(means)),
-        "FedPLVM: clusters of clusters": equal,
-        "FedPLCC: with weights": weighted,
+        "FedProto": mean_by_class(means),
+        "FPL": plain(cluster(means)),
+        "FedPLVM": unweighted | {"weights": torch.ones(len(unweighted["labels"]))},
+        "FedPLCC": shares(cluster(centres)),
     }
-
-
-def _without_counts(prototypes: Prototypes) -> Prototypes:
-    """Leave vectors and labels."""
-    return {name: prototypes[name] for name in ("vectors", "labels")}
-
-
-def _clustered(prototypes: Prototypes) -> Prototypes:
-    """Cluster each class by itself; weights are summed."""
-    classes = []
-    for label in prototypes["labels"].unique():
-        members = select(prototypes, prototypes["labels"] == label)
-        found = finch.finch_star(members["vectors"], members.get("weights"))
-        labels = label.repeat(len(found.centres))
-        classes.append({"vectors": found.centres, "labels": labels, "weights": found.weights})
-    return join(classes)
 
 
 def _half_plane(ax: Axes) -> None:
@@ -92,30 +71,34 @@ def _half_plane(ax: Axes) -> None:
     ax.axis("off")
 
 
-def one_mean() -> Figure:
-    """The idea: of two classes one mean each, or the centres of clusters with their weights."""
-    by_method = toy_prototypes(toy(0))
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 4.8), sharey=True)
-    _panel(left, "one mean of a class: among the wrong images", by_method["FedProto: one mean"])
-    _panel(right, "clusters, with their shares of the class", by_method["FedPLCC: with weights"])
-    arrow = {"arrowstyle": "->", "color": "C0"}
-    left.annotate("the mean of blue", (0.7, 0.7), (0.95, 1.05), color="C0", ha="center", arrowprops=arrow)
-    return figure
+_ANSWERS = {  # what a method makes of the images of a class, and what is wrong with it
+    "FedProto": ("one mean", "blue's mean lies among\norange images"),
+    "FPL": ("clusters of the clients' means", "each client is one point:\noutliers vanish in a mean"),
+    "FedPLVM": ("clusters of clusters", "all stars count the same,\nhowever few their images"),
+    "FedPLCC": ("the same, with weights", "shares of the class;\noutliers still drag a star"),
+}
 
 
 def four_answers() -> Figure:
     """Four clients' images of two classes, and the prototypes that each of four methods makes."""
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.5), sharey=True)
-    for ax, (title, prototypes) in zip(axes, toy_prototypes(toy(0)).items(), strict=True):
-        _panel(ax, title, prototypes)
+    figure, axes = plt.subplots(1, 4, figsize=(13, 4.3), sharey=True)
+    clients = toy(0)
+    for ax, (method, prototypes) in zip(axes, toy_prototypes(clients).items(), strict=True):
+        _panel(ax, clients, prototypes)
+        made, fault = _ANSWERS[method]
+        ax.set_title(f"{method}\n{made}", size=12, color=plots.colour(method))
+        ax.text(0.5, -0.02, fault, transform=ax.transAxes, ha="center", va="top", size=11)
+    for text, label, place in (("blue", 0, (0.56, 0.17)), ("orange", 1, (0.43, 0.43)), ("blue", 0, (0.23, 0.5))):
+        axes[0].text(*place, text, color=f"C{label}", size=11, ha="right", va="center")
+    axes[0].text(-0.1, 1.02, "six orange\noutliers", color="C1", size=11, va="bottom")
     return figure
 
 
-def _panel(ax: Axes, title: str, prototypes: Prototypes) -> None:
+def _panel(ax: Axes, clients: Sequence[Tensor], prototypes: Prototypes) -> None:
     """The toy's images, a marker for each client, and a method's prototypes as stars."""
     _half_plane(ax)
     colours = ["C0"] * 20 + ["C1"] * 20
-    for z, marker in zip(toy(0), "os^D", strict=True):
+    for z, marker in zip(clients, "os^D", strict=True):
         ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
     directions = np.asarray(prototypes["vectors"])
     directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
@@ -125,11 +108,6 @@ def _panel(ax: Axes, title: str, prototypes: Prototypes) -> None:
         sizes = 90 + 500 * np.minimum(weights, 0.5)
         _weights_beside(ax, directions, weights, prototypes["labels"])
     ax.scatter(*directions.T, s=sizes, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
-    ax.set_title(title, size=13)
-    ax.annotate("outliers", (0.14, 0.6), color="C1", ha="right", size=11)
-    ax.annotate("blue", (0.3, 0.5), color="C0", ha="right", size=11)
-    ax.annotate("orange", (0.32, 0.36), color="C1", ha="right", size=11)
-    ax.annotate("blue ", (0.42, 0.12), color="C0", ha="right", size=11)
 
 
 def _weights_beside(ax: Axes, directions: np.ndarray, weights: np.ndarray, labels: Tensor) -> None:
@@ -155,7 +133,8 @@ def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
         ax.set_title(title)
         ax.scatter(*directions.T, 90 + 450 * given / given.sum(), c="C0", **_STAR)
         for star, weight in zip(directions, given, strict=True):
-            plots.label(ax, star, f"W = {weight:.2g}", (9, 4), color="C0", size=11)
+            name = "far" if star[1] > 0.7 else "near"
+            plots.label(ax, star, f"{name}, W = {weight:.2g}", (9, 4), color="C0", size=11)
         _draw_image(ax, np.radians(_IMAGE), directions, given)
     return figure
 
@@ -167,6 +146,7 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
     largest = np.argsort(-products)[: int(np.ceil(0.5 * len(products)))]
     image = 0.55 * spot
     ax.plot(*image, "o", color="black", zorder=3)
+    plots.label(ax, image, "the image", (-8, 0), ha="right", va="center", size=11)
     look: dict[str, Any] = {"ha": "center", "va": "center", "size": 10}
     look["bbox"] = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     for j, star in enumerate(directions):
@@ -176,47 +156,24 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.text(x, y, f"{products[j]:.2f}", color=colour, **look)
 
 
-def strengths() -> Figure:
-    """FedPLCC's lead over FedAvg by λ₁, printed and measured, on four kinds of data."""
-    ax = plt.figure(figsize=(8.6, 4)).subplots()
+def strengths() -> Axes:
+    """FedPLCC's lead over FedAvg by λ₁, on our five domains."""
+    ax = plt.figure(figsize=(7.2, 3.2)).subplots()
+    fedavg = results.cell("mini-fedplcc-strength", "FedAvg", "Avg.")
     ax.axhline(0, color=plots.colour("FedAvg"), lw=1)
-    own = plots.colour("FedPLCC")
-    over = results.cell("mini-fedplcc-strength", "FedAvg", "Avg.")
-    for weight in (0.03, 0.1, 0.3, 1):
+    text = f"FedAvg: {fedavg.mean:.0f} %"
+    plots.label(ax, (1.5, 0), text, color=plots.colour("FedAvg"), va="center")
+    weights = (0.03, 0.1, 0.3, 1)
+    for weight in weights:
         row = results.cell("mini-fedplcc-strength", f"λ₁ = {weight:g}", "Avg.")
-        results.draw_lead(ax, weight, results.compare(row, over), own)
-    _name(ax, (0.03, 4), "five small domains of ours", over.mean)
-    for weight, table, number, name in _OF_THE_PAPER:
-        ahead = results.cell(table, "FedPLCC (Ours)", "Avg.")
-        behind = results.cell(table, "FedAvg", "Avg.")
-        lead = results.compare(ahead, behind)
-        results.draw_lead(ax, weight, lead, own)
-        told = results.printed(f"FedPLCC Table {number}")
-        in_print = _average(told, "FedPLCC (Ours)") - _average(told, "FedAvg")
-        ax.plot(weight, in_print, "o", **plots.PRINTED)
-        _name(ax, (weight, 23), name, behind.mean)
-    ax.plot([], [], "o", label="reported in the paper", **plots.PRINTED)
-    ax.errorbar([], [], yerr=[], fmt="o", color=own, capsize=3, label="ours, 95 % interval")
-    ax.set(xscale="log", xlim=(0.02, 300), ylim=(-20, 32), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
-    ax.set_ylabel("ahead of FedAvg (points)")
-    ax.set_xticks([0.03, 0.1, 0.3, 1, 20, 100], ["0.03", "0.1", "0.3", "1", "20", "100"])
+        lead = results.compare(row, fedavg)
+        results.draw_lead(ax, weight, lead, plots.colour("FedPLCC"))
+        plots.label(ax, (weight, lead.mean), f"{lead.mean:+.1f}".replace("-", "−"), (7, 5 if lead.mean > 0 else -14))
+    ax.set(xscale="log", xlim=(0.024, 1.5), xlabel="$λ_1$, with $λ_2 = 10 λ_1$")
+    ax.set_ylabel("FedPLCC ahead of FedAvg\n(points)")
+    ax.set_xticks(weights, [f"{weight:g}" for weight in weights])
     ax.minorticks_off()
-    ax.legend(frameon=False, fontsize="small", loc="upper left")
-    return ax.get_figure(root=True)
-
-
-_OF_THE_PAPER = (  # λ₁, our table, the printed one, the data
-    (1, "fedplcc-4-pacs-short", "IV", "PACS for\nDomainNet"),
-    (20, "fedplcc-3-short", "III", "Office-10"),
-    (100, "fedplcc-2-short", "II", "Digit-5"),
-)
-
-
-def _name(ax: Axes, place: tuple[float, float], name: str, accuracy: float | None) -> None:
-    """Write the name of a data set, and how far FedAvg gets on it."""
-    text = f"{name}\n(FedAvg {accuracy:.0f} %)"
-    side = "left" if place[0] < 1 else "center"
-    ax.annotate(text, place, ha=side, va="bottom", size="small")
+    return ax
 
 
 def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> float:
@@ -226,51 +183,49 @@ def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> flo
     return value
 
 
-def beside_print() -> Figure:
-    """What is printed and what is measured, in percent: a dot for each method and seed.
+_OF_THE_PAPER = {  # our table, the reported one
+    "Digit-5": ("fedplcc-2-short", "II"),
+    "Office-10": ("fedplcc-3-short", "III"),
+    "PACS for DomainNet": ("fedplcc-4-pacs-short", "IV"),
+}
 
-    Above each panel stands Spearman's rank correlation over the methods, of means over the seeds
-    that all of them have, with the share of all orders of the methods that agree as well with the
-    printed one.
+
+def beside_print() -> Figure:
+    """Accuracies of eight methods in the paper's order: reported as rings, ours a dot for each seed.
+
+    Above each panel stands Spearman's rank correlation of both over the methods, of means over the
+    seeds that all of them have.
     """
-    figure, axes = plt.subplots(1, 3, figsize=(14, 4.4))
-    for ax, (_, table, number, name) in zip(axes, reversed(_OF_THE_PAPER), strict=True):
+    figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.9))
+    for ax, (name, (table, number)) in zip(axes, _OF_THE_PAPER.items(), strict=True):
         told = results.printed(f"FedPLCC Table {number}")
-        in_print, by_seed = [], []
-        for cell in results.cells(table):
-            if cell.column != "Avg." or cell.mean is None:
-                continue
-            x = _average(told, cell.row)
-            in_print.append(x)
-            by_seed.append(cell.by_seed)
+        cells = [one for one in results.cells(table) if one.column == "Avg." and one.values]
+        cells.sort(key=lambda cell: _average(told, cell.row))
+        in_print = [_average(told, cell.row) for cell in cells]
+        for place, (cell, reported) in enumerate(zip(cells, in_print, strict=True)):
             colour = plots.colour(cell.method)
-            ax.scatter([x] * len(cell.values), cell.values, color=colour)
-            text = cell.row.split(" (")[0]
-            plots.label(ax, (x, cell.mean), text, _NEAR.get(text, (4, 3)), size=9)
-        seeds = set.intersection(*map(set, by_seed))
-        means = [np.mean([values[seed] for seed in seeds]) for values in by_seed]
-        rank, share = rank_correlation(in_print, means)
-        title = name.replace("\n", " ")
-        ax.set_title(f"{title}\nrank correlation {rank:.2f}, p = {share:.2g}", size=12)
-        ax.set(xlabel="reported in the paper (%)", ylabel="here, in small runs (%)")
-        ax.margins(x=0.2)
+            ax.plot(reported, place, "o", **plots.PRINTED)
+            ax.plot(cell.values, [place] * len(cell.values), "o", color=colour, ms=6)
+        seeds = set.intersection(*(set(cell.by_seed) for cell in cells))
+        means = [np.mean([cell.by_seed[seed] for seed in seeds]) for cell in cells]
+        rank = stats.spearmanr(in_print, means).statistic
+        ax.set_title(f"{name}: rank correlation {rank:.2f}", size=12)
+        ax.set_yticks(range(len(cells)), [cell.row.split(" (")[0] for cell in cells])
+        ax.set_xlabel("accuracy, mean over domains (%)")
+        ax.grid(axis="y", alpha=0.3)
+    axes[0].plot([], [], "o", color="0.35", ms=6, label="ours, a dot for each seed")
+    axes[0].plot([], [], "o", label="reported in the paper", **plots.PRINTED)
+    below: dict[str, Any] = {"loc": "outside lower center", "ncols": 2}
+    figure.legend(frameon=False, fontsize="small", **below)
     return figure
 
 
-def rank_correlation(a: Sequence[float], b: Sequence[float]) -> tuple[float, float]:
-    """Spearman's ρ of two lists without ties, and the share of all orders with as large a ρ."""
-    first = np.argsort(np.argsort(a))
-    second = np.argsort(np.argsort(b))
-    orders = np.array(list(itertools.permutations(range(len(a)))))
-    scale = 6 / (len(a) * (len(a) ** 2 - 1))
-    reached = 1 - scale * np.square(first - second).sum()
-    by_chance = 1 - scale * np.square(first - orders).sum(1)
-    return float(reached), float((by_chance >= reached - 1e-12).mean())
-
-
 def rates() -> Figure:
-    """Accuracy over the learning rate, of FedAvg and of the contrast alone with a large weight."""
-    figure, ax = plt.subplots(figsize=(8, 3.8))
+    """Accuracy over the learning rate, of FedAvg and of the contrast alone with a large weight.
+
+    Dashed is what the contrast's curve would be if its weight of ten were a rate ten times larger.
+    """
+    figure, ax = plt.subplots(figsize=(8.6, 3.8))
     lines = {"FedAvg": "FedAvg", "contrast, λ₁ = 10": "FedPLCC"}
     for row, method in lines.items():
         colour = plots.colour(method)
@@ -283,10 +238,15 @@ def rates() -> Figure:
         ax.plot(at, means, "-", color=colour, lw=2)
         best = int(np.argmax(means))
         ax.plot(at[best], means[best], "*", color=colour, ms=16)
-        plots.label(ax, (at[best], means[best]), row, (0, 24), color=colour, ha="center")
+        plots.label(ax, (at[best], means[best]), row, (0, 30), color=colour, ha="center")
+        if row == "FedAvg":
+            moved = [rate / 10 for rate in at]
+            ax.plot(moved, means, "--", color=colour, lw=1, zorder=0)
+            text = "FedAvg, moved left\nby a factor of ten"
+            plots.label(ax, (moved[0], 52), text, (0, 0), color=colour, size=10)
     ax.axhline(10, color="0.6", ls=":")
     ax.set(xscale="log", ylim=(5, 92), xlabel="learning rate", ylabel="accuracy after ten rounds (%)")
-    ticks = [0.0003, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1]
+    ticks = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1]
     ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
     ax.minorticks_off()
     return figure
@@ -305,21 +265,22 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     left.set(ylabel="test accuracy (%)")
     for name, values in metrics.items():
         if name.startswith("loss/"):
-            label = name.removeprefix("loss/").replace("_", " ")
+            label = name.removeprefix("loss/").replace("_", "-")
             right.plot(rounds, values, "o-", ms=4, label=_TERMS.get(label, label))
     right.axhline(0, color="0.6", lw=1, zorder=0)
     right.set(ylabel="mean training loss, weighted")
     for ax in (left, right):
         ax.set(xlabel="communication round")
-        ax.legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
+        plots.label_ends(ax)
     return figure
 
 
 def over_rounds(values: Mapping[str, Sequence[float]], ylabel: str) -> Axes:
-    """A line for each run of the notebook, with its name at its end."""
+    """A line for each run of the notebook, in its method's colour, with its name at its end."""
     ax = plt.figure(figsize=(7.2, 3)).subplots()
     for name, of_run in values.items():
-        ax.plot(range(1, len(of_run) + 1), of_run, "o-", ms=4, label=name)
+        rounds = range(1, len(of_run) + 1)
+        ax.plot(rounds, of_run, "o-", ms=4, color=plots.colour(name), label=name)
     ax.set(xlabel="communication round", ylabel=ylabel)
     ax.locator_params(axis="x", integer=True)
     return plots.label_ends(ax)

@@ -1,15 +1,16 @@
 """Pictures of notebook 04: clients in the plane, squares that break a lemma, bounds, printed numbers."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Rectangle
 from scipy.special import softmax
-from torch import Tensor
 
 from fednb import data, plots, results
 from fednb.partition import Parts
@@ -49,9 +50,9 @@ def _two_bills(ax: Axes, second: float, centre: float, title: str) -> None:
         ax.add_patch(Rectangle(corner, side, side, color=colour, alpha=0.3, lw=0))
         ax.annotate(f"{side**2:g}", ((place + centre) / 2, side / 2), ha="center", fontsize=16)
         ax.plot(place, 0, "o", ms=11, color=colour, clip_on=False)
-        ax.annotate(f"{name}\nat {place:g}", (place, -1.2), ha="center", va="top", color=colour)
+        ax.annotate(f"{name}\nat {place:g}".replace("-", "−"), (place, -1.2), ha="center", va="top", color=colour)
     ax.plot(centre, 0, "*", ms=18, color="black", clip_on=False)
-    ax.annotate(f"prototype\nat {centre:g}", (centre, -1.2), ha="center", va="top")
+    ax.annotate(f"prototype\nat {centre:g}".replace("-", "−"), (centre, -1.2), ha="center", va="top")
     total = (10 - centre) ** 2 + (second - centre) ** 2
     ax.annotate(f"{title}:\ntogether {total:g}", (-1, 14), ha="center", va="bottom")
     ax.set(aspect="equal", xlim=(-15, 13), ylim=(-5, 18))
@@ -82,27 +83,31 @@ def bounds(rises: np.ndarray, allowed: Mapping[str, float]) -> Axes:
 
 def a_run(history: pd.DataFrame, parts: Parts, labels: np.ndarray, num_classes: int) -> Figure:
     """Who has which digit; accuracy (%) of three kinds of answers; the terms of the loss."""
-    figure, axes = plt.subplots(1, 3, figsize=(12.5, 3.7))
+    figure, axes = plt.subplots(1, 3, figsize=(13.5, 3.7), width_ratios=(1, 1.2, 1.2))
     plots.split(parts, labels, num_classes, axes[0], "training images")
     rounds = history["round"]
-    for name, (label, line) in _READ_OUTS.items():
+    for name, (label, line, colour) in _READ_OUTS.items():
         if name in history:
-            axes[1].plot(rounds, history[name], line, label=label)
+            axes[1].plot(rounds, history[name], line, lw=2, color=colour, label=label)
     axes[1].set(xlabel="communication round", ylabel="test accuracy (%)")
-    for name in [name for name in map(str, history) if name.startswith("loss/")]:
-        label = name.removeprefix("loss/").replace("_", " ")
-        label = label.replace("prototypes", "λ × distance to prototypes")
-        axes[2].plot(rounds, history[name].where(history[name] > 0), label=label)
+    axes[1].legend(frameon=False, title="answers by", loc="lower right")
+    for name, (label, colour, va) in _TERMS.items():
+        if name in history:
+            axes[2].plot(rounds, history[name].where(history[name] > 0), lw=2, color=colour)
+            end = (rounds.iloc[-1], history[name].iloc[-1])
+            plots.label(axes[2], end, label, color=colour, va=va)
     axes[2].set(xlabel="communication round", ylabel="mean training loss", yscale="log")
-    for ax in axes[1:]:
-        ax.legend(frameon=False)
     return figure
 
 
-_READ_OUTS = {  # what they are called, and the style of their lines
-    "accuracy": ("classifier", "-"),
-    "accuracy/local classes": ("... among own classes", "--"),
-    "accuracy/prototype": ("prototype", ":"),
+_READ_OUTS = {  # what they are called, and the look of their lines
+    "accuracy": ("classifier", "-", "0.7"),
+    "accuracy/local classes": ("classifier, own classes", "--", "black"),
+    "accuracy/prototype": ("nearest prototype", "-", _SUM),
+}
+_TERMS = {  # how they are called, in which colour, and on which side of the line's end
+    "loss/cross_entropy": ("cross-\nentropy", "0.4", "top"),
+    "loss/prototypes": ("λ × distance\nto prototypes", _SUM, "bottom"),
 }
 
 
@@ -207,7 +212,26 @@ def stars(rounds: Sequence[int] = (1, 4, 10, _ROUNDS)) -> Figure:
                 plane.round()
                 done += 1
             plane.draw(ax, f"{name}, round {wanted}")
+        if not lam:
+            _name_ones_and_twos(row[-1], plane)
+    look: dict[str, Any] = {"color": "0.3", "ls": "", "ms": 7}
+    marks = [
+        Line2D([], [], marker=_MARKERS[0], label="client A: digits 0, 1, 2", **look),
+        Line2D([], [], marker=_MARKERS[1], label="client B: digits 1, 2, 3", **look),
+        Line2D([], [], marker="*", mfc="white", color="0.3", ls="", ms=16, label="the server's mean of a digit"),
+    ]
+    fig.legend(handles=marks, frameon=False, loc="outside lower center", ncols=3)
     return fig
+
+
+def _name_ones_and_twos(ax: Axes, plane: Plane) -> None:
+    """Say whose are the ones and twos of two clients that have trained alone."""
+    for client, name, shift in ((0, "A", 0.9), (1, "B", -1.1)):
+        z = plane.represent(client)
+        for k, word in ((1, "ones"), (2, "twos")):
+            x, y = z[plane.labels[client] == k].mean(0)
+            look: dict[str, Any] = {"color": _DIGITS[k], "ha": "center", "size": 10, "weight": "bold"}
+            ax.text(x, y + shift, f"{name}'s {word}", **look)
 
 
 def weights(lams: Sequence[float] = (0, 0.01, 0.1, 1)) -> Figure:
@@ -234,23 +258,6 @@ def _after_all_rounds(ax: Axes, lam: float, holders: int = 2) -> None:
     ax.set_xlabel(f"from star to a client's mean: {plane.apart():.2f}")
 
 
-# --- one round
-
-
-def four_images(images: Tensor, labels: Tensor, terms: Mapping[str, Tensor]) -> Figure:
-    """Images [4, side, side] with their labels, and the terms of the loss of each."""
-    fig, axes = plt.subplots(2, 4, figsize=(9, 3.9), height_ratios=(1, 1.1), sharey="row")
-    for place, (image, bars) in enumerate(axes.T):
-        image.imshow(images[place], cmap="gray_r")
-        image.set(title=f"a {int(labels[place])}", xticks=[], yticks=[])
-        values = [float(term[place]) for term in terms.values()]
-        drawn = bars.barh(list(terms), values, color=("0.6", _SUM))
-        bars.bar_label(drawn, fmt="%.2f", padding=3)
-        bars.set(xlim=(0, 1.3 * max(float(term.max()) for term in terms.values())), xticks=[])
-        bars.spines["bottom"].set_visible(False)
-    return fig
-
-
 def targets(by_target: Mapping[str, Sequence[float]], learnt: np.ndarray, never_learnt: np.ndarray) -> Figure:
     """Two sets of targets, [K, D] each, as images, and accuracy (%) after each round by target."""
     figure, axes = plt.subplots(1, 3, figsize=(14, 3.4), width_ratios=(1, 1, 1.4))
@@ -259,13 +266,14 @@ def targets(by_target: Mapping[str, Sequence[float]], learnt: np.ndarray, never_
         ax.imshow(vectors, cmap="gray_r", aspect="auto", interpolation="nearest")
         ax.set(xlabel="feature", ylabel="class", yticks=range(0, len(vectors), 3))
         ax.set_title(title, size=12)
-    looks = (("0.5", "-"), (_SUM, "-"), ("black", "--"))
+    looks = (("0.6", "-"), (_SUM, "-"), ("black", "--"))
     for (name, values), (colour, style) in zip(by_target.items(), looks, strict=True):
         at = range(1, len(values) + 1)
         axes[2].plot(at, values, color=colour, ls=style, lw=2, label=name)
     axes[2].set(xlabel="communication round", ylabel="accuracy (%)")
     axes[2].locator_params(axis="x", integer=True)
-    axes[2].legend(frameon=False, title="pulled to", loc="center left", bbox_to_anchor=(1, 0.5))
+    axes[2].set_title("accuracy, pulled to ...", size=12)
+    plots.label_ends(axes[2])
     return figure
 
 
@@ -278,13 +286,25 @@ def against_print() -> Figure:
     names = {"FedAvg": "FedAvg", "Local": "training alone", "FedProto": "FedProto"}
     names |= {"FedProto-mh": "FedProto, unlike networks"}
     for ax, n in zip(axes, (3, 4, 5), strict=True):
-        _accuracies(ax, "fedproto-2", names, f"n={n}")
+        _beside_print(ax, "fedproto-2", names, f"n={n}")
         ax.set(title=f"n = {n} classes a client", xlabel="accuracy (%)")
     other = results.cell("fedproto-1", "MNIST, FedAvg", "n=3").printed
     axes[0].plot(other, 0, "o", **plots.PRINTED)
     axes[0].annotate("Table 2", (91.4, 0.2), ha="center", va="bottom", fontsize=9)
     axes[0].annotate("Table 1", (other, 0.2), ha="center", va="bottom", fontsize=9)
     axes[0].set(xlim=(90.5, 99.5), ylim=(-0.5, 3.6))
+    fig.suptitle("MNIST. Rings: reported in the paper's Table 2. Dots: ours, one for each seed")
+    return fig
+
+
+def spreads() -> Figure:
+    """How much clients' accuracies differ, by method and for n = 3, 4 and 5: reported, and ours."""
+    fig, axes = plt.subplots(1, 3, figsize=(12.5, 2.9), sharex=True, sharey=True)
+    names = {"FedAvg": "FedAvg", "Local": "training alone", "FedProto": "FedProto"}
+    for ax, n in zip(axes, (3, 4, 5), strict=True):
+        _beside_print(ax, "fedproto-2-std", names, f"n={n}")
+        ax.set(title=f"n = {n} classes a client", xlim=(0, 7), ylim=(-0.5, 2.5))
+    axes[1].set_xlabel("standard deviation of the clients' accuracies (points)")
     fig.suptitle("MNIST. Rings: reported in the paper's Table 2. Dots: ours, one for each seed")
     return fig
 
@@ -322,15 +342,15 @@ def own_classes() -> Figure:
     names = {name: name for name in ("FedAvg", "FedProx", "FeSEM", "FedPer", "FedRep")}
     names |= {"Local": "training alone", "FedProto": "FedProto"}
     for ax, table in zip(axes, ("fedproto-2", "fedproto-2-local"), strict=True):
-        _accuracies(ax, table, names, "n=3")
+        _beside_print(ax, table, names, "n=3")
         ax.set(xlabel="accuracy (%)")
     axes[0].set_title("as the paper compares (rings: its Table 2)")
     axes[1].set_title("everybody chooses among the client's own classes")
     return fig
 
 
-def _accuracies(ax: Axes, table: str, names: Mapping[str, str], column: str) -> None:
-    """A line for each method: its printed accuracy as a ring, and ours, a dot for each seed."""
+def _beside_print(ax: Axes, table: str, names: Mapping[str, str], column: str) -> None:
+    """A line for each method: what is reported as a ring, and ours, a dot for each seed."""
     for place, name in enumerate(names):
         cell = results.cell(table, f"{name}, stdev 2", column)
         colour = plots.colour(cell.method)

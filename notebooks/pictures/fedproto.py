@@ -201,9 +201,9 @@ class Plane:
         ax.set(title=title, xticks=[], yticks=[])
 
 
-def stars(rounds: Sequence[int] = (1, 4, 10, _ROUNDS)) -> Figure:
+def stars(rounds: Sequence[int] = (1, 10, _ROUNDS)) -> Figure:
     """Two clients over rounds: alone in the upper row, with FedProto in the lower one."""
-    fig, axes = plt.subplots(2, len(rounds), figsize=(12, 5.8), sharex="row", sharey="row")
+    fig, axes = plt.subplots(2, len(rounds), figsize=(10.2, 5.4), sharex="row", sharey="row")
     for row, lam, name in zip(axes, (0.0, 0.1), ("each alone", "FedProto"), strict=True):
         plane = Plane(lam)
         done = 0
@@ -212,6 +212,7 @@ def stars(rounds: Sequence[int] = (1, 4, 10, _ROUNDS)) -> Figure:
                 plane.round()
                 done += 1
             plane.draw(ax, f"{name}, round {wanted}")
+        row[0].margins(0.1)
         if not lam:
             _name_ones_and_twos(row[-1], plane)
     look: dict[str, Any] = {"color": "0.3", "ls": "", "ms": 7}

@@ -106,7 +106,7 @@ _READ_OUTS = {  # what they are called, and the look of their lines
     "accuracy/prototype": ("nearest prototype", "-", _SUM),
 }
 _TERMS = {  # how they are called, in which colour, and on which side of the line's end
-    "loss/cross_entropy": ("cross-\nentropy", "0.4", "top"),
+    "loss/cross_entropy": ("cross-entropy", "0.4", "center"),
     "loss/prototypes": ("λ × distance\nto prototypes", _SUM, "bottom"),
 }
 

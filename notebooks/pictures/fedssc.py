@@ -99,10 +99,10 @@ def where_classes_end(is_shared: bool, num_rounds: int = 30) -> np.ndarray:
     angles = np.radians([92.0, 80.0, 100.0])
     for _ in range(num_rounds):
         ends = []
-        for own in ([0, 1], [1, 2]):
+        for own in ([0, 1], [1, 2]):  # the classes of client A, and of client B
             known = [0, 1, 2] if is_shared else own  # the classes of which it has a vector
             local = angles.copy()
-            for _ in range(20):
+            for _ in range(20):  # down the gradient of (3) in the angles
                 apart = local[own, None] - angles[known]
                 softmax = np.exp(np.cos(apart) / 0.5)
                 softmax /= softmax.sum(1, keepdims=True)

@@ -45,13 +45,13 @@ def length_one() -> Figure:
 
 
 def draw() -> Figure:
-    """Ten devices' means of a class: one is drawn, or all are averaged."""
+    """Ten clients' means of a class: one is drawn, or all are averaged."""
     figure = fedssc.draws()
     for ax in (figure.axes[1], figure.axes[3]):
         ax.remove()
     for ax, columns in zip(figure.axes, (slice(0, 1), slice(1, 2)), strict=True):
         ax.set_subplotspec(mpl.gridspec.GridSpec(1, 2, figure=figure)[0, columns])
-    figure.axes[0].set_title("one device is drawn:\nscatter and bias")
+    figure.axes[0].set_title("one client is drawn:\nscatter and bias")
     figure.axes[1].set_title("the mean of all ten:\nthe bias is left")
     return figure
 

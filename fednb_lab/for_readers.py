@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fednb import ROOT
+from fednb import ROOT, plots
 from fednb.errors import ReportError, check
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.claims import Finding, cells_among, claims_file
@@ -26,6 +26,7 @@ from fednb_lab.tuning import Tuning, tunings
 CURVES = [
     "moon-1-cifar10",
     "fedproc-2",
+    "fedproc-control",
     "fedssc-1",
     "digits-fedssc",
     "digits-feddyn-fednova",
@@ -97,7 +98,7 @@ def _forest(finding: Finding, comparisons: Sequence[Comparison]) -> dict[str, An
         lines.append(
             {
                 "label": line.label,
-                "methods": [one.job.settings.method for one in (found.ahead, found.behind)],
+                "methods": [_drawn_as(one) for one in (found.ahead, found.behind)],
                 "seeds": lead.seeds,
                 "mean": lead.mean,
                 "half": lead.half_width if lead.judged else None,
@@ -107,6 +108,12 @@ def _forest(finding: Finding, comparisons: Sequence[Comparison]) -> dict[str, An
             }
         )
     return {"unit": units[0], "sides": finding.sides or _sides(finding), "lines": lines}
+
+
+def _drawn_as(cell: Cell) -> str:
+    """The method whose colour a row has: ``FedAvg, z of length 1`` is FedAvg's, whatever runs it."""
+    named = cell.row.partition(",")[0]
+    return named if named in plots.COLOURS else cell.job.settings.method
 
 
 def _sides(finding: Finding) -> tuple[str, str]:

@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from torch import Tensor
 
 from fednb import plots, results
@@ -66,7 +65,7 @@ def circle_and_pull() -> Figure:
     start, *_ = moments[0]
     figure, axes = plt.subplots(1, 4, figsize=(12.5, 3.6))
     _draw_lengths(axes[0], start)
-    titles = {0: "1 · the circle: unit norm", 50: "2 · the pull to prototypes", 200: "… ends in a star"}
+    titles = {0: "1 · the circle: F.normalize(z)", 50: "2 · the pull to prototypes", 200: "… ends in a star"}
     for ax, (step, title) in zip(axes[1:], titles.items(), strict=True):
         angles, prototypes, _ = moments[step]
         _draw_bundle(ax, angles, prototypes, title)
@@ -171,7 +170,7 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
 
     ``angles``: both, in degrees, by how the clients were trained: alone or with a method.
     """
-    size = (2.8 * len(angles), 2.8)
+    size = (2.8 * len(angles), 3.0)
     figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
     usual: dict[str, Any] = {"bins": np.arange(0, 181, 5), "density": True}
     outline: dict[str, Any] = usual | {"color": "black", "histtype": "step", "lw": 1.2}
@@ -179,33 +178,62 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
         colour = plots.colour("SOLO" if name.startswith("alone") else name)
         ax.hist(same.numpy(), color=colour, alpha=0.8, label="same class", **usual)
         ax.hist(different.numpy(), label="different classes", **outline)
-        ax.set_title(name, fontsize="medium")
+        median = same.median().item()
+        ax.axvline(median, color="black", ls=":", lw=1.2)
+        ax.set_title(f"{name}\nmedian {median:.0f}°", fontsize="medium")
         ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure
 
 
-def features_and_output(accuracies: Mapping[str, tuple[np.ndarray, np.ndarray]], floor: float) -> Figure:
+def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping[str, Sequence[float]]) -> Figure:
     """What features can tell without the output layer, and what that makes of them, in percent.
 
-    ``accuracies``: of the nearest class mean [seeds, rounds + 1], and of the output layer
-    [seeds, rounds], by method. ``floor``: what the nearest class mean tells of untrained features.
+    ``features``: accuracy of the nearest class mean by method, before the first round and after
+    each; ``output``: accuracy of the output layer after each.
     """
-    size = (4.2 * len(accuracies), 3.7)
-    figure, axes = plt.subplots(1, len(accuracies), figsize=size, sharey=True)
-    for ax, (name, (features, output)) in zip(axes, accuracies.items(), strict=True):
-        look: dict[str, Any] = {"color": plots.colour(name)}
-        ax.axhline(floor, color="black", lw=1, ls="--")
-        for values, line, first in ((features, "-", 0), (output, ":", 1)):
-            rounds = np.arange(first, first + values.shape[1])
-            ax.plot(rounds, values.mean(0), line, lw=2, **look)
-            ax.fill_between(rounds, values.min(0), values.max(0), alpha=0.15, lw=0, **look)
-        ax.set(title=name, xlabel="rounds done", ylim=(0, 100))
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.7), sharey=True)
+    titles = ("features alone: the nearest class mean", "with the output layer")
+    for ax, title, accuracies, first in zip(axes, titles, (features, output), (0, 1), strict=True):
+        for name, of_method in accuracies.items():
+            rounds = range(first, first + len(of_method))
+            ax.plot(rounds, of_method, **_look(name))
+        ax.set(title=title, xlabel="rounds done", xlim=(0, None), ylim=(0, 100))
+    for name, of_method in output.items():
+        end = (len(of_method), of_method[-1])
+        plots.label(axes[1], end, name, (8, 0), va="center", color=plots.colour(name))
+    untrained = next(iter(features.values()))[0]
+    axes[0].axhspan(0, untrained, color="0.93", lw=0)
+    axes[0].text(5, 30, "worse than an untrained network", ha="center", size="small")
     axes[0].set_ylabel("test accuracy (%)")
-    styles = {"-": "features alone", ":": "with the output layer", "--": "untrained features"}
-    handles = [Line2D([], [], color="black", ls=line, label=words) for line, words in styles.items()]
-    figure.legend(handles=handles, loc="outside lower center", ncols=3, frameon=False)
     return figure
+
+
+def _look(name: str) -> dict[str, Any]:
+    """How a method's line is drawn: with unit norm it is dashed."""
+    return {"color": plots.colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
+
+
+def slow_start() -> Axes:
+    """FedProc over the rounds of the paper's table, beside FedAvg and the control: means, and bands."""
+    ends = {  # of a line's name, where the axis ends
+        "FedAvg, z of length 1": ("FedAvg, unit norm: the control", 9),
+        "FedProc as printed": ("FedProc", 0),
+        "FedAvg": ("FedAvg", -9),
+    }
+    recorded = results.accuracies("fedproc-control")
+    _, ax = plt.subplots(figsize=(8.5, 3.8))
+    for row, (name, shift) in ends.items():
+        of_seeds = recorded[row]
+        look = _look(name)
+        ax.plot(of_seeds.columns, of_seeds.mean(), **look)
+        band: dict[str, Any] = {"color": look["color"], "alpha": 0.15, "lw": 0}
+        ax.fill_between(of_seeds.columns, of_seeds.min(), of_seeds.max(), **band)
+        end = (of_seeds.columns[-1], of_seeds.mean().iloc[-1])
+        plots.label(ax, end, name, (6, shift), color=look["color"], va="center", size="small")
+    ax.set(xlabel="communication round", ylabel="test accuracy (%)", ylim=(30, None), xlim=(0, 100))
+    ax.grid(alpha=0.3)
+    return ax
 
 
 def rates(table: str, rows: Sequence[str]) -> Axes:
@@ -227,7 +255,17 @@ def rates(table: str, rows: Sequence[str]) -> Axes:
     ax.set(xscale="log", xlabel="learning rate", ylabel="test accuracy (%)")
     ax.set_xticks(sorted(ticks), [f"{rate:g}" for rate in sorted(ticks)])
     ax.minorticks_off()
-    ax.legend(loc="center left", bbox_to_anchor=(1, 0.5), frameon=False)
+    return ax
+
+
+def name_ends(ax: Axes) -> Axes:
+    """Write the names of the lines of `rates` beside their last points."""
+    early = {"FedAvg": -2, "FedProc": -28}  # these end before the axis does, near other lines
+    for drawn in ax.containers:
+        line = drawn.lines[0]
+        name = str(drawn.get_label())
+        shift = (8, early.get(name, 0))
+        plots.label(ax, line.get_xydata()[-1], name, shift, va="center", color=line.get_color())
     return ax
 
 

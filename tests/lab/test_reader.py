@@ -279,6 +279,16 @@ def test_a_line_of_what_there_is_not_names_the_finding(line, message):
         filler.forest(made_up(**line))
 
 
+def test_a_row_is_drawn_as_the_method_that_it_is_called_like():
+    """FedAvg with unit norm is run as a setting of FedProc, and must not have FedProc's colour."""
+    filler = Filler(cells_among(recorded_project().cells), ROOT)
+    control = made_up(
+        table="digits-fedproc-control", ahead="FedAvg, z of length 1", column="lr 0.03"
+    )
+    picture = for_readers._forest(control, filler.forest(control))
+    assert picture["lines"][0]["methods"] == ["FedAvg", "FedAvg"]
+
+
 def test_a_line_knows_no_other_fields():
     with pytest.raises(ValidationError, match="colum"):
         made_up(colum="Digits")

@@ -6,12 +6,11 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from IPython.display import Markdown
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from fednb import plots, results
+from fednb import plots
 from fednb.data import Dataset
 from fednb.partition import Parts
 
@@ -20,7 +19,8 @@ A = np.array([[[2.0, 0.0], [0.0, 0.1]], [[0.2, 0.2], [0.2, 1.2]]])
 minima = np.array([[-1.0, 1.0], [1.5, -0.5]])
 best = np.linalg.solve(A.sum(0), np.einsum("nij,nj->i", A, minima))  # of F_1 + F_2
 
-_CLIENTS = ("#8c6bb1", "#2a9d8f")
+CLIENTS = ("#8c6bb1", "#2a9d8f")
+_WHITE = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # behind a text that crosses lines
 
 
 def local_steps(i: int, w: np.ndarray, H: int = 60, eta: float = 0.05) -> np.ndarray:
@@ -42,7 +42,7 @@ def _draw_bowls(ax: Axes, texts: Sequence[str], heights: Sequence[int], **look: 
     """Both losses, with a triangle at each minimum and a text so many points above it."""
     grid, losses = bowls()
     levels = [0.05, 0.2, 0.6, 1.4]
-    for i, colour in enumerate(_CLIENTS):
+    for i, colour in enumerate(CLIENTS):
         ax.contour(*grid.T, losses[i].T, levels, colors=colour, linewidths=0.8, alpha=0.4)
         ax.plot(*minima[i], "^", ms=11, color=colour)
         plots.label(ax, minima[i], texts[i], (0, heights[i]), color=colour, ha="center", **look)
@@ -50,55 +50,35 @@ def _draw_bowls(ax: Axes, texts: Sequence[str], heights: Sequence[int], **look: 
 
 
 def hero() -> None:
-    """Show the picture that is the idea of 00."""
+    """Show the picture that is the idea of 00.
+
+    FedAvg at its resting place: both clients walk off, and their mean is where they began.
+    """
     plots.style()
-    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.4))
-    _at_rest(left)
-    _corrected(right)
-    plots.show(
-        figure,
-        "Two bowls. Left: FedAvg stops between the clients' minima, beside that of the sum. Right: "
-        "SCAFFOLD reaches it with the factor for momentum, and leaves the picture without",
-    )
-
-
-def _at_rest(ax: Axes) -> None:
-    """FedAvg at its resting place: both clients walk off, and their mean is where they began."""
+    _, ax = plt.subplots(figsize=(9, 5.4))
     path = [np.array([1.0, 1.2])]
     for _ in range(40):
         ends = [local_steps(i, path[-1])[-1] for i in range(2)]
         path.append(np.mean(ends, 0))
-    box = {"facecolor": "white", "edgecolor": "none", "pad": 1}
     texts = [f"client {i} wants to be here" for i in (1, 2)]
-    _draw_bowls(ax, texts, (12, -22), bbox=box)
-    for i, colour in enumerate(_CLIENTS):
+    _draw_bowls(ax, texts, (12, -22), bbox=_WHITE)
+    for i, colour in enumerate(CLIENTS):
         ax.plot(*local_steps(i, path[-1]).T, lw=3, color=colour)
     ax.plot(*np.transpose(ends), "o:", ms=8, color="0.4")
     ax.plot(*np.array(path).T, ".-", color=plots.colour("FedAvg"), lw=1)
     ax.plot(*path[-1], "o", ms=13, mfc="white", mec="black", mew=2)
     ax.plot(*best, "*", ms=18, color="black")
-    look: dict[str, Any] = {"arrowprops": {"arrowstyle": "->", "color": "0.3"}, "ha": "center"}
-    stopped = "FedAvg has stopped here: the mean\nof both ends is the start"
+    look: dict[str, Any] = {"arrowprops": {"arrowstyle": "->", "color": "0.3"}, "ha": "center", "bbox": _WHITE}
+    stopped = "federated averaging has stopped here:\nthe mean of both ends is the start"
     plots.label(ax, path[1], "the global model,\nround by round", (95, -6), **look)
-    plots.label(ax, path[-1], stopped, (-5, -90), **look)
-    plots.label(ax, best, "the minimum\nof the sum", (-70, -45), **look)
-    ax.set(title="FedAvg", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
-
-
-def _corrected(ax: Axes) -> None:
-    """SCAFFOLD under momentum, round by round, with its factor and without."""
-    _draw_bowls(ax, ("client 1", "client 2"), (12, -18))
-    look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
-    with_factor, without = (
-        scaffold(100, rounds, eta=0.01, m=0.9, factor=factor, start=(1.0, 1.2)) for factor, rounds in ((0.1, 14), (1.0, 2))
+    plots.label(ax, path[-1], stopped, (0, -105), **look)
+    plots.label(ax, best, "the minimum\nof the sum", (-75, -55), **look)
+    ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
+    plots.show(
+        ax,
+        "Two bowls, each around a client's minimum. Federated averaging stops between them, "
+        "where its clients walk off to both sides, and not at the minimum of the sum",
     )
-    ax.plot(*with_factor.T, ".-", lw=2, ms=9, label="with the factor 1 − m", **look)
-    ax.plot(*without.T, ":", lw=3, label="without it", **look)
-    ax.plot(*best, "*", ms=18, color="black")
-    leaves = "out of the picture in round 2,\nand further with every round"
-    ax.text(-0.62, -0.8, leaves, va="center", **look)
-    ax.set(title="SCAFFOLD, clients with momentum", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
-    ax.legend(loc="upper right", bbox_to_anchor=(1.0, 0.78), frameon=False)
 
 
 def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = None) -> Axes:
@@ -111,7 +91,7 @@ def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     path = [np.array([1.0, 1.2])]
     for _ in range(400):
         path.append(_ends(path[-1], H, eta, mu).mean(0))
-    for i, colour in enumerate(_CLIENTS):
+    for i, colour in enumerate(CLIENTS):
         counts = np.unique(np.geomspace(1, H, 30).astype(int))
         way = [path[-1], *(_ends(path[-1], k, eta, mu)[i] for k in counts)]
         ax.plot(*np.transpose(way), lw=3, color=colour)
@@ -147,7 +127,7 @@ def bowls_to_move() -> None:
             Line2D([], [], marker="*", ms=13, label="the minimum of the sum", **marks),
             Line2D([], [], marker="o", ms=10, mfc="white", mew=2, label="FedAvg stops", **marks),
             Line2D([], [], color="0.35", marker=".", lw=1, label="its way, round by round"),
-            Line2D([], [], color=_CLIENTS[0], lw=3, label="a client's last round"),
+            Line2D([], [], color=CLIENTS[0], lw=3, label="a client's last round"),
         ],
         loc="outside lower center",
         ncols=4,
@@ -167,12 +147,6 @@ def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
     steps = (1, 2, 5, 10, 20, 40, 80, 160, 500, 2000)
     springs = (0.03, 0.1, 0.3, 1, 3, 10)
     _distances(left, "FedAvg", steps, map(fixed_point, steps))
-    colour = plots.colour("SCAFFOLD")
-    for rounds, style in ((300, "o-"), (60, "o:")):
-        ends = [np.linalg.norm(scaffold(H, rounds)[-1] - best) for H in steps]
-        left.semilogx(steps, ends, style, color=colour, ms=4)
-    words = "SCAFFOLD after 300 rounds,\ndotted after 60"
-    left.annotate(words, (1.1, 0.28), color=colour, size="small")
     _distances(right, "FedProx", springs, (fixed_point(2000, mu) for mu in springs), (-8, 14))
     left.set(xlabel="local steps H in a round", ylabel="distance from the minimum")
     right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
@@ -224,6 +198,7 @@ def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int
         ax.set_xticks([])
         ax.set_yticks([dataset.images.shape[-1] / 2 - 0.5], [f"client {client}"])
         ax.tick_params(length=0)
+        ax.spines[:].set_visible(False)
     return figure
 
 
@@ -265,35 +240,21 @@ def history(record: Mapping[str, Any], name: str, level: tuple[float, str] | Non
 def forgetting(points: Sequence[tuple[float, float, float]]) -> Figure:
     """Accuracy on a class before and after a local round, by how many images of it a client has.
 
-    ``points``: for each client and class the images, and both accuracies (%).
+    ``points``: for each client and class the images, and both accuracies (%). A thin line is one
+    client and one class, the thick one their mean.
     """
-    images, before, after = np.transpose(points)
-    bounds = {"no images of it": (0, 0), "1 to 10": (1, 10), "more than 10": (11, 999)}
-    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8), sharex=True, sharey=True)
+    images, *accuracies = np.transpose(points)
+    bounds = {"no image": (0, 0), "1 to 10 images": (1, 10), "more than 10 images": (11, 999)}
+    figure, axes = plt.subplots(1, 3, figsize=(10, 3.3), sharex=True, sharey=True)
+    look: dict[str, Any] = {"color": plots.colour("FedAvg")}
     for ax, (title, (low, high)) in zip(axes, bounds.items(), strict=True):
-        of_panel = (images >= low) & (images <= high)
-        apart = np.random.default_rng(0).uniform(-1.5, 1.5, of_panel.sum())
-        ax.plot([0, 102], [0, 102], color="0.7")
-        look = {"color": plots.colour("FedAvg"), "alpha": 0.4}
-        ax.plot(before[of_panel] + apart, after[of_panel], "o", **look)
-        ax.set(title=f"client has {title}", xlabel="accuracy on the class, before (%)")
-        ax.set(xlim=(min(before) - 5, 104))
-    axes[0].set_ylabel("after one local round (%)")
-    axes[0].annotate("on the line:\nno change", (0.04, 0.72), xycoords="axes fraction", color="0.4")
+        lines = np.array(accuracies)[:, (images >= low) & (images <= high)]  # [before and after, lines]
+        ax.plot([0, 1], lines, "-", marker=".", lw=1, alpha=0.3, **look)
+        ax.plot([0, 1], lines.mean(1), "-", marker="o", lw=4, ms=9, **look)
+        ax.set_xticks([0, 1], ["before\n(global model)", "after\n(client's model)"])
+        ax.set(title=f"{title} of the class", xlim=(-0.25, 1.25), ylim=(-3, 103))
+    axes[0].set_ylabel("accuracy on the class (%)")
     return figure
-
-
-def in_words() -> Markdown:
-    """By how much FedAvg's seeds differ on CIFAR-10, beside what MOON's paper reports of two methods."""
-    fedavg = results.cell("moon-1-cifar10", "FedAvg")
-    printed = results.printed("MOON Table 1")
-    moon_lead = (printed["MOON"]["CIFAR-10"] or 0) - (fedavg.printed or 0)
-    spread = max(fedavg.values) - min(fedavg.values)
-    return Markdown(
-        f"**By {spread:.1f} points.** That is more than the {moon_lead:.1f} points by which MOON's "
-        "paper, whose table this is, reports MOON ahead of FedAvg. Between runs of different seeds such a "
-        "difference could not be seen; within a seed it might."
-    )
 
 
 def _distances(
@@ -310,9 +271,26 @@ def _distances(
     plots.label(ax, end, name, shift, ha="right", color=plots.colour(name))
 
 
-def with_momentum(simulate: Callable[..., np.ndarray]) -> Axes:
+def corrected(simulate: Callable[..., np.ndarray]) -> Figure:
+    """SCAFFOLD under momentum: its way on the bowls, and its distance from the minimum."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8), width_ratios=(1.25, 1))
+    _draw_bowls(left, ("client 1", "client 2"), (12, -18))
+    look: dict[str, Any] = {"color": plots.colour("SCAFFOLD"), "lw": 2.5}
+    for line, factor, rounds in ((".--", 0.1, 30), (".:", 1.0, 3)):
+        way = simulate(100, scaffold=True, m=0.9, factor=factor, rounds=rounds, eta=0.01)
+        left.plot(*way.T, line, ms=9, **look)
+    left.plot(*best, "*", ms=18, color="black")
+    words = {"with the factor (8)": (1.1, 0.62), "without it (7): out of\nthe picture in round 2": (-0.95, -0.82)}
+    for text, place in words.items():
+        left.annotate(text, place, color=plots.colour("SCAFFOLD"), va="center", bbox=_WHITE)
+    left.set(title="SCAFFOLD, clients with momentum 0.9", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
+    with_momentum(simulate, right)
+    return figure
+
+
+def with_momentum(simulate: Callable[..., np.ndarray], ax: Axes | None = None) -> Axes:
     """SCAFFOLD's distance from the minimum, round by round: what momentum does, and its factor."""
-    _, ax = plt.subplots(figsize=(7.5, 3.6))
+    ax = ax or plt.figure(figsize=(7.5, 3.6)).subplots()
     look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
     beside: dict[str, Any] = look | {"va": "center", "transform": ax.get_yaxis_transform()}
     for line, words, m, factor in (

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
+from fednb.papers.pictures.foundations import CLIENTS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -153,7 +154,7 @@ def features_and_head(measured: pd.DataFrame, untrained: float) -> Figure:
     of_clients = {"dirichlet": "uneven classes", "iid": "all classes alike"}
     of_parts = {"z": "representations", "output": "output layer"}
     places = [(part, split) for part in of_parts for split in of_clients]
-    look = {"color": plots.colour("FedProto")}
+    look = {"color": CLIENTS[0]}
     for ax, (part, split) in zip(axes, places, strict=True):
         before = measured.loc[split][f"{part} before"]
         after = measured.loc[split][f"{part} after"]

@@ -63,6 +63,7 @@ def images(shown: Tensor, titles: Sequence[str], texts: Sequence[str]) -> Figure
         ax.set_title(title, size="medium")
         ax.set_xlabel(text, size="small")
         ax.set(xticks=[], yticks=[])
+        ax.spines[:].set_visible(False)
     return figure
 
 

@@ -244,7 +244,6 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
         facts=facts,
         number=len(every_claim),
         counted=words.counted(every_claim),
-        coverage=coverage_table(results),
     )
     written, number = marks.subn(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
     message = "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."

@@ -54,7 +54,7 @@ def hero() -> None:
     plots.style()
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4.4))
     _at_rest(left)
-    _corrected(right)
+    corrected(right)
     plots.show(
         figure,
         "Two bowls. Left: FedAvg stops between the clients' minima, beside that of the sum. Right: "
@@ -85,7 +85,7 @@ def _at_rest(ax: Axes) -> None:
     ax.set(title="FedAvg", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
 
 
-def _corrected(ax: Axes) -> None:
+def corrected(ax: Axes) -> None:
     """SCAFFOLD under momentum, round by round, with its factor and without."""
     _draw_bowls(ax, ("client 1", "client 2"), (12, -18))
     look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}

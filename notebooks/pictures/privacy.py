@@ -62,7 +62,7 @@ def how_alike(
     left.legend(frameon=False)
     left.axhline(0, color="0.3", lw=0.8)
     left.set(ylabel="likeness to a member", ylim=(-0.25, 1.05))
-    left.annotate(victim, (2.3, 0.45), color=_BLUE)
+    left.annotate("\n".join(wrap(victim, 13)), (1.05, 0.1), color=_BLUE)
     left.annotate("other networks", (1.02, -0.19), color="0.45")
     for network, values in membership.items():
         right.plot(sizes, values, "o-", **looks[network])

@@ -57,5 +57,5 @@ def two_choices(found: Mapping[str, pd.DataFrame]) -> Figure:
         ax.set(title=title, xlabel="μ", ylim=(-_SHOWN, 0.5))
         ax.grid(axis="y", alpha=0.3)
     axes[0, 0].set_ylabel("points below the best μ")
-    axes[0, 0].legend(fontsize="small", frameon=False, loc="lower left")
+    axes[0, -2].legend(fontsize="small", frameon=False, loc="lower left")
     return figure

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
+import matplotlib.pyplot as plt
 import numpy as np
 from fednb.papers.pictures import fedproc, fedssc, foundations, moon
 from matplotlib.figure import Figure
@@ -13,7 +14,7 @@ from fednb import plots
 FOLDER = Path(__file__).with_name("ideas")
 SIZE = (4.6, 2.9)  # in inches, so that the letters are large
 DPI = 110
-WIDER = {"overshoot": 1.4}  # where letters must be smaller
+WIDER = {"momentum": 1.4, "overshoot": 1.4}  # where letters must be smaller
 RATES = ["FedAvg, z of length 1", "FedAvg", "FedProc as printed"]
 
 
@@ -23,11 +24,12 @@ def _scaffold(steps: int, *, scaffold: bool, **given: Any) -> np.ndarray:
 
 
 def momentum() -> Figure:
-    """SCAFFOLD on two bowls: without momentum, with it, and with its factor."""
-    ax = foundations.with_momentum(_scaffold)
+    """SCAFFOLD on the two bowls of 00, whose clients have momentum: with its factor, and without."""
+    figure, ax = plt.subplots()
+    foundations.way_with_momentum(_scaffold, ax)
     for text in ax.texts:
         text.set_text(text.get_text().replace(" (8)", "").replace(" (7)", ""))
-    return ax.figure
+    return figure
 
 
 def overshoot() -> Figure:

@@ -244,7 +244,10 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
         facts=facts,
         number=len(every_claim),
         counted=words.counted(every_claim),
-        coverage=coverage_table(results),
+        covered={
+            claims_file().papers[paper].notebook: coverage(paper, results.tables, results.cells)
+            for paper in results.claims
+        },
     )
     written, number = marks.subn(lambda match: f"{match[1]}\n{notebooks}\n{match[2]}", text)
     message = "README.md lacks the marks <!-- notebooks: ... --> and <!-- end --> around the list."

@@ -274,18 +274,24 @@ def _distances(
 def corrected(simulate: Callable[..., np.ndarray]) -> Figure:
     """SCAFFOLD under momentum: its way on the bowls, and its distance from the minimum."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8), width_ratios=(1.25, 1))
-    _draw_bowls(left, ("client 1", "client 2"), (12, -18))
+    way_with_momentum(simulate, left)
+    left.set(title="SCAFFOLD, clients with momentum 0.9")
+    with_momentum(simulate, right)
+    return figure
+
+
+def way_with_momentum(simulate: Callable[..., np.ndarray], ax: Axes) -> None:
+    """SCAFFOLD's way on the bowls if clients have momentum: with its factor, and without."""
+    _draw_bowls(ax, ("client 1", "client 2"), (12, -18))
     look: dict[str, Any] = {"color": plots.colour("SCAFFOLD"), "lw": 2.5}
     for line, factor, rounds in ((".--", 0.1, 30), (".:", 1.0, 3)):
         way = simulate(100, scaffold=True, m=0.9, factor=factor, rounds=rounds, eta=0.01)
-        left.plot(*way.T, line, ms=9, **look)
-    left.plot(*best, "*", ms=18, color="black")
+        ax.plot(*way.T, line, ms=9, **look)
+    ax.plot(*best, "*", ms=18, color="black")
     words = {"with the factor (8)": (1.1, 0.62), "without it (7): out of\nthe picture in round 2": (-0.95, -0.82)}
     for text, place in words.items():
-        left.annotate(text, place, color=plots.colour("SCAFFOLD"), va="center", bbox=_WHITE)
-    left.set(title="SCAFFOLD, clients with momentum 0.9", xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
-    with_momentum(simulate, right)
-    return figure
+        ax.annotate(text, place, color=plots.colour("SCAFFOLD"), va="center", bbox=_WHITE)
+    ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
 
 
 def with_momentum(simulate: Callable[..., np.ndarray], ax: Axes | None = None) -> Axes:

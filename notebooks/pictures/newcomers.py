@@ -45,18 +45,27 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     return ax
 
 
-def gains(of_federations: Mapping[str, Sequence[float]]) -> Axes:
-    """Gains of newcomers (points): a dot for each federation, and a 95 % interval over them."""
-    _, ax = plt.subplots(figsize=(8, 1.0 + 0.5 * len(of_federations)))
-    colour = plots.colour("FedProto")
-    for place, values in enumerate(of_federations.values()):
-        ax.plot(values, [place - 0.12] * len(values), "o", color="0.6", ms=6)
-        mean, half_width = interval(values)
-        ax.errorbar(mean, place + 0.12, xerr=half_width, fmt="o", color=colour, capsize=4, ms=8)
-    ax.axvline(0, color="0.6", lw=1)
-    ax.set_yticks(range(len(of_federations)), list(of_federations))
-    ax.set(xlabel="gain (points of accuracy)", ylim=(len(of_federations) - 0.5, -0.5))
-    return ax
+def gains(of_federations: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
+    """Gains of newcomers (points), by start and by what pulls them: a panel for each start.
+
+    A dot is a federation; the interval is the 95 % interval over them. Names with "minus" are
+    differences of gains, and hollow.
+    """
+    figure, axes = plt.subplots(1, len(of_federations), figsize=(11.5, 2.7), sharex=True, sharey=True)
+    for ax, (start, rows) in zip(axes, of_federations.items(), strict=True):
+        for place, (name, values) in enumerate(rows.items()):
+            colour = plots.colour("FedProto") if name == "prototypes" else "0.2"
+            ax.plot(values, [place - 0.15] * len(values), "o", color="0.7", ms=6)
+            mean, half_width = interval(values)
+            face = "white" if "minus" in name else colour
+            ax.errorbar(mean, place + 0.15, xerr=half_width, fmt="o", color=colour, mfc=face, capsize=4, ms=8)
+        ax.axvline(0, color="0.6", lw=1)
+        ax.grid(axis="x", alpha=0.3)
+        ax.set(title=f"start: {start}", xlabel="gain over training alone (points)")
+    names = list(next(iter(of_federations.values())))
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    return figure
 
 
 def ways_to_classify(epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Figure:

@@ -25,7 +25,7 @@ def blurred(means: Mapping[int, np.ndarray]) -> Figure:
 
 def reconstructions(found: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
     """Images [sizes, H, W] by the name of their column; a row for each number of images."""
-    figure, axes = plt.subplots(len(sizes), len(found), figsize=(12.5, 6.6))
+    figure, axes = plt.subplots(len(sizes), len(found), figsize=(1.6 * len(found), 6.9))
     for of_column, (name, images) in zip(axes.T, found.items(), strict=True):
         lines = [part for line in name.split("\n") for part in wrap(line, 13)]
         of_column[0].set_title("\n".join(lines), size=11)
@@ -62,7 +62,7 @@ def how_alike(
     left.legend(frameon=False)
     left.axhline(0, color="0.3", lw=0.8)
     left.set(ylabel="likeness to a member", ylim=(-0.25, 1.05))
-    left.annotate(victim, (1.02, 0.13), color=_BLUE)
+    left.annotate("\n".join(wrap(victim, 13)), (1.05, 0.1), color=_BLUE)
     left.annotate("other networks", (1.02, -0.19), color="0.45")
     for network, values in membership.items():
         right.plot(sizes, values, "o-", **looks[network])

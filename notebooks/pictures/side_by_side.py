@@ -17,16 +17,18 @@ from fednb.leads import Lead, interval
 from fednb.partition import Parts
 
 _SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
+_ELSEWHERE = (-27, 24)  # the same, where the largest intervals are
 _DEEPEST = 12.0  # points below a method's best trial that are drawn
 _TRIED = (BASELINE, "FedProx", "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _NEAR_ZERO = (-9, 9)  # the same, where methods are close together
 _SHORT = 15  # rounds, after which the other comparisons end
-_SENT = ("digits, β = 0.1", "five domains")
+_SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
+_OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
 _ALONE = {  # whose bytes are not those of a network each way, and where their names stand
     "Local": (0, 8),
     "FedProto": (0, 8),
-    "SCAFFOLD": (82, -4),
+    "SCAFFOLD": (50, 8),
 }
 
 
@@ -37,11 +39,14 @@ def question() -> Figure:
     edge.
     """
     names = tables.methods()[1:]
-    of_panels = {"digits, β = 5": "side-digits-beta-5", "digits, β = 0.1": "side-digits-beta-0.1"}
-    figure, axes = plt.subplots(1, len(of_panels), figsize=(12, 4.8), sharey=True)
+    of_panels = {
+        "clients resemble each other (β = 5)": "side-digits-beta-5",
+        "clients differ most (β = 0.1)": "side-digits-beta-0.1",
+    }
+    figure, axes = plt.subplots(1, len(of_panels), figsize=(11, 4.6), sharey=True)
     for ax, (title, table) in zip(axes, of_panels.items(), strict=True):
         for y, name in enumerate(names):
-            _difference(ax, y - 0.17, tables.lead_in(tables.first(table), name), "0.55", _SHOWN)
+            _difference(ax, y - 0.17, tables.lead_in(tables.first(table), name), "0.6", _SHOWN)
             _difference(ax, y + 0.17, tables.lead_in(table, name), plots.colour(name), _SHOWN)
         ax.set_title(title)
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
@@ -50,7 +55,9 @@ def question() -> Figure:
         ax.set_xlabel("points ahead of FedAvg after 15 rounds")
     axes[0].set_yticks(range(len(names)), names, size="large")
     axes[0].invert_yaxis()
-    figure.suptitle("grey: first comparison (rate 0.04); coloured: second (rate 0.06)", size="medium")
+    place: dict[str, Any] = {"transform": axes[0].transAxes, "size": "small", "ha": "left"}
+    axes[0].text(0.02, 0.95, f"grey: first, rate {tables.rate(tables.first(table))}", **place)
+    axes[0].text(0.02, 0.89, f"coloured: second, rate {tables.rate(table)}", **place)
     return figure
 
 
@@ -65,31 +72,33 @@ def _difference(ax: Axes, y: float, of: Lead, colour: str, shown: tuple[int, int
 
 
 def gap() -> Figure:
-    """Accuracy on images like a client's own over 60 rounds, and what FedProto is ahead by.
+    """Mistakes on images like a client's own over 60 rounds, and what FedProto is ahead by.
 
     At β = 0.1, each method at the rate that counts (tables ``side-long-...``).
     """
-    by_row = results.accuracies("side-long-beta-0.1")
+    by_row = results.accuracies(_OWN_IMAGES)
     by_row["FedProto"] = by_row["FedProto, λ = 0.1"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4))
     for row, style in ((ADJUSTED, "--"), ("FedProto", "-"), (BASELINE, "-")):
-        mean = by_row[row].mean()
-        left.plot(mean.index, mean, style, color=plots.colour(row), lw=2)
-    left.set(xlabel="communication round", ylabel="right on images like its own (%)")
-    for row, place in {ADJUSTED: (34, 102), "FedProto": (34, 87), BASELINE: (17, 55)}.items():
-        left.text(*place, row, color=plots.colour(row))
-    left.set_ylim(0, 109)
+        wrong = 100 - by_row[row].mean()
+        colour = plots.colour(row)
+        left.semilogy(wrong.index, wrong, style, color=colour, lw=2)
+        plots.label(left, (wrong.index[-1], wrong.iloc[-1]), row, color=colour, va="center")
+    left.set(xlabel="communication round", ylabel="wrong on images like its own (%)")
+    ticks = (1, 2, 5, 10, 20, 50, 100)
+    left.set_yticks(ticks, [f"{tick}" for tick in ticks])
+    left.minorticks_off()
 
-    for row, style in ((BASELINE, "-"), (ADJUSTED, "--")):
+    for row, style, place in ((BASELINE, "-", (21, 17)), (ADJUSTED, "--", (24, -8.5))):
         apart = (by_row["FedProto"] - by_row[row]).dropna()
         half_widths = [interval(apart[t].tolist())[1] for t in apart]
         mean = apart.mean()
         colour = plots.colour(row)
-        right.plot(mean.index, mean, style, color=colour, lw=2, label=f"ahead of {row}")
+        right.plot(mean.index, mean, style, color=colour, lw=2)
         right.fill_between(mean.index, mean - half_widths, mean + half_widths, color=colour, alpha=0.15)
+        right.text(*place, f"ahead of {row}", color=colour)
     right.axhline(0, color="0.4", lw=1)
-    right.set(xlabel="communication round", ylabel="FedProto is ahead by (points)", ylim=(-7, 30))
-    right.legend(frameon=False)
+    right.set(xlabel="communication round", ylabel="FedProto is ahead by (points)", ylim=(-10, 30))
     for ax in (left, right):
         ax.axvline(_SHORT, color="0.4", lw=1, ls=":")
         ax.set_xlim(0.5, 60.5)
@@ -97,48 +106,50 @@ def gap() -> Figure:
     return figure
 
 
-def ten_logits(
+def ten_shares(
     logits: Sequence[float],
     log_frequencies: Sequence[float],
     truth: int,
     s: float = 1.0,
     ax: Axes | None = None,
 ) -> Axes:
-    """The logits [K] of one image plus ``s`` times a client's log frequencies [K].
+    """The probabilities of the logits [K] of one image plus ``s`` times a client's log frequencies [K].
 
-    The true class is outlined; the largest bar, which is the answer, is filled.
+    The true class is named; the largest bar, which is the answer, is filled.
     """
     ax = ax or plt.figure(figsize=(6, 3.2), layout="constrained").subplots()
     shifted = np.asarray(logits) + s * np.asarray(log_frequencies)
-    shifted = shifted - shifted.mean()  # which changes no answer
-    answer = int(shifted.argmax())
+    weights = np.exp(shifted - shifted.max())
+    probabilities = weights / weights.sum()
+    answer = int(probabilities.argmax())
     colours = ["0.8"] * len(shifted)
     colours[answer] = plots.colour("FedPrior")
-    bars = ax.bar(range(len(shifted)), shifted, color=colours)
-    bars[truth].set(edgecolor="black", linewidth=2)
-    ax.axhline(0, color="0.4", lw=1)
+    ax.bar(range(len(shifted)), probabilities, color=colours)
+    ax.text(truth, probabilities[truth] + 0.03, "true", ha="center", size="small")
     ax.set_xticks(range(len(shifted)))
+    ax.set_ylim(0, 1)
     verdict = "right" if answer == truth else "wrong"
     ax.set_title(f"s = {s:g}: it says {answer}, {verdict}", size="medium")
     return ax
 
 
 def telling(image: np.ndarray, counts: Sequence[int], logits: Sequence[float], truth: int) -> Figure:
-    """An image, the classes of the client that asks, and frames of `ten_logits` from s = 0 on.
+    """An image, the classes of the client that asks, and frames of `ten_shares` from s = 0 on.
 
     ``image`` [H, W]; ``counts`` [K], images of each class that the client has; ``logits`` [K].
     """
     log_frequencies = log_shares(counts)
-    figure, axes = plt.subplots(1, 6, figsize=(15, 2.9), width_ratios=(0.8, 1, 1.2, 1.2, 1.2, 1.2))
+    figure, axes = plt.subplots(1, 5, figsize=(13, 2.9), width_ratios=(0.7, 1, 1.1, 1.1, 1.1))
     axes[0].imshow(image, cmap="gray_r")
     axes[0].set_title(f"a {truth}", size="medium")
     axes[0].axis("off")
-    axes[1].bar(range(len(counts)), counts, color="0.6")
-    axes[1].set_title("the client's images", size="medium")
+    axes[1].bar(range(len(counts)), np.divide(counts, np.sum(counts)), color="0.6")
+    axes[1].set_title("the client's own images", size="medium")
     axes[1].set_xticks(range(len(counts)))
-    for ax, s in zip(axes[2:], (0, 0.5, 1, 4), strict=True):
-        ten_logits(logits, log_frequencies, truth, s, ax)
-    axes[2].set_ylabel("logit + s log p")
+    axes[1].set(ylim=(0, 1), ylabel="share of the class")
+    for ax, s in zip(axes[2:], (0, 1, 4), strict=True):
+        ten_shares(logits, log_frequencies, truth, s, ax)
+    axes[2].set_ylabel("the answer's probability")
     figure.supxlabel("class", size="medium")
     return figure
 
@@ -149,12 +160,12 @@ def log_shares(counts: Sequence[int]) -> np.ndarray:
     return np.log(more / more.sum())
 
 
-def logits_to_move(logits: Sequence[float], counts: Sequence[int], truth: int) -> Callable[[float], None]:
-    """A function that shows the logits of one image for a strength s: what a slider calls."""
+def shares_to_move(logits: Sequence[float], counts: Sequence[int], truth: int) -> Callable[[float], None]:
+    """A function that shows the answer to one image for a strength s: what a slider calls."""
 
     def draw(s: float = 1.0) -> None:
-        ax = ten_logits(logits, log_shares(counts), truth, s)
-        plots.show(ax, f"Ten logits of one image with s = {s:g}")
+        ax = ten_shares(logits, log_shares(counts), truth, s)
+        plots.show(ax, f"Ten probabilities of one image with s = {s:g}")
 
     return draw
 
@@ -169,25 +180,25 @@ def splits(parts: Mapping[str, Parts], labels: np.ndarray, domains: Dataset) -> 
 
 
 def elsewhere() -> Figure:
-    """How far methods are ahead of FedAvg on the papers' data, untuned: a panel for each table.
+    """How far methods are ahead of FedAvg on the papers' data, untuned: a panel for each data set.
 
     Of one or two runs the values, otherwise the mean with its interval.
     """
     names = tables.methods()[1:]
-    of_tables = tables.ELSEWHERE
-    figure, axes = plt.subplots(1, len(of_tables), figsize=(15, 4.6), sharey=True)
-    for ax, (title, table) in zip(axes, of_tables.items(), strict=True):
-        shown = _NEAR_ZERO if title.startswith("CIFAR") else _SHOWN
+    of_panels = tables.ELSEWHERE
+    figure, axes = plt.subplots(1, len(of_panels), figsize=(13, 4.4), sharey=True)
+    for ax, (title, of_panel) in zip(axes, of_panels.items(), strict=True):
+        shown = _NEAR_ZERO if title.startswith("CIFAR") else _ELSEWHERE
         for y, name in enumerate(names):
-            of = tables.lead_if_run(table, name)
+            of = tables.lead_if_run(of_panel, name)
             if of is not None:
                 _difference(ax, y, of, plots.colour(name), shown)
-        ax.set_title(title, size="small")
+        ax.set_title(title, size="medium")
         ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
         ax.set_xlim(*shown)
         ax.grid(axis="x", alpha=0.3)
     figure.supxlabel("points ahead of FedAvg", size="medium")
-    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_yticks(range(len(names)), names, size="large")
     axes[0].invert_yaxis()
     return figure
 
@@ -240,42 +251,73 @@ def _value_ticks(ax: Axes, of_method: Sequence[Mapping[str, Any]]) -> None:
     ax.minorticks_off()
 
 
-def twins() -> Axes:
-    """Points ahead of FedAvg on the domains, seed by seed: first those of a copy of FedAvg."""
-    left_out = {BASELINE, _COPIES[0], *OWN}
-    others = [name for name in tables.methods() if name not in left_out]
-    copy = tables.lead_in("side-domains", *_COPIES).values
-    rows = {"FedPrior, a copy of FedAvg": copy}
-    for name in others:
-        rows[name] = tables.lead_in("side-domains", name).values
-    _, ax = plt.subplots(figsize=(9, 3.6))
-    if copy:
-        ax.axvspan(min(copy), max(copy), color="0.92", zorder=0)
-    ax.axvline(0, color=plots.colour(BASELINE), lw=1)
-    for y, (name, values) in enumerate(rows.items()):
-        ax.plot(values, [y] * len(values), "o", color=plots.colour(name), alpha=0.6)
-        if values:
-            ax.plot(np.mean(values), y, "|", color="black", ms=22, mew=2)
-    ax.set_yticks(range(len(rows)), list(rows))
-    ax.set_xlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten")
-    ax.set_ylim(len(rows) - 0.5, -0.5)
-    ax.grid(axis="x", alpha=0.3)
-    return ax
+def twins() -> Figure:
+    """Points ahead of FedAvg on the domains, seed by seed, at two rates: first those of a copy.
+
+    Shown are the methods that have FedAvg's rate in both comparisons.
+    """
+    of_tables = (tables.first("side-domains"), "side-domains")
+    copy, *_ = _COPIES
+    left_out = {BASELINE, copy, *OWN}
+    others = []
+    for name in tables.methods():
+        at_its_rate = all(tables.rate(table, name) == tables.rate(table) for table in of_tables)
+        if at_its_rate and name not in left_out:
+            others.append(name)
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.2), sharex=True, sharey=True)
+    for ax, table in zip(axes, of_tables, strict=True):
+        of_copy = tables.lead_in(table, *_COPIES).values
+        if of_copy:
+            ax.axvspan(min(of_copy), max(of_copy), color="0.92", zorder=0)
+        ax.axvline(0, color=plots.colour(BASELINE), lw=1)
+        for y, name in enumerate([copy, *others]):
+            values = tables.lead_in(table, name).values
+            ax.plot(values, [y] * len(values), "o", color=plots.colour(name), alpha=0.6)
+            if values:
+                ax.plot(np.mean(values), y, "|", color="black", ms=20, mew=2)
+        ax.set_title(f"learning rate {tables.rate(table)}", size="medium")
+        ax.grid(axis="x", alpha=0.3)
+    names = [f"{copy}, a copy of FedAvg", *others]
+    axes[0].set_yticks(range(len(names)), names)
+    axes[0].set_ylim(len(names) - 0.5, -0.5)
+    figure.supxlabel("points ahead of FedAvg with the same seed; the bar is the mean of ten", size="medium")
+    return figure
 
 
 def bytes_sent() -> Figure:
-    """Accuracy over megabytes sent, mean over seeds; who diverged has no curve."""
-    sent = results.load("side_by_side")["sent"]
-    figure, axes = plt.subplots(1, len(_SENT), figsize=(12.5, 4), sharey=True)
-    for ax, title in zip(axes, _SENT, strict=True):
-        for row, curve in sent[tables.splits()[title]].items():
-            _sent(ax, row, curve["megabytes"], curve["accuracy"])
-        ax.set(title=title, xlabel="megabytes sent so far, both ways")
-        ax.set(xscale="log", xlim=(None, 1000))
+    """Accuracy over megabytes sent, mean over seeds: on all test images, and on a client's own.
+
+    On the right the messages are as large as on the left, and are sent for 60 rounds.
+    """
+    sent = results.load("side_by_side")["sent"][_SENT]
+    figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)
+    for row, curve in sent.items():
+        _sent(left, row, curve["megabytes"], curve["accuracy"])
+    left.annotate("all others:\na network each way", (6, 64), color="0.35", ha="right")
+    left.set(title="all test images, 15 rounds", ylabel="right (%)")
+
+    of_row = {ADJUSTED: BASELINE, "Local": "Local", "FedProto, λ = 0.1": "FedProto", BASELINE: BASELINE}
+    own = results.accuracies(_OWN_IMAGES)
+    for row, method in of_row.items():
+        mean = own[row].mean()
+        megabytes = _go_on(sent[method]["megabytes"], len(mean))
+        colour = plots.colour(row)
+        right.plot(megabytes, mean, "--" if row == ADJUSTED else "-", color=colour, lw=2.5)
+    for text, place in {"Local": (2e-3, 86), "FedProto": (0.2, 81), ADJUSTED: (1.3, 60), BASELINE: (9, 22)}.items():
+        side = "right" if text == ADJUSTED else "left"
+        right.text(*place, text, color=plots.colour(text), ha=side)
+    right.set(title="images like a client's own, 60 rounds")
+    for ax in (left, right):
+        ax.set(xlabel="megabytes sent so far, both ways", xscale="log", xlim=(5e-5, 300), ylim=(0, 101))
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel("test accuracy (%)")
-    axes[0].annotate("all others:\na network each way", (5, 52), color="0.35", ha="right")
+        ax.minorticks_off()
     return figure
+
+
+def _go_on(megabytes: Sequence[float], rounds: int) -> np.ndarray:
+    """What is sent in more rounds, each of which sends as much as the last one of those given."""
+    more = np.arange(1, rounds - len(megabytes) + 1)
+    return np.concatenate([megabytes, megabytes[-1] + more * (megabytes[-1] - megabytes[-2])])
 
 
 def _sent(ax: Axes, row: str, sent: Sequence[float], accuracy: Sequence[float]) -> None:

@@ -44,15 +44,14 @@ _ON_CIFAR10 = {
     "FedSSC Table I": "TOP-1 ACCURACY",
 }
 _TUNED = {"mu_glob": "μ_glob, μ_moon a fifth", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
-ELSEWHERE = {  # tables on the papers' data, by what they are called
-    "CIFAR-10,\n20 rounds of 5 epochs": "side-cifar10-beta-0.5-short",
-    "CIFAR-10,\n100 rounds of 1 epoch": "side-cifar10-rounds-short",
-    "CIFAR-10,\n100 rounds of 10 epochs": "side-cifar10-beta-0.5",
-    "MNIST, β = 0.1": "side-mnist-beta-0.1-short",
-    "MNIST, quantity": "side-mnist-quantity-short",
-    "Office-10": "side-office10-short",
-    "Digit-5": "side-digits5-short",
+ELSEWHERE = {  # the papers' data by what they are called: tables, and who has more seeds in another
+    "CIFAR-10, 20 rounds": {"table": "side-cifar10-beta-0.5-short"},
+    "CIFAR-10, 100 rounds": {"table": "side-cifar10-beta-0.5"},
+    "MNIST, β = 0.1": {"table": "side-mnist-beta-0.1-short"},
+    "Office-10": {"table": "side-office10-short", "FedPLCC": "fedplcc-3-short"},
+    "Digit-5": {"table": "side-digits5-short", "FedPLCC": "fedplcc-2-short"},
 }
+_OF_PLCC = ("FedPLCC (Ours)", BASELINE, "Avg.")  # its row, FedAvg's, and the column in its paper's tables
 
 
 def splits() -> dict[str, str]:
@@ -161,9 +160,16 @@ def name_of_tuned(tuning: Mapping[str, Any]) -> str:
     return _TUNED.get(tuning["tuned"], tuning["called"])
 
 
-def lead_if_run(table: str, method: str) -> Lead | None:
-    """The lead of a method in a table; None if the table lacks it, or has no runs of it."""
-    if method not in _rows(table, "accuracy"):
+def rate(table: str, method: str = BASELINE) -> str:
+    """A method's learning rate in a table."""
+    return results.cell(table, method, "accuracy").parameters["lr"]
+
+
+def lead_if_run(tables: Mapping[str, str], method: str) -> Lead | None:
+    """The lead of a method in an entry of `ELSEWHERE`; None if its table has no runs of it."""
+    if method in tables:
+        return lead_in(tables[method], *_OF_PLCC)
+    if method not in _rows(tables["table"], "accuracy"):
         return None
-    of = lead_in(table, method)
+    of = lead_in(tables["table"], method)
     return of if of.seeds else None

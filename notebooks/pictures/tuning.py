@@ -12,6 +12,7 @@ from fednb import plots
 
 _WORTH = 0.7  # the share of all images on which every candidate is right
 _MOST = 16  # candidates
+_SHOWN = 5.0  # points below the best value that are drawn
 
 
 def best_of_k() -> Axes:
@@ -39,22 +40,22 @@ def best_of_k() -> Axes:
 
 
 def two_choices(found: Mapping[str, pd.DataFrame]) -> Figure:
-    """Accuracy over μ on test images and on held-out ones, with the value that each chooses.
+    """Points below the best value of μ, on test images and on held-out ones, near the top.
 
     ``found``: by title, a frame with a line for each μ and the columns "test" and "held-out", each
     in percent and a mean over seeds.
     """
-    size = (4.2 * len(found), 3.4)
-    figure, axes = plt.subplots(1, len(found), figsize=size, squeeze=False)
+    figure, axes = plt.subplots(1, len(found), figsize=(3.3 * len(found), 3.2), sharey=True, squeeze=False)
     for ax, (title, means) in zip(axes[0], found.items(), strict=True):
         places = np.arange(len(means))
+        colour = plots.colour(title)
         for column, line in (("test", "o-"), ("held-out", "s--")):
-            values = means[column].to_numpy()
-            colour = plots.colour(title)
-            ax.plot(places, values, line, color=colour, label=f"{column} images")
-            best = int(values.argmax())
-            ax.plot(best, values[best], line[0], ms=15, mfc="none", color=colour)
+            below = (means[column] - means[column].max()).to_numpy()
+            ax.plot(places, below, line, color=colour, label=f"{column} images")
+            ax.plot(int(below.argmax()), 0, line[0], ms=15, mfc="none", color=colour)
         ax.set_xticks(places, [f"{mu:g}" for mu in means.index])
-        ax.set(title=title, xlabel="μ", ylabel="accuracy (%)")
-    axes[0, 0].legend(fontsize="small", frameon=False)
+        ax.set(title=title, xlabel="μ", ylim=(-_SHOWN, 0.5))
+        ax.grid(axis="y", alpha=0.3)
+    axes[0, 0].set_ylabel("points below the best μ")
+    axes[0, -2].legend(fontsize="small", frameon=False, loc="lower left")
     return figure

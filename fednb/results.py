@@ -47,7 +47,7 @@ def _known(what: str, name: str, file: str) -> Any:
     return entries[name]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a cell is equal to itself only
 class Cell:
     """A cell of a table: the values of our runs, and what the paper prints there."""
 
@@ -56,7 +56,7 @@ class Cell:
     column: str
     sign: int  # of a lead; -1: the smaller of two values is the better one
     unit: str  # what a lead is counted in, such as "points"
-    parameters: Mapping[str, str]  # of its notebook, as its sweep sets them
+    parameters: Mapping[str, Any]  # of its notebook, as its sweep sets them; from the file as texts
     seeds: tuple[int, ...]  # one for each run
     splits: tuple[str, ...]  # one for each value: how the data are divided, if not all alike
     statuses: tuple[str, ...]  # one for each run, such as "finished" or "diverged"

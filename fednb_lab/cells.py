@@ -1,12 +1,11 @@
 """The cells of a table: what the paper prints, and beside it our runs, from the ledger."""
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
-from fednb import ROOT, papers
+from fednb import ROOT, papers, results
 from fednb.errors import ReportError, require_known
 from fednb.leads import interval
 from fednb.records import Record, read, state
@@ -35,14 +34,11 @@ class Run(NamedTuple):
     value: float | None = None  # of finished runs
 
 
-@dataclass(frozen=True, eq=False)  # a cell is equal to itself only: records are not compared
-class Cell:
-    """A cell of a table: our runs, and what the paper prints there."""
+@dataclass(frozen=True, eq=False)
+class Cell(results.Cell):
+    """A cell with its runs, and what else is known of them from their records."""
 
-    table: str  # its name
-    label: str  # of its row in the table
-    variant: Variant  # what tells its runs from others in the same row and column
-    column: str
+    label: str  # of its row in the table, without what else tells its runs from others there
     measure: Measure
     job: Job  # one of the runs, for its settings
     runs: tuple[Run, ...]
@@ -53,61 +49,14 @@ class Cell:
     choice: Choice | None  # where the table asks for the best of several values
 
     @property
-    def row(self) -> str:
-        """The label of its row, and what else tells its runs from others there."""
-        variant = [called_with_value(name, value) for name, value in self.variant]
-        return ", ".join([self.label, *variant])
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """One for each of `runs`."""
-        return tuple(run.job.settings.seed for run in self.runs)
-
-    @property
-    def statuses(self) -> tuple[str, ...]:
-        """One for each of `runs`."""
-        return tuple(run.state for run in self.runs)
-
-    @property
     def paths(self) -> tuple[Path, ...]:
         """One for each of `runs`."""
         return tuple(run.path for run in self.runs)
 
     @property
-    def diverged(self) -> bool:
-        """Whether one of its runs did."""
-        return "diverged" in self.statuses
-
-    @functools.cached_property
     def measured_runs(self) -> tuple[Run, ...]:
         """The finished ones with a value."""
-        return tuple(run for run in self.runs if run.value is not None)
-
-    @functools.cached_property
-    def values(self) -> tuple[float, ...]:
-        """One for each of `measured_runs`."""
-        return _values(self.runs)
-
-    @functools.cached_property
-    def by_pair(self) -> dict[tuple[int, str], float]:
-        """The values by what runs in a pair share: the seed, and the hash of the partition."""
-        values = {}
-        for run, value in zip(self.measured_runs, self.values, strict=True):
-            split = run.record.get("partition", {}).get("hash", "")
-            values[run.job.settings.seed, split] = value
-        return values
-
-    @functools.cached_property
-    def mean(self) -> float | None:
-        """Over seeds; for some measures the median."""
-        return self.measure.summary(self.values) if self.values else None
-
-    @functools.cached_property
-    def half_width(self) -> float | None:
-        """Of the mean's interval; NaN for one run, None for a median."""
-        if not self.values or self.measure.median:
-            return None
-        return interval(self.values)[1]
+        return _measured(self.runs)
 
     @property
     def spread(self) -> float | None:
@@ -127,11 +76,6 @@ class Cell:
         """What else has to be known of the data of its runs."""
         return _each_once(run.record["dataset"].get("remark") for run in self.runs)
 
-    @property
-    def printed(self) -> float | None:
-        """The printed value, in units of the measure."""
-        return self.printed_cell.value
-
 
 CellsOf = Callable[[str], Sequence[Cell]]  # by the name of a table
 
@@ -142,8 +86,27 @@ def _each_once(texts: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(parts))
 
 
+def _measured(runs: Iterable[Run]) -> tuple[Run, ...]:
+    return tuple(run for run in runs if run.value is not None)
+
+
 def _values(runs: Iterable[Run]) -> tuple[float, ...]:
     return tuple(run.value for run in runs if run.value is not None)
+
+
+def fields_of(measure: Measure, runs: Sequence[Run]) -> dict[str, Any]:
+    """The fields of a cell that its runs make."""
+    values = _values(runs)
+    partitions = [run.record.get("partition", {}) for run in _measured(runs)]
+    return {
+        "runs": tuple(runs),
+        "seeds": tuple(run.job.settings.seed for run in runs),
+        "splits": tuple(partition.get("hash", "") for partition in partitions),
+        "statuses": tuple(run.state for run in runs),
+        "values": values,
+        "mean": measure.summary(values) if values else None,
+        "half_width": interval(values)[1] if values and not measure.median else None,
+    }
 
 
 def _check_measures(table: Table) -> None:
@@ -286,24 +249,30 @@ def _cell(
     finished = [runs for runs in candidates if _values(runs)]
     chosen = _best(of_column, candidates, finished)
     job = chosen[0].job
-    runs = tuple(run for run in chosen if run.state not in _DO_NOT_COUNT)
+    runs = [run for run in chosen if run.state not in _DO_NOT_COUNT]
     planned = [chosen] if runs else candidates
     printed = printed_cell(table, label, column, of_column, job.settings.flat())
     comparison = compare_with_paper(table, job.settings, of_column, printed)
     deviations = comparison.deviations(len(finished))
+    told_apart = [called_with_value(name, value) for name, value in variant]
+    method, dataset = job.settings.method, job.settings.dataset
     return Cell(
         table=table.name,
-        label=label,
-        variant=variant,
+        row=", ".join([label, *told_apart]),
         column=column,
+        sign=of_column.sign,
+        unit=of_column.lead_unit,
+        parameters={"method": method, "dataset": dataset} | job.parameters,
+        printed=printed.value,
+        label=label,
         measure=of_column,
         job=job,
-        runs=runs,
         expected=sum(map(len, planned)),
         stale=sum(run.state == "stale" for candidate in candidates for run in candidate),
         printed_cell=printed,
         deviations=tuple(deviation for deviation in deviations if deviation.name not in varied),
         choice=comparison.choice(table.best_of, len(finished), len(candidates)),
+        **fields_of(of_column, runs),
     )
 
 

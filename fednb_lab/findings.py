@@ -18,11 +18,11 @@ from scipy import stats
 
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
-from fednb.leads import MIN_SEEDS, Lead
+from fednb.leads import MIN_SEEDS, Lead, over_common_seeds
 from fednb.records import Record
 from fednb.results import cell_at
 from fednb_lab import words
-from fednb_lab.cells import Cell, CellsOf
+from fednb_lab.cells import Cell, CellsOf, fields_of
 from fednb_lab.claims import Finding, claims_file, claims_of
 from fednb_lab.leads import Comparison, compare_at, compare_cells, holm
 from fednb_lab.printed import is_printed, reported_table
@@ -73,7 +73,7 @@ class Answers:
     def points(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the lead without the number of seeds: ``+1.0 ± 0.4 points``."""
         comparison = self._compare(table, ahead, behind, column)
-        return words.lead(comparison, comparison.ahead.measure.lead_unit)
+        return words.lead(comparison, comparison.ahead.unit)
 
     def by(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the points without their plus, as in *ahead by 1.0 ± 0.4 points*.
@@ -91,7 +91,7 @@ class Answers:
         if min(values) <= 0:
             raise _NotAhead(f"{ahead} of {behind} in {table}")
         told = [f"{value:.1f}" for value in values]
-        return f"{' and '.join(told)} {comparison.ahead.measure.lead_unit}"
+        return f"{' and '.join(told)} {comparison.ahead.unit}"
 
     def lead_of_last(
         self, rounds: int, table: str, ahead: str, behind: str, column: str | None = None
@@ -121,11 +121,11 @@ class Answers:
             cell = self._cell(table, row, column)
             curve = cell.measure.curve
             runs = [run._replace(value=read(run.record, curve)) for run in cell.measured_runs]
-            cells.append(replace(cell, runs=tuple(runs)))
+            cells.append(replace(cell, **fields_of(cell.measure, runs)))
         comparison = compare_cells(*cells)
         if not comparison.lead.judged:
             raise _NotRun(f"{table}, {ahead} and {behind}, with {MIN_SEEDS} seeds")
-        return words.lead(comparison, cells[0].measure.lead_unit)
+        return words.lead(comparison, cells[0].unit)
 
     def printed_lead(self, table: str, ahead: str, behind: str, column: Columns = None) -> str:
         """Give the printed lead: ``2.8``."""
@@ -212,10 +212,9 @@ class Answers:
     def of_seed(self, seed: int, *row: str) -> float:
         """Give what is measured with that seed."""
         cell = self._cell(*row)
-        for run in cell.measured_runs:
-            if run.job.settings.seed == seed and run.value is not None:
-                return run.value
-        raise _NotRun(f"seed {seed} of {cell.table}, {cell.row}")
+        if seed not in cell.by_seed:
+            raise _NotRun(f"seed {seed} of {cell.table}, {cell.row}")
+        return cell.by_seed[seed]
 
     def rank_correlation(self, table: str, column: str) -> float:
         """Compute Spearman's coefficient of printed and measured values over a column's rows.
@@ -226,11 +225,7 @@ class Answers:
         cells = [cell for cell in cells if cell.printed is not None and cell.values]
         if len(cells) < 3:
             raise _NotRun(f"{table}, {column}")
-        by_seed = [
-            {run.job.settings.seed: run.value for run in cell.measured_runs} for cell in cells
-        ]
-        seeds = set.intersection(*map(set, by_seed))
-        measured = [np.mean([values[seed] for seed in seeds]) for values in by_seed]
+        measured = over_common_seeds([cell.by_seed for cell in cells])
         printed = [cell.printed for cell in cells]
         return float(stats.spearmanr(printed, measured).statistic)
 

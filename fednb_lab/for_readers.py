@@ -89,7 +89,7 @@ def _findings(found: Results, of: CellsOf) -> dict[str, Any]:
 
 def _forest(finding: Finding, comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """The picture of a finding in numbers."""
-    units = list(dict.fromkeys(one.ahead.measure.lead_unit for one in comparisons))
+    units = list(dict.fromkeys(one.ahead.unit for one in comparisons))
     message = f"data/claims.yaml, finding {finding.name}: one axis has one unit, not {units}."
     check(len(units) == 1, message, ReportError)
     lines = []

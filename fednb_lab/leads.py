@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
-from fednb.results import cell_at
+from fednb.results import cell_at, compare
 from fednb_lab.cells import Cell
 from fednb_lab.deviations import AnyDeviation, TuningDeviation
 from fednb_lab.sweeps import Table
@@ -107,7 +107,7 @@ class Comparison:
             return float(np.mean(known)) if len(known) == len(printed) else None
         if self.ahead.printed is None or self.behind.printed is None:
             return None
-        return self.ahead.measure.sign * (self.ahead.printed - self.behind.printed)
+        return self.ahead.sign * (self.ahead.printed - self.behind.printed)
 
     @property
     def runs(self) -> frozenset[Any]:
@@ -142,10 +142,9 @@ class Comparison:
 
 def compare_cells(ahead: Cell, behind: Cell) -> Comparison:
     """Compare in pairs of runs, same seed and split; of a measure with sign -1 less is ahead."""
-    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.measure.sign)
+    by_pair = differences(ahead.by_pair, behind.by_pair, ahead.sign)
     by_seed = {seed: value for (seed, _), value in by_pair.items()}
-    diverged = ahead.diverged or behind.diverged
-    return Comparison(ahead, behind, by_seed, lead_of(list(by_seed.values()), diverged=diverged))
+    return Comparison(ahead, behind, by_seed, compare(ahead, behind))
 
 
 def mean_of(comparisons: Sequence[Comparison]) -> Comparison:

@@ -212,7 +212,7 @@ def check_command(table: Table, cell: Cell) -> str:
 def command(cell: Cell) -> str:
     """Write the line that makes the first run of a cell again, as the sweep has it."""
     own = cell.job.settings
-    parameters = {"method": own.method, "dataset": own.dataset} | cell.job.parameters
+    parameters = dict(cell.parameters)
     parameters.pop("seed", None)  # it comes last
     given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
     seed = cell.seeds[0] if cell.seeds else own.seed

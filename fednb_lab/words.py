@@ -166,7 +166,7 @@ def lead_over_seeds(of: Comparison) -> str:
         return "not run"
     if lead.mean is None:
         return "not reached by every run"
-    text = in_words(lead, of.ahead.measure.lead_unit)
+    text = in_words(lead, of.ahead.unit)
     if lead.seeds < MIN_SEEDS:
         return f"{text} ({_FEW_RUNS[lead.seeds]})"
     return f"{text} over {lead.seeds} seeds"

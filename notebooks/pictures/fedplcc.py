@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fednb import data, finch, plots, results
 from fednb.data import Dataset
+from fednb.leads import over_common_seeds
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class
 
 _IMAGE = 14  # degrees: of client 0
@@ -206,8 +207,7 @@ def beside_print() -> Figure:
             colour = plots.colour(cell.method)
             ax.plot(reported, place, "o", **plots.PRINTED)
             ax.plot(cell.values, [place] * len(cell.values), "o", color=colour, ms=6)
-        seeds = set.intersection(*(set(cell.by_seed) for cell in cells))
-        means = [np.mean([cell.by_seed[seed] for seed in seeds]) for cell in cells]
+        means = over_common_seeds([cell.by_seed for cell in cells])
         rank = stats.spearmanr(in_print, means).statistic
         ax.set_title(f"{name}: rank correlation {rank:.2f}", size=12)
         ax.set_yticks(range(len(cells)), [cell.row.split(" (")[0] for cell in cells])

@@ -13,6 +13,7 @@ from made_up import recorded_project
 from fednb import ROOT
 from fednb.errors import ReportError
 from fednb.leads import lead_of
+from fednb_lab.cells import fields_of
 from fednb_lab.claims import claims_file
 from fednb_lab.findings import Filler
 from fednb_lab.leads import Word, compare_at
@@ -53,7 +54,7 @@ def changed(cell, change):
             metrics[curve] = [None if one is None else change(one) for one in metrics[curve]]
         record = run.record | {"metrics": metrics}
         runs.append(run._replace(value=change(run.value), record=record))
-    return replace(cell, runs=tuple(runs))
+    return replace(cell, **fields_of(cell.measure, runs))
 
 
 def turned(tables=None):
@@ -130,7 +131,9 @@ def test_a_sentence_follows_each_table_that_could_speak_against_it(name, table):
 
     def without(of):
         cells = recorded(of)
-        return [replace(cell, runs=()) for cell in cells] if of == table else cells
+        if of != table:
+            return cells
+        return [replace(cell, **fields_of(cell.measure, ())) for cell in cells]
 
     assert not Filler(without, ROOT).fact(finding)
     fillers = [of_records(), Filler(stirred(table), ROOT), Filler(turned({table}), ROOT)]
@@ -177,7 +180,8 @@ def stirred(table):
             moved = changed(cell, functools.partial(operator.add, 3.0 * place))
             first, *others = moved.runs or [None]
             if others:
-                moved = replace(moved, runs=(first._replace(state="diverged", value=None), *others))
+                runs = [first._replace(state="diverged", value=None), *others]
+                moved = replace(moved, **fields_of(moved.measure, runs))
             found.append(moved)
         return found
 

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import redirect_stderr, redirect_stdout
@@ -30,7 +29,6 @@ from fednb import run as runner
 from fednb.errors import NotebookError
 from fednb_lab import engine, pool, processes
 from fednb_lab.cli import main
-from fednb_lab.jobs import Job
 from fednb_lab.sweeps import read_tables
 
 STOPPED = (
@@ -39,46 +37,46 @@ STOPPED = (
 
 
 @pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> str:
+def tiny(tmp_path_factory):
     return str(write_notebook(tmp_path_factory.mktemp("notebooks") / "90_tiny.ipynb"))
 
 
 @pytest.fixture(autouse=True)
-def marks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def marks(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(tmp_path))
 
 
-def records(kind: str = "runs/*.json") -> list[Path]:
+def records(kind="runs/*.json"):
     return sorted(ledger.runs_folder().parent.glob(kind))
 
 
-def rounds(log: Path) -> list[str]:
+def rounds(log):
     return re.findall(r"^round (\S+)", log.read_text(), re.MULTILINE) if log.exists() else []
 
 
-def running(folder: Path) -> set[int]:
+def running(folder):
     """The processes of slow runs that live."""
     numbers = {int(path.name.split("-")[0].split()[-1]) for path in folder.glob("gpu *-*")}
     return {number for number in numbers if is_alive(number)}
 
 
-def below(process: int) -> list[int]:
+def below(process):
     """Its children that live, and theirs."""
     return [child.pid for child in psutil.Process(process).children(recursive=True)]
 
 
-def slow(folder: Path, tiny: str, *runs: dict[str, object], **parameters: object) -> Path:
+def slow(folder, tiny, *runs, **parameters):
     """A sweep file of runs that wait in each round."""
     common = {"method": "Slow", "pause": 0.3} | parameters
     table = TABLE | {"rows": "seed", "parameters": common, "runs": list(runs)}
     return write(folder, {"slow": table}, tiny)
 
 
-def jobs_of(file: Path) -> tuple[Job, ...]:
+def jobs_of(file):
     return next(iter(read_tables(file).values())).jobs
 
 
-def sweep(file: Path, *options: str) -> subprocess.Popen[str]:
+def sweep(file, *options):
     """The command, in a folder with a module that must not be imported."""
     (file.parent / "random.py").write_text("raise SystemExit('a module of the user')")
     command = [sys.executable, "-P", "-m", "fednb_lab", "sweep", str(file), *options]
@@ -95,11 +93,11 @@ def sweep(file: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def accuracies(jobs: tuple[Job, ...]) -> list[list[float]]:
+def accuracies(jobs):
     return [ledger.read(job.path)["metrics"]["accuracy"] for job in jobs]
 
 
-def direct(jobs: tuple[Job, ...], folder: Path, tiny: str) -> list[list[float]]:
+def direct(jobs, folder, tiny):
     """What the runs come to if nothing is killed and nothing waits."""
     methods = papers.methods(tiny)
     with pytest.MonkeyPatch.context() as patch:
@@ -122,7 +120,7 @@ class Mixed(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def mixed(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed]:
+def mixed(tiny, tmp_path_factory):
     """A sweep, two runs at once: one finishes, one diverges, one fails, one fails the first time."""
     folder = tmp_path_factory.mktemp("mixed")
     runs = [{"method": "Pair", "seed": 1}, {"method": "Diverging"}, {"method": "Broken"}]
@@ -139,14 +137,14 @@ def mixed(tiny: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mixed
 
 
 @pytest.fixture
-def after_mixed(mixed: Mixed, monkeypatch: pytest.MonkeyPatch) -> Mixed:
+def after_mixed(mixed, monkeypatch):
     """That sweep's ledger is the current one."""
     monkeypatch.setenv("FEDNB_RUNS", str(mixed.folder / "results" / "runs"))
     monkeypatch.setenv("FEDNB_TEST_MARKS", str(mixed.folder))
     return mixed
 
 
-def test_each_run_ends_with_a_record_that_says_how(after_mixed: Mixed) -> None:
+def test_each_run_ends_with_a_record_that_says_how(after_mixed):
     content = {path.name.split("-")[0]: ledger.read(path) for path in records()}
     status = {name: record["status"] for name, record in content.items()}
     good = {"Pair": "finished", "Flaky": "finished"}
@@ -155,7 +153,7 @@ def test_each_run_ends_with_a_record_that_says_how(after_mixed: Mixed) -> None:
     assert content["Flaky"]["settings"]["weight_decay"] == 2e-05
 
 
-def test_a_failed_run_is_told_with_its_error_and_its_log(mixed: Mixed) -> None:
+def test_a_failed_run_is_told_with_its_error_and_its_log(mixed):
     assert mixed.status == 1
     assert "4 runs: 0 recorded, 4 to do." in mixed.out
     assert "3 runs made, 1 failed" in mixed.out
@@ -164,7 +162,7 @@ def test_a_failed_run_is_told_with_its_error_and_its_log(mixed: Mixed) -> None:
     assert "Traceback" in log and log.splitlines()[-1].endswith("RuntimeError: broken on purpose")
 
 
-def test_what_fails_is_tried_twice_and_no_untagged_cell_is_executed(after_mixed: Mixed) -> None:
+def test_what_fails_is_tried_twice_and_no_untagged_cell_is_executed(after_mixed):
     found = Counter(path.name.split("-")[0] for path in after_mixed.folder.glob("*-*[0-9]"))
     assert {name: found[name] for name in ("pair", "flaky", "broken", "after")} == {
         "pair": 2,
@@ -188,13 +186,8 @@ RECORDED = [
 
 @pytest.mark.parametrize(("arguments", "message"), RECORDED, ids=lambda value: str(value)[:30])
 def test_what_is_recorded_is_not_made_again(
-    after_mixed: Mixed,
-    tiny: str,
-    arguments: list[str],
-    message: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
-) -> None:
+    after_mixed, tiny, arguments, message, monkeypatch, capsys
+):
     before = {path: path.stat().st_mtime_ns for path in records()}
     monkeypatch.setattr(pool, "run", lambda *_, **options: pytest.fail("something was started"))
     paths = {"FILE": after_mixed.file, "TINY": tiny}
@@ -203,7 +196,7 @@ def test_what_is_recorded_is_not_made_again(
     assert {path: path.stat().st_mtime_ns for path in records()} == before
 
 
-def test_again_makes_what_is_recorded(tmp_path: Path, tiny: str) -> None:
+def test_again_makes_what_is_recorded(tmp_path, tiny):
     file = slow(tmp_path, tiny, {"seed": 0}, num_rounds=1, pause=0.0)
     made = []
     for again in ([], ["--again"], []):
@@ -216,9 +209,7 @@ def test_again_makes_what_is_recorded(tmp_path: Path, tiny: str) -> None:
 # ---- what is killed
 
 
-def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
-    tmp_path: Path, tiny: str
-) -> None:
+def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(tmp_path, tiny):
     runs = [{"seed": 0, "num_rounds": 2}, {"seed": 1, "num_rounds": 25}]
     file = slow(tmp_path, tiny, *runs)
     jobs = jobs_of(file)
@@ -253,13 +244,13 @@ def test_a_sweep_that_is_killed_and_called_again_ends_as_if_not_killed(
 
 @pytest.mark.parametrize("victim", ["run", "server"])
 def test_what_is_killed_costs_its_own_run_a_round_and_no_other_run_anything(
-    tmp_path: Path, tiny: str, victim: str, capsys: pytest.CaptureFixture
-) -> None:
+    tmp_path, tiny, victim, capsys
+):
     """Without the server that forks them, too, which is started again."""
     file = slow(tmp_path, tiny, {"seed": [0, 1]}, num_rounds=6)
     jobs = jobs_of(file)
 
-    def kill() -> None:
+    def kill():
         wait_for(lambda: all(len(rounds(job.log)) > 1 for job in jobs))
         number = min(running(tmp_path))
         os.kill(psutil.Process(number).ppid() if victim == "server" else number, signal.SIGKILL)
@@ -275,7 +266,7 @@ def test_what_is_killed_costs_its_own_run_a_round_and_no_other_run_anything(
     assert accuracies(jobs) == direct(jobs, tmp_path, tiny)
 
 
-def test_a_run_that_is_killed_again_and_again_fails_alone(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_again_and_again_fails_alone(tmp_path):
     deadly = METHODS.replace("time.sleep(self.pause)", "os.kill(os.getpid(), 9)")
     file = str(write_notebook(tmp_path / "91_deadly.ipynb", methods=deadly))
     runs = [{"method": "Slow"}, {"method": "FedAvg", "seed": [0, 1]}]
@@ -285,7 +276,7 @@ def test_a_run_that_is_killed_again_and_again_fails_alone(tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("gpu *"))) == 2
 
 
-def test_two_sweeps_at_once_make_each_run_once(tmp_path: Path, tiny: str) -> None:
+def test_two_sweeps_at_once_make_each_run_once(tmp_path, tiny):
     file = slow(tmp_path, tiny, {"seed": [0, 1, 2]}, num_rounds=2)
     first, *_ = jobs_of(file)
     with sweep(file) as one:
@@ -311,7 +302,7 @@ CELLS = {
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory) -> str:
+def own(tmp_path_factory):
     """A notebook in a folder whose name papermill would take for a template."""
     cells = [new_code_cell(source, metadata={"tags": [tag]}) for tag, source in CELLS.items()]
     file = tmp_path_factory.mktemp("own {seed}") / "own.ipynb"
@@ -319,16 +310,14 @@ def own(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(file)
 
 
-def call(notebook: str, log: Path, x: str = "", **given: int) -> str:
+def call(notebook, log, x="", **given):
     with processes.own_processes() as call:
         environment = os.environ | {"FEDNB_X": x}
         return call(engine.execute_run, notebook, given, environment=environment, log=log).result()
 
 
 @pytest.mark.parametrize("can_fork", [True, False])
-def test_runs_know_nothing_of_one_another(
-    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_fork: bool
-) -> None:
+def test_runs_know_nothing_of_one_another(own, tmp_path, monkeypatch, can_fork):
     monkeypatch.setattr(processes, "CAN_FORK", can_fork and processes.CAN_FORK)
     log = tmp_path / "log"
     assert call(own, log, x="first", number=5) == ""
@@ -338,7 +327,7 @@ def test_runs_know_nothing_of_one_another(
         assert log.read_text() == "number 5 clean first\nnumber 1 clean second\n"
 
 
-def test_an_error_is_the_last_line(own: str, tmp_path: Path) -> None:
+def test_an_error_is_the_last_line(own, tmp_path):
     log = tmp_path / "log"
     reason = call(own, log, number=13)
     assert reason.startswith("cell [3], line ")
@@ -350,7 +339,7 @@ def test_an_error_is_the_last_line(own: str, tmp_path: Path) -> None:
         )
 
 
-def test_processes_end_with_the_context(own: str, tmp_path: Path) -> None:
+def test_processes_end_with_the_context(own, tmp_path):
     log = tmp_path / "log"
     with processes.own_processes() as call:
         future = call(engine.execute_run, own, {"number": 99}, environment=os.environ, log=log)
@@ -361,8 +350,8 @@ def test_processes_end_with_the_context(own: str, tmp_path: Path) -> None:
     wait_for(lambda: not is_alive(int(log.read_text().split()[-1])))
 
 
-def test_places_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    def of(name: str, count: int, gpus: int, **given: str) -> list[str | None]:
+def test_places_share_cores_and_gpus(monkeypatch):
+    def of(name, count, gpus, **given):
         with monkeypatch.context() as patch:
             patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
             patch.setattr(torch.cuda, "device_count", lambda: gpus)
@@ -380,11 +369,11 @@ def test_places_share_cores_and_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     assert of("CUDA_VISIBLE_DEVICES", 3, 2, CUDA_VISIBLE_DEVICES="5, 3") == ["5", "3", "5"]
 
 
-def test_a_place_is_one_tasks_at_a_time() -> None:
-    started: list[tuple[str, int]] = []
-    futures: dict[str, Future[str]] = {}
+def test_a_place_is_one_tasks_at_a_time():
+    started = []
+    futures = {}
 
-    def start(task: str, place: int) -> Future[str]:
+    def start(task, place):
         started.append((task, place))
         futures[task] = Future()
         if len(futures) == 2:
@@ -403,17 +392,15 @@ def test_a_place_is_one_tasks_at_a_time() -> None:
 # ---- groups
 
 
-def test_seeds_of_a_cell_are_made_in_one_process_where_a_gpu_is(
-    tmp_path: Path, tiny: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_seeds_of_a_cell_are_made_in_one_process_where_a_gpu_is(tmp_path, tiny, monkeypatch):
     grid = {"method": ["FedAvg", "Slow"], "seed": [3, 4]}
     table = TABLE | {"grid": grid, "runs": [{"num_rounds": 2}]}
     jobs = jobs_of(write(tmp_path, {"one": table}, tiny))
-    asked: list[list[int]] = []
+    asked = []
 
-    def start(call: object, task: pool.Task, *_: object) -> Future[str]:
+    def start(call, task, *_):
         asked.append([job.settings.seed for job in task.jobs])
-        future: Future[str] = Future()
+        future = Future()
         future.set_result("not made")
         return future
 
@@ -425,7 +412,7 @@ def test_seeds_of_a_cell_are_made_in_one_process_where_a_gpu_is(
     assert asked[10:13] == [[3, 4], [3, 4], [0]] and len(asked) == 16  # each twice
 
 
-def test_a_group_is_one_process(tmp_path: Path, tiny: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_group_is_one_process(tmp_path, tiny, monkeypatch):
     monkeypatch.setattr(build, "find_device", lambda: "cuda")  # of this process alone
     group = jobs_of(write(tmp_path, {"one": TABLE | {"grid": {"seed": [3, 4]}}}, tiny))
     assert [error for _, error in pool.run(group)] == [None, None]
@@ -433,9 +420,7 @@ def test_a_group_is_one_process(tmp_path: Path, tiny: str, monkeypatch: pytest.M
     assert [rounds(log) for log in records("logs/*.log")] == [["1/1", "1/1"]]
 
 
-def test_whole_notebooks_are_kept_on_request(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whole_notebooks_are_kept_on_request(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "ATTEMPTS", 1)
     file = write_notebook(tmp_path / "91_shown.ipynb")
     content = nbformat.read(file, 4)

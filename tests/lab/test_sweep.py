@@ -2,7 +2,6 @@
 
 import time
 from collections import Counter
-from pathlib import Path
 
 import made_up
 import pytest
@@ -21,14 +20,14 @@ from fednb_lab.jobs import (
     recorded_and_missing,
     select,
 )
-from fednb_lab.sweeps import Loader, Table, read_tables
+from fednb_lab.sweeps import Loader, read_tables
 
 
-def read(folder: Path, notebook: str = "", **table: object) -> Table:
+def read(folder, notebook="", **table):
     return read_tables(write(folder, {"one": TABLE | table}, notebook))["one"]
 
 
-def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
+def test_runs_are_the_grid_and_the_single_ones(tmp_path):
     table = read(
         tmp_path,
         parameters={"num_rounds": 3, "lr": 0.5},
@@ -54,9 +53,7 @@ def test_runs_are_the_grid_and_the_single_ones(tmp_path: Path) -> None:
     assert job.path == ledger.path(papers.settings(file, namespace), ledger.runs_folder())
 
 
-def test_a_notebook_without_more_has_the_parameters_of_its_cell(
-    tmp_path: Path,
-) -> None:
+def test_a_notebook_without_more_has_the_parameters_of_its_cell(tmp_path):
     cell = "method = 'FedAvg'\ndataset = 'digits'\nlr = None"
     file = write_notebook(tmp_path / "91_own.ipynb", parameters=cell)
     assert read(tmp_path, str(file), runs=[{"lr": 0.5}]).jobs[0].settings.lr == 0.5
@@ -69,7 +66,7 @@ def test_a_notebook_without_more_has_the_parameters_of_its_cell(
         read(tmp_path, str(file), runs=[{}])
 
 
-def test_equal_runs_of_tables_and_files_are_one_in_their_order(tmp_path: Path) -> None:
+def test_equal_runs_of_tables_and_files_are_one_in_their_order(tmp_path):
     grids = {"usual": [4, 1, 7], "second": [6, 1]}
     tables = {name: TABLE | {"grid": {"seed": seeds}} for name, seeds in grids.items()}
     write(tmp_path, {"usual": tables["usual"]}, name="a.yaml")
@@ -84,7 +81,7 @@ def test_equal_runs_of_tables_and_files_are_one_in_their_order(tmp_path: Path) -
         read_tables(tmp_path)
 
 
-def test_numbers_as_people_write_them() -> None:
+def test_numbers_as_people_write_them():
     numbers = yaml.load("[1e-05, 1E-5, 1.0e-5, .00001, 7]", Loader)
     assert list(map(repr, numbers)) == ["1e-05"] * 4 + ["7"]
     assert yaml.load("[e5, 1e, 12ab, 1-5, yes]", Loader) == ["e5", "1e", "12ab", "1-5", True]
@@ -100,9 +97,7 @@ NO_FILES = [
 
 
 @pytest.mark.parametrize(("text", "message"), NO_FILES, ids=lambda value: value[:20])
-def test_files_that_make_no_sense_are_refused_at_once(
-    tmp_path: Path, text: str, message: str
-) -> None:
+def test_files_that_make_no_sense_are_refused_at_once(tmp_path, text, message):
     (tmp_path / "s.yaml").write_text(text)
     begin = time.process_time()
     with pytest.raises(SweepError, match=message):
@@ -135,15 +130,13 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("change", "message"), WRONG, ids=str)
-def test_a_wrong_table_is_refused_in_one_sentence(
-    tmp_path: Path, change: dict, message: str
-) -> None:
+def test_a_wrong_table_is_refused_in_one_sentence(tmp_path, change, message):
     with pytest.raises(SweepError, match=rf"^sweep.yaml(, table 'one')?: .*{message}") as caught:
         read(tmp_path, **{"grid": {"method": ["FedAvg"]}} | change)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 1000
 
 
-def test_names_that_several_settings_make(tmp_path: Path) -> None:
+def test_names_that_several_settings_make(tmp_path):
     named = {"FedAvg, fast": {"method": "FedAvg", "lr": 0.5}, "fast": {"lr": 0.5}}
     rows = {"parameter": "method", "labels": {"FedAvg": "average"}, "named": named}
     grid = {"method": ["FedAvg", "Slow"], "lr": [0.5, 0.1]}
@@ -156,7 +149,7 @@ def test_names_that_several_settings_make(tmp_path: Path) -> None:
     assert (table.baseline, table.best_of, table.target) == ("average", "pause", 60.0)
 
 
-def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
+def test_columns_that_are_the_domains_of_the_data_set(tmp_path):
     parameters = {"dataset": "digits5_mini", "num_clients": 5}
     domains = {"columns": "domains", "parameters": parameters, "runs": [{}]}
     names = ("Digits", "Slanted", "Blended", "Fonts", "Scenes")
@@ -167,7 +160,7 @@ def test_columns_that_are_the_domains_of_the_data_set(tmp_path: Path) -> None:
     assert table.rows.name(table.jobs[0]) == "FedAvg"
 
 
-def test_choosing_runs(tmp_path: Path) -> None:
+def test_choosing_runs(tmp_path):
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu", "cifar10": "minutes-gpu"}
     grid = {"dataset": ["mnist", "digits"], "method": ["FedAvg", "Slow"], "seed": [0, 1]}
     tables = {"both": TABLE | {"tier": tiers, "grid": grid}}
@@ -185,7 +178,7 @@ def test_choosing_runs(tmp_path: Path) -> None:
         assert Counter(job.table for job in select(jobs, only)) == counts
 
 
-def test_what_records_tell(tmp_path: Path) -> None:
+def test_what_records_tell(tmp_path):
     states = ["finished", "finished", "finished", "diverged", "failed", "stale"]  # and none
     jobs = read(tmp_path, grid={"seed": list(range(6))}).jobs
     for job, state, seconds in zip(jobs, states, (50, 100, 600, 1, 1, 1), strict=True):
@@ -198,9 +191,7 @@ def test_what_records_tell(tmp_path: Path) -> None:
     assert median_duration(table.jobs) == "01:40 on a GPU"
 
 
-def test_nothing_starts_that_cannot_be_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_nothing_starts_that_cannot_be_made(tmp_path, monkeypatch):
     monkeypatch.setattr(pool, "_make_all", lambda *_: pytest.fail("a run was started"))
     monkeypatch.setenv("FEDNB_DATA", str(tmp_path))
     jobs = read(tmp_path, grid={"dataset": ["digits", "cifar10"]}).jobs
@@ -239,7 +230,7 @@ METHODS = {{"{name}": {name}}}
 
 
 @pytest.fixture
-def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+def two_folders(tmp_path, monkeypatch):
     """Two notebooks of one's own in different folders, with a method each."""
     monkeypatch.delenv("FEDNB_RUNS")
     files = []
@@ -249,7 +240,7 @@ def two_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     return files
 
 
-def test_notebooks_in_two_folders_keep_their_records_apart(two_folders: list[Path]) -> None:
+def test_notebooks_in_two_folders_keep_their_records_apart(two_folders):
     alpha, beta = two_folders
     methods = contestants_of(["FedAvg", str(alpha), str(beta)])
     jobs = head_to_head.table_of(methods, {}, seeds=1).jobs

@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -28,6 +28,7 @@ from fednb import ROOT, plots
 from fednb.errors import ReportError, check, require_known
 from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 
+Line = dict[str, str]  # of a CSV file, by its columns
 AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
 POINTS = "points"  # what most leads are counted in
 
@@ -89,14 +90,25 @@ class Cell:
         return "diverged" in self.statuses
 
 
-@functools.cache
-def _lines() -> dict[str, list[dict[str, str]]]:
-    """The lines of ``cells.csv`` by their tables."""
-    by_table: dict[str, list[dict[str, str]]] = {}
-    with (ROOT / "results" / "cells.csv").open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            by_table.setdefault(line["table"], []).append(line)
+def _lines_of(file: str, name_of: Callable[[Mapping[str, str]], str]) -> dict[str, list[Line]]:
+    """The lines of a CSV file of the project, by their tables."""
+    by_table: dict[str, list[Line]] = {}
+    with (ROOT / file).open(encoding="utf-8", newline="") as opened:
+        for line in csv.DictReader(opened):
+            by_table.setdefault(name_of(line), []).append(line)
     return by_table
+
+
+@functools.cache
+def _lines() -> dict[str, list[Line]]:
+    """The lines of ``cells.csv`` by their tables."""
+    return _lines_of("results/cells.csv", lambda line: line["table"])
+
+
+@functools.cache
+def printed_lines() -> dict[str, list[Line]]:
+    """The lines of ``reported.csv`` by their tables, such as ``"MOON Table 6"``; or by papers."""
+    return _lines_of("data/reported.csv", lambda line: f"{line['paper']} {line['table']}".strip())
 
 
 @functools.cache
@@ -161,20 +173,12 @@ def compare(ahead: Cell, behind: Cell) -> Lead:
 
 def printed(table: str) -> dict[str, dict[str, float | None]]:
     """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
-    tables = _printed_tables()
-    require_known("There is no printed table", table, tables, ReportError)
-    return tables[table]
-
-
-@functools.cache
-def _printed_tables() -> dict[str, dict[str, dict[str, float | None]]]:
-    tables: dict[str, dict[str, dict[str, float | None]]] = {}
-    with (ROOT / "data" / "reported.csv").open(encoding="utf-8", newline="") as file:
-        for line in csv.DictReader(file):
-            rows = tables.setdefault(f"{line['paper']} {line['table']}".strip(), {})
-            if line["row"]:
-                rows.setdefault(line["row"], {})[line["column"]] = _number(line["value"])
-    return tables
+    require_known("There is no printed table", table, printed_lines(), ReportError)
+    rows: dict[str, dict[str, float | None]] = {}
+    for line in printed_lines()[table]:
+        if line["row"]:
+            rows.setdefault(line["row"], {})[line["column"]] = _number(line["value"])
+    return rows
 
 
 # --- words

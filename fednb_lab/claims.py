@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, model_validator
 from scipy import stats
 
 from fednb import ROOT, data
-from fednb.errors import ReportError, require_known
+from fednb.errors import ReportError, check, require_known
 from fednb.leads import LEVEL, MIN_SEEDS, quantile
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
@@ -113,24 +113,15 @@ class ClaimsFile(NamedTuple):
 
 @functools.cache
 def claims_file() -> ClaimsFile:
-    """Read what the papers claim and what was found; a `ReportError` if that cannot be."""
-    try:
-        content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
-        findings: dict[str, Finding] = {}
-        for notebook, of_notebook in content.pop("findings").items():
-            for name, described in of_notebook.items():
-                if name in findings:
-                    raise ValueError(f"there are two findings {name}; rename one")
-                findings[name] = Finding(name=name, notebook=notebook, **described)
-        papers = {paper: PaperClaims.model_validate(about) for paper, about in content.items()}
-        return ClaimsFile(papers, findings)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        reason = f"{error.title}, {where}: {first['msg']}"
-        raise ReportError(f"data/claims.yaml cannot be read: {reason}") from error
-    except (ValueError, TypeError, AttributeError, KeyError, yaml.YAMLError) as error:
-        raise ReportError(f"data/claims.yaml cannot be read: {error}") from error
+    """Read what the papers claim and what was found."""
+    content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
+    findings: dict[str, Finding] = {}
+    for notebook, of_notebook in content.pop("findings").items():
+        for name, described in of_notebook.items():
+            check(name not in findings, f"There are two findings {name}; rename one.", ReportError)
+            findings[name] = Finding(name=name, notebook=notebook, **described)
+    papers = {paper: PaperClaims.model_validate(about) for paper, about in content.items()}
+    return ClaimsFile(papers, findings)
 
 
 class ClaimSetting(NamedTuple):

@@ -1,6 +1,5 @@
 """What the papers print (``data/reported.csv``), and the printed cell beside runs of ours."""
 
-import csv
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -8,8 +7,8 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from fednb import ROOT
 from fednb.errors import ReportError, require_known
+from fednb.results import printed_lines
 from fednb_lab.measures import Measure
 from fednb_lab.sweeps import Table
 
@@ -66,13 +65,14 @@ class ReportedTable:
 @functools.cache
 def _reported_tables() -> dict[str, ReportedTable]:
     """All that is reported, by ``"PAPER"`` and ``"PAPER TABLE"``."""
-    lines: dict[str, dict[tuple[str, str], ReportedLine]] = {}
-    with (ROOT / "data" / "reported.csv").open(encoding="utf-8", newline="") as file:
-        for texts in csv.DictReader(file):
-            line = _line(texts)
-            name = f"{line.paper} {line.table}".strip()
-            lines.setdefault(name, {})[line.row, line.column] = line
-    return {name: _reported_table(of_table) for name, of_table in lines.items()}
+    tables = {}
+    for name, texts in printed_lines().items():
+        lines = [_line(one) for one in texts]
+        columns = {line.column: line for line in lines if line.column and not line.row}
+        cells = {(line.row, line.column): line for line in lines if line.row}
+        (about,) = [line for line in lines if not line.row and not line.column]
+        tables[name] = ReportedTable(about, columns, cells)
+    return tables
 
 
 def _line(texts: Mapping[str, str]) -> ReportedLine:
@@ -82,12 +82,6 @@ def _line(texts: Mapping[str, str]) -> ReportedLine:
     values["settings"] = yaml.safe_load(texts["settings"]) or {}
     values["partial"] = texts["partial"] == "yes"
     return ReportedLine(**values)
-
-
-def _reported_table(lines: Mapping[tuple[str, str], ReportedLine]) -> ReportedTable:
-    columns = {column: line for (row, column), line in lines.items() if column and not row}
-    cells = {place: line for place, line in lines.items() if place[0]}
-    return ReportedTable(lines["", ""], columns, cells)
 
 
 def reported_table(name: str) -> ReportedTable:

@@ -273,22 +273,6 @@ def test_a_claim_about_what_there_is_not(monkeypatch, wrong, message):
         claims.claims_of("Q", list)
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("findings: {}\nP: [", "expected"),
-        ("findings: {}\nP: {notebook: x, claims: [{runs: [[t]]}]}", "claims.0"),
-        ("findings: {n: {f: {say: x}}}\n", "says"),
-    ],
-)
-def test_a_file_of_claims_that_makes_no_sense_is_one_sentence(monkeypatch, tmp_path, text, said):
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data" / "claims.yaml").write_text(text)
-    monkeypatch.setattr(claims, "ROOT", tmp_path)
-    with pytest.raises(ReportError, match=rf"data/claims.yaml cannot be read: (?s:.*)({said})"):
-        claims.claims_file.__wrapped__()  # not from its cache
-
-
 def test_the_report_of_an_empty_ledger_says_what_is_printed(tmp_path):
     results = results_with({}, tmp_path / "runs")
     made = pages.make_pages(results, tmp_path / "out")

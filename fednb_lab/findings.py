@@ -7,7 +7,7 @@ Between the braces of a sentence, and in its ``holds``, may stand what `Answers`
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +19,6 @@ from scipy import stats
 from fednb import ROOT
 from fednb.errors import ReportError, require_known
 from fednb.leads import MIN_SEEDS, Lead, over_common_seeds
-from fednb.records import Record
 from fednb.results import cell_at
 from fednb_lab import words
 from fednb_lab.cells import Cell, CellsOf, fields_of
@@ -34,15 +33,6 @@ Columns = str | Sequence[str] | None  # several: the mean over them, seed by see
 def link_to(path: Path, folder: Path) -> str:
     """Write a path as seen from a folder."""
     return os.path.relpath(path, folder).replace(os.sep, "/")
-
-
-def _mean_of_last(rounds: int, record: Record, curve: str) -> float:
-    return float(np.mean(record["metrics"][curve][-rounds:]))
-
-
-def _at_round(number: int, record: Record, curve: str) -> float:
-    metrics = record["metrics"]
-    return float(metrics[curve][metrics["round"].index(number)])
 
 
 class _NotRun(Exception):
@@ -97,30 +87,26 @@ class Answers:
         self, rounds: int, table: str, ahead: str, behind: str, column: str | None = None
     ) -> str:
         """Give the lead if the mean over each run's last so many rounds counted, as `points`."""
-        read = functools.partial(_mean_of_last, rounds)
-        return self._lead_by_curve(read, table, ahead, behind, column)
+        return self._lead_in(slice(-rounds, None), table, ahead, behind, column)
 
     def lead_after(
         self, round_number: int, table: str, ahead: str, behind: str, column: str | None = None
     ) -> str:
         """Give the lead after a round, as `points`."""
-        read = functools.partial(_at_round, round_number)
-        return self._lead_by_curve(read, table, ahead, behind, column)
+        one_round = slice(round_number - 1, round_number)
+        return self._lead_in(one_round, table, ahead, behind, column)
 
-    def _lead_by_curve(
-        self,
-        read: Callable[[Record, str], float],
-        table: str,
-        ahead: str,
-        behind: str,
-        column: str | None,
+    def _lead_in(
+        self, rounds: slice, table: str, ahead: str, behind: str, column: str | None
     ) -> str:
-        """Give the lead of what is read from the curves of runs."""
+        """Give the lead of the means over some rounds of each run's curve."""
         cells = []
         for row in (ahead, behind):
             cell = self._cell(table, row, column)
-            curve = cell.measure.curve
-            runs = [run._replace(value=read(run.record, curve)) for run in cell.measured_runs]
+            runs = []
+            for run in cell.measured_runs:
+                curve = run.record["metrics"][cell.measure.curve]
+                runs.append(run._replace(value=float(np.mean(curve[rounds]))))
             cells.append(replace(cell, **fields_of(cell.measure, runs)))
         comparison = compare_cells(*cells)
         if not comparison.lead.judged:
@@ -173,10 +159,6 @@ class Answers:
     def printed(self, *row: str) -> str:
         """Give what the paper prints there."""
         return words.printed(self._cell(*row))
-
-    def printed_gap(self, *row: str) -> float:
-        """Give how far the measured mean is from the printed number, on either side."""
-        return abs(self.mean_over_printed(*row))
 
     def mean_over_printed(self, *row: str) -> float:
         """Give how far the measured mean is above the printed number; NaN without one."""

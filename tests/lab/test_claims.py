@@ -155,6 +155,8 @@ def test_a_lead_in_words_is_of_runs_with_the_same_seed_on_the_same_split():
     assert told(t, "FedProx", "FedAvg") == "+2.0 ± 2.5 points over 3 seeds"
     t = two_rows((68.0, 69.0, 68.0), (66.0, 67.0, 65.0))
     assert told(t, "FedAvg", "FedProx") == "-2.3 ± 1.4 points over 3 seeds"
+    record(t.jobs[0], curve=[0.0, 0.0, 0.0, 68.0], split="another")
+    assert told(t, "FedProx", "FedAvg") == "(+2.0, +3.0) points (two runs)"
     with pytest.raises(
         ReportError, match=r"no single cell MOON \| any column; there are FedProx \| CIFAR-10"
     ):

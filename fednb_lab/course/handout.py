@@ -31,6 +31,7 @@ CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
 NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
+FOR_STUDENTS = "STUDENTS.md"  # beside a hand-out
 READY = (
     "# Run this cell first: it executes the cells above on which the exercises build.\n"
     'from fednb.exercises import prepare\n\nprepare("{}")'
@@ -137,16 +138,16 @@ def solved_assignment(name: str) -> NotebookNode:
         _mark_exercise(exercise)
     first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
     nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
-    for cell in nb.cells:
-        cell.source = SOLUTIONS_APART.sub("", cell.source)
-        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
-            _mark_other(cell)
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")
-    nb.metadata["fednb"] = {"assignment": path.stem, "files": files}
-    template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
-    note = template.format(
+    for cell in nb.cells:
+        _unlink(cell, files)
+        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
+            _mark_other(cell)
+    nb.metadata["fednb"] = {"assignment": path.stem, "files": [*files, FOR_STUDENTS]}
+    note = _filled(
+        "note.md",
         assignment=path.stem,
         file=path.name,
         number=len(all_exercises),
@@ -154,6 +155,25 @@ def solved_assignment(name: str) -> NotebookNode:
     )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
+
+
+def _filled(template: str, **values: object) -> str:
+    """Return a template with values in it."""
+    return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
+
+
+def _unlink(cell: NotebookNode, files: list[str]) -> None:
+    """Leave only the text of links to what does not come with the hand-out."""
+
+    def text_of(link: re.Match[str]) -> str:
+        return link[0] if link[2] in files else link[1]
+
+    if cell.cell_type == "markdown":
+        cell.source = solutions.FILE_LINK.sub(text_of, SOLUTIONS_APART.sub("", cell.source))
+    for output in cell.get("outputs", []):
+        text = output.get("data", {}).get("text/markdown")
+        if text:
+            output.data["text/markdown"] = solutions.FILE_LINK.sub(text_of, "".join(text))
 
 
 def _mark_exercise(exercise: Exercise) -> None:
@@ -223,11 +243,14 @@ def release(name: str) -> Path:
     handed_out = read_notebook(released)
     handed_out.metadata["fednb"]["handout"] = pack(handed_out)
     nbformat.write(handed_out, released)
-    for name in nb.metadata["fednb"]["files"]:
-        target = released.parent / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(original.parent / name, target)
-    students_wheel(STUDENTS)
+    for file in nb.metadata["fednb"]["files"]:
+        if file != FOR_STUDENTS:
+            target = released.parent / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(original.parent / file, target)
+    wheel = students_wheel(STUDENTS)
+    text = _filled("students.md", file=original.name, wheel=wheel.name)
+    (released.parent / FOR_STUDENTS).write_text(text, encoding="utf-8")
     return released
 
 

@@ -26,8 +26,8 @@ _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
 _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?")
-# to a file of the project
-_LINK = re.compile(r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
+# a link to a file of the project: its text, the path, a place in there
+FILE_LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
 TITLE = """\
@@ -137,12 +137,12 @@ def moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
     """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
 
     def link(found: re.Match[str]) -> str:
-        target = Path(os.path.relpath(origin / found[1], folder)).as_posix()
-        return f"]({target}{found[2] or ''})"
+        target = Path(os.path.relpath(origin / found[2], folder)).as_posix()
+        return f"[{found[1]}]({target}{found[3] or ''})"
 
     cell = copy.deepcopy(cell)
     if cell.cell_type == "markdown":
-        cell.source = _LINK.sub(link, cell.source)
+        cell.source = FILE_LINK.sub(link, cell.source)
     return cell
 
 

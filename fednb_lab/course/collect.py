@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
-from fednb_lab.arrays import listed
 from fednb_lab.course.merging import names_of
 from fednb_lab.course.notebooks import (
     files_of,
@@ -39,7 +39,7 @@ UNPACKED = 2 << 30  # bytes of all that a zip holds
 MOST_FILES = 20_000
 # How learning-management systems name what they collect: Moodle's folders, Canvas' files.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)")
-CANVAS = re.compile(r"(?P<name>[^_]+)_(?:LATE_)?(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
+CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
 
 
 @dataclass
@@ -49,7 +49,9 @@ class Submission:
     name: str  # the student's, as the file or folder has it
     id: str  # by which a learning-management system knows the student
     given: str  # the name of the entry that is graded
-    notebook: Path | None = None  # None if there is none
+    when: tuple[int, float] = (0, 0)  # the number of the attempt, and when it was last changed
+    nb: NotebookNode | None = None  # None if there is none that can be graded
+    origin: str = ""  # the assignment that the notebook says it was handed out for
     helpers: dict[str, Path] = field(default_factory=dict)  # files beside it, by their names
     remarks: list[str] = field(default_factory=list)
 
@@ -62,6 +64,7 @@ class Entry(NamedTuple):
     name: str
     id: str
     attempt: int  # 0 if the name does not say
+    is_late: bool  # as the system says
     file: str  # the student's own name of the file
 
     @property
@@ -77,27 +80,25 @@ def entry_of(path: Path) -> Entry:
     given = given.removesuffix(".ipynb")  # a browser saves anna.ipynb.txt
     match = MOODLE.fullmatch(given) or CANVAS.fullmatch(given)
     if not match:
-        return Entry(path, given, plain(given), given, 0, path.name)
+        return Entry(path, given, plain(given), given, 0, False, path.name)
     parts = match.groupdict()
     file = re.sub(r"-\d+$", "", parts["file"]) + path.suffix  # Canvas numbers what comes again
-    return Entry(path, given, plain(parts["name"]), parts["id"], int(parts.get("attempt", 0)), file)
+    attempt = int(parts.get("attempt", 0))
+    is_late = bool(parts.get("late"))
+    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, is_late, file)
 
 
-def collect(handed_in: Path, released: NotebookNode, room: Path) -> dict[str, Submission]:
-    """Find what is handed in, by student; zips are unpacked into the folder ``room``.
+def collect(
+    handed_in: Path, released: NotebookNode, room: Path, known: dict[str, str]
+) -> dict[str, Submission]:
+    """Find what is handed in, by student: a folder, a zip, or one student's notebook.
 
-    A `CourseError` says that there is nothing. What is nobody's is printed.
+    Zips are unpacked into the folder ``room``. Who was graded before is ``known``: the student of
+    each id. A `CourseError` says that there is nothing. What is nobody's is printed.
     """
     if room.exists():
         shutil.rmtree(room)
-    folder = handed_in
-    if zipfile.is_zipfile(handed_in):
-        folder = room / "all"
-        unpack(handed_in, folder)
-    if not folder.is_dir():
-        what = "neither a folder nor a zip" if handed_in.exists() else "not there"
-        raise CourseError(f"{handed_in} is {what}: name a folder or a zip of submissions.")
-    entries = [entry_of(path) for path in _within(folder)]
+    entries = [entry_of(path) for path in _given(handed_in, released, room)]
     owners = {entry.id for entry in entries if _begins_a_submission(entry)}
     by_owner: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -108,11 +109,36 @@ def collect(handed_in: Path, released: NotebookNode, room: Path) -> dict[str, Su
     if not by_owner:
         raise CourseError(f"There is no submission in {handed_in}.")
     by_student: dict[str, Submission] = {}
-    taken: set[str] = set()
-    for number, own in enumerate(by_owner.values()):
-        wanted = f"{own[0].name}_{own[0].id}" if own[0].is_named else own[0].given
-        by_student[_student(wanted, taken)] = _submission(own, released, room / str(number))
+    taken = {student.casefold() for student in known.values()}
+    for number, (owner, own) in enumerate(by_owner.items()):
+        wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
+        student = known.get(owner) or _student(wanted, taken)
+        by_student[student] = _submission(own, released, room / str(number))
     return by_student
+
+
+def _given(handed_in: Path, released: NotebookNode, room: Path) -> list[Path]:
+    """Return the files and folders that were handed in."""
+    folder = handed_in
+    if zipfile.is_zipfile(handed_in):
+        folder = room / "all"
+        unpack(handed_in, folder)
+    elif handed_in.suffix.lower() == ".zip" and handed_in.is_file():
+        raise CourseError(f"{handed_in} is a damaged zip: download it once more.")
+    assignment = released.metadata["fednb"]["assignment"]
+    if folder.is_dir():
+        notebooks = [path for path in folder.iterdir() if is_notebook(path)]
+        if [path.stem for path in notebooks] != [assignment]:
+            return _within(folder)
+    elif not (handed_in.is_file() and is_notebook(handed_in)):
+        what = "no folder, zip or notebook" if handed_in.exists() else "not there"
+        raise CourseError(f"{handed_in} is {what}: name a folder or a zip of submissions.")
+    if handed_in.stem.startswith(assignment):
+        raise CourseError(
+            f"{handed_in} is one submission, and its name does not say whose: rename it, for "
+            "example to anna.ipynb."
+        )
+    return [folder if folder.is_dir() else handed_in]
 
 
 def _within(folder: Path) -> list[Path]:
@@ -168,20 +194,20 @@ def _student(given: str, taken: set[str]) -> str:
 
 
 class Candidate(NamedTuple):
-    """A notebook that may be the one to grade, best last when sorted."""
+    """A notebook that may be the one to grade."""
 
-    has_answers: bool
+    order: tuple[bool, tuple[int, float], int, bool, Path]  # the best one comes last
     attempt: tuple[int, float]  # its number, and when it was last changed
-    num_answers: int
-    has_name: bool  # that of the hand-out
     path: Path
     entry: Entry
+    nb: NotebookNode | None
+    origin: str
+    fault: str  # why it is not graded
 
 
 def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submission:
     """Choose what to grade of a student's entries, and say in the remarks what was left out."""
-    first = own[0]
-    found = Submission(first.name, first.id, first.given)
+    found = Submission(own[0].name, own[0].id, own[0].given)
     candidates = []
     beside = []
     for number, entry in enumerate(own):
@@ -197,9 +223,13 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
         said = f"no notebook was handed in, but {names}" if names else "nothing was handed in"
         found.remarks.append(said)
         return found
-    *rivals, best = sorted(candidates)
-    found.notebook = best.path
+    *rivals, best = sorted(candidates, key=attrgetter("order"))
     found.given = best.entry.given
+    found.when = best.attempt
+    found.nb = best.nb
+    found.origin = best.origin
+    if best.fault:
+        found.remarks.append(best.fault)
     attempts = {other.entry.path for other in candidates}
     if len(attempts) > 1:
         is_newest = all(best.attempt >= rival.attempt for rival in rivals)
@@ -210,6 +240,8 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
         found.remarks.append(
             f"{len(candidates)} notebooks: graded is {best.path.name}, and not {names}"
         )
+    if best.entry.is_late:
+        found.remarks.append("handed in late")
     renamed = {entry.path: entry.file for entry in own if entry.path.is_file()}
     found.helpers = take_along(best.path, beside, renamed, found.remarks)
     return found
@@ -238,12 +270,23 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
 
 
 def _candidate(entry: Entry, path: Path, released: NotebookNode) -> Candidate:
+    assignment = released.metadata["fednb"]["assignment"]
+    attempt = entry.attempt, _changed(entry.path)
+    nb = None
+    origin = fault = ""
     num_answers = 0
-    with suppress(CourseError):
-        num_answers = _num_answers(read_submission(path, released), released)
-    attempt = (entry.attempt, _changed(entry.path))
-    has_name = path.stem == released.metadata["fednb"]["assignment"]
-    return Candidate(bool(num_answers), attempt, num_answers, has_name, path, entry)
+    try:
+        nb = read_notebook(path)
+        origin = str(nb.metadata.get("fednb", {}).get("assignment", ""))
+        if origin not in ("", assignment):
+            raise CourseError(f"{path.name} is the hand-out of {origin}, not of {assignment}.")
+        num_answers = _num_answers(nb, released)
+    except CourseError as error:
+        nb = None
+        fault = str(error)
+    has_name = path.stem == assignment
+    order = num_answers > 0, attempt, num_answers, has_name, path
+    return Candidate(order, attempt, path, entry, nb, origin, fault)
 
 
 def _changed(path: Path) -> float:
@@ -263,16 +306,6 @@ def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
         if name in asked and not is_unanswered(cell) and cell.source != asked[name].source:
             answered.add(name)
     return len(answered)
-
-
-def read_submission(path: Path, released: NotebookNode) -> NotebookNode:
-    """Return a student's notebook; a `CourseError` if it cannot be read or is of something else."""
-    nb = read_notebook(path)
-    assignment = released.metadata["fednb"]["assignment"]
-    origin = nb.metadata.get("fednb", {}).get("assignment", assignment)
-    if origin != assignment:
-        raise CourseError(f"{path.name} is the hand-out of {origin}, not of {assignment}.")
-    return nb
 
 
 def take_along(
@@ -298,12 +331,13 @@ def take_along(
         else:
             size += bytes_of_file
             along[name] = path
-    if along:
-        remarks.append(f"taken along: {listed(list(along))}")
-    if left:
-        remarks.append(f"left out, as cells read only code, tables and pictures: {listed(left)}")
-    if large:
-        remarks.append(f"left out, beyond {HELPER_SIZE >> 20} MB in all: {listed(large)}")
+    for told, those in (
+        ("taken along", list(along)),
+        ("left out, as cells read only code, tables and pictures", left),
+        (f"left out, beyond {HELPER_SIZE >> 20} MB in all", large),
+    ):
+        if those:
+            remarks.append(f"{told}: {', '.join(those)}")
     return along
 
 

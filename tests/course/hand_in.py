@@ -27,7 +27,7 @@ from short import solved
 from fednb import ROOT
 from fednb.errors import CourseError
 from fednb_lab.course.check import check
-from fednb_lab.course.notebooks import STUB, grade_id, marks_of, read_notebook
+from fednb_lab.course.notebooks import STUB, grade_id, marks_of, read_notebook, title_of
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 # Code behind a right solution of the first exercise, which then counts 0, and the error's name.
@@ -174,7 +174,7 @@ def variants(course, number_of_them):
         sources = {name.replace("-", "_"): states[how](name) for name, how in chosen.items()}
         good = [name for name, how in chosen.items() if how == "right"]
         wrong = next((name for name in chosen if name not in good), None)
-        remark = next(iter(course.checks[wrong])) if wrong else ""
+        remark = title_of(next(iter(course.checks[wrong]))) if wrong else ""
         yield f"variant-{number}", course.filled(**sources), Expected(course.points(*good), remark)
 
 
@@ -304,7 +304,7 @@ def edited(course):
     for name, edit in TAMPERED.items():
         nb = course.with_first("x = 1")
         edit(nb, check)
-        yield name, nb, Expected(full - course.points(first), check)
+        yield name, nb, Expected(full - course.points(first), title_of(check))
 
 
 def ending(course, **values):
@@ -313,11 +313,11 @@ def ending(course, **values):
     check = next(iter(course.checks[course.first]))
     for name, (source, error) in ENDS_BADLY.items():
         nb = course.with_first(f"{course.right[course.first]}\n{source}")
-        remark = f"{check}: its solution ended with {error}"
+        remark = f"{title_of(check)}: its solution ended with {error}"
         yield name, nb, Expected(full - course.points(course.first), remark)
     for name, (source, error) in ENDS_ALL.items():
         nb = course.with_first(f"{course.right[course.first]}\n{source}")
-        yield name, nb, Expected(0, f"{check}: its solution ended with {error}")
+        yield name, nb, Expected(0, f"{title_of(check)}: its solution ended with {error}")
     for name, source in (OWN_CELL | {"kill": KILL}).items():
         for word, value in values.items():
             source = re.sub(rf"\b{word}\b", repr(value), source)
@@ -392,7 +392,7 @@ def hand_in_files(course, folder):
         "helper": Expected(full, "taken along: helper.py"),
         "copy1": Expected(full, f"-Copy1.ipynb, and not {file}"),
         "Anna_Berg_4711": Expected(full, "tables and pictures: report.pdf, onlinetext.html"),
-        "bergben_4712": Expected(full, f"2 attempts: graded is {newest}, the newest"),
+        "bergben_4712": Expected(full, f"graded is {newest}, the newest; handed in late"),
     }
 
 

@@ -37,13 +37,13 @@ def check(
     one ``exercise`` the solutions above it are executed, too, but no other check.
     """
     if not path.is_file():
-        near = difflib.get_close_matches(
-            path.name, [one.name for one in path.parent.glob("*.ipynb")]
-        )
+        folder = path if path.is_dir() else path.parent
+        names = [notebook.name for notebook in sorted(folder.glob("*.ipynb"))]
+        near = difflib.get_close_matches(path.name, names, 1) or names
         guess = (
-            f"did you mean {near[0]}?" if near else "name the notebook that was handed out to you."
+            f"did you mean {folder / near[0]}" if near else "where is what was handed out to you"
         )
-        raise CourseError(f"There is no file {path}: {guess}")
+        raise CourseError(f"There is no file {path}: {guess}?")
     nb = read_notebook(path)
     handout = handout_of(nb)
     if not handout.cells:
@@ -60,7 +60,7 @@ def check(
     folder = path.absolute().parent
     of_handout = {folder / name for name in files_of(nb)}
     beside = [file for file in _files_in(folder) if file not in of_handout]
-    files = take_along(path.absolute(), beside, {}, remarks)
+    files = take_along(folder, beside, {}, remarks)
     files |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
     print("Executing the notebook, which takes as long as its cells", file=sys.stderr, flush=True)
     is_sandboxed = not sandbox.missing()

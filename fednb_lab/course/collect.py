@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbformat import NotebookNode
 
@@ -42,20 +42,6 @@ MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+_?(?P<fil
 CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
 
 
-@dataclass
-class Submission:
-    """What a student has handed in."""
-
-    name: str  # the student's, as the file or folder has it
-    id: str  # by which a learning-management system knows the student
-    given: str  # the name of the entry that is graded
-    when: tuple[int, float] = (0, 0)  # the number of the attempt, and when it was last changed
-    nb: NotebookNode | None = None  # None if there is none that can be graded
-    origin: str = ""  # the assignment that the notebook says it was handed out for
-    helpers: dict[str, Path] = field(default_factory=dict)  # files beside it, by their names
-    remarks: list[str] = field(default_factory=list)
-
-
 class Entry(NamedTuple):
     """A file or folder in what was handed in, read by its name."""
 
@@ -71,6 +57,20 @@ class Entry(NamedTuple):
     def is_named(self) -> bool:
         """Whether a learning-management system has made the name."""
         return self.id != self.given
+
+
+@dataclass
+class Submission:
+    """What a student has handed in: a notebook, or none."""
+
+    entry: Entry  # in which it is
+    file: str = ""  # its name
+    when: tuple[int, float] = (0, 0)  # the number of the attempt, and when it was last changed
+    nb: NotebookNode | None = None  # None if there is none that can be graded
+    origin: str = ""  # the assignment that the notebook says it was handed out for
+    order: tuple[Any, ...] = ()  # the greatest is graded: answers, attempt, name, path
+    helpers: dict[str, Path] = field(default_factory=dict)  # files beside it, by their names
+    remarks: list[str] = field(default_factory=list)
 
 
 def entry_of(path: Path) -> Entry:
@@ -193,58 +193,38 @@ def _student(given: str, taken: set[str]) -> str:
     return name
 
 
-class Candidate(NamedTuple):
-    """A notebook that may be the one to grade."""
-
-    order: tuple[bool, tuple[int, float], int, bool, Path]  # the best one comes last
-    attempt: tuple[int, float]  # its number, and when it was last changed
-    path: Path
-    entry: Entry
-    nb: NotebookNode | None
-    origin: str
-    fault: str  # why it is not graded
-
-
 def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submission:
     """Choose what to grade of a student's entries, and say in the remarks what was left out."""
-    found = Submission(own[0].name, own[0].id, own[0].given)
-    candidates = []
+    remarks: list[str] = []
+    notebooks = []
     beside = []
     for number, entry in enumerate(own):
-        for path in _files(entry, room / str(number), found.remarks):
+        for path in _files(entry, room / str(number), remarks):
             if is_notebook(path):
-                candidates.append(_candidate(entry, path, released))
+                notebooks.append(_read(entry, path, released))
             else:
                 beside.append(path)
-    of_handout = tuple(f"/{name}" for name in files_of(released))  # which come from there
+    of_handout = (".whl", *(f"/{name}" for name in files_of(released)))
     beside = [path for path in beside if not path.as_posix().endswith(of_handout)]
-    if not candidates:
+    if not notebooks:
         names = ", ".join(sorted({path.name for path in beside}))
         said = f"no notebook was handed in, but {names}" if names else "nothing was handed in"
-        found.remarks.append(said)
-        return found
-    *rivals, best = sorted(candidates, key=attrgetter("order"))
-    found.given = best.entry.given
-    found.when = best.attempt
-    found.nb = best.nb
-    found.origin = best.origin
-    if best.fault:
-        found.remarks.append(best.fault)
-    attempts = {other.entry.path for other in candidates}
+        return Submission(own[0], remarks=[*remarks, said])
+    *rivals, best = sorted(notebooks, key=attrgetter("order"))
+    best.remarks = remarks + best.remarks
+    attempts = {notebook.entry.path for notebook in notebooks}
     if len(attempts) > 1:
-        is_newest = all(best.attempt >= rival.attempt for rival in rivals)
+        is_newest = all(best.when >= rival.when for rival in rivals)
         how = "the newest" if is_newest else "the newest one with answers"
-        found.remarks.append(f"{len(attempts)} attempts: graded is {best.path.name}, {how}")
+        best.remarks.append(f"{len(attempts)} attempts: graded is {best.file}, {how}")
     elif rivals:
-        names = ", ".join(dict.fromkeys(other.path.name for other in rivals))
-        found.remarks.append(
-            f"{len(candidates)} notebooks: graded is {best.path.name}, and not {names}"
-        )
+        names = ", ".join(dict.fromkeys(rival.file for rival in rivals))
+        best.remarks.append(f"{len(notebooks)} notebooks: graded is {best.file}, and not {names}")
     if best.entry.is_late:
-        found.remarks.append("handed in late")
+        best.remarks.append("handed in late")
     renamed = {entry.path: entry.file for entry in own if entry.path.is_file()}
-    found.helpers = take_along(best.path, beside, renamed, found.remarks)
-    return found
+    best.helpers = take_along(best.order[-1].parent, beside, renamed, best.remarks)
+    return best
 
 
 def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
@@ -269,24 +249,23 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
             yield path
 
 
-def _candidate(entry: Entry, path: Path, released: NotebookNode) -> Candidate:
+def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
+    """Return a notebook as if it were all that was handed in."""
     assignment = released.metadata["fednb"]["assignment"]
-    attempt = entry.attempt, _changed(entry.path)
-    nb = None
-    origin = fault = ""
+    found = Submission(entry, file=path.name, when=(entry.attempt, _changed(entry.path)))
     num_answers = 0
     try:
         nb = read_notebook(path)
-        origin = str(nb.metadata.get("fednb", {}).get("assignment", ""))
-        if origin not in ("", assignment):
-            raise CourseError(f"{path.name} is the hand-out of {origin}, not of {assignment}.")
+        found.origin = str(nb.metadata.get("fednb", {}).get("assignment", ""))
+        if found.origin not in ("", assignment):
+            said = f"{path.name} is the hand-out of {found.origin}, not of {assignment}"
+            raise CourseError(said)
         num_answers = _num_answers(nb, released)
+        found.nb = nb
     except CourseError as error:
-        nb = None
-        fault = str(error)
-    has_name = path.stem == assignment
-    order = num_answers > 0, attempt, num_answers, has_name, path
-    return Candidate(order, attempt, path, entry, nb, origin, fault)
+        found.remarks.append(str(error))
+    found.order = num_answers > 0, found.when, num_answers, path.stem == assignment, path
+    return found
 
 
 def _changed(path: Path) -> float:
@@ -309,35 +288,30 @@ def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
 
 
 def take_along(
-    notebook: Path, files: Iterable[Path], names: dict[Path, str], remarks: list[str]
+    folder: Path, files: Iterable[Path], names: dict[Path, str], remarks: list[str]
 ) -> dict[str, Path]:
-    """Return the files that go along with a notebook, by their names, and tell of all in remarks.
+    """Return the files that go along with a notebook in a folder, by name, and tell of all.
 
     ``names`` has the students' own names of files that a learning-management system has renamed.
     """
     along: dict[str, Path] = {}
-    left: list[str] = []
-    large: list[str] = []
+    left = []
     size = 0
     for path in files:
         name = names.get(path, path.name)
-        if path.is_relative_to(notebook.parent) and path not in names:
-            name = path.relative_to(notebook.parent).as_posix()
-        bytes_of_file = path.stat().st_size
-        if path.suffix.lower() not in HELPERS:
-            left.append(name)
-        elif size + bytes_of_file > HELPER_SIZE:
-            large.append(name)
-        else:
-            size += bytes_of_file
+        if path.is_relative_to(folder) and path not in names:
+            name = path.relative_to(folder).as_posix()
+        size_with_it = size + path.stat().st_size
+        if path.suffix.lower() in HELPERS and size_with_it <= HELPER_SIZE:
+            size = size_with_it
             along[name] = path
-    for told, those in (
-        ("taken along", list(along)),
-        ("left out, as cells read only code, tables and pictures", left),
-        (f"left out, beyond {HELPER_SIZE >> 20} MB in all", large),
-    ):
-        if those:
-            remarks.append(f"{told}: {', '.join(those)}")
+        else:
+            left.append(name)
+    if along:
+        remarks.append(f"taken along: {', '.join(along)}")
+    if left:
+        most = f"code, tables and pictures of {HELPER_SIZE >> 20} MB in all"
+        remarks.append(f"left out, as cells read only {most}: {', '.join(left)}")
     return along
 
 

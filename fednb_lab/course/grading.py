@@ -35,7 +35,7 @@ from fednb_lab.course.notebooks import (
     read_notebook,
     remark,
 )
-from fednb_lab.course.tables import write_tables
+from fednb_lab.course.tables import all_remarks, write_tables
 
 # What ends a student's own cell for good: any other error there costs nothing.
 ENDED = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
@@ -109,7 +109,7 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     by_student = collect(handed_in.absolute(), handout.released, room, known)
     _require_origin(by_student, assignment, handed_in)
     print(
-        f"{len(by_student)} submissions; those that are new are executed, which takes as long as "
+        f"Submissions: {len(by_student)}. Those that are new are executed, which takes as long as "
         "their cells",
         flush=True,
     )
@@ -132,9 +132,9 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
             executed = _recorded(student, future.result(), handout)
             submission = by_student[student]
             notes[student] = {
-                "name": submission.name,
-                "id": submission.id,
-                "given": submission.given,
+                "name": submission.entry.name,
+                "id": submission.entry.id,
+                "given": submission.entry.given,
                 "when": submission.when,
                 "digest": digest,
                 "handout": digest_of_handout,
@@ -142,15 +142,15 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
                 "errors": executed.errors,
             }
             write_atomically(notes_file, json.dumps(notes))
-            told = [*executed.remarks, *(f"{one}: {e}" for one, e in executed.errors.items())]
+            told = all_remarks(notes[student])
             print(f"{number}/{len(new)} {student}", *told, sep="; ", flush=True)
     finally:  # Ctrl-C included
         pool.shutdown(cancel_futures=True)
     others = sum(note["handout"] != digest_of_handout for note in notes.values())
     if others:
         print(
-            f"{others} were graded with another hand-out, seed or time limit: grade their files "
-            "again, too",
+            f"Graded with another hand-out, seed or time limit: {others}. Grade their files again, "
+            "too",
             flush=True,
         )
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)

@@ -35,7 +35,7 @@ def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any])
     points = []
     for student, own in graded.items():
         note = notes[student]
-        said = [*note["remarks"], *(f"{title_of(one)}: {e}" for one, e in note["errors"].items())]
+        said = all_remarks(note)
         of_student = {"student": student, "score": own.score, "max_score": own.max_score}
         by_hand = {"to_grade_by_hand": bool(own.waiting)}
         rows.append(of_student | by_hand | own.points | {"remarks": "; ".join(said)})
@@ -51,6 +51,12 @@ def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any])
     _write_pages(assignment, released, graded, notes)
     print(average(exercises), flush=True)
     return path
+
+
+def all_remarks(note: dict[str, Any]) -> list[str]:
+    """Return what there is to say of a student's work as a whole, and of its exercises."""
+    errors = [f"{title_of(name)}: {error}" for name, error in note["errors"].items()]
+    return [*note["remarks"], *errors]
 
 
 def by_exercise(

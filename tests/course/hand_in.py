@@ -1,8 +1,7 @@
 """Submissions of every kind to any assignment, made from its hand-out and its solutions.
 
 Right, partly right, oddly put, damaged, endless, hostile: each with its points and a part of its
-remark. ``python tests/course/hand_in.py 01_moon FOLDER 40`` grades them in a new folder, 40 of them
-more or less right, and holds `check` against the grades.
+remark.
 """
 
 import ast
@@ -12,8 +11,6 @@ import os
 import random
 import re
 import shutil
-import socket
-import sys
 import tempfile
 import zipfile
 from copy import deepcopy
@@ -455,34 +452,3 @@ def differences(course, folder, rows, students, limits):
                 if has_passed != (rows[student][name] == most) and not is_told:
                     found[student] = name, told[name], rows[student][name]
     return found
-
-
-def main(assignment, folder, num_variants):
-    """Grade all submissions but those that are late, and check those that can be checked."""
-    from fednb_lab.cli import main as fednb
-    from fednb_lab.course import handout, nbgrading
-
-    os.makedirs(folder)
-    os.chdir(folder)
-    handout.release(assignment)
-    with Path("course/nbgrader_config.py").open("a") as config:
-        config.write("c.FedNB.cell_seconds = 300\nc.FedNB.seconds = 3000\n")
-    course = Course(Path("course").absolute(), assignment)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        expected = hand_in(course, Path("in").absolute(), port, int(num_variants))
-        for name in ("endless", "stubborn"):
-            del expected[name]
-            Path("in", f"{name}.ipynb").unlink()
-        fednb(["course", "grade", assignment, "in", "--jobs", "2"])
-    rows = table(assignment)
-    print("graded otherwise than it should be:", faults(rows, expected), flush=True)
-    checked = [path.stem for path in sorted(Path("in").glob("*.ipynb")) if path.stem in rows]
-    checked.remove("link")
-    print(len(expected), "graded,", len(checked), "checked; differences:", end=" ")
-    limits, _ = nbgrading.execution_limits()
-    print(differences(course, Path("in"), rows, checked, limits))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -43,7 +43,7 @@ def found(folder, released, known=()):
 def test_students_are_named_as_systems_name_them(given, student, name, number, tmp_path, released):
     folder = put(tmp_path / "in", given)
     ((found_student, submission),) = found(folder, released).items()
-    assert (found_student, submission.name, submission.id) == (student, name, number)
+    assert (found_student, submission.entry.name, submission.entry.id) == (student, name, number)
 
 
 def test_names_that_become_one_stay_two(tmp_path, released):
@@ -65,9 +65,7 @@ def test_of_several_attempts_the_newest_counts(older_first, tmp_path, released, 
         assert nb
         os.utime(folder / name, (when, when))
     ((student, submission),) = found(folder, released).items()
-    assert submission.given == collect.entry_of(folder / older_first[1].split("/")[0]).given, (
-        student
-    )
+    assert submission.entry.path == folder / older_first[1].split("/")[0], student
     assert "2 attempts" in submission.remarks[0] and "the newest" in submission.remarks[0]
 
 

@@ -367,7 +367,7 @@ def test_who_was_graded_with_another_hand_out_is_counted(handed_out, tmp_path, u
     assert "another hand-out" not in capsys.readouterr().out
     set_limits(FedNB_seconds=100)
     assert main(["course", "grade", "short", "ben"]) == 0
-    assert "1 were graded with another hand-out" in capsys.readouterr().out
+    assert "Graded with another hand-out, seed or time limit: 1." in capsys.readouterr().out
 
 
 def test_another_assignments_hand_outs_are_refused_and_a_single_one_is_remarked(
@@ -447,4 +447,6 @@ def test_check_of_one_exercise_executes_no_other_check_and_nothing_below(handed_
 
 def test_check_guesses_what_a_misspelt_file_was_meant_to_be(handed_out, capsys):
     assert main(["course", "check", str(handed_out.with_suffix(""))]) == 2
-    assert "did you mean 90_short.ipynb?" in capsys.readouterr().err
+    assert f"did you mean {handed_out}?" in capsys.readouterr().err
+    assert main(["course", "check", str(handed_out.parent)]) == 2
+    assert f"did you mean {handed_out}?" in capsys.readouterr().err

@@ -49,6 +49,7 @@ class Handout(NamedTuple):
     files: dict[str, Path]  # that lie beside it, by name
     limits: Limits
     seed: str
+    digest: str  # of all of it
 
     @classmethod
     def read(cls, assignment: str) -> "Handout":
@@ -67,12 +68,9 @@ class Handout(NamedTuple):
             if marks_of(cell).get("locked"):
                 cell.source = sources[grade_id(cell)]
         files = {name: path.parent / name for name in files_of(released)}
-        return cls(assignment, released, files, *nbgrading.execution_limits())
-
-    def digest(self) -> str:
-        """Return a digest of all of it."""
-        files = {name: file.read_bytes() for name, file in self.files.items()}
-        return _digest([self.limits, self.seed, _sources(self.released)], files)
+        limits, seed = nbgrading.execution_limits()
+        digest = _digest([limits, seed, _sources(released)], files)
+        return cls(assignment, released, files, limits, seed, digest)
 
 
 class Prepared(NamedTuple):
@@ -108,27 +106,20 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     known = {note["id"]: student for student, note in notes.items()}
     by_student = collect(handed_in.absolute(), handout.released, room, known)
     _require_origin(by_student, assignment, handed_in)
+    new = _new(by_student, handout, notes)
     print(
-        f"Submissions: {len(by_student)}. Those that are new are executed, which takes as long as "
-        "their cells",
+        f"Submissions: {len(by_student)}. The {len(new)} that are new are executed, which takes as "
+        "long as their cells",
         flush=True,
     )
-    digest_of_handout = handout.digest()
     pool = ThreadPoolExecutor(jobs)
     try:
-        new = {}
-        for student, submission in by_student.items():
-            before = notes.get(student, {"when": (0, 0), "digest": ""})
-            if submission.when < tuple(before["when"]):
-                print(f"{student}: graded before is a newer attempt, which counts", flush=True)
-                continue
-            prepared = prepare(submission, handout)
-            if before["digest"] != prepared.digest:
-                seed = zlib.crc32(f"{handout.seed} {student}".encode())
-                future = pool.submit(_execute, prepared, handout.limits, seed, is_sandboxed)
-                new[future] = student, prepared.digest
-        for number, future in enumerate(as_completed(new), start=1):
-            student, digest = new[future]
+        running = {
+            pool.submit(_execute, student, prepared, handout, is_sandboxed): student
+            for student, prepared in new.items()
+        }
+        for number, future in enumerate(as_completed(running), start=1):
+            student = running[future]
             executed = _recorded(student, future.result(), handout)
             submission = by_student[student]
             notes[student] = {
@@ -136,8 +127,8 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
                 "id": submission.entry.id,
                 "given": submission.entry.given,
                 "when": submission.when,
-                "digest": digest,
-                "handout": digest_of_handout,
+                "digest": new[student].digest,
+                "handout": handout.digest,
                 "remarks": executed.remarks,
                 "errors": executed.errors,
             }
@@ -146,17 +137,30 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
             print(f"{number}/{len(new)} {student}", *told, sep="; ", flush=True)
     finally:  # Ctrl-C included
         pool.shutdown(cancel_futures=True)
-    others = sum(note["handout"] != digest_of_handout for note in notes.values())
-    if others:
-        print(
-            f"Graded with another hand-out, seed or time limit: {others}. Grade their files again, "
-            "too",
-            flush=True,
-        )
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
-    path = write_tables(handout.assignment, handout.released, notes)
+    others = sum(note["handout"] != handout.digest for note in notes.values())
+    if others:
+        changed = f"Graded with another hand-out, seed or time limit: {others}."
+        print(f"{changed} Grade their files again, too", flush=True)
+    path = write_tables(assignment, handout.released, notes)
     write_atomically(notes_file, json.dumps(notes))
     return path
+
+
+def _new(
+    by_student: dict[str, Submission], handout: Handout, notes: dict[str, Any]
+) -> dict[str, Prepared]:
+    """Return what was not graded yet, and is no older than what was."""
+    new = {}
+    for student, submission in by_student.items():
+        before = notes.get(student, {"when": (0, 0), "digest": ""})
+        if submission.when < tuple(before["when"]):
+            print(f"{student}: graded before is a newer attempt, which counts", flush=True)
+            continue
+        prepared = prepare(submission, handout)
+        if prepared.digest != before["digest"]:
+            new[student] = prepared
+    return new
 
 
 def _read_notes(file: Path, assignment: str) -> dict[str, Any]:
@@ -193,27 +197,27 @@ def prepare(submission: Submission, handout: Handout) -> Prepared:
             remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
     remarks = [remark(text) for text in dict.fromkeys(remarks)]
     files = submission.helpers | handout.files
-    decides = [handout.digest(), remarks, _sources(nb or handout.released)]
-    content = {name: file.read_bytes() for name, file in submission.helpers.items()}
-    return Prepared(nb, files, remarks, _digest(decides, content))
+    decides = [handout.digest, remarks, _sources(nb or handout.released)]
+    return Prepared(nb, files, remarks, _digest(decides, submission.helpers))
 
 
 def _sources(nb: NotebookNode) -> list[str]:
     return [cell.source for cell in nb.cells]
 
 
-def _digest(values: list[Any], files: dict[str, bytes]) -> str:
-    digests = {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+def _digest(values: list[Any], files: dict[str, Path]) -> str:
+    digests = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
     return hashlib.sha256(json.dumps([values, digests]).encode()).hexdigest()
 
 
-def _execute(prepared: Prepared, limits: Limits, seed: int, is_sandboxed: bool) -> Executed:
+def _execute(student: str, prepared: Prepared, handout: Handout, is_sandboxed: bool) -> Executed:
     """Execute a submission, whatever happens."""
     nb, files, remarks, _ = prepared
     if nb is None:
         return Executed(None, remarks, {})
+    seed = zlib.crc32(f"{handout.seed} {student}".encode())
     try:
-        sandbox.execute(nb, files, limits, student_seed=seed, is_sandboxed=is_sandboxed)
+        sandbox.execute(nb, files, handout.limits, student_seed=seed, is_sandboxed=is_sandboxed)
     except Exception as error:
         said = remark(f"executing it failed ({error}), so it scores zero")
         return Executed(None, [*remarks, said], {})

@@ -32,10 +32,7 @@ TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
 NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
 FOR_STUDENTS = "STUDENTS.md"  # beside a hand-out
-READY = (
-    "# Run this cell first: it executes the cells above on which the exercises build.\n"
-    'from fednb.exercises import prepare\n\nprepare("{}")'
-)
+RUN_FIRST = "# Run this cell first: it executes the cells above on which the exercises build.\n"
 
 
 class Part(NamedTuple):
@@ -108,10 +105,7 @@ def exercises(nb: NotebookNode) -> list[Exercise]:
                 f"but {len(exercise.points)} numbers of points."
             )
     if not all_exercises:
-        raise CourseError(
-            "there is no exercise, which is a text cell with a line "
-            '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
-        )
+        raise CourseError(solutions.NO_EXERCISE)
     return all_exercises
 
 
@@ -137,7 +131,9 @@ def solved_assignment(name: str) -> NotebookNode:
     for exercise in all_exercises:
         _mark_exercise(exercise)
     first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
-    nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
+    nb.cells.insert(
+        first, new_code_cell(RUN_FIRST + solutions.READY.format(path.name), id="course-ready")
+    )
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")

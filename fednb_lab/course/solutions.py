@@ -35,6 +35,9 @@ TITLE = """\
 
 The exercises of [{file}]({link}), solved, with the tests that it does not show. Try them there first: the checks say what is
 wrong. The next cell executes what the exercises build on, so that this notebook runs by itself."""
+NO_EXERCISE = (
+    'there is no exercise, which is a text cell with "**Exercise 1** (easy, 10 minutes, 2 points)."'
+)
 READY = 'from fednb.exercises import prepare\n\nprepare("{}")'
 
 
@@ -184,10 +187,7 @@ def split(name: str) -> Path:
         place = notebook.parent / "solutions" / notebook.name
     before = read_notebook(place) if place.exists() else None
     if not any(_EXERCISE.search(cell.source) for cell in read_notebook(notebook).cells):
-        raise CourseError(
-            f"{notebook.name}: there is no exercise, which is a text cell with a line "
-            '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
-        )
+        raise CourseError(f"{notebook.name}: {NO_EXERCISE}")
     nb, solutions = in_two(solved(notebook, strict=False), notebook, place, before)
     place.parent.mkdir(exist_ok=True)
     nbformat.write(solutions, place)

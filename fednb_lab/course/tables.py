@@ -95,11 +95,11 @@ def by_exercise(
 
 
 def average(exercises: pd.DataFrame) -> str:
-    """Tell the points on average, of exercises in which nobody's answer waits for a person."""
+    """Tell the points on average, of checks and answers of which none waits for a person."""
     done = exercises[exercises["waiting"] == 0]
     told = f"{done['mean'].sum():.1f} of {done['points'].sum():g} points on average"
     waiting = len(exercises) - len(done)
-    return f"{told}, without {waiting} answers that a person has to grade" if waiting else told
+    return f"{told}, without {waiting} that a person has to grade" if waiting else told
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
@@ -115,26 +115,30 @@ def _write_pages(
 
     Only those whose grades or comments have changed are made anew.
     """
+    pages = {one: notebook_path("feedback", assignment, one).with_suffix(".html") for one in graded}
+    tops = {one: _top(assignment, released, own, notes[one]) for one, own in graded.items()}
+    changed = [
+        one for one in graded if notes[one].get("page") != tops[one] or not pages[one].exists()
+    ]
+    if changed:
+        print(f"Making {len(changed)} pages, which takes a second or two for each", flush=True)
+    for student in changed:
+        try:
+            nbgrader_step("generate_feedback", assignment, student)
+            notes[student]["page"] = tops[student]
+        except CourseError as error:
+            print(f"{student}: the page cannot be made ({error})", flush=True)
     path = FOLDER / f"{assignment}-feedback.zip"
     unfinished = path.with_suffix(".part")
     with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
-        for student, own in graded.items():
-            note = notes[student]
-            page = notebook_path("feedback", assignment, student).with_suffix(".html")
-            shown = _summary(assignment, released, own, note)
-            if note.get("page") != shown or not page.exists():
-                try:
-                    nbgrader_step("generate_feedback", assignment, student)
-                except CourseError as error:
-                    print(f"{student}: the page cannot be made ({error})", flush=True)
-                    continue
-                note["page"] = shown
-            _put_on_top(page, shown, own)
-            archive.write(page, f"{note['given']}/{page.name}")
+        for student, page in pages.items():
+            if page.exists():
+                _put_on_top(page, tops[student], graded[student])
+                archive.write(page, f"{notes[student]['given']}/{page.name}")
     unfinished.replace(path)
 
 
-def _summary(assignment: str, released: NotebookNode, own: Grades, note: dict[str, Any]) -> str:
+def _top(assignment: str, released: NotebookNode, own: Grades, note: dict[str, Any]) -> str:
     """Return what stands on top of a page: name, points, and a line for each exercise."""
     lines = []
     for cell in released.cells:
@@ -162,10 +166,10 @@ def _summary(assignment: str, released: NotebookNode, own: Grades, note: dict[st
     return f'<h4>{html.escape(title)}</h4><div id="toc">{remarks}{table}</div>'
 
 
-def _put_on_top(page: Path, summary: str, own: Grades) -> None:
-    """Put a summary in place of nbgrader's list, in which each exercise is a "Test cell"."""
+def _put_on_top(page: Path, top: str, own: Grades) -> None:
+    """Put that in place of nbgrader's list, in which each exercise is a "Test cell"."""
     before = page.read_text(encoding="utf-8")
-    text = TOP.sub(lambda _: summary, before, count=1)
+    text = TOP.sub(lambda _: top, before, count=1)
     for name in own.waiting:
         if own.points[name] is None:
             panel = rf'(?s)(<a name="{name}"></a>.{{,400}}?)Score: 0\.0 / ([\d.]+)'

@@ -138,9 +138,9 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     finally:  # Ctrl-C included
         pool.shutdown(cancel_futures=True)
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
-    others = sum(note["handout"] != handout.digest for note in notes.values())
+    others = [student for student, note in notes.items() if note["handout"] != handout.digest]
     if others:
-        changed = f"Graded with another hand-out, seed or time limit: {others}."
+        changed = f"Graded with another hand-out, seed or time limit: {', '.join(others)}."
         print(f"{changed} Grade their files again, too", flush=True)
     path = write_tables(assignment, handout.released, notes)
     write_atomically(notes_file, json.dumps(notes))

@@ -4,9 +4,7 @@ import copy
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -35,28 +33,6 @@ FOR_STUDENTS = "STUDENTS.md"  # beside a hand-out
 RUN_FIRST = "# Run this cell first: it executes the cells above on which the exercises build.\n"
 
 
-class Part(NamedTuple):
-    """A cell of an exercise that is asked for or graded."""
-
-    kind: Literal["solution", "check", "answer"]  # code, its test, or words
-    cell: NotebookNode
-
-
-@dataclass
-class Exercise:
-    """What the text cell that begins an exercise says, and the cells below it."""
-
-    heading: NotebookNode
-    number: int
-    points: list[int]  # of each check and answer
-    parts: list[Part] = field(default_factory=list)
-
-    @property
-    def graded(self) -> list[Part]:
-        """The checks and answers."""
-        return [part for part in self.parts if part.kind != "solution"]
-
-
 def split_cells(nb: NotebookNode) -> None:
     """Give each heading, check and answer a cell of its own."""
     cells: list[NotebookNode] = []
@@ -78,45 +54,72 @@ def _pieces(cell: NotebookNode) -> list[str]:
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
-def exercises(nb: NotebookNode) -> list[Exercise]:
-    """The exercises of a solved notebook whose cells are split; a `CourseError` if one is wrong."""
-    all_exercises: list[Exercise] = []
-    is_inside = False  # an exercise ends where a section begins
+def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
+    """Mark what is asked for and graded in a solved notebook whose cells are split.
+
+    Such cells are ``exercise-3``, ``exercise-3-check``, a second one ``exercise-3-check-2``.
+    Returns the points by exercise. A `CourseError` says what is wrong with one.
+    """
+    points: dict[int, list[int]] = {}
+    num_parts: Counter[tuple[int, str]] = Counter()
+    number = 0  # of the exercise that a cell is part of, which ends where a section begins
     for cell in nb.cells:
-        heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
+        is_text = cell.cell_type == "markdown"
+        heading = EXERCISE.match(cell.source) if is_text else None
         if heading:
-            number, points = heading.groups()
-            try:
-                points_of_each = [int(text) for text in points.split("+")]
-            except ValueError:
-                raise CourseError(
-                    f'Exercise {number} has "{points}" points: write a number, or 1 + 2.'
-                ) from None
-            all_exercises.append(Exercise(cell, int(number), points_of_each))
-            is_inside = True
-        elif cell.cell_type == "markdown" and cell.source.startswith("## "):
-            is_inside = False
-        elif is_inside:
-            all_exercises[-1].parts += _parts(cell, all_exercises[-1])
-    for exercise in all_exercises:
-        if len(exercise.graded) != len(exercise.points):
+            number = int(heading[1])
+            points[number] = _points(heading)
+        elif is_text and cell.source.startswith("## "):
+            number = 0
+        kind = _kind(cell, num_parts[number, "solution"] > 0) if number else ""
+        if kind:
+            num_parts[number, kind] += 1
+            num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
+            _mark_part(cell, number, kind, num_parts[number, kind], points[number][:num_graded])
+    for number, given in points.items():
+        num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
+        if num_graded != len(given):
             raise CourseError(
-                f"Exercise {exercise.number} has {len(exercise.graded)} checks and answers, "
-                f"but {len(exercise.points)} numbers of points."
+                f"Exercise {number} has {num_graded} checks and answers, but {len(given)} numbers "
+                "of points."
             )
-    if not all_exercises:
+    if not points:
         raise CourseError(solutions.NO_EXERCISE)
-    return all_exercises
+    return points
 
 
-def _parts(cell: NotebookNode, exercise: Exercise) -> list[Part]:
-    """What a cell below the heading of an exercise is of it: one part, or none."""
+def _points(heading: re.Match[str]) -> list[int]:
+    try:
+        return [int(text) for text in heading[2].split("+")]
+    except ValueError:
+        raise CourseError(
+            f'Exercise {heading[1]} has "{heading[2]}" points: write a number, or 1 + 2.'
+        ) from None
+
+
+def _kind(cell: NotebookNode, follows_solution: bool) -> str:
+    """Return what a cell of an exercise is: solution (code), its check, answer (words), or ""."""
     if "BEGIN SOLUTION" in cell.source:  # nbgrader complains of other spellings
-        return [Part("answer" if cell.cell_type == "markdown" else "solution", cell)]
-    follows_solution = any(part.kind == "solution" for part in exercise.parts)
-    if follows_solution and cell.cell_type == "code" and ASSERT.search(cell.source):
-        return [Part("check", cell)]
-    return []
+        return "answer" if cell.cell_type == "markdown" else "solution"
+    is_check = cell.cell_type == "code" and ASSERT.search(cell.source)
+    return "check" if follows_solution and is_check else ""
+
+
+def _mark_part(
+    cell: NotebookNode, number: int, kind: str, which: int, points_so_far: list[int]
+) -> None:
+    """Mark the so many-th cell of a kind; the last of the points are those of a graded one."""
+    name = f"exercise-{number}"
+    if kind != "solution":
+        name += f"-{kind}"
+    if which > 1:
+        name += f"-{which}"
+    points = None if kind == "solution" else points_so_far[-1]
+    mark(cell, name, points=points, solution=kind != "check")
+    cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
+    if cell.cell_type == "code":
+        cell.outputs = []
+        cell.execution_count = None
 
 
 def solved_assignment(name: str) -> NotebookNode:
@@ -125,12 +128,10 @@ def solved_assignment(name: str) -> NotebookNode:
     nb = solutions.solved(path)
     split_cells(nb)
     try:
-        all_exercises = exercises(nb)
+        points = mark_exercises(nb)
     except CourseError as error:
         raise CourseError(f"{path.name}: {error}") from error
-    for exercise in all_exercises:
-        _mark_exercise(exercise)
-    first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
+    first = next(i for i, cell in enumerate(nb.cells) if EXERCISE.match(cell.source))
     nb.cells.insert(
         first, new_code_cell(RUN_FIRST + solutions.READY.format(path.name), id="course-ready")
     )
@@ -146,8 +147,8 @@ def solved_assignment(name: str) -> NotebookNode:
         "note.md",
         assignment=path.stem,
         file=path.name,
-        number=len(all_exercises),
-        points=sum(sum(exercise.points) for exercise in all_exercises),
+        number=len(points),
+        points=sum(map(sum, points.values())),
     )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
@@ -170,25 +171,6 @@ def _unlink(cell: NotebookNode, files: list[str]) -> None:
         text = output.get("data", {}).get("text/markdown")
         if text:
             output.data["text/markdown"] = solutions.FILE_LINK.sub(text_of, "".join(text))
-
-
-def _mark_exercise(exercise: Exercise) -> None:
-    """Mark the parts: ``exercise-3``, ``exercise-3-check``, a second one ``exercise-3-check-2``."""
-    count: Counter[str] = Counter()
-    points = iter(exercise.points)
-    for kind, cell in exercise.parts:
-        count[kind] += 1
-        name = f"exercise-{exercise.number}"
-        if kind != "solution":
-            name += f"-{kind}"
-        if count[kind] > 1:
-            name += f"-{count[kind]}"
-        is_graded = kind != "solution"
-        mark(cell, name, points=next(points) if is_graded else None, solution=kind != "check")
-        cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
-        if cell.cell_type == "code":
-            cell.outputs = []
-            cell.execution_count = None
 
 
 def _mark_other(cell: NotebookNode) -> None:

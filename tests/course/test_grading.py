@@ -367,7 +367,7 @@ def test_who_was_graded_with_another_hand_out_is_counted(handed_out, tmp_path, u
     assert "another hand-out" not in capsys.readouterr().out
     set_limits(FedNB_seconds=100)
     assert main(["course", "grade", "short", "ben"]) == 0
-    assert "Graded with another hand-out, seed or time limit: 1." in capsys.readouterr().out
+    assert "Graded with another hand-out, seed or time limit: ann." in capsys.readouterr().out
 
 
 def test_another_assignments_hand_outs_are_refused_and_a_single_one_is_remarked(

@@ -156,7 +156,7 @@ def notebooks(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
 )
 def copy(args: argparse.Namespace) -> None:
-    """Copy a notebook of the project to where you are, to read it, run it and change it.
+    """Copy a notebook to where you are, to read it and change it; students get a `course release`.
 
     fednb copy 01_moon
     fednb copy 01_moon mine.ipynb
@@ -510,10 +510,9 @@ _NBGRADER = "Starting nbgrader, which takes some seconds"
 
 @command("course release", NOTEBOOK)
 def course_release(args: argparse.Namespace) -> None:
-    """Write the students' version of a notebook, its hand-out, into course/release.
+    """Write a notebook's hand-out for students into course/release; to read one yourself, `copy` it.
 
     fednb course release 01_moon
-    fednb copy 01_moon              # to read one yourself; a copy is no hand-out
     """
     from fednb import papers
 

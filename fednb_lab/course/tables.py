@@ -73,11 +73,10 @@ def by_exercise(
         if not marks.get("grade"):
             continue
         name = grade_id(cell)
-        waiting = [student for student, own in graded.items() if name in own.waiting]
-        points = pd.Series(
-            [own.points[name] for student, own in graded.items() if student not in waiting],
-            dtype=float,
-        )
+        having = [own for own in graded.values() if name in own.points]  # a new check is not there
+        done = [own.points[name] for own in having if name not in own.waiting]
+        waiting = len(having) - len(done)
+        points = pd.Series(done, dtype=float)
         errors = [note["errors"][name] for note in notes.values() if name in note["errors"]]
         lines.append(
             {
@@ -85,7 +84,7 @@ def by_exercise(
                 "points": marks["points"],
                 "mean": None if waiting else round(points.mean(), 2),
                 "graded": len(points),
-                "waiting": len(waiting),
+                "waiting": waiting,
                 "in full": int((points == marks["points"]).sum()),
                 "without points": int((points == 0).sum()),
                 "most often": max(errors, key=errors.count) if errors else "",

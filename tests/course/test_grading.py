@@ -274,6 +274,7 @@ def test_how_the_class_did_counts_no_answer_that_waits_for_a_person_as_zero(shor
     square = {"exercise-1-check": "AssertionError: this is the square"}
     notes = {"a": {"errors": {}}, "b": {"errors": square}, "c": {"errors": square}}
     graded = {"a": grades(2.0), "b": grades(0.0, 4.0), "c": grades(0.0, 0.0)}
+    graded["d"] = nbgrading.Grades(0, 0, {}, [], {})  # before the hand-out had these exercises
     found = tables.by_exercise(released, graded, notes)
     lines = found.set_index("exercise").to_dict("index")
     line = lines["Exercise 1, check"]

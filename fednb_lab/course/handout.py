@@ -14,12 +14,14 @@ from fednb import papers
 from fednb.errors import CourseError
 from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
-from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
+from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     TEMPLATES,
+    grade_id,
     pack,
     read_notebook,
     tags_of,
+    title_of,
 )
 from fednb_lab.course.wheel import students_wheel
 
@@ -212,6 +214,8 @@ def release(name: str) -> Path:
     original = papers.path(name)
     source = notebook_path("source", original.stem)
     released = notebook_path("release", original.stem)
+    if source.exists():
+        _require_same_cells(nb, read_notebook(source), original.stem)
     source.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, source)
     try:
@@ -230,6 +234,20 @@ def release(name: str) -> Path:
     text = _filled("students.md", file=original.name, wheel=wheel.name)
     (released.parent / FOR_STUDENTS).write_text(text, encoding="utf-8")
     return released
+
+
+def _require_same_cells(nb: NotebookNode, before: NotebookNode, assignment: str) -> None:
+    """Raise a `CourseError` if exercises come or go after some were graded: nbgrader cannot do that.
+
+    It would notice, but only when the hand-out before is gone.
+    """
+    changed = {grade_id(cell) for cell in nb.cells} ^ {grade_id(cell) for cell in before.cells}
+    if changed and grades(assignment):
+        names = ", ".join(sorted(map(title_of, changed)))
+        raise CourseError(
+            f"Submissions of {assignment} were graded already, so no cell can come or go ({names}): "
+            "put that back, give the notebook another name, or release it in another folder."
+        )
 
 
 def data_files(notebook: Path, nb: NotebookNode) -> list[Path]:

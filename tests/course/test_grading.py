@@ -371,6 +371,21 @@ def test_who_was_graded_with_another_hand_out_is_counted(handed_out, tmp_path, u
     assert "Graded with another hand-out, seed or time limit: ann." in capsys.readouterr().out
 
 
+def test_a_hand_out_that_was_graded_keeps_its_exercises(
+    handed_out, short, tmp_path, unexecuted, capsys
+):
+    change(handed_out, tmp_path / "in" / "ann.ipynb", **RIGHT)
+    assert main(["course", "grade", "short", "in"]) == 0
+    nb = read(short)
+    nb.cells = [cell for cell in nb.cells if not cell.id.startswith(("e2", "h2"))]
+    nbformat.write(nb, short)
+    before = handed_out.read_bytes()
+    assert main(["course", "release", "short"]) == 2
+    assert "Exercise 2, check" in capsys.readouterr().err
+    assert handed_out.read_bytes() == before
+    assert main(["course", "grade", "short", "in"]) == 0
+
+
 def test_another_assignments_hand_outs_are_refused_and_a_single_one_is_remarked(
     handed_out, tmp_path, unexecuted, capsys
 ):

@@ -388,7 +388,7 @@ def hand_in_files(course, folder):
         "link": Expected(0, "a link is not followed"),
         "helper": Expected(full, "taken along: helper.py"),
         "copy1": Expected(full, f"-Copy1.ipynb, and not {file}"),
-        "Anna_Berg_4711": Expected(full, "tables and pictures: report.pdf, onlinetext.html"),
+        "Anna_Berg_4711": Expected(full, "report.pdf, onlinetext.html"),
         "bergben_4712": Expected(full, f"graded is {newest}, the newest; handed in late"),
     }
 

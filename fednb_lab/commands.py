@@ -156,7 +156,7 @@ def notebooks(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="PATH", help="default: here"),
 )
 def copy(args: argparse.Namespace) -> None:
-    """Copy a notebook of the project to where you are, to read it, run it and change it.
+    """Copy a notebook to where you are, to read it and change it; students get a `course release`.
 
     fednb copy 01_moon
     fednb copy 01_moon mine.ipynb
@@ -510,18 +510,21 @@ _NBGRADER = "Starting nbgrader, which takes some seconds"
 
 @command("course release", NOTEBOOK)
 def course_release(args: argparse.Namespace) -> None:
-    """Write the students' version of a notebook into course/release.
+    """Write a notebook's hand-out for students into course/release; to read one yourself, `copy` it.
 
     fednb course release 01_moon
     """
     from fednb import papers
 
     papers.path(args.notebook)
+    is_new = not Path("course").exists()
     print(_NBGRADER, file=sys.stderr, flush=True)
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
     print("Students install the wheel in course/students: it holds no solutions")
+    if is_new:
+        print(f"The course folder is new: call `fednb course grade` here, too, in {Path.cwd()}")
 
 
 @command("course split", NOTEBOOK)
@@ -535,21 +538,22 @@ def course_split(args: argparse.Namespace) -> None:
     print(f"Solutions are in {solutions.split(args.notebook)}")
 
 
-@command("course check", argument("path", type=Path, metavar="FILE", help="that was handed out"))
+@command(
+    "course check",
+    argument("path", type=Path, metavar="FILE", help="that was handed out"),
+    argument("--exercise", type=count, metavar="N", help="only this one"),
+)
 def course_check(args: argparse.Namespace) -> int:
-    """For students: run the visible checks of a notebook.
+    """For students: run the visible checks of a hand-out.
 
     fednb course check 01_moon.ipynb
+    fednb course check 01_moon.ipynb --exercise 2
     """
-    from fednb_lab.course.check import check
+    from fednb_lab.course.check import check, told
 
-    errors, remarks = check(args.path)
-    for name, error in errors.items():
-        good = "answered; a person grades it" if "answer" in name else "passed"
-        print(f"{name}: {error or good}")
-    for remark in remarks:
-        print(f"note: {remark}")
-    return int(any(errors.values()))
+    problems, remarks = check(args.path, exercise=args.exercise)
+    print(*told(problems), *(f"note: {remark}" for remark in remarks), sep="\n")
+    return int(any(problems.values()))
 
 
 @command(
@@ -566,6 +570,11 @@ def course_grade(args: argparse.Namespace) -> None:
     """
     from fednb import papers
 
+    if Path(args.notebook).exists() and not args.path.exists():
+        raise CourseError(
+            f"{args.path} is not there. The notebook comes first: did you mean `fednb course grade "
+            f"{args.path} {args.notebook}`?"
+        )
     papers.path(args.notebook)
     message = f"{args.path} is not there: name a folder or a zip of submissions."
     check(args.path.exists(), message, CourseError)
@@ -573,9 +582,9 @@ def course_grade(args: argparse.Namespace) -> None:
     from fednb_lab.course import grading
 
     is_sandboxed = not args.no_sandbox
-    path, rows = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
+    path = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
     name = path.with_suffix("")
-    print(f"{rows['to_grade_by_hand'].eq(True).sum()} of them with answers to grade by hand")
-    print(f"by exercise: {name}-exercises.csv")
-    print(f"scores: {path}\nfor a learning-management system: {name}-points.csv")
+    print(f"scores: {path}\nby exercise: {name}-exercises.csv")
+    print(f"for a learning-management system: {name}-points.csv")
     print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
+    print(f"gradebook: {path.with_name('gradebook.db')}")

@@ -1,5 +1,6 @@
 """What students call: the visible checks, run as grading runs them."""
 
+import difflib
 import itertools
 import sys
 from pathlib import Path
@@ -13,11 +14,12 @@ from fednb_lab.course.inside import Limits
 from fednb_lab.course.merging import merged, names_of
 from fednb_lab.course.notebooks import (
     errors_by_cell,
+    exercise_of,
     files_of,
     grade_id,
-    is_unanswered,
     marks_of,
     read_notebook,
+    title_of,
     unpack_cells,
 )
 
@@ -25,14 +27,23 @@ MOST_FILES = 500  # in the folder of a hand-out
 LIMITS = Limits()
 
 
-def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str]]:
+def check(
+    path: Path, limits: Limits = LIMITS, exercise: int | None = None
+) -> tuple[dict[str, str], list[str]]:
     """Run the visible checks of a student's notebook as grading would, in the sandbox if it can be.
 
     Returns what is wrong, by grade id: "" for a check that passed or an answer that was given; and
-    remarks. Cells that are not graded are among the first if they are missing or were changed.
+    remarks. Cells that are not graded are among the first if they are missing or were changed. Of
+    one ``exercise`` the solutions above it are executed, too, but no other check.
     """
     if not path.is_file():
-        raise CourseError(f"There is no file {path}: name the notebook that was handed out to you.")
+        folder = path if path.is_dir() else path.parent
+        names = [notebook.name for notebook in sorted(folder.glob("*.ipynb"))]
+        near = difflib.get_close_matches(path.name, names, 1) or names
+        guess = (
+            f"did you mean {folder / near[0]}" if near else "where is what was handed out to you"
+        )
+        raise CourseError(f"There is no file {path}: {guess}?")
     nb = read_notebook(path)
     handout = handout_of(nb)
     if not handout.cells:
@@ -44,10 +55,12 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
         )
     problems = _changed(nb, handout)
     whole, remarks = merged(nb, handout)
+    if exercise:
+        whole.cells = _only(exercise, whole.cells)
     folder = path.absolute().parent
     of_handout = {folder / name for name in files_of(nb)}
     beside = [file for file in _files_in(folder) if file not in of_handout]
-    files = take_along(path.absolute(), beside, {}, remarks)
+    files = take_along(folder, beside, {}, remarks)
     files |= {file.relative_to(folder).as_posix(): file for file in of_handout if file.is_file()}
     print("Executing the notebook, which takes as long as its cells", file=sys.stderr, flush=True)
     is_sandboxed = not sandbox.missing()
@@ -61,13 +74,38 @@ def check(path: Path, limits: Limits = LIMITS) -> tuple[dict[str, str], list[str
     for cell in whole.cells:
         error = errors.get(grade_id(cell), "")
         if error and not marks_of(cell).get("grade"):  # of what the exercises build on
-            remarks.append(f"the hand-out's own cell {grade_id(cell)}: {error}")
+            remarks.append(f"{title_of(grade_id(cell))}, which is the hand-out's: {error}")
         elif marks_of(cell).get("grade"):
-            is_missing = cell.cell_type == "markdown" and is_unanswered(cell)
-            error = "no answer yet" if is_missing else error
             problems[grade_id(cell)] = problems.get(grade_id(cell)) or error
     order = [grade_id(cell) for cell in whole.cells if grade_id(cell) in problems]
     return {name: problems[name] for name in order}, remarks
+
+
+def _only(exercise: int, cells: list[NotebookNode]) -> list[NotebookNode]:
+    """Return the cells up to the end of an exercise, without the checks of others."""
+    numbers = [exercise_of(grade_id(cell)) for cell in cells]
+    if exercise not in numbers:
+        last = max(number or 0 for number in numbers)
+        raise CourseError(f"There is no exercise {exercise}: they are 1 to {last}.")
+    end = len(numbers) - numbers[::-1].index(exercise)
+    return [
+        cell
+        for cell, number in zip(cells[:end], numbers, strict=False)
+        if number == exercise or not marks_of(cell).get("grade")
+    ]
+
+
+def told(problems: dict[str, str]) -> list[str]:
+    """Return what was found as lines, the last of which counts the exercises."""
+    lines = []
+    failed = set()
+    numbers = {exercise_of(name) for name in problems} - {None}
+    for name, problem in problems.items():
+        good = "given; a person grades it" if "answer" in name else "passed"
+        lines.append(f"{title_of(name)}: {problem or good}")
+        if problem:
+            failed.add(exercise_of(name))
+    return [*lines, f"{len(numbers - failed)} of {len(numbers)} exercises pass"]
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -11,13 +11,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
-from fednb_lab.arrays import listed
 from fednb_lab.course.merging import names_of
 from fednb_lab.course.notebooks import (
     files_of,
@@ -39,19 +39,7 @@ UNPACKED = 2 << 30  # bytes of all that a zip holds
 MOST_FILES = 20_000
 # How learning-management systems name what they collect: Moodle's folders, Canvas' files.
 MOODLE = re.compile(r"(?P<name>.+?)_(?P<id>\d+)_assignsubmission_[a-z]+_?(?P<file>.*)")
-CANVAS = re.compile(r"(?P<name>[^_]+)_(?:LATE_)?(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
-
-
-@dataclass
-class Submission:
-    """What a student has handed in."""
-
-    name: str  # the student's, as the file or folder has it
-    id: str  # by which a learning-management system knows the student
-    given: str  # the name of the entry that is graded
-    notebook: Path | None = None  # None if there is none
-    helpers: dict[str, Path] = field(default_factory=dict)  # files beside it, by their names
-    remarks: list[str] = field(default_factory=list)
+CANVAS = re.compile(r"(?P<name>[^_]+)_(?P<late>LATE_)?(?P<id>\d+)_(?P<attempt>\d+)_(?P<file>.+)")
 
 
 class Entry(NamedTuple):
@@ -62,12 +50,27 @@ class Entry(NamedTuple):
     name: str
     id: str
     attempt: int  # 0 if the name does not say
+    is_late: bool  # as the system says
     file: str  # the student's own name of the file
 
     @property
     def is_named(self) -> bool:
         """Whether a learning-management system has made the name."""
         return self.id != self.given
+
+
+@dataclass
+class Submission:
+    """What a student has handed in: a notebook, or none."""
+
+    entry: Entry  # in which it is
+    file: str = ""  # its name
+    when: tuple[int, float] = (0, 0)  # the number of the attempt, and when it was last changed
+    nb: NotebookNode | None = None  # None if there is none that can be graded
+    origin: str = ""  # the assignment that the notebook says it was handed out for
+    order: tuple[Any, ...] = ()  # the greatest is graded: answers, attempt, name, path
+    helpers: dict[str, Path] = field(default_factory=dict)  # files beside it, by their names
+    remarks: list[str] = field(default_factory=list)
 
 
 def entry_of(path: Path) -> Entry:
@@ -77,27 +80,25 @@ def entry_of(path: Path) -> Entry:
     given = given.removesuffix(".ipynb")  # a browser saves anna.ipynb.txt
     match = MOODLE.fullmatch(given) or CANVAS.fullmatch(given)
     if not match:
-        return Entry(path, given, plain(given), given, 0, path.name)
+        return Entry(path, given, plain(given), given, 0, False, path.name)
     parts = match.groupdict()
     file = re.sub(r"-\d+$", "", parts["file"]) + path.suffix  # Canvas numbers what comes again
-    return Entry(path, given, plain(parts["name"]), parts["id"], int(parts.get("attempt", 0)), file)
+    attempt = int(parts.get("attempt", 0))
+    is_late = bool(parts.get("late"))
+    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, is_late, file)
 
 
-def collect(handed_in: Path, released: NotebookNode, room: Path) -> dict[str, Submission]:
-    """Find what is handed in, by student; zips are unpacked into the folder ``room``.
+def collect(
+    handed_in: Path, released: NotebookNode, room: Path, known: dict[str, str]
+) -> dict[str, Submission]:
+    """Find what is handed in, by student: a folder, a zip, or one student's notebook.
 
-    A `CourseError` says that there is nothing. What is nobody's is printed.
+    Zips are unpacked into the folder ``room``. Who was graded before is ``known``: the student of
+    each id. A `CourseError` says that there is nothing. What is nobody's is printed.
     """
     if room.exists():
         shutil.rmtree(room)
-    folder = handed_in
-    if zipfile.is_zipfile(handed_in):
-        folder = room / "all"
-        unpack(handed_in, folder)
-    if not folder.is_dir():
-        what = "neither a folder nor a zip" if handed_in.exists() else "not there"
-        raise CourseError(f"{handed_in} is {what}: name a folder or a zip of submissions.")
-    entries = [entry_of(path) for path in _within(folder)]
+    entries = [entry_of(path) for path in _given(handed_in, released, room)]
     owners = {entry.id for entry in entries if _begins_a_submission(entry)}
     by_owner: dict[str, list[Entry]] = defaultdict(list)
     for entry in entries:
@@ -108,11 +109,36 @@ def collect(handed_in: Path, released: NotebookNode, room: Path) -> dict[str, Su
     if not by_owner:
         raise CourseError(f"There is no submission in {handed_in}.")
     by_student: dict[str, Submission] = {}
-    taken: set[str] = set()
-    for number, own in enumerate(by_owner.values()):
-        wanted = f"{own[0].name}_{own[0].id}" if own[0].is_named else own[0].given
-        by_student[_student(wanted, taken)] = _submission(own, released, room / str(number))
+    taken = {student.casefold() for student in known.values()}
+    for number, (owner, own) in enumerate(by_owner.items()):
+        wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
+        student = known.get(owner) or _student(wanted, taken)
+        by_student[student] = _submission(own, released, room / str(number))
     return by_student
+
+
+def _given(handed_in: Path, released: NotebookNode, room: Path) -> list[Path]:
+    """Return the files and folders that were handed in."""
+    folder = handed_in
+    if zipfile.is_zipfile(handed_in):
+        folder = room / "all"
+        unpack(handed_in, folder)
+    elif handed_in.suffix.lower() == ".zip" and handed_in.is_file():
+        raise CourseError(f"{handed_in} is a damaged zip: download it once more.")
+    assignment = released.metadata["fednb"]["assignment"]
+    if folder.is_dir():
+        notebooks = [path for path in folder.iterdir() if is_notebook(path)]
+        if [path.stem for path in notebooks] != [assignment]:
+            return _within(folder)
+    elif not (handed_in.is_file() and is_notebook(handed_in)):
+        what = "no folder, zip or notebook" if handed_in.exists() else "not there"
+        raise CourseError(f"{handed_in} is {what}: name a folder or a zip of submissions.")
+    if handed_in.stem.startswith(assignment):
+        raise CourseError(
+            f"{handed_in} is one submission, and its name does not say whose: rename it, for "
+            "example to anna.ipynb."
+        )
+    return [folder if folder.is_dir() else handed_in]
 
 
 def _within(folder: Path) -> list[Path]:
@@ -167,52 +193,38 @@ def _student(given: str, taken: set[str]) -> str:
     return name
 
 
-class Candidate(NamedTuple):
-    """A notebook that may be the one to grade, best last when sorted."""
-
-    has_answers: bool
-    attempt: tuple[int, float]  # its number, and when it was last changed
-    num_answers: int
-    has_name: bool  # that of the hand-out
-    path: Path
-    entry: Entry
-
-
 def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submission:
     """Choose what to grade of a student's entries, and say in the remarks what was left out."""
-    first = own[0]
-    found = Submission(first.name, first.id, first.given)
-    candidates = []
+    remarks: list[str] = []
+    notebooks = []
     beside = []
     for number, entry in enumerate(own):
-        for path in _files(entry, room / str(number), found.remarks):
+        for path in _files(entry, room / str(number), remarks):
             if is_notebook(path):
-                candidates.append(_candidate(entry, path, released))
+                notebooks.append(_read(entry, path, released))
             else:
                 beside.append(path)
-    of_handout = tuple(f"/{name}" for name in files_of(released))  # which come from there
+    of_handout = (".whl", *(f"/{name}" for name in files_of(released)))
     beside = [path for path in beside if not path.as_posix().endswith(of_handout)]
-    if not candidates:
+    if not notebooks:
         names = ", ".join(sorted({path.name for path in beside}))
         said = f"no notebook was handed in, but {names}" if names else "nothing was handed in"
-        found.remarks.append(said)
-        return found
-    *rivals, best = sorted(candidates)
-    found.notebook = best.path
-    found.given = best.entry.given
-    attempts = {other.entry.path for other in candidates}
+        return Submission(own[0], remarks=[*remarks, said])
+    *rivals, best = sorted(notebooks, key=attrgetter("order"))
+    best.remarks = remarks + best.remarks
+    attempts = {notebook.entry.path for notebook in notebooks}
     if len(attempts) > 1:
-        is_newest = all(best.attempt >= rival.attempt for rival in rivals)
+        is_newest = all(best.when >= rival.when for rival in rivals)
         how = "the newest" if is_newest else "the newest one with answers"
-        found.remarks.append(f"{len(attempts)} attempts: graded is {best.path.name}, {how}")
+        best.remarks.append(f"{len(attempts)} attempts: graded is {best.file}, {how}")
     elif rivals:
-        names = ", ".join(dict.fromkeys(other.path.name for other in rivals))
-        found.remarks.append(
-            f"{len(candidates)} notebooks: graded is {best.path.name}, and not {names}"
-        )
+        names = ", ".join(dict.fromkeys(rival.file for rival in rivals))
+        best.remarks.append(f"{len(notebooks)} notebooks: graded is {best.file}, and not {names}")
+    if best.entry.is_late:
+        best.remarks.append("handed in late")
     renamed = {entry.path: entry.file for entry in own if entry.path.is_file()}
-    found.helpers = take_along(best.path, beside, renamed, found.remarks)
-    return found
+    best.helpers = take_along(best.order[-1].parent, beside, renamed, best.remarks)
+    return best
 
 
 def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
@@ -237,13 +249,23 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
             yield path
 
 
-def _candidate(entry: Entry, path: Path, released: NotebookNode) -> Candidate:
+def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
+    """Return a notebook as if it were all that was handed in."""
+    assignment = released.metadata["fednb"]["assignment"]
+    found = Submission(entry, file=path.name, when=(entry.attempt, _changed(entry.path)))
     num_answers = 0
-    with suppress(CourseError):
-        num_answers = _num_answers(read_submission(path, released), released)
-    attempt = (entry.attempt, _changed(entry.path))
-    has_name = path.stem == released.metadata["fednb"]["assignment"]
-    return Candidate(bool(num_answers), attempt, num_answers, has_name, path, entry)
+    try:
+        nb = read_notebook(path)
+        found.origin = str(nb.metadata.get("fednb", {}).get("assignment", ""))
+        if found.origin not in ("", assignment):
+            said = f"{path.name} is the hand-out of {found.origin}, not of {assignment}"
+            raise CourseError(said)
+        num_answers = _num_answers(nb, released)
+        found.nb = nb
+    except CourseError as error:
+        found.remarks.append(str(error))
+    found.order = num_answers > 0, found.when, num_answers, path.stem == assignment, path
+    return found
 
 
 def _changed(path: Path) -> float:
@@ -265,45 +287,31 @@ def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
     return len(answered)
 
 
-def read_submission(path: Path, released: NotebookNode) -> NotebookNode:
-    """Return a student's notebook; a `CourseError` if it cannot be read or is of something else."""
-    nb = read_notebook(path)
-    assignment = released.metadata["fednb"]["assignment"]
-    origin = nb.metadata.get("fednb", {}).get("assignment", assignment)
-    if origin != assignment:
-        raise CourseError(f"{path.name} is the hand-out of {origin}, not of {assignment}.")
-    return nb
-
-
 def take_along(
-    notebook: Path, files: Iterable[Path], names: dict[Path, str], remarks: list[str]
+    folder: Path, files: Iterable[Path], names: dict[Path, str], remarks: list[str]
 ) -> dict[str, Path]:
-    """Return the files that go along with a notebook, by their names, and tell of all in remarks.
+    """Return the files that go along with a notebook in a folder, by name, and tell of all.
 
     ``names`` has the students' own names of files that a learning-management system has renamed.
     """
     along: dict[str, Path] = {}
-    left: list[str] = []
-    large: list[str] = []
+    left = []
     size = 0
     for path in files:
         name = names.get(path, path.name)
-        if path.is_relative_to(notebook.parent) and path not in names:
-            name = path.relative_to(notebook.parent).as_posix()
-        bytes_of_file = path.stat().st_size
-        if path.suffix.lower() not in HELPERS:
-            left.append(name)
-        elif size + bytes_of_file > HELPER_SIZE:
-            large.append(name)
-        else:
-            size += bytes_of_file
+        if path.is_relative_to(folder) and path not in names:
+            name = path.relative_to(folder).as_posix()
+        size_with_it = size + path.stat().st_size
+        if path.suffix.lower() in HELPERS and size_with_it <= HELPER_SIZE:
+            size = size_with_it
             along[name] = path
+        else:
+            left.append(name)
     if along:
-        remarks.append(f"taken along: {listed(list(along))}")
+        remarks.append(f"taken along: {', '.join(along)}")
     if left:
-        remarks.append(f"left out, as cells read only code, tables and pictures: {listed(left)}")
-    if large:
-        remarks.append(f"left out, beyond {HELPER_SIZE >> 20} MB in all: {listed(large)}")
+        most = f"code, tables and pictures of {HELPER_SIZE >> 20} MB in all"
+        remarks.append(f"left out, as cells read only {most}: {', '.join(left)}")
     return along
 
 

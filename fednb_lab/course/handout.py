@@ -4,9 +4,7 @@ import copy
 import re
 import shutil
 from collections import Counter
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
 
 import nbformat
 from nbformat import NotebookNode
@@ -16,12 +14,14 @@ from fednb import papers
 from fednb.errors import CourseError
 from fednb.exercises import BUILT_ON
 from fednb_lab.course import solutions
-from fednb_lab.course.nbgrading import STUDENTS, nbgrader_step, notebook_path
+from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     TEMPLATES,
+    grade_id,
     pack,
     read_notebook,
     tags_of,
+    title_of,
 )
 from fednb_lab.course.wheel import students_wheel
 
@@ -31,32 +31,8 @@ CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
 NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
-READY = (
-    "# Run this cell first: it executes the cells above on which the exercises build.\n"
-    'from fednb.exercises import prepare\n\nprepare("{}")'
-)
-
-
-class Part(NamedTuple):
-    """A cell of an exercise that is asked for or graded."""
-
-    kind: Literal["solution", "check", "answer"]  # code, its test, or words
-    cell: NotebookNode
-
-
-@dataclass
-class Exercise:
-    """What the text cell that begins an exercise says, and the cells below it."""
-
-    heading: NotebookNode
-    number: int
-    points: list[int]  # of each check and answer
-    parts: list[Part] = field(default_factory=list)
-
-    @property
-    def graded(self) -> list[Part]:
-        """The checks and answers."""
-        return [part for part in self.parts if part.kind != "solution"]
+FOR_STUDENTS = "STUDENTS.md"  # beside a hand-out
+RUN_FIRST = "# Run this cell first: it executes the cells above on which the exercises build.\n"
 
 
 def split_cells(nb: NotebookNode) -> None:
@@ -80,48 +56,72 @@ def _pieces(cell: NotebookNode) -> list[str]:
     return [piece.strip() for piece in pieces if piece.strip()]
 
 
-def exercises(nb: NotebookNode) -> list[Exercise]:
-    """The exercises of a solved notebook whose cells are split; a `CourseError` if one is wrong."""
-    all_exercises: list[Exercise] = []
-    is_inside = False  # an exercise ends where a section begins
+def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
+    """Mark what is asked for and graded in a solved notebook whose cells are split.
+
+    Such cells are ``exercise-3``, ``exercise-3-check``, a second one ``exercise-3-check-2``.
+    Returns the points by exercise. A `CourseError` says what is wrong with one.
+    """
+    points: dict[int, list[int]] = {}
+    num_parts: Counter[tuple[int, str]] = Counter()
+    number = 0  # of the exercise that a cell is part of, which ends where a section begins
     for cell in nb.cells:
-        heading = EXERCISE.match(cell.source) if cell.cell_type == "markdown" else None
+        is_text = cell.cell_type == "markdown"
+        heading = EXERCISE.match(cell.source) if is_text else None
         if heading:
-            number, points = heading.groups()
-            try:
-                points_of_each = [int(text) for text in points.split("+")]
-            except ValueError:
-                raise CourseError(
-                    f'Exercise {number} has "{points}" points: write a number, or 1 + 2.'
-                ) from None
-            all_exercises.append(Exercise(cell, int(number), points_of_each))
-            is_inside = True
-        elif cell.cell_type == "markdown" and cell.source.startswith("## "):
-            is_inside = False
-        elif is_inside:
-            all_exercises[-1].parts += _parts(cell, all_exercises[-1])
-    for exercise in all_exercises:
-        if len(exercise.graded) != len(exercise.points):
+            number = int(heading[1])
+            points[number] = _points(heading)
+        elif is_text and cell.source.startswith("## "):
+            number = 0
+        kind = _kind(cell, num_parts[number, "solution"] > 0) if number else ""
+        if kind:
+            num_parts[number, kind] += 1
+            num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
+            _mark_part(cell, number, kind, num_parts[number, kind], points[number][:num_graded])
+    for number, given in points.items():
+        num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
+        if num_graded != len(given):
             raise CourseError(
-                f"Exercise {exercise.number} has {len(exercise.graded)} checks and answers, "
-                f"but {len(exercise.points)} numbers of points."
+                f"Exercise {number} has {num_graded} checks and answers, but {len(given)} numbers "
+                "of points."
             )
-    if not all_exercises:
+    if not points:
+        raise CourseError(solutions.NO_EXERCISE)
+    return points
+
+
+def _points(heading: re.Match[str]) -> list[int]:
+    try:
+        return [int(text) for text in heading[2].split("+")]
+    except ValueError:
         raise CourseError(
-            "there is no exercise, which is a text cell with a line "
-            '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
-        )
-    return all_exercises
+            f'Exercise {heading[1]} has "{heading[2]}" points: write a number, or 1 + 2.'
+        ) from None
 
 
-def _parts(cell: NotebookNode, exercise: Exercise) -> list[Part]:
-    """What a cell below the heading of an exercise is of it: one part, or none."""
+def _kind(cell: NotebookNode, follows_solution: bool) -> str:
+    """Return what a cell of an exercise is: solution (code), its check, answer (words), or ""."""
     if "BEGIN SOLUTION" in cell.source:  # nbgrader complains of other spellings
-        return [Part("answer" if cell.cell_type == "markdown" else "solution", cell)]
-    follows_solution = any(part.kind == "solution" for part in exercise.parts)
-    if follows_solution and cell.cell_type == "code" and ASSERT.search(cell.source):
-        return [Part("check", cell)]
-    return []
+        return "answer" if cell.cell_type == "markdown" else "solution"
+    is_check = cell.cell_type == "code" and ASSERT.search(cell.source)
+    return "check" if follows_solution and is_check else ""
+
+
+def _mark_part(
+    cell: NotebookNode, number: int, kind: str, which: int, points_so_far: list[int]
+) -> None:
+    """Mark the so many-th cell of a kind; the last of the points are those of a graded one."""
+    name = f"exercise-{number}"
+    if kind != "solution":
+        name += f"-{kind}"
+    if which > 1:
+        name += f"-{which}"
+    points = None if kind == "solution" else points_so_far[-1]
+    mark(cell, name, points=points, solution=kind != "check")
+    cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
+    if cell.cell_type == "code":
+        cell.outputs = []
+        cell.execution_count = None
 
 
 def solved_assignment(name: str) -> NotebookNode:
@@ -130,49 +130,49 @@ def solved_assignment(name: str) -> NotebookNode:
     nb = solutions.solved(path)
     split_cells(nb)
     try:
-        all_exercises = exercises(nb)
+        points = mark_exercises(nb)
     except CourseError as error:
         raise CourseError(f"{path.name}: {error}") from error
-    for exercise in all_exercises:
-        _mark_exercise(exercise)
-    first = next(i for i, cell in enumerate(nb.cells) if cell is all_exercises[0].heading)
-    nb.cells.insert(first, new_code_cell(READY.format(path.name), id="course-ready"))
-    for cell in nb.cells:
-        cell.source = SOLUTIONS_APART.sub("", cell.source)
-        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
-            _mark_other(cell)
+    first = next(i for i, cell in enumerate(nb.cells) if EXERCISE.match(cell.source))
+    nb.cells.insert(
+        first, new_code_cell(RUN_FIRST + solutions.READY.format(path.name), id="course-ready")
+    )
     files = [file.relative_to(path.parent).as_posix() for file in data_files(path, nb)]
     if (path.parent / "sweeps" / f"{path.stem}.yaml").exists():
         files.append(f"sweeps/{path.stem}.yaml")
-    nb.metadata["fednb"] = {"assignment": path.stem, "files": files}
-    template = (TEMPLATES / "note.md").read_text(encoding="utf-8")
-    note = template.format(
+    for cell in nb.cells:
+        _unlink(cell, files)
+        if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
+            _mark_other(cell)
+    nb.metadata["fednb"] = {"assignment": path.stem, "files": [*files, FOR_STUDENTS]}
+    note = _filled(
+        "note.md",
         assignment=path.stem,
         file=path.name,
-        number=len(all_exercises),
-        points=sum(sum(exercise.points) for exercise in all_exercises),
+        number=len(points),
+        points=sum(map(sum, points.values())),
     )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
 
 
-def _mark_exercise(exercise: Exercise) -> None:
-    """Mark the parts: ``exercise-3``, ``exercise-3-check``, a second one ``exercise-3-check-2``."""
-    count: Counter[str] = Counter()
-    points = iter(exercise.points)
-    for kind, cell in exercise.parts:
-        count[kind] += 1
-        name = f"exercise-{exercise.number}"
-        if kind != "solution":
-            name += f"-{kind}"
-        if count[kind] > 1:
-            name += f"-{count[kind]}"
-        is_graded = kind != "solution"
-        mark(cell, name, points=next(points) if is_graded else None, solution=kind != "check")
-        cell.metadata.pop("jupyter", None)  # what the solved notebook folds away
-        if cell.cell_type == "code":
-            cell.outputs = []
-            cell.execution_count = None
+def _filled(template: str, **values: object) -> str:
+    """Return a template with values in it."""
+    return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
+
+
+def _unlink(cell: NotebookNode, files: list[str]) -> None:
+    """Leave only the text of links to what does not come with the hand-out."""
+
+    def text_of(link: re.Match[str]) -> str:
+        return link[0] if link[2] in files else link[1]
+
+    if cell.cell_type == "markdown":
+        cell.source = solutions.FILE_LINK.sub(text_of, SOLUTIONS_APART.sub("", cell.source))
+    for output in cell.get("outputs", []):
+        text = output.get("data", {}).get("text/markdown")
+        if text:
+            output.data["text/markdown"] = solutions.FILE_LINK.sub(text_of, "".join(text))
 
 
 def _mark_other(cell: NotebookNode) -> None:
@@ -214,6 +214,8 @@ def release(name: str) -> Path:
     original = papers.path(name)
     source = notebook_path("source", original.stem)
     released = notebook_path("release", original.stem)
+    if source.exists():
+        _require_same_cells(nb, read_notebook(source), original.stem)
     source.parent.mkdir(parents=True, exist_ok=True)
     nbformat.write(nb, source)
     try:
@@ -223,12 +225,29 @@ def release(name: str) -> Path:
     handed_out = read_notebook(released)
     handed_out.metadata["fednb"]["handout"] = pack(handed_out)
     nbformat.write(handed_out, released)
-    for name in nb.metadata["fednb"]["files"]:
-        target = released.parent / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(original.parent / name, target)
-    students_wheel(STUDENTS)
+    for file in nb.metadata["fednb"]["files"]:
+        if file != FOR_STUDENTS:
+            target = released.parent / file
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(original.parent / file, target)
+    wheel = students_wheel(STUDENTS)
+    text = _filled("students.md", file=original.name, wheel=wheel.name)
+    (released.parent / FOR_STUDENTS).write_text(text, encoding="utf-8")
     return released
+
+
+def _require_same_cells(nb: NotebookNode, before: NotebookNode, assignment: str) -> None:
+    """Raise a `CourseError` if exercises come or go after some were graded: nbgrader cannot do that.
+
+    It would notice, but only when the hand-out before is gone.
+    """
+    changed = {grade_id(cell) for cell in nb.cells} ^ {grade_id(cell) for cell in before.cells}
+    if changed and grades(assignment):
+        names = ", ".join(sorted(map(title_of, changed)))
+        raise CourseError(
+            f"Submissions of {assignment} were graded already, so no cell can come or go ({names}): "
+            "put that back, give the notebook another name, or release it in another folder."
+        )
 
 
 def data_files(notebook: Path, nb: NotebookNode) -> list[Path]:

@@ -6,7 +6,7 @@ import shutil
 import sys
 import warnings
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 from unittest import mock
 
 from traitlets.config import PyFileConfigLoader
@@ -71,23 +71,30 @@ def nbgrader_step(step: str, *arguments: str) -> None:
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
 
 
-def gradebook_rows(assignment: str) -> dict[str, dict[str, Any]]:
-    """Return what the gradebook has of each student: scores, and points by grade id.
+class Grades(NamedTuple):
+    """What the gradebook has of a student."""
 
-    Points that a person has given count instead of the machine's; None waits for a person.
-    """
-    rows = {}
+    score: float
+    max_score: float
+    points: dict[str, float | None]  # by grade id; None has neither a machine's nor a person's
+    waiting: list[str]  # grade ids of what a person has to look at, perhaps once more
+    comments: dict[str, str]  # of a person, by grade id
+
+
+def grades(assignment: str) -> dict[str, Grades]:
+    """Return what the gradebook has, by student; a person's points count before the machine's."""
+    by_student = {}
     with api().gradebook as gradebook:
         for submission in gradebook.assignment_submissions(assignment):
-            grades = sorted(submission.notebooks[0].grades, key=lambda grade: grade.name)
-            scores = {
-                "score": submission.score,
-                "max_score": submission.max_score,
-                "to_grade_by_hand": submission.needs_manual_grade,
-            }
+            notebook = submission.notebooks[0]
             points = {}
-            for grade in grades:
-                waits = grade.auto_score is None and grade.manual_score is None
-                points[grade.name] = None if waits else grade.score
-            rows[submission.student_id] = scores | points
-    return rows
+            for grade in sorted(notebook.grades, key=lambda grade: grade.name):
+                has_none = grade.auto_score is None and grade.manual_score is None
+                points[grade.name] = None if has_none else grade.score
+            waiting = [grade.name for grade in notebook.grades if grade.needs_manual_grade]
+            comments = {
+                one.name: one.manual_comment for one in notebook.comments if one.manual_comment
+            }
+            found = Grades(submission.score, submission.max_score, points, waiting, comments)
+            by_student[submission.student_id] = found
+    return by_student

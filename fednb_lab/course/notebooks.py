@@ -18,6 +18,7 @@ STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # where the hand-out ask
 ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
+EXERCISE_ID = re.compile(r"exercise-(\d+)(?:-(check|answer))?(?:-(\d+))?")  # of a cell
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
 
 
@@ -121,6 +122,21 @@ def grade_id(cell: NotebookNode) -> str:
     return str(marks.get("grade_id", "")) if isinstance(marks, dict) else ""
 
 
+def exercise_of(name: str) -> int | None:
+    """Return the number of the exercise to which the cell of a grade id belongs."""
+    match = EXERCISE_ID.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def title_of(name: str) -> str:
+    """Return what people call the cell of a grade id, such as ``Exercise 4, check 2``."""
+    match = EXERCISE_ID.fullmatch(name)
+    if not match:
+        return f"Cell {name}"
+    number, kind, which = match.groups()
+    return f"Exercise {number}, {kind or 'code'}{f' {which}' if which else ''}"
+
+
 def marks_of(cell: NotebookNode) -> dict[str, Any]:
     """Return nbgrader's marks of a cell; none if it has no name, or lacks some of them."""
     if not grade_id(cell):
@@ -186,13 +202,15 @@ def is_unanswered(cell: NotebookNode) -> bool:
 def errors_by_cell(nb: NotebookNode) -> dict[str, str]:
     """Return what went wrong in an executed notebook, ``NameError: ...``, by grade id of a cell.
 
-    Of solutions nothing is told: their checks have the error.
+    Of solutions nothing is told, as their checks have the error, but of answers that there is none.
     """
     errors = {}
     for cell in nb.cells:
         marks = marks_of(cell)
         error = first_error(cell)
-        if marks and error and not marks["solution"]:
+        if marks.get("grade") and cell.cell_type == "markdown" and is_unanswered(cell):
+            errors[grade_id(cell)] = "no answer"
+        elif marks and error and not marks["solution"]:
             errors[grade_id(cell)] = error
     return errors
 

@@ -26,8 +26,8 @@ _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
 _HIDDEN = re.compile(r"(?ms)^[ \t]*### BEGIN HIDDEN TESTS\n.*?^[ \t]*### END HIDDEN TESTS\n?")
-# to a file of the project
-_LINK = re.compile(r"\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
+# a link to a file of the project: its text, the path, a place in there
+FILE_LINK = re.compile(r"\[([^\[\]]*)\]\(([^)\s:#]+\.(?:ipynb|md|yaml|py))(#[^)\s]*)?\)")
 _VALUE = re.compile(r"(?:#[^\n]*\n)*(\w+) = [^\n]+\n")  # a solution that is no more than that
 
 TITLE = """\
@@ -35,6 +35,9 @@ TITLE = """\
 
 The exercises of [{file}]({link}), solved, with the tests that it does not show. Try them there first: the checks say what is
 wrong. The next cell executes what the exercises build on, so that this notebook runs by itself."""
+NO_EXERCISE = (
+    'there is no exercise, which is a text cell with "**Exercise 1** (easy, 10 minutes, 2 points)."'
+)
 READY = 'from fednb.exercises import prepare\n\nprepare("{}")'
 
 
@@ -137,12 +140,12 @@ def moved(cell: NotebookNode, origin: Path, folder: Path) -> NotebookNode:
     """A copy of a cell whose links, if it is a text, lead from another folder to the same files."""
 
     def link(found: re.Match[str]) -> str:
-        target = Path(os.path.relpath(origin / found[1], folder)).as_posix()
-        return f"]({target}{found[2] or ''})"
+        target = Path(os.path.relpath(origin / found[2], folder)).as_posix()
+        return f"[{found[1]}]({target}{found[3] or ''})"
 
     cell = copy.deepcopy(cell)
     if cell.cell_type == "markdown":
-        cell.source = _LINK.sub(link, cell.source)
+        cell.source = FILE_LINK.sub(link, cell.source)
     return cell
 
 
@@ -184,10 +187,7 @@ def split(name: str) -> Path:
         place = notebook.parent / "solutions" / notebook.name
     before = read_notebook(place) if place.exists() else None
     if not any(_EXERCISE.search(cell.source) for cell in read_notebook(notebook).cells):
-        raise CourseError(
-            f"{notebook.name}: there is no exercise, which is a text cell with a line "
-            '"**Exercise 1** (easy, 10 minutes, 2 points). …"'
-        )
+        raise CourseError(f"{notebook.name}: {NO_EXERCISE}")
     nb, solutions = in_two(solved(notebook, strict=False), notebook, place, before)
     place.parent.mkdir(exist_ok=True)
     nbformat.write(solutions, place)

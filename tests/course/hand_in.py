@@ -1,8 +1,7 @@
 """Submissions of every kind to any assignment, made from its hand-out and its solutions.
 
 Right, partly right, oddly put, damaged, endless, hostile: each with its points and a part of its
-remark. ``python tests/course/hand_in.py 01_moon FOLDER 40`` grades them in a new folder, 40 of them
-more or less right, and holds `check` against the grades.
+remark.
 """
 
 import ast
@@ -12,8 +11,6 @@ import os
 import random
 import re
 import shutil
-import socket
-import sys
 import tempfile
 import zipfile
 from copy import deepcopy
@@ -27,7 +24,7 @@ from short import solved
 from fednb import ROOT
 from fednb.errors import CourseError
 from fednb_lab.course.check import check
-from fednb_lab.course.notebooks import STUB, grade_id, marks_of, read_notebook
+from fednb_lab.course.notebooks import STUB, grade_id, marks_of, read_notebook, title_of
 
 PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 # Code behind a right solution of the first exercise, which then counts 0, and the error's name.
@@ -174,7 +171,7 @@ def variants(course, number_of_them):
         sources = {name.replace("-", "_"): states[how](name) for name, how in chosen.items()}
         good = [name for name, how in chosen.items() if how == "right"]
         wrong = next((name for name in chosen if name not in good), None)
-        remark = next(iter(course.checks[wrong])) if wrong else ""
+        remark = title_of(next(iter(course.checks[wrong]))) if wrong else ""
         yield f"variant-{number}", course.filled(**sources), Expected(course.points(*good), remark)
 
 
@@ -304,7 +301,7 @@ def edited(course):
     for name, edit in TAMPERED.items():
         nb = course.with_first("x = 1")
         edit(nb, check)
-        yield name, nb, Expected(full - course.points(first), check)
+        yield name, nb, Expected(full - course.points(first), title_of(check))
 
 
 def ending(course, **values):
@@ -313,11 +310,11 @@ def ending(course, **values):
     check = next(iter(course.checks[course.first]))
     for name, (source, error) in ENDS_BADLY.items():
         nb = course.with_first(f"{course.right[course.first]}\n{source}")
-        remark = f"{check}: its solution ended with {error}"
+        remark = f"{title_of(check)}: its solution ended with {error}"
         yield name, nb, Expected(full - course.points(course.first), remark)
     for name, (source, error) in ENDS_ALL.items():
         nb = course.with_first(f"{course.right[course.first]}\n{source}")
-        yield name, nb, Expected(0, f"{check}: its solution ended with {error}")
+        yield name, nb, Expected(0, f"{title_of(check)}: its solution ended with {error}")
     for name, source in (OWN_CELL | {"kill": KILL}).items():
         for word, value in values.items():
             source = re.sub(rf"\b{word}\b", repr(value), source)
@@ -391,8 +388,8 @@ def hand_in_files(course, folder):
         "link": Expected(0, "a link is not followed"),
         "helper": Expected(full, "taken along: helper.py"),
         "copy1": Expected(full, f"-Copy1.ipynb, and not {file}"),
-        "Anna_Berg_4711": Expected(full, "tables and pictures: report.pdf, onlinetext.html"),
-        "bergben_4712": Expected(full, f"2 attempts: graded is {newest}, the newest"),
+        "Anna_Berg_4711": Expected(full, "report.pdf, onlinetext.html"),
+        "bergben_4712": Expected(full, f"graded is {newest}, the newest; handed in late"),
     }
 
 
@@ -455,34 +452,3 @@ def differences(course, folder, rows, students, limits):
                 if has_passed != (rows[student][name] == most) and not is_told:
                     found[student] = name, told[name], rows[student][name]
     return found
-
-
-def main(assignment, folder, num_variants):
-    """Grade all submissions but those that are late, and check those that can be checked."""
-    from fednb_lab.cli import main as fednb
-    from fednb_lab.course import handout, nbgrading
-
-    os.makedirs(folder)
-    os.chdir(folder)
-    handout.release(assignment)
-    with Path("course/nbgrader_config.py").open("a") as config:
-        config.write("c.FedNB.cell_seconds = 300\nc.FedNB.seconds = 3000\n")
-    course = Course(Path("course").absolute(), assignment)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        expected = hand_in(course, Path("in").absolute(), port, int(num_variants))
-        for name in ("endless", "stubborn"):
-            del expected[name]
-            Path("in", f"{name}.ipynb").unlink()
-        fednb(["course", "grade", assignment, "in", "--jobs", "2"])
-    rows = table(assignment)
-    print("graded otherwise than it should be:", faults(rows, expected), flush=True)
-    checked = [path.stem for path in sorted(Path("in").glob("*.ipynb")) if path.stem in rows]
-    checked.remove("link")
-    print(len(expected), "graded,", len(checked), "checked; differences:", end=" ")
-    limits, _ = nbgrading.execution_limits()
-    print(differences(course, Path("in"), rows, checked, limits))
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

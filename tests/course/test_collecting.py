@@ -26,8 +26,8 @@ def put(folder, *names, content="{}"):
     return folder
 
 
-def found(folder, released):
-    return collect.collect(folder, released, folder.parent / "room")
+def found(folder, released, known=()):
+    return collect.collect(folder, released, folder.parent / "room", dict(known))
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def found(folder, released):
 def test_students_are_named_as_systems_name_them(given, student, name, number, tmp_path, released):
     folder = put(tmp_path / "in", given)
     ((found_student, submission),) = found(folder, released).items()
-    assert (found_student, submission.name, submission.id) == (student, name, number)
+    assert (found_student, submission.entry.name, submission.entry.id) == (student, name, number)
 
 
 def test_names_that_become_one_stay_two(tmp_path, released):
@@ -65,7 +65,7 @@ def test_of_several_attempts_the_newest_counts(older_first, tmp_path, released, 
         assert nb
         os.utime(folder / name, (when, when))
     ((student, submission),) = found(folder, released).items()
-    assert submission.notebook == folder / older_first[1], student
+    assert submission.entry.path == folder / older_first[1].split("/")[0], student
     assert "2 attempts" in submission.remarks[0] and "the newest" in submission.remarks[0]
 
 
@@ -90,7 +90,7 @@ def test_a_zip_of_all_or_of_one_is_unpacked_and_leaves_its_folder_nowhere(tmp_pa
     by_student = found(tmp_path / "all.zip", released)
     assert set(by_student) == {"Anna_1", "Ben_2", "Eva_3"}
     assert by_student["Ben_2"].remarks == ["no notebook was handed in, but report.pdf"]
-    assert by_student["Eva_3"].notebook.name == "evil.ipynb"
+    assert by_student["Eva_3"].remarks[0].startswith("evil.ipynb ")
     assert before == set(tmp_path.parent.glob("*"))
 
 
@@ -125,7 +125,7 @@ def test_of_an_untouched_hand_out_and_work_in_ones_own_notebook_the_work_counts(
     (folder / "mine.ipynb").write_text(json.dumps(own))
     put(folder, "src/helper.py")
     submission = found(tmp_path / "in", released)["anna"]
-    assert submission.notebook.name == "mine.ipynb" and "src/helper.py" in submission.helpers
+    assert "src/helper.py" in submission.helpers
     assert "2 notebooks: graded is mine.ipynb, and not 90_short.ipynb" in submission.remarks
 
 

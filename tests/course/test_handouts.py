@@ -6,7 +6,7 @@ import re
 
 import nbformat
 import pytest
-from nbformat.v4 import new_markdown_cell
+from nbformat.v4 import new_markdown_cell, new_output
 from short import CELLS, SECRET, read, tags_of
 
 from fednb import ROOT, papers
@@ -162,7 +162,27 @@ def test_what_cells_name_travels_with_a_hand_out_and_nothing_else(short):
         (short.parent / name).parent.mkdir(exist_ok=True)
         (short.parent / name).write_text("x = 1")
     files = handout.solved_assignment("short").metadata["fednb"]["files"]
-    assert files == ["cities.csv", "images/a.png", "mine.py"]
+    assert files == ["cities.csv", "images/a.png", "mine.py", "STUDENTS.md"]
+
+
+def test_links_of_a_hand_out_lead_to_what_comes_with_it(short):
+    nb = read(short)
+    by_id = {cell.id: cell for cell in nb.cells}
+    links = "[m](mine.py), [00](00_foundations.ipynb#a), [b](#b), [p](https://a.example/p.md)"
+    by_id["h2"].source += links
+    by_id["seen"].outputs = [new_output("display_data", {"text/markdown": "[r](../R.md)"})]
+    by_id["imports"].source += "\nimport mine"
+    nbformat.write(nb, short)
+    short.with_name("mine.py").write_text("")
+    cells = {cell.id: cell for cell in handout.solved_assignment("short").cells}
+    assert cells["h2"].source.endswith("[m](mine.py), 00, [b](#b), [p](https://a.example/p.md)")
+    assert cells["seen"].outputs[0].data["text/markdown"] == "r"
+
+
+def test_a_hand_out_comes_with_a_page_for_students(handed_out):
+    text = (handed_out.parent / "STUDENTS.md").read_text(encoding="utf-8")
+    (wheel,) = (handed_out.parents[2] / "students").glob("*.whl")
+    assert f"pip install {wheel.name}" in text and "fednb course check 90_short.ipynb" in text
 
 
 @every_notebook
@@ -170,21 +190,28 @@ def test_every_notebook_is_an_assignment_and_its_exercises_say_what_goes_wrong(p
     nb = handout.solved_assignment(path.stem)
     names = [name for name in map(notebooks.grade_id, nb.cells) if name]
     assert len(set(names)) == len(names)
-    exercises = handout.exercises(nb)
-    assert [exercise.number for exercise in exercises] == list(range(1, len(exercises) + 1))
-    for exercise in exercises:
-        text = exercise.heading.source
+    files = nb.metadata["fednb"]["files"]
+    for cell in nb.cells:
+        assert {link[1] for link in solutions.FILE_LINK.findall(cell.source)} <= set(files)
+    headings = [cell.source for cell in nb.cells if handout.EXERCISE.match(cell.source)]
+    numbers = [int(handout.EXERCISE.match(text)[1]) for text in headings]
+    assert numbers == list(range(1, len(numbers) + 1))
+    for number, text in zip(numbers, headings, strict=True):
         (level,) = re.findall(r"\A\*\*Exercise \d+\*\* \((\w+),", text)
         assert level in {"easy", "medium", "predict", "research"}
         assert "*Hint: " in text and "A common mistake is " in text, text
-        for check in (part.cell.source for part in exercise.parts if part.kind == "check"):
+        checks = [
+            cell.source
+            for cell in nb.cells
+            if notebooks.exercise_of(notebooks.grade_id(cell)) == number
+            and notebooks.is_check(cell)
+        ]
+        for check in checks:
             names_mistake = re.search(r'(?m)^\s*assert [^\n]*, \(?\s*f?"', check)
             assert names_mistake, check
             assert level == "predict" or "### BEGIN HIDDEN TESTS" in check, text
             last = ast.parse(check).body[-1]  # nbgrader takes the value of a last line for points
             assert not isinstance(last, ast.Expr) or isinstance(last.value, ast.Call), check
-        answers = [part.cell for part in exercise.parts if part.kind == "answer"]
-        assert all(answer.cell_type == "markdown" for answer in answers)
 
 
 # --- solutions in a notebook of their own

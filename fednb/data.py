@@ -146,6 +146,8 @@ def whole_name(name: str) -> str:
 
 def recorded_name(name: str) -> str:
     """How records call a set: with a fingerprint of the images where the name does not say which."""
+    if name in REGISTERED:
+        return f"{name}#{REGISTERED[name].fingerprint[:8]}"
     reader = _reader_of(name)
     return name if reader is None else reader.recorded_name(name)
 

@@ -75,7 +75,7 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
     options = parser._option_string_actions
-    parser.set_defaults(function=command.function, command=name, options=options)
+    parser.set_defaults(function=command.function, options=options)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -96,8 +96,6 @@ def main(arguments: list[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         told = "stopped; the same command goes on from the last checkpoint, some seconds back"
-        if args.command == "check":
-            told = "stopped; nothing is recorded"
         print(f"\nfednb: {told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough

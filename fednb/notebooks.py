@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fednb import ROOT
-from fednb.errors import NotebookError, require_known
+from fednb.errors import NotebookError, check, require_known
 
 NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
 
@@ -45,7 +45,7 @@ def by_module() -> dict[str, Path]:
 
 def path(name: str) -> Path:
     """The notebook called ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
-    if name.endswith(".ipynb"):
+    if Path(name).suffix or Path(name).name != name:
         return _at(Path(name))
     matching = [
         file
@@ -60,6 +60,8 @@ def path(name: str) -> Path:
 
 def _at(file: Path) -> Path:
     """The file, if there is one; else a `NotebookError` that says how to come by it."""
+    message = f"{file} is no notebook: the name of one ends in .ipynb."
+    check(file.suffix == ".ipynb", message, NotebookError)
     if file.is_file():
         return file
     way_out = "`fednb list` names the project's notebooks"
@@ -95,8 +97,10 @@ def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
             and (tag is None or tag in cell["metadata"].get("tags", []))
         ]
     except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        is_form = isinstance(error, LookupError | TypeError | AttributeError)
+        reason = "it has no cells of the form of a notebook's" if is_form else error
         raise NotebookError(
-            f"{notebook} cannot be read as a notebook ({error}): restore it, or save it again in "
+            f"{notebook} cannot be read as a notebook ({reason}): restore it, or save it again in "
             "Jupyter."
         ) from error
 

@@ -263,9 +263,10 @@ def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
     require_known("Unknown model", model, models.MODELS)
     if side not in models.MODELS[model].sides:
         fitting = [name for name, one in models.MODELS.items() if side in one.sides]
+        way_out = " or ".join(fitting) or "images of another size, such as 32x32"
         raise SettingsError(
             f"Model {model!r} does not take images of {side}x{side} pixels, as {dataset} has; take "
-            f"{' or '.join(fitting)}."
+            f"{way_out}."
         )
     if values["projection_head"] and models.MODELS[model].head is None:
         message = f"Model {model!r} has no projection head; set projection_head to False."

@@ -64,9 +64,8 @@ def assignment(text: str) -> tuple[str, Any]:
     """Name and value of ``name=value``; what is no value of Python's is a text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(
-            f"{text[:80]!r} is not of the form name=value, such as num_rounds=20, without spaces"
-        )
+        form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {form}")
     if re.fullmatch(r"-?\d+,\d+", value):
         point = value.replace(",", ".")
         raise argparse.ArgumentTypeError(
@@ -95,6 +94,16 @@ def _write(files: Mapping[Path, str]) -> None:
     for path, content in files.items():
         ledger.write_atomically(path, content)
         print(path)
+
+
+def _check_sweep_file(path: Path) -> None:
+    """Refuse what is not there, or a notebook, before anything slow is imported."""
+    path.stat()
+    message = (
+        f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
+        f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
+    )
+    check(path.suffix != ".ipynb", message, SweepError)
 
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
@@ -255,7 +264,7 @@ def sweep(args: argparse.Namespace) -> int:
             "out --jobs and --notebooks, or --scheduler."
         )
     print(f"Reading {args.path}", flush=True)
-    args.path.stat()  # whether it is there at all, as what comes next is slow to import
+    _check_sweep_file(args.path)
     from fednb_lab import cells, jobs, pool
     from fednb_lab.sweeps import read_tables
 
@@ -420,6 +429,9 @@ def check_cell(args: argparse.Namespace) -> int:
     fednb check digits FedAvg --seeds 1
     fednb check my_method.yaml MyMethod --column 0.5
     """
+    file = args.table.partition(":")[0]
+    if Path(file).suffix in (".yaml", ".ipynb"):
+        _check_sweep_file(Path(file))
     from tqdm import tqdm
 
     from fednb_lab import check as checking
@@ -481,7 +493,7 @@ def _report_own(args: argparse.Namespace) -> None:
     """The tables of one sweep file, printed and written."""
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
-    args.path.stat()  # whether it is there at all, as what comes next is slow to import
+    _check_sweep_file(args.path)
     from fednb_lab import pages
     from fednb_lab.sweeps import read_tables
 

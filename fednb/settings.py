@@ -6,6 +6,7 @@ its class.
 """
 
 import dataclasses
+import functools
 import inspect
 import keyword
 import re
@@ -221,6 +222,7 @@ def _field_names(method: type) -> list[str]:
 _FIELD = re.compile(r"^(?:    # (.+)\n)?    (\w+): [^#\n]*(?:# (.+))?$", re.MULTILINE)
 
 
+@functools.cache  # to find a class in its source is slow, and a sweep has thousands of runs
 def _comments(method: type) -> dict[str, str]:
     """What stands behind or above the hyperparameters of a method, in its class and those above it."""
     comments: dict[str, str] = {}

@@ -146,6 +146,8 @@ def whole_name(name: str) -> str:
 
 def recorded_name(name: str) -> str:
     """How records call a set: with a fingerprint of the images where the name does not say which."""
+    if str(name) in REGISTERED:
+        return f"{name}#{REGISTERED[name].fingerprint[:8]}"
     reader = _reader_of(name)
     return name if reader is None else reader.recorded_name(name)
 
@@ -173,7 +175,7 @@ def _reader_of(name: object) -> Any:
 
 
 def _check_known(name: str) -> None:
-    is_path = name not in SPECS and isinstance(name, str) and os.path.exists(name)
+    is_path = isinstance(name, str) and name not in SPECS and os.path.exists(name)
     check(not is_path, f"{name} lies here: if it holds your images, write folder:{name}.")
     require_known("There is no data set", name, [*SPECS, "folder:PATH"], DataError)
 

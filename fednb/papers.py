@@ -10,9 +10,7 @@ import ast
 import importlib
 import importlib.abc
 import importlib.util
-import json
 import linecache
-import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,103 +22,26 @@ from types import ModuleType
 from typing import Any
 
 from fednb import ROOT
-from fednb.errors import NotebookError, SettingsError, require_known
+from fednb.errors import NotebookError, SettingsError
+from fednb.notebooks import NUMBER, by_module, cells, exported, folder, name, notebooks, path
 from fednb.settings import Settings, resolve
+
+__all__ = ["cells", "exported", "folder", "load", "methods", "name", "notebooks", "parameters"]
+__all__ += ["importing_from", "path", "settings"]
 
 # This module is a package, too: of the modules that notebooks are, and of `pictures`, the code that
 # draws for them and lies beside them.
 __path__ = [str(ROOT / "notebooks")]
-_NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
 _elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the project's
 
 
-# ---- which notebooks there are
-
-
-def folder() -> Path:
-    """Return where the notebooks are; a `NotebookError` if there is no such folder."""
-    notebooks = Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks").absolute()
-    if not notebooks.is_dir():
-        raise NotebookError(
-            f"FEDNB_NOTEBOOKS names {notebooks}, where no folder is: make it, or unset the variable."
-        )
-    return notebooks
-
-
-def notebooks(extras: bool = False) -> list[Path]:
-    """The numbered notebooks, in the order of their numbers; on request those of ``extras`` too."""
-    return [
-        file
-        for file in _by_module().values()
-        if file.stem[0].isdigit() or (extras and file.parent.name == "extras")
-    ]
-
-
-def _by_module() -> dict[str, Path]:
-    """The project's notebooks by the names of their modules, in their own order."""
-    project = ROOT / "notebooks"
-    files = [*project.glob("extras/*.ipynb"), *project.glob("*.ipynb")]
-    if folder() != project:
-        files += sorted(folder().glob("*.ipynb"), reverse=True)
-    modules = {_NUMBER.sub("", file.stem): file for file in files}
-    return dict(sorted(modules.items(), key=lambda item: item[1].stem))
-
-
-def path(name: str) -> Path:
-    """The notebook called ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
-    if name.endswith(".ipynb") and Path(name).is_file():
-        return Path(name)
-    stem = name.removesuffix(".ipynb")
-    matching = [
-        file
-        for module, file in _by_module().items()
-        if stem in (file.stem, module) or (stem.isdigit() and file.stem.startswith(f"{stem}_"))
-    ]
-    if len(matching) != 1:
-        known = [file.stem for file in notebooks()]
-        require_known(f"In {folder()} is no notebook", name, known, NotebookError)
-    return matching[0]
-
-
-def name(notebook: str) -> str:
-    """A notebook's name without ``.ipynb``, or the path of one that is none of the project's."""
-    file = path(notebook).resolve()
-    known = [other.resolve() for other in _by_module().values()]
-    return file.stem if file in known else str(file)
-
-
-# ---- what is in them
-
-
-def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
-    """The sources of a notebook's cells of a kind, ``code`` or ``markdown``, that have the tag.
-
-    Without a tag they are all of that kind. A `NotebookError` if the file cannot be read.
-    """
-    try:
-        content = json.loads(notebook.read_text(encoding="utf-8"))  # nbformat is slow to import
-        return [
-            "".join(cell["source"])
-            for cell in content["cells"]
-            if cell["cell_type"] == kind
-            and (tag is None or tag in cell["metadata"].get("tags", []))
-        ]
-    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
-        raise NotebookError(
-            f"{notebook} cannot be read as a notebook ({error}): restore it, or save it again in "
-            "Jupyter."
-        ) from error
-
-
-def exported(notebook: Path) -> str:
-    """The source of a notebook's module: its code cells tagged ``export``."""
-    return "\n\n".join(cells(notebook, "code", "export"))
+# ---- methods, from a notebook as a module
 
 
 def load(notebook: str) -> ModuleType:
     """The module made of a notebook's ``export`` cells."""
     called = name(notebook)
-    module = _NUMBER.sub("", called)
+    module = NUMBER.sub("", called)
     if called.endswith(".ipynb"):  # it must not be taken for its namesake among the project's
         module = re.sub(r"\W", "_", f"at{called}")
         _elsewhere[module] = Path(called)
@@ -165,7 +86,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         package, _, module = fullname.rpartition(".")
         if package != __name__ or module.startswith("_") or module in _TAKEN:
             return None
-        file = _elsewhere.get(module) or _by_module().get(module)
+        file = _elsewhere.get(module) or by_module().get(module)
         if file is None:
             return None
         return importlib.util.spec_from_file_location(fullname, file, loader=self)
@@ -248,14 +169,14 @@ def _parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any
     """The parameters of a notebook as they are now in its namespace, with ``more`` in one level."""
     named = parameters(notebook)
     stem = path(notebook).stem
-    for name in _injected(namespace):
-        if name not in named:
-            message = f"{stem} has no parameter {name!r}: put it into more, or use fednb run."
+    for one in _injected(namespace):
+        if one not in named:
+            message = f"{stem} has no parameter {one!r}: put it into more, or use fednb run."
             raise SettingsError(message)
-    for name in named:
-        if name not in namespace:
+    for one in named:
+        if one not in namespace:
             raise NotebookError(
-                f"{stem} has a parameter {name!r}, which is not set here: execute the cell of the "
+                f"{stem} has a parameter {one!r}, which is not set here: execute the cell of the "
                 "parameters, or, in a copy of that notebook, give papers.settings the copy's path.",
             )
     values = {name: namespace[name] for name in named}

@@ -15,7 +15,8 @@ import platform
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata  # torchvision itself is slow to import
@@ -109,10 +110,18 @@ def digest_of(record: Mapping[str, Any]) -> str:
 # ---- where records lie, and how they are read and written
 
 
-def runs_folder() -> Path:
-    """The folder of records: ``FEDNB_RUNS``, or ``results/runs`` of the project or where one works."""
-    named = os.environ.get("FEDNB_RUNS") or home() / "results" / "runs"
-    return Path(os.path.abspath(os.path.expanduser(named)))
+def runs_folder(where: Path | None = None) -> Path:
+    """The folder of records: ``FEDNB_RUNS``, or ``results/runs`` in a folder, by default this one.
+
+    In the project's own folder and its ``notebooks`` it is the project's, of which a wheel has none.
+    """
+    named = os.environ.get("FEDNB_RUNS")
+    if named:
+        return Path(os.path.abspath(os.path.expanduser(named)))
+    folder = Path.cwd() if where is None else where.absolute()
+    real = folder.resolve()
+    is_the_projects = real == ROOT or real.is_relative_to(ROOT / "notebooks")
+    return (home() if is_the_projects else folder) / "results" / "runs"
 
 
 @contextmanager
@@ -216,6 +225,23 @@ def write(path: Path, record: Record) -> None:
 def _lines(values: Mapping[str, Any], indent: int) -> list[str]:
     start = " " * indent
     return [f"{start}{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items()]
+
+
+def other_code(recorded: Iterable[tuple[str, str | None, type]]) -> str:
+    """Say of which methods there are records with other code than is here now; "" if of none.
+
+    Of each record the method's name, the digest of its source that the record holds, and the class as
+    it is now.
+    """
+    is_other_code = functools.cache(sources.is_other_code)
+    runs = Counter(name for name, source, method in recorded if is_other_code(source, method))
+    if not runs:
+        return ""
+    told = ", ".join(f"{method} ({number})" for method, number in runs.items())
+    return (
+        f"fednb: recorded with other code of the method than is here now: {told}; again=True, or "
+        "--again of the command, makes such runs again."
+    )
 
 
 def load(folder: Path | None = None) -> dict[Path, Record]:

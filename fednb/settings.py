@@ -6,9 +6,12 @@ its class.
 """
 
 import dataclasses
+import functools
+import inspect
 import keyword
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, NoReturn
@@ -114,8 +117,10 @@ class Settings:
     )
     evaluate_every: Count | None = _setting("rounds from one evaluation to the next", default=1)
     seed: Seed = _setting("partition, initial weights, batches and augmentation follow from it")
-    # the hyperparameters that the method's class has by itself, for `deviations`: no recipe
+    # the hyperparameters that the method's class has by itself, for `deviations`, and what the
+    # comments beside them say, for people: no recipe
     defaults: dict[str, Any] = field(default_factory=dict, compare=False)
+    comments: dict[str, str] = field(default_factory=dict, compare=False)
 
     def flat(self) -> dict[str, Any]:
         """All settings in one level, as records have them.
@@ -124,7 +129,7 @@ class Settings:
         it, not by its path.
         """
         values = dict(vars(self))
-        del values["defaults"]
+        del values["defaults"], values["comments"]
         hyperparameters = values.pop("hyperparameters")
         values["dataset"] = data.recorded_name(self.dataset)
         return values | hyperparameters
@@ -138,7 +143,8 @@ class Settings:
         lines = []
         for name, value in self.flat().items():
             if value is not None:
-                description = FIELDS[name].description if name in FIELDS else ""
+                info = FIELDS.get(name)
+                description = info.description if info else self.comments.get(name, "")
                 lines.append(f"{name:>16}  {value!s:<14}  {description}".rstrip())
         return "\n".join(lines)
 
@@ -189,6 +195,7 @@ def resolve(
             for one in dataclasses.fields(methods[method])
             if one.default is not MISSING
         },
+        comments=_comments(methods[method]),
     )
 
 
@@ -209,6 +216,22 @@ def check_name(name: str) -> None:
 
 def _field_names(method: type) -> list[str]:
     return [hyperparameter.name for hyperparameter in dataclasses.fields(method)]
+
+
+# a line of a class, with a comment above it and one behind it
+_FIELD = re.compile(r"^(?:    # (.+)\n)?    (\w+): [^#\n]*(?:# (.+))?$", re.MULTILINE)
+
+
+@functools.cache  # to find a class in its source is slow, and a sweep has thousands of runs
+def _comments(method: type) -> dict[str, str]:
+    """What stands behind or above the hyperparameters of a method, in its class and those above it."""
+    comments: dict[str, str] = {}
+    for cls in reversed(method.__mro__):
+        with suppress(OSError, TypeError):  # it has no source, as behind a prompt
+            source = inspect.getsource(cls)
+            for above, name, behind in _FIELD.findall(source):
+                comments[name] = behind or above or comments.get(name, "")
+    return {name: comments[name] for name in _field_names(method) if name in comments}
 
 
 def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[str, type]) -> None:
@@ -242,9 +265,10 @@ def _check_together(dataset: str, values: Mapping[str, Any]) -> None:
     require_known("Unknown model", model, models.MODELS)
     if side not in models.MODELS[model].sides:
         fitting = [name for name, one in models.MODELS.items() if side in one.sides]
+        way_out = " or ".join(fitting) or "images of another size, such as 32x32"
         raise SettingsError(
             f"Model {model!r} does not take images of {side}x{side} pixels, as {dataset} has; take "
-            f"{' or '.join(fitting)}."
+            f"{way_out}."
         )
     if values["projection_head"] and models.MODELS[model].head is None:
         message = f"Model {model!r} has no projection head; set projection_head to False."

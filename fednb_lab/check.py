@@ -1,4 +1,4 @@
-"""A cell made again, in a folder that is thrown away: does it agree with its records?
+"""A cell made again, in a folder of its own that goes afterwards: does it agree with its records?
 
 Another processor or library rounds in other ways, and training blows such differences up. So first
 rounds are compared strictly, loss by loss, and ends by what runs scatter over seeds anyway.
@@ -7,20 +7,21 @@ rounds are compared strictly, loss by loss, and ends by what runs scatter over s
 import dataclasses
 import math
 import shutil
-import tempfile
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
+from fednb import papers, sources
 from fednb import records as ledger
-from fednb.errors import ReportError, SweepError, check, require_known
+from fednb.errors import ReportError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.records import Record
 from fednb_lab import pool
 from fednb_lab.cells import Cell, cells_named
-from fednb_lab.jobs import Job
+from fednb_lab.jobs import Job, recorded_and_missing
 
 # of losses, relative, in the first round and in the second: in the first MOON is still FedAvg
 TOLERANCES = (1e-3, 1e-2)
@@ -153,28 +154,32 @@ def recorded_runs(cell: Cell, most: int | None = None) -> list[tuple[Job, Record
 def make_again(cell: Cell, most: int | None = None, *, jobs: int = 1) -> Check:
     """Make runs of a cell again, at most so many, where nothing recorded is touched.
 
-    A `SweepError` tells of one that failed, whose log then stays.
+    They are kept until all are made, so that after an interruption the next check goes on. A
+    `SweepError` tells of one that failed, whose log then stays, too.
     """
-    folder = Path(tempfile.mkdtemp(prefix="fednb-check-"))
+    folder = folder_of(cell)
     runs = recorded_runs(cell, most)
-    elsewhere = []
-    for job, _ in runs:
-        path = folder / "runs" / job.path.name
-        elsewhere.append(dataclasses.replace(job, path=path))
-    has_log_to_read = False
-    try:
-        pool.run_needed(elsewhere, jobs=jobs)
-        made = [
-            MadeAgain(job, recorded, ledger.read(again.path))
-            for (job, recorded), again in zip(runs, elsewhere, strict=True)
-        ]
-    except SweepError:
-        has_log_to_read = True
-        raise
-    finally:  # after Ctrl-C, too
-        if not has_log_to_read:
-            shutil.rmtree(folder, ignore_errors=True)
+    elsewhere = [dataclasses.replace(job, path=folder / "runs" / job.path.name) for job, _ in runs]
+    made_before, todo = recorded_and_missing(elsewhere)
+    if made_before:
+        told = f"{len(made_before)} of {len(runs)} were made before an interruption, in {folder}"
+        print(told, file=sys.stderr, flush=True)
+    if todo:
+        pool.run_needed(todo, jobs=jobs)
+    made = [
+        MadeAgain(job, recorded, ledger.read(again.path))
+        for (job, recorded), again in zip(runs, elsewhere, strict=True)
+    ]
+    shutil.rmtree(folder, ignore_errors=True)
     return Check(made, scatter_of(cell))
+
+
+def folder_of(cell: Cell) -> Path:
+    """Name the folder in which runs of a cell are made again: another one for other code."""
+    job = cell.job
+    code = [ledger.commit(), sources.digest(papers.methods(job.notebook)[job.settings.method])]
+    name = ledger.key({"cell": [cell.table, cell.row, cell.column], "code": code})
+    return job.path.absolute().parent.parent / "check" / name
 
 
 def scatter_of(cell: Cell) -> float | None:

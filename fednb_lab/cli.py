@@ -75,7 +75,7 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
     options = parser._option_string_actions
-    parser.set_defaults(function=command.function, command=name, options=options)
+    parser.set_defaults(function=command.function, options=options)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -96,8 +96,6 @@ def main(arguments: list[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         told = "stopped; the same command goes on from the last checkpoint, some seconds back"
-        if args.command == "check":
-            told = "stopped; nothing is recorded"
         print(f"\nfednb: {told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough
@@ -118,17 +116,17 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
     if rest and not ("methods" in args and all("=" in word for word in rest)):
         guess = _guess(rest[0], args.options)
         if "methods" in args or "parameters" in args:
-            guess = _without_dashes(rest[0]) or guess
+            guess = guess or _without_dashes(rest)
         parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
     if rest:  # argparse takes no positional words after an option
         args.methods += rest
     return args
 
 
-def _without_dashes(word: str) -> str:
-    """Such as ``: write lr=0.1``; "" for what is no setting with dashes before it."""
-    name, is_setting, value = word.lstrip("-").partition("=")
-    return f": write {name}={value}" if is_setting and word.startswith("--") else ""
+def _without_dashes(words: list[str]) -> str:
+    """Such as ``: write lr=0.1``, for ``--lr=0.1`` and ``--lr 0.1``; "" for what is no setting."""
+    name, _, value = "=".join(words[:2]).lstrip("-").partition("=")
+    return f": write {name}={value}" if value and words[0].startswith("--") else ""
 
 
 def _own_the_process() -> None:

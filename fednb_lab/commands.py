@@ -64,9 +64,8 @@ def assignment(text: str) -> tuple[str, Any]:
     """Name and value of ``name=value``; what is no value of Python's is a text."""
     name, equals, value = text.partition("=")
     if not equals or not name.isidentifier():
-        raise argparse.ArgumentTypeError(
-            f"{text[:80]!r} is not of the form name=value, such as num_rounds=20, without spaces"
-        )
+        form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {form}")
     if re.fullmatch(r"-?\d+,\d+", value):
         point = value.replace(",", ".")
         raise argparse.ArgumentTypeError(
@@ -95,6 +94,16 @@ def _write(files: Mapping[Path, str]) -> None:
     for path, content in files.items():
         ledger.write_atomically(path, content)
         print(path)
+
+
+def _check_sweep_file(path: Path) -> None:
+    """Refuse what is not there, or a notebook, before anything slow is imported."""
+    path.stat()
+    message = (
+        f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
+        f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
+    )
+    check(path.suffix != ".ipynb", message, SweepError)
 
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
@@ -196,8 +205,12 @@ def run(args: argparse.Namespace) -> int:
     fednb run 01_moon method=MOON mu=5 num_rounds=20
     fednb run my_method.ipynb dataset=folder:photos num_rounds=50
     """
+    from fednb import notebooks as files
+
+    files.path(args.notebook)  # first, as what comes next is slow to import
     from fednb import records as ledger
     from fednb_lab import pool
+    from fednb_lab.chance import Ended, learned_nothing
     from fednb_lab.jobs import Notebook, tell_if_among_the_projects, tell_other_code
 
     job = Notebook(args.notebook).job(_each_once(args.parameters))
@@ -216,6 +229,9 @@ def run(args: argparse.Namespace) -> int:
     accuracy = record.get("final", {}).get("accuracy")
     text = "no accuracy" if accuracy is None else f"accuracy {accuracy:.2f} %"
     print(f"{text} ({record['status']})")
+    warning = learned_nothing([Ended(job.settings.method, accuracy, job.settings.dataset)])
+    if warning:
+        print(warning)
     print(f"record: {job.path}")
     return 0
 
@@ -242,15 +258,16 @@ def sweep(args: argparse.Namespace) -> int:
     fednb sweep notebooks/sweeps --tier minutes-gpu --only dataset=cifar10
     fednb sweep my_method.yaml --notebooks build/executed
     """
-    from fednb_lab import cells, jobs, pool
-    from fednb_lab.sweeps import read_tables
-
     if args.scheduler is not None and (args.jobs or args.notebooks):
         raise SweepError(
             "A cluster's workers say how many runs are made at once, and keep no notebooks: leave "
             "out --jobs and --notebooks, or --scheduler."
         )
     print(f"Reading {args.path}", flush=True)
+    _check_sweep_file(args.path)
+    from fednb_lab import cells, jobs, pool
+    from fednb_lab.sweeps import read_tables
+
     tables = read_tables(args.path)
     only = [("table", name) for name in args.table or ()]
     only += [("tier", name) for name in args.tier or ()]
@@ -284,9 +301,8 @@ def sweep(args: argparse.Namespace) -> int:
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
     if todo:
-        folders = ", ".join(dict.fromkeys(str(job.path.parent) for job in todo))
-        succeeded = len(todo) - len(failed)
-        print(f"{succeeded} runs made, {len(failed)} failed; records are in {folders}.")
+        made = len(todo) - len(failed)
+        print(f"{made} runs made, {len(failed)} failed; records are in {jobs.folders_of(todo)}.")
     return int(bool(failed))
 
 
@@ -315,24 +331,27 @@ def list_tables(args: argparse.Namespace) -> None:
     """
     import yaml
 
-    from fednb import ROOT, papers
-    from fednb_lab.jobs import TIERS, median_duration, recorded_and_missing
-    from fednb_lab.sweeps import Loader, read_tables
+    from fednb import ROOT
+    from fednb import notebooks as files
 
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     sweeps = ROOT / "notebooks" / "sweeps"
     if args.notebook is None:
         print(f"{'notebook':<28} tables  title", flush=True)
-        for notebook in papers.notebooks(extras=True):
+        for notebook in files.notebooks(extras=True):
             file = sweeps / f"{notebook.stem}.yaml"
-            tables = yaml.load(file.read_bytes(), Loader)["tables"] if file.exists() else {}
-            title = papers.cells(notebook, "markdown")[0].partition("\n")[0].strip("# ")
+            tables = yaml.load(file.read_bytes(), loader)["tables"] if file.exists() else {}
+            title = files.cells(notebook, "markdown")[0].partition("\n")[0].strip("# ")
             print(f"{notebook.stem:<28} {len(tables):>6}  {title}", flush=True)
         print("\nIts tables, and what is recorded of them: fednb list 01_moon")
         print("To read, run and change it:              fednb copy 01_moon")
         return
-    name = papers.path(args.notebook).stem
+    name = files.path(args.notebook).stem
     file = sweeps / f"{name}.yaml"
     check(file.exists(), f"{name} has no tables: `fednb list` shows which have some.", SweepError)
+    from fednb_lab.jobs import TIERS, median_duration, recorded_and_missing
+    from fednb_lab.sweeps import read_tables
+
     read = read_tables(file).values()
     for tier in TIERS:
         of_tier = [table for table in read if table.tiers[0] == tier]
@@ -367,13 +386,18 @@ def compare(args: argparse.Namespace) -> None:
     fednb compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30
     fednb compare FedAvg MOON --latex --curves curves.csv
     """
-    from fednb_lab.jobs import contestants_of
-
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
     if not names:
         raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
     overrides = _each_once([assignment(word) for word in args.methods if word not in names])
-    contestants = contestants_of(names)  # first, as what comes next is slow to import
+    from fednb import notebooks as files
+
+    for name in names:
+        if name.endswith(".ipynb"):
+            files.path(name)  # first, as what comes next is slow to import
+    from fednb_lab.jobs import contestants_of
+
+    contestants = contestants_of(names)
     if len(contestants) < 2:
         raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
@@ -383,7 +407,8 @@ def compare(args: argparse.Namespace) -> None:
     made = comparing.compare(contestants, overrides, **how_many, again=args.again)
     print(comparing.latex(made) if args.latex else made.text)
     # `--latex > table.tex` is to hold the table alone
-    print(*made.paths, sep="\n", file=sys.stderr if args.latex else sys.stdout)
+    beside = sys.stderr if args.latex else sys.stdout
+    print(*made.paths, f"records are in {made.runs}", sep="\n", file=beside)
     if args.curves is not None:
         _write({args.curves: comparing.curves_csv(made)})
 
@@ -404,6 +429,9 @@ def check_cell(args: argparse.Namespace) -> int:
     fednb check digits FedAvg --seeds 1
     fednb check my_method.yaml MyMethod --column 0.5
     """
+    file = args.table.partition(":")[0]
+    if Path(file).suffix in (".yaml", ".ipynb"):
+        _check_sweep_file(Path(file))
     from tqdm import tqdm
 
     from fednb_lab import check as checking
@@ -445,7 +473,7 @@ def report(args: argparse.Namespace) -> None:
     from fednb import ROOT
     from fednb import records as ledger
 
-    folder = (args.runs or ledger.runs_folder()).absolute()
+    folder = (args.runs or ledger.runs_folder(ROOT)).absolute()
     check(folder.is_dir(), f"There is no folder of run records at {folder}.", RunError)
     print(f"Reading the records in {folder}", flush=True)
     from fednb_lab import for_readers, pages, words
@@ -465,11 +493,15 @@ def _report_own(args: argparse.Namespace) -> None:
     """The tables of one sweep file, printed and written."""
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
+    _check_sweep_file(args.path)
     from fednb_lab import pages
     from fednb_lab.sweeps import read_tables
 
     tables = list(read_tables(args.path).values())
     cells = pages.recorded_cells(tables)
+    if not any(cell.runs for of_table in cells.values() for cell in of_table):
+        runs = tables[0].jobs[0].path.parent
+        print(f"No run of {args.path} is recorded in {runs}: fednb sweep {args.path} makes them.")
     for text in pages.tables_with_runs(tables, cells):
         print(f"{text}\n")
     _write(pages.own_pages(tables, cells, args.out))

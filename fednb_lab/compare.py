@@ -5,17 +5,16 @@ import dataclasses
 import io
 import re
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import matplotlib.pyplot as plt
 from matplotlib.figure import Figure
 
-from fednb import data, plots, settings
+from fednb import plots, settings
 from fednb import records as ledger
-from fednb.errors import FednbError, SweepError, check, require_known
+from fednb.errors import SweepError, check, require_known
 from fednb.leads import MIN_SEEDS
 from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
@@ -26,15 +25,14 @@ from fednb_lab.jobs import (
     Job,
     Notebook,
     each_once,
+    folders_of,
     recorded_and_missing,
     tell_if_among_the_projects,
     tell_other_code,
 )
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import Axis, Table
-from fednb_lab.tables import table_in_full
-
-_LEARNED = 0.05  # of the way from guessing to 100 %: what has come less far has learned nothing
+from fednb_lab.tables import learned_nothing, table_in_full
 
 Family = Mapping[tuple[str, str], Comparison]  # by row and column
 
@@ -94,6 +92,7 @@ class Outcome(NamedTuple):
 
     text: str  # its table in Markdown, and who is ahead
     paths: list[Path]  # of what was written
+    runs: str  # the folders of the records
     table: Table
     cells: list[Cell]
     baseline: str
@@ -122,8 +121,7 @@ def compare(
     cells = cells_of(table, records_of(table))
     baseline, comparisons = leads_over_baseline(table, cells)
     family = as_family(comparisons)
-    parts = [table_in_full(table, cells), who_is_ahead(baseline, family), learned_nothing(cells)]
-    text = "\n".join(filter(None, parts)) + "\n"
+    text = f"{table_in_full(table, cells)}\n{who_is_ahead(baseline, family)}\n"
     key = ledger.key({"paths": [job.path.name for job in table.jobs]})
     rows = re.sub(r"[^\w.+-]+", "-", "-".join(cell.row for cell in cells))
     name = f"{rows[:80]}-{key}"
@@ -132,7 +130,8 @@ def compare(
     page, figure = folder / f"{name}.md", folder / f"{name}.svg"
     ledger.write_atomically(page, text)  # which makes the folder
     _draw(baseline, family, figure)
-    return Outcome(text, [page, figure], table, cells, baseline, family)
+    runs = folders_of(table.jobs)
+    return Outcome(text, [page, figure], runs, table, cells, baseline, family)
 
 
 def who_is_ahead(baseline: str, family: Family) -> str:
@@ -165,28 +164,6 @@ def _why_open(comparison: Comparison, number: int) -> str:
     return "" if lead.shown else f"one of {number} comparisons may look so by luck"
 
 
-def learned_nothing(cells: Sequence[Cell]) -> str:
-    """Warn of methods that end where guessing does: two such rows cannot be compared."""
-    names = []
-    for cell in cells:
-        chance = _guessing(cell)
-        if chance is not None and cell.mean is not None:
-            if cell.mean < chance + _LEARNED * (100 - chance):
-                names.append(f"{cell.row} ({cell.mean:.1f} %, guessing gives {chance:.3g} %)")
-    if not names:
-        return ""
-    advice = "more rounds, more local epochs or another learning rate may help"
-    return words.in_markdown_lines([f"- Learned nothing: {'; '.join(names)}; {advice}."])
-
-
-def _guessing(cell: Cell) -> float | None:
-    """The accuracy (%) of one who guesses among all classes; None if their number is unknown."""
-    with suppress(FednbError, OSError):  # somebody's own images may be gone
-        num_classes = data.spec_of(cell.job.settings.dataset).num_classes
-        return 100 / num_classes if num_classes else None
-    return None
-
-
 def latex(outcome: Outcome) -> str:
     """Write the comparison as a table for LaTeX, with booktabs: accuracy, and lead over the first."""
     lines = [
@@ -202,8 +179,7 @@ def latex(outcome: Outcome) -> str:
         lines.append(" & ".join(texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
     remark = learned_nothing(outcome.cells)
-    lines += [f"% {line}" for line in remark.splitlines() if line]
-    return "\n".join(lines)
+    return "\n".join([*lines, f"% {remark}"] if remark else lines)
 
 
 def curves_csv(outcome: Outcome) -> str:

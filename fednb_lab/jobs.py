@@ -4,9 +4,8 @@ are recorded, and how long such a run took.
 
 import functools
 import itertools
-import os
 import sys
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers, settings, sources
+from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError, check, require_known
 from fednb.settings import Settings
@@ -69,16 +68,13 @@ def _recorded(path: Path, changed: int, number: int) -> Recorded:
     return Recorded(ledger.state(record), seconds, device, record.get("source"))
 
 
-def runs_of(notebook: str) -> Path:
-    """The folder of a notebook's records.
+def runs_of(notebook: str, where: Path | None = None) -> Path:
+    """The folder of a notebook's records: beside one's own notebook, as they are runs of its code.
 
-    Those of one's own notebooks lie beside them, unless ``FEDNB_RUNS`` is set, because a record does
-    not say whose code made it.
+    Those of the project's lie in a folder ``where``, by default the one in which one works.
     """
     folder = papers.path(notebook).absolute().parent
-    if os.environ.get("FEDNB_RUNS") or folder.is_relative_to(ROOT / "notebooks"):
-        return ledger.runs_folder()
-    return folder / "results" / "runs"
+    return ledger.runs_folder(where if folder.is_relative_to(ROOT / "notebooks") else folder)
 
 
 class Notebook:
@@ -87,14 +83,14 @@ class Notebook:
     Attributes
     ----------
     name: its name without .ipynb; the path of one that is elsewhere.
-    runs: the folder of its records.
+    runs: the folder of its records, see `runs_of`.
     defaults: the names and values of its cell that is tagged parameters.
     methods: its methods by name.
     """
 
-    def __init__(self, notebook: str) -> None:
+    def __init__(self, notebook: str, where: Path | None = None) -> None:
         self.name = papers.name(notebook)
-        self.runs = runs_of(self.name)
+        self.runs = runs_of(self.name, where)
         self.defaults = papers.parameters(notebook)
         self.methods = papers.methods(notebook)
         message = (
@@ -234,15 +230,13 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
 def tell_other_code(recorded: Iterable[Job]) -> None:
     """Say of which methods runs are recorded with other code than is here now."""
     methods = functools.cache(papers.methods)
-    is_other_code = functools.cache(sources.is_other_code)
-    runs: Counter[str] = Counter()
+    runs = []
     for job in recorded:
-        name, source = job.settings.method, job.recorded.source
-        if is_other_code(source, methods(job.notebook)[name]):
-            runs[name] += 1
-    for method, number in runs.items():
-        told = f"{method}: {number} recorded with other code of the method than is here now"
-        print(f"fednb: {told}; --again makes them again.", file=sys.stderr)
+        name = job.settings.method
+        runs.append((name, job.recorded.source, methods(job.notebook)[name]))
+    told = ledger.other_code(runs)
+    if told:
+        print(told, file=sys.stderr)
 
 
 def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:
@@ -253,6 +247,11 @@ def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:
             advice = "FEDNB_RUNS=mine/runs, or the notebook in another folder, keeps them apart"
             print(f"fednb: {Path(job.notebook).name}: {told}; {advice}.", file=sys.stderr)
             return
+
+
+def folders_of(jobs: Iterable[Job]) -> str:
+    """Name the folders of the records of runs."""
+    return ", ".join(dict.fromkeys(str(job.path.parent) for job in jobs))
 
 
 def median_duration(jobs: Iterable[Job]) -> str:

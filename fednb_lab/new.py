@@ -1,13 +1,13 @@
 """What one begins with: a copy of a notebook, or a template of a method under another name."""
 
+import ast
+import keyword
 import re
 from pathlib import Path
 
-from fednb import papers
-from fednb import records as ledger
-from fednb import settings as method_names
-from fednb.errors import NotebookError, SettingsError, check
-from fednb_lab.jobs import project_methods
+from fednb.errors import NotebookError, check
+from fednb.notebooks import exported, notebooks
+from fednb.notebooks import path as path_of
 
 TEMPLATES = Path(__file__).with_name("templates")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,39}")
@@ -38,7 +38,7 @@ def new_method(name: str, folder: Path) -> list[Path]:
     _check_free(file_name, class_name, templates)
     for path, text in templates.items():
         content = text.replace("my_method", file_name).replace("MyMethod", class_name)
-        ledger.write_atomically(path, content)
+        path.write_text(content, encoding="utf-8")
     return list(templates)
 
 
@@ -46,7 +46,7 @@ def copy_notebook(name: str, path: Path | None = None) -> Path:
     """Copy a notebook of the project, by default into the current folder, and return the copy's path.
     A `NotebookError` if something lies at the path already, or if it is no path of a notebook.
     """
-    notebook = papers.path(name)
+    notebook = path_of(name)
     path = path or Path()
     if path.is_dir():
         path = path / notebook.name
@@ -55,28 +55,36 @@ def copy_notebook(name: str, path: Path | None = None) -> Path:
     message = f"There is a {path} already: give the copy another name, or move the file away."
     check(not path.exists(), message, NotebookError)
     path.parent.mkdir(parents=True, exist_ok=True)
-    ledger.write_atomically(path, notebook.read_text(encoding="utf-8"))
+    path.write_text(notebook.read_text(encoding="utf-8"), encoding="utf-8")
     return path
 
 
 def _check_free(file_name: str, class_name: str, templates: dict[Path, str]) -> None:
     """Refuse a name that means something else already: to Python, to the template, in the project."""
-    try:
-        method_names.check_name(class_name)
-        method_names.check_name(file_name)
-    except SettingsError as error:
-        raise NotebookError(str(error)) from error
+    for word in (class_name, file_name):
+        is_word = keyword.iskeyword(word.lower()) or keyword.iskeyword(word.capitalize())
+        check(not is_word, f"A method cannot be called {word}, a word of Python.", NotebookError)
     taken = {path.name for path in templates if path.exists()}
-    notebooks = [path.stem for path in papers.notebooks(extras=True)]
-    modules = [re.sub(r"^\d+_", "", notebook) for notebook in notebooks]
-    for known in [*project_methods(), *modules]:
-        if _alike(known) == _alike(class_name):
-            taken.add(known)
+    known = [re.sub(r"^\d+_", "", notebook.stem) for notebook in notebooks(extras=True)]
+    for notebook in notebooks():
+        known += _defined(notebook)
+    taken.update(one for one in known if _alike(one) == _alike(class_name))
     for text in templates.values():
         if class_name != "MyMethod":
             taken.update(re.findall(rf"\b{class_name}\b", text))
     message = f"There is a {', '.join(sorted(taken))} already: take another name."
     check(not taken, message, NotebookError)
+
+
+def _defined(notebook: Path) -> list[str]:
+    """The classes of a notebook, and the texts of its export cells, names of methods among them."""
+    names = []
+    for node in ast.walk(ast.parse(exported(notebook))):
+        if isinstance(node, ast.ClassDef):
+            names.append(node.name)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.append(node.value)
+    return names
 
 
 def _alike(name: str) -> str:

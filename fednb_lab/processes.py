@@ -23,6 +23,8 @@ from typing import Any
 
 RETRIES = 50  # at starting a process
 CAN_FORK = sys.platform.startswith("linux")
+if CAN_FORK:
+    from multiprocessing import forkserver
 
 # What the cells of runs import, slowly. None of it starts a thread or touches a GPU.
 PRELOADED = [
@@ -49,6 +51,8 @@ def own_processes() -> Iterator[Call]:
     """
     context: Any = multiprocessing.get_context("forkserver" if can_fork() else "spawn")
     context.set_forkserver_preload(PRELOADED)
+    if can_fork() and threading.current_thread() is threading.main_thread():
+        _start_server()
     with suppress(AssertionError):  # dask's nanny forbids its workers to have processes
         multiprocessing.current_process().daemon = False
     theirs, ours = context.Pipe(duplex=False)  # whose end tells them of ours
@@ -72,9 +76,30 @@ def own_processes() -> Iterator[Call]:
 
     try:
         yield call
+    except KeyboardInterrupt:
+        _kill_server()
+        raise
     finally:
         ours.close()
         theirs.close()
+
+
+def _start_server() -> None:
+    """Start the server of forks, which Ctrl-C in a terminal reaches, too: it leaves that to us."""
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a new process inherits
+    try:
+        with variables(_AT_START):
+            forkserver.ensure_running()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
+def _kill_server() -> None:
+    """Let no process begin any more: it would find nothing, and print that after we have ended."""
+    server = getattr(forkserver._forkserver, "_forkserver_pid", None)  # type: ignore[attr-defined]
+    if server:
+        with suppress(ProcessLookupError):
+            os.kill(server, signal.SIGKILL)
 
 
 def can_fork() -> bool:

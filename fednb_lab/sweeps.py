@@ -149,7 +149,8 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
         check(isinstance(content, dict), "it must be a mapping.", SweepError)
         form = _File(**content)
         beside = file.parent / form.notebook  # one of one's own
-        notebook = Notebook(str(beside) if beside.is_file() else form.notebook)
+        is_path = form.notebook.endswith(".ipynb")
+        notebook = Notebook(str(beside) if is_path else form.notebook, file.parent)
         for key, entry in form.tables.items():
             where = f"{file.name}, table {shorten(key)}"
             name = str(key)

@@ -11,7 +11,7 @@ import jinja2
 
 from fednb import papers
 from fednb.leads import LEVEL, MIN_SEEDS
-from fednb_lab import words
+from fednb_lab import chance, words
 from fednb_lab.cells import Cell
 from fednb_lab.claims import Claim
 from fednb_lab.leads import Comparison, leads_over_baseline
@@ -174,10 +174,53 @@ def table_in_full(
     """Write a table with records at ``link``; on a ``page`` with heading and commands to run it."""
     shown = [cell for cell in cells if cell.runs] or list(cells)
     lines = table_rows(table, shown, link)
+    wide = []
     if table.columns.measures:
         lines = _one_line_a_row(table, shown, lines)
-    values = {"cells": cells, "shown": shown, "remarks": remarks(table, shown)}
-    return fill("table", table=table, page=page, grid=to_markdown(lines), **values)
+    elif is_own(table) and len({cell.column for cell in shown}) > 1:
+        wide = rows_and_columns(table, shown)
+    # for who has just made runs, not for who reads the project's pages
+    warning = "" if page and not is_own(table) else words.in_markdown(learned_nothing(shown))
+    return fill(
+        "table",
+        table=table,
+        page=page,
+        legend=is_own(table) and not page,
+        missing=sum(cell.expected - len(cell.runs) for cell in shown) if is_own(table) else 0,
+        wide=to_markdown(wide) if wide else "",
+        grid=to_markdown(lines),
+        cells=cells,
+        shown=shown,
+        remarks=remarks(table, shown),
+        warning=warning,
+    )
+
+
+def rows_and_columns(table: Table, cells: Sequence[Cell]) -> list[dict[str, str]]:
+    """Make a line for each row, and for each lead of it, with a value for each column."""
+    baseline, leads = leads_over_baseline(table, cells)
+    title, column_title = row_title(table), table.columns.parameter.replace("_", " ")
+    lines: dict[str, dict[str, str]] = {}
+    for cell in cells:
+        column = words.in_markdown(f"{column_title} {cell.column}")
+        row = words.in_markdown(cell.row)
+        lines.setdefault(row, {title: row})[column] = words.measured(cell)
+        lead = leads.get((cell.row, cell.column))
+        if lead:
+            row = f"{row}, lead over {words.in_markdown(baseline)}"
+            lines.setdefault(row, {title: row})[column] = words.lead(lead)
+    return list(lines.values())
+
+
+def learned_nothing(cells: Sequence[Cell]) -> str:
+    """Warn of rows that end where guessing does; empty if there are none."""
+    several = len({cell.column for cell in cells}) > 1
+    ended = []
+    for cell in cells:
+        if cell.measure.name == "accuracy":
+            name = f"{cell.row}, {cell.column}" if several else cell.row
+            ended.append(chance.Ended(name, cell.mean, cell.job.settings.dataset))
+    return chance.learned_nothing(ended)
 
 
 def _one_line_a_row(
@@ -205,23 +248,27 @@ def check_command(table: Table, cell: Cell) -> str:
     """Write the line that makes the runs of a cell again and compares; empty without a record."""
     if not cell.runs:
         return ""
-    name = f"{table.file}:{table.name}" if is_own(table) else table.name
+    name = f"{table.file.name}:{table.name}" if is_own(table) else table.name
     return f"fednb check {shlex.join([name, cell.row])} --column {shlex.quote(cell.column)}"
 
 
 def command(cell: Cell) -> str:
-    """Write the line that makes the first run of a cell again, as the sweep has it."""
+    """Write the line that makes the first run of a cell again, as the sweep has it.
+
+    It names no folder of this machine: it is typed where a notebook and images of one's own lie.
+    """
     own = cell.job.settings
     parameters = dict(cell.parameters)
+    parameters["dataset"] = own.flat()["dataset"]
     parameters.pop("seed", None)  # it comes last
     given = [f"{name}={value}" for name, value in parameters.items() if value is not None]
     seed = cell.seeds[0] if cell.seeds else own.seed
-    return f"fednb run {shlex.join([cell.job.notebook, *given])} seed={seed}"
+    return f"fednb run {shlex.join([Path(cell.job.notebook).name, *given])} seed={seed}"
 
 
 def sweep_command(table: Table) -> str:
     """Write the line that makes the runs of a table."""
-    file = str(table.file) if is_own(table) else f"notebooks/sweeps/{table.file.name}"
+    file = table.file.name if is_own(table) else f"notebooks/sweeps/{table.file.name}"
     return f"fednb sweep {shlex.join([file, '--table', table.name])}"
 
 

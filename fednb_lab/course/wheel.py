@@ -18,6 +18,7 @@ OF_PROJECT = (
     "results/*.csv",
     "results/*.json",
     "notebooks/*.ipynb",
+    "notebooks/SETTINGS.md",
     "notebooks/pictures/*.py",
     "notebooks/*/*.ipynb",
     "notebooks/*/*.yaml",

@@ -18,8 +18,9 @@ import torchvision
 from made_up_sets import SMALL, encode, error, fake, load, run, write_images, write_npz, write_zip
 from small import random_states
 
-from fednb import ROOT, data
+from fednb import ROOT, data, records, settings
 from fednb.data import SPECS
+from fednb.method import FedAvg
 from fednb_lab import cli, datasets
 from fednb_lab.arrays import fingerprint, register
 from fednb_lab.layouts import ORIGINS
@@ -438,6 +439,17 @@ def test_registered_arrays_are_a_data_set(arrays):
     assert torch.equal(dataset.images, images)
     assert repr(data.load("mine")) == repr(dataset)
     assert data.spec_of("mine").sizes == (90, 90)
+
+
+def test_runs_on_other_arrays_of_one_name_are_other_runs(arrays, monkeypatch):
+    paths = []
+    for images in (arrays["images"], 255 - arrays["images"]):
+        dataset = register("mine", **arrays | {"images": images})
+        resolved = settings.resolve({"FedAvg": FedAvg}, method="FedAvg", dataset="mine")
+        assert resolved.flat()["dataset"] == f"mine#{dataset.fingerprint[:8]}"
+        paths.append(records.path(resolved))
+        data.REGISTERED.clear()  # as in another process
+    assert paths[0] != paths[1]
 
 
 @pytest.mark.parametrize("split", ["dirichlet", "n-way-k-shot", "domain"])

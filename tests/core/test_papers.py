@@ -78,7 +78,7 @@ def test_tracebacks_and_getsource_show_the_notebooks_lines(notebooks):
     assert 'return {"nothing": 1 / given["zero"]}  # the line that fails' in text
 
 
-@pytest.mark.parametrize("name", ["study", "07", "07_study.ipynb"])
+@pytest.mark.parametrize("name", ["study", "07", "07_study"])
 def test_a_notebook_is_found_by_its_name_and_by_its_number(notebooks, name):
     file = notebooks("07_study", (["export"], "a = 1"))
     assert papers.path(name) == file
@@ -106,12 +106,26 @@ def test_another_folders_notebook_takes_the_place_of_the_projects(notebooks):
     assert numbers == [f"{i:02}" for i in range(len(numbers))]
 
 
-def test_runs_are_recorded_in_the_checkout_or_where_one_works(monkeypatch, tmp_path):
+def test_a_path_at_which_nothing_lies_means_no_namesake(notebooks, monkeypatch, tmp_path):
+    notebooks("07_study", (["export"], "a = 1"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pytest.raises(NotebookError, match=r"no file 07_study\.ipynb: .*fednb copy 07_study"):
+        papers.path("07_study.ipynb")
+
+
+def test_runs_are_recorded_where_one_works_and_in_the_projects_folders_among_its_own(
+    monkeypatch, tmp_path
+):
     monkeypatch.delenv("FEDNB_RUNS")
-    assert ledger.runs_folder() == ROOT / "results" / "runs"
-    monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
+    for folder in (ROOT, ROOT / "notebooks", ROOT / "notebooks" / "sweeps"):
+        monkeypatch.chdir(folder)
+        assert ledger.runs_folder() == ledger.runs_folder(folder) == ROOT / "results" / "runs"
     monkeypatch.chdir(tmp_path)
-    assert ledger.runs_folder() == tmp_path / "results" / "runs"
+    assert ledger.runs_folder() == tmp_path / "results" / "runs"  # though there is a clone
+    assert ledger.runs_folder(ROOT / "mine") == ROOT / "mine" / "results" / "runs"
+    monkeypatch.setattr(fednb, "CHECKOUT", False)  # a wheel
+    assert ledger.runs_folder(ROOT / "notebooks") == tmp_path / "results" / "runs"
     monkeypatch.setenv("FEDNB_RUNS", "elsewhere")
     assert ledger.runs_folder() == tmp_path / "elsewhere"
 

@@ -323,7 +323,7 @@ def test_a_record_of_other_code_is_never_shown_without_a_word(trained, capsys):
     assert runner.run(s, {"Mine": plain}) == first and not capsys.readouterr().err
     assert runner.run(s, {"Mine": Mine}) == first and trained == [1]
     said = capsys.readouterr().err
-    assert first["key"] in said and "other code" in said and "again=True" in said
+    assert first["method"] in said and "other code" in said and "again=True" in said
     changed = runner.run(s, {"Mine": Mine}, again=True)
     assert trained == [1, 1] and changed["source"] != first["source"]
     assert runner.run(s, {"Mine": Mine}) == changed and not capsys.readouterr().err

@@ -153,6 +153,17 @@ def test_what_says_the_same_as_none_makes_the_same_recipe():
         assert resolve(dataset="mnist", **{name: value}) == plain
 
 
+def test_the_printed_settings_say_what_each_is():
+    """Of hyperparameters the words are the comments in the class, above the line or behind it."""
+    for method in ("MOON", "SCAFFOLD", "FedProx"):
+        known = papers.methods("01")
+        lines = str(settings.resolve(known, method=method, dataset="digits")).splitlines()
+        fields = [one.name for one in dataclasses.fields(known[method])]
+        told = {line.split()[0]: line.split()[2:] for line in lines}
+        assert fields and all(told[name] for name in fields), lines
+    assert "comments" not in settings.resolve(known, method=method, dataset="digits").flat()
+
+
 def test_the_page_of_settings_has_them_all():
     page = (ROOT / "notebooks" / "SETTINGS.md").read_text(encoding="utf-8")
     page, _, own = page.partition("## Hyperparameters")

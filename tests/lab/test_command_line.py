@@ -58,7 +58,7 @@ def test_run_says_that_a_record_is_of_other_code(capfd: pytest.CaptureFixture) -
     ledger.write(path, {**ledger.read(path), "source": "0" * 12})
     assert main(words) == 0
     err = capfd.readouterr().err
-    assert "Slow: 1 recorded with other code" in err and "--again" in err
+    assert "other code" in err and "Slow (1)" in err and "--again" in err
 
 
 @pytest.mark.parametrize("number", ["0,1", "-0,05"])
@@ -115,7 +115,7 @@ def test_a_dry_run_and_the_list(
     assert told == ["2 runs: 1 recorded, 1 to do.", took, missing]
     monkeypatch.setattr("fednb.ROOT", tmp_path)
     file.rename(file.with_name("01_moon.yaml"))
-    monkeypatch.setattr("fednb.papers.notebooks", lambda **_: [ROOT / "notebooks/01_moon.ipynb"])
+    monkeypatch.setattr("fednb.notebooks.notebooks", lambda **_: [ROOT / "notebooks/01_moon.ipynb"])
     assert main(["list"]) == 0
     assert re.search(r"(?m)^01_moon +1 +01 · MOON", capsys.readouterr().out)
     assert main(["list", "01"]) == 0
@@ -136,6 +136,8 @@ WRONG = [
     (["run", "90_tiny.ipynb", "method=MOON"], "MOON is no method of .*90_tiny.* but of 01_moon"),
     (["compare", "FedAvg", "FedAvg"], "FedAvg is compared with nothing"),
     (["run", "nothing"], "no notebook 'nothing': known are .*01_moon"),
+    (["run", "01_moon.ipynb"], r"no file 01_moon.ipynb: .* called 01_moon.*`fednb copy 01_moon`"),
+    (["compare", "FedAvg", "x/mine.ipynb"], r"no file x/mine.ipynb"),
     (["run", "BROKEN"], r"broken.ipynb cannot be read as a notebook"),
     (["sweep", "nowhere.yaml"], "nowhere.yaml: No such file or directory"),
     (["sweep", "FILE", "--table", "godo"], "No run has table 'godo': .*did you mean 'good'"),
@@ -162,6 +164,44 @@ def test_wrong_requests_get_one_line_and_status_2(
     assert err.startswith("fednb: ") and err.count("\n") == 1 and len(err) < 1000
     assert re.search(message, err)
     assert not ledger.runs_folder().exists()
+
+
+# Typed in one process: what they need of the library is little, and PyTorch is slow to import.
+LIGHT = """
+import sys
+from fednb_lab.cli import main
+
+for typed in ["list", "new Mine", "copy 01", "run 02_fedproc.ipynb", "run 1_mon", "sweep no.yaml"]:
+    main(typed.split())
+print("loaded:", {"torch", "matplotlib", "pandas"} & set(sys.modules))
+"""
+
+
+def test_what_needs_no_run_imports_no_pytorch(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", LIGHT], capture_output=True, text=True, check=True)
+    assert done.stdout.endswith("loaded: set()\n")
+    assert {"mine.ipynb", "mine.yaml", "01_moon.ipynb"} <= {
+        path.name for path in tmp_path.iterdir()
+    }
+    assert done.stderr.count("fednb: ") == done.stderr.count("\n") == 3
+
+
+def test_what_has_learned_nothing_is_told_by_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    for name, seed in (("poor", 0), ("good", 1)):
+        job = Notebook("90_tiny.ipynb").job({"seed": seed})
+        record(job, {"poor": 12.0, "good": 40.0}[name])
+        assert main(["run", "90_tiny.ipynb", f"seed={seed}"]) == 0
+        told = "Learned nothing: FedAvg (12.0 %, guessing gives 10 %)" in capsys.readouterr().out
+        assert told == (name == "poor")
+
+
+def test_a_report_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
+    file = write(tmp_path, {"t": TABLE | {"runs": [{}]}})
+    assert main(["report", str(file)]) == 0
+    told = capsys.readouterr().out
+    assert f"No run of {file} is recorded in {ledger.runs_folder()}: fednb sweep" in told
 
 
 def test_results_that_cannot_be_written_are_one_sentence(
@@ -224,4 +264,4 @@ def test_a_path_with_an_equals_sign_is_a_notebook_if_there_is_one(
     assert main(["run", "a=b/mine.ipynb", "num_rounds=1"]) == 2
     assert re.search("Unknown method|no method", capsys.readouterr().err)
     assert main(["run", "a=b/yours.ipynb"]) == 2
-    assert "is no notebook" in capsys.readouterr().err
+    assert "There is no file a=b/yours.ipynb" in capsys.readouterr().err

@@ -7,7 +7,7 @@ from fednb import ROOT
 
 # One room a line, from the ground up. Imports inside functions and for types count like all others.
 ORDER = """
-    errors seeds messages models partition
+    errors seeds messages notebooks models partition
     images data augment
     plots
     batches client method evaluation federation prototypes finch

@@ -1,11 +1,12 @@
 """One's own methods and sweeps: their names, tables and pages, what compare says, and a cell that is made again."""
 
 import csv
+import dataclasses
 import io
+import itertools
 import re
 import shlex
-import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
@@ -18,10 +19,10 @@ from fednb import PACKAGE, ROOT, build, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
 from fednb_lab import check as again
-from fednb_lab import cli, commands, new, pool
+from fednb_lab import cli, commands, new, pool, tables
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
-from fednb_lab.jobs import contestants_of
+from fednb_lab.jobs import Job, contestants_of
 from fednb_lab.leads import as_family, leads_over_baseline
 from fednb_lab.sweeps import Table, read_tables
 
@@ -58,6 +59,16 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
     with pytest.raises(NotebookError, match=r"name|called"):
         new.new_method(name, tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_hyperparameter_of_the_template_stands_in_its_class_alone(tmp_path: Path) -> None:
+    notebook, _ = new.new_method("FedDyn", tmp_path)
+    source = papers.exported(notebook)
+    elsewhere = "\n".join(papers.cells(notebook, "code")).replace(source, "")
+    names = [field.name for field in dataclasses.fields(papers.methods(str(notebook))["FedDyn"])]
+    assert names and not [name for name in names if re.search(rf"\b{name}\b", elsewhere)]
+    answers = ("start", "broadcast", "prepare", "loss", "upload", "aggregate")
+    assert all(f"def {answer}(" in source for answer in answers)
 
 
 def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
@@ -142,9 +153,22 @@ def cells_with(**accuracies: list[float]) -> list[Cell]:
 
 
 def test_what_is_no_better_than_guessing_is_named() -> None:
-    told = head_to_head.learned_nothing(cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0]))
+    told = tables.learned_nothing(cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0]))
     assert "FedAvg" in told and "FedProx" not in told
-    assert head_to_head.learned_nothing(cells_with(FedProx=[15.0, 17.0])) == ""
+    assert tables.learned_nothing(cells_with(FedProx=[15.0, 17.0])) == ""
+
+
+def test_a_table_of_ones_own_has_a_column_for_each_value_and_says_what_it_lacks() -> None:
+    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
+    accuracies = [(10.0, 60.0), (11.0, 61.0)]
+    for job, accuracy in zip(jobs, itertools.chain(*accuracies), strict=True):
+        made_up.record(job, accuracy)
+    jobs.append(made_up.job(seed=1, beta=0.1))  # not made yet
+    table = made_up.table(*jobs, columns="beta", printed=None, labels={}, file=Path("mine.yaml"))
+    text = tables.table_in_full(table, cells_of(table, ledger.load()))
+    assert "| method | beta 0.1 | beta 5.0 |" in text and "| FedProx | 11.0 | 61.0 |" in text
+    assert "| FedProx, lead over FedAvg | +1.0 | +1.0 |" in text
+    assert "1 of the runs" in text and "Learned nothing: FedAvg, 0.1 (10.0 %" in text
 
 
 def compared(**accuracies: list[float]) -> head_to_head.Outcome:
@@ -152,7 +176,7 @@ def compared(**accuracies: list[float]) -> head_to_head.Outcome:
     table = table_with(**accuracies)
     cells = cells_of(table, ledger.load())
     baseline, comparisons = leads_over_baseline(table, cells)
-    return head_to_head.Outcome("", [], table, cells, baseline, as_family(comparisons))
+    return head_to_head.Outcome("", [], "", table, cells, baseline, as_family(comparisons))
 
 
 def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
@@ -162,7 +186,7 @@ def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
     (prox,) = [line for line in lines if line.startswith("FedProx")]
     assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
     guessing = compared(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
-    assert head_to_head.latex(guessing).splitlines()[-1].startswith("% - Learned nothing: FedAvg")
+    assert head_to_head.latex(guessing).splitlines()[-1].startswith("% Learned nothing: FedAvg")
     rows = list(csv.DictReader(io.StringIO(head_to_head.curves_csv(outcome))))
     assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
     assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
@@ -217,7 +241,11 @@ def beside(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("FEDNB_RUNS")
 
 
-def test_a_sweep_ends_with_its_table_and_its_page(swept: Swept, beside: None) -> None:
+def test_a_sweep_ends_with_its_table_and_its_page(
+    swept: Swept, beside: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lines that make runs again name no folder of the machine, and are typed beside the file."""
+    monkeypatch.chdir(swept.file.parent)
     page = swept.file.parent / "results" / "tables" / "mine.md"
     assert re.search(r"\| \**Mine\**[^|]*\|[^\n]*[\d.]+", swept.out) and str(page) in swept.out
     text = page.read_text()
@@ -226,6 +254,8 @@ def test_a_sweep_ends_with_its_table_and_its_page(swept: Swept, beside: None) ->
     assert all((page.parent / link).resolve().exists() for link in links)
     command = re.search(r"<code>fednb (sweep .*?)</code>", text)
     assert command and cli.main([*shlex.split(command[1]), "--dry-run"]) == 0
+    made = page.with_suffix(".csv").read_text()
+    assert "fednb run mine.ipynb" in made and str(page.parents[2]) not in text + made
     rows = page.with_suffix(".csv").read_text().splitlines()
     assert len(rows) == 3 and rows[2].startswith("mine,Mine,")
 
@@ -240,36 +270,31 @@ def test_report_takes_ones_own_sweep(
 
 
 def test_a_cell_is_made_again_without_touching_its_records(
-    swept: Swept,
-    beside: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture,
+    swept: Swept, beside: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Nor does it leave anything behind, unless a log says what has failed."""
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-
-    def left_behind() -> list[Path]:
-        return list(tmp_path.glob("fednb-check-*"))
-
-    def raises(error: BaseException) -> Callable[..., None]:
-        def run_needed(*_: object, **options: object) -> None:
-            raise error
-
-        return run_needed
-
-    before = {path: path.read_bytes() for path in swept.file.parent.glob("results/runs/*")}
-    words_ = ["check", str(swept.file), "Mine", "--seeds", "1"]
-    assert cli.main([*words_, "--dry-run"]) == 0
+    """What was made before an interruption is not made once more; in the end nothing is left."""
+    results = swept.file.parent / "results"
+    before = {path: path.read_bytes() for path in results.glob("runs/*")}
+    words_ = ["check", str(swept.file), "Mine"]
+    assert cli.main([*words_, "--seeds", "1", "--dry-run"]) == 0
     assert "1 seed" in capsys.readouterr().out
-    assert cli.main(words_) == 0
-    assert "Agrees: the same in every round" in capsys.readouterr().out
-    assert {path: path.read_bytes() for path in swept.file.parent.glob("results/runs/*")} == before
-    assert not left_behind()
-    monkeypatch.setattr(pool, "run_needed", raises(KeyboardInterrupt()))
-    assert cli.main(words_) == 130 and not left_behind()
-    monkeypatch.setattr(pool, "run_needed", raises(SweepError("it failed, see its log")))
-    assert cli.main(words_) == 2 and left_behind()
+    asked: list[int] = []
+    make = pool.run_needed
+
+    def interrupted(todo: Sequence[Job], **options: int) -> None:
+        asked.append(len(todo))
+        make(todo[:1], **options)
+        if len(todo) > 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(pool, "run_needed", interrupted)
+    assert cli.main(words_) == 130
+    assert len(list(results.glob("check/*/runs/*.json"))) == 1
+    assert cli.main(words_) == 0 and asked == [2, 1]
+    out, err = capsys.readouterr()
+    assert "Agrees: the same in every round" in out and "1 of 2 were made before" in err
+    assert {path: path.read_bytes() for path in results.glob("runs/*")} == before
+    assert not list(results.glob("check/*"))
     assert cli.main(["check", str(swept.file), "Theirs"]) == 2
     assert "known are FedAvg, Mine" in capsys.readouterr().err
 

@@ -436,3 +436,21 @@ def test_whole_notebooks_are_kept_on_request(tmp_path, monkeypatch):
     assert "'finished'" in kept["Slow"].cells[-1].outputs[0].data["text/plain"]
     assert len(list(tmp_path.glob("gpu *-*"))) == 1  # its record was enough
     assert json.dumps(kept["Broken"]).count("on purpose")
+
+
+INTERRUPTED = """
+from multiprocessing import forkserver
+from fednb_lab import processes
+
+with processes.own_processes():
+    server = forkserver._forkserver._forkserver_pid
+    with open(f"/proc/{server}/status") as file:
+        print(next(line for line in file if line.startswith("SigIgn")).split()[1])
+"""
+
+
+def test_a_server_that_still_imports_leaves_an_interrupt_to_us() -> None:
+    """In a terminal Ctrl-C reaches it, too; its traceback would be printed over our sentence."""
+    command = [sys.executable, "-c", INTERRUPTED]
+    ignored = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert int(ignored, 16) & 1 << (signal.SIGINT - 1)

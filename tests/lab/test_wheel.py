@@ -119,6 +119,7 @@ def test_types_pages_sweeps_solutions_and_a_reader_of_folders_are_in_it(wheel):
     (named,) = wheel.glob("*.dist-info/entry_points.txt")
     assert "[fednb.datasets]\nfolder = fednb_lab.folders" in named.read_text()
     assert (wheel / "fednb" / "py.typed").exists()
+    assert (wheel / "fednb" / "project" / "notebooks" / "SETTINGS.md").exists()  # which help names
     for file in (ROOT / "notebooks").glob("s*s/*"):  # a teacher's hand-outs need solutions
         copy = wheel / "fednb" / "project" / file.relative_to(ROOT)
         assert file.name == "README.md" or copy.read_bytes() == file.read_bytes()

@@ -1,0 +1,110 @@
+"""The notebooks as files: which there are, and what stands in their cells."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+from fednb import ROOT
+from fednb.errors import NotebookError, check, require_known
+
+NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
+
+
+# ---- which notebooks there are
+
+
+def folder() -> Path:
+    """Return where the notebooks are; a `NotebookError` if there is no such folder."""
+    notebooks = Path(os.environ.get("FEDNB_NOTEBOOKS") or ROOT / "notebooks").absolute()
+    if not notebooks.is_dir():
+        raise NotebookError(
+            f"FEDNB_NOTEBOOKS names {notebooks}, where no folder is: make it, or unset the variable."
+        )
+    return notebooks
+
+
+def notebooks(extras: bool = False) -> list[Path]:
+    """The numbered notebooks, in the order of their numbers; on request those of ``extras`` too."""
+    return [
+        file
+        for file in by_module().values()
+        if file.stem[0].isdigit() or (extras and file.parent.name == "extras")
+    ]
+
+
+def by_module() -> dict[str, Path]:
+    """The project's notebooks by the names of their modules, in their own order."""
+    project = ROOT / "notebooks"
+    files = [*project.glob("extras/*.ipynb"), *project.glob("*.ipynb")]
+    if folder() != project:
+        files += sorted(folder().glob("*.ipynb"), reverse=True)
+    modules = {NUMBER.sub("", file.stem): file for file in files}
+    return dict(sorted(modules.items(), key=lambda item: item[1].stem))
+
+
+def path(name: str) -> Path:
+    """The notebook called ``01_moon``, ``moon`` or ``01``, or at a path; else a `NotebookError`."""
+    if Path(name).suffix or Path(name).name != name:
+        return _at(Path(name))
+    matching = [
+        file
+        for module, file in by_module().items()
+        if name in (file.stem, module) or (name.isdigit() and file.stem.startswith(f"{name}_"))
+    ]
+    if len(matching) != 1:
+        known = [file.stem for file in notebooks()]
+        require_known(f"In {folder()} is no notebook", name, known, NotebookError)
+    return matching[0]
+
+
+def _at(file: Path) -> Path:
+    """The file, if there is one; else a `NotebookError` that says how to come by it."""
+    message = f"{file} is no notebook: the name of one ends in .ipynb."
+    check(file.suffix == ".ipynb", message, NotebookError)
+    if file.is_file():
+        return file
+    way_out = "`fednb list` names the project's notebooks"
+    if file.stem in [other.stem for other in by_module().values()]:
+        way_out = (
+            f"the project's is called {file.stem}, without .ipynb, and `fednb copy {file.stem}` "
+            "puts a copy of it where you are"
+        )
+    raise NotebookError(f"There is no file {file}: {way_out}.")
+
+
+def name(notebook: str) -> str:
+    """A notebook's name without ``.ipynb``, or the path of one that is none of the project's."""
+    file = path(notebook).resolve()
+    known = [other.resolve() for other in by_module().values()]
+    return file.stem if file in known else str(file)
+
+
+# ---- what is in them
+
+
+def cells(notebook: Path, kind: str, tag: str | None = None) -> list[str]:
+    """The sources of a notebook's cells of a kind, ``code`` or ``markdown``, that have the tag.
+
+    Without a tag they are all of that kind. A `NotebookError` if the file cannot be read.
+    """
+    try:
+        content = json.loads(notebook.read_text(encoding="utf-8"))  # nbformat is slow to import
+        return [
+            "".join(cell["source"])
+            for cell in content["cells"]
+            if cell["cell_type"] == kind
+            and (tag is None or tag in cell["metadata"].get("tags", []))
+        ]
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        is_form = isinstance(error, LookupError | TypeError | AttributeError)
+        reason = "it has no cells of the form of a notebook's" if is_form else error
+        raise NotebookError(
+            f"{notebook} cannot be read as a notebook ({reason}): restore it, or save it again in "
+            "Jupyter."
+        ) from error
+
+
+def exported(notebook: Path) -> str:
+    """The source of a notebook's module: its code cells tagged ``export``."""
+    return "\n\n".join(cells(notebook, "code", "export"))

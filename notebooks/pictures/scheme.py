@@ -33,7 +33,7 @@ def messages(
     """
     colour = plots.colour(method)
     of_messages = _GREY if new_at_client else colour
-    of_clients = colour if new_at_client else "black"
+    of_clients = colour if new_at_client else None
     _, ax = plt.subplots(figsize=(10.4, 3.6))
     _box(ax, (4.8, 3.3), (6.6, 0.62), f"server: {server}", "#f0f0f0")
     for x, name in ((1.3, "client 0"), (4.8, "client 1"), (8.3, "client 2")):
@@ -61,7 +61,7 @@ def _box(
     size: tuple[float, float],
     text: str,
     colour: str,
-    of_text: str = "black",
+    of_text: str | None = None,
 ) -> None:
     corner = (middle[0] - size[0] / 2, middle[1] - size[1] / 2)
     shape = FancyBboxPatch(corner, *size, "round,pad=0.06", fc=colour, ec="0.5")

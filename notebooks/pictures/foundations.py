@@ -98,9 +98,9 @@ def bowls_at(H: int = 20, eta: float = 0.05, mu: float = 0.0, ax: Axes | None = 
     ax.plot(*np.transpose(path), ".-", color=plots.colour("FedAvg"), lw=1, ms=4)
     ax.plot(*path[-1], "o", ms=11, mfc="white", mec="black", mew=2)
     ax.plot(*best, "*", ms=15, color="black")
-    spring = f", μ = {mu:g}" if mu else ""
+    name = f"FedProx, μ = {mu:g}" if mu else "FedAvg"
     missed = float(np.linalg.norm(path[-1] - best))
-    title = f"H = {H}, η = {eta:g}{spring}: ends {missed:.2f} away"
+    title = f"{name}, H = {H}, η = {eta:g}:\nends {missed:.2f} away"
     ax.set_title(title, size="medium")
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
     return ax
@@ -120,12 +120,13 @@ def bowls_to_move() -> None:
     frames = ((20, 0.05, 0.0), (1000, 0.05, 0.0), (1000, 0.05, 3.0))
     for ax, (H, eta, mu) in zip(axes.flat, frames, strict=True):
         bowls_at(H, eta, mu, ax)
-        ax.set(xlabel="", ylabel="")
+    for ax in axes[1:]:
+        ax.set(ylabel="")  # that of the first
     marks: dict[str, Any] = {"color": "black", "ls": ""}
     figure.legend(
         handles=[
             Line2D([], [], marker="*", ms=13, label="the minimum of the sum", **marks),
-            Line2D([], [], marker="o", ms=10, mfc="white", mew=2, label="FedAvg stops", **marks),
+            Line2D([], [], marker="o", ms=10, mfc="white", mew=2, label="the rounds stop here", **marks),
             Line2D([], [], color="0.35", marker=".", lw=1, label="its way, round by round"),
             Line2D([], [], color=CLIENTS[0], lw=3, label="a client's last round"),
         ],
@@ -237,22 +238,23 @@ def history(record: Mapping[str, Any], name: str, level: tuple[float, str] | Non
     return figure
 
 
-def forgetting(points: Sequence[tuple[float, float, float]]) -> Figure:
-    """Accuracy on a class before and after a local round, by how many images of it a client has.
+def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
+    """Accuracy on a class around a local round, by how many images of it a client has.
 
-    ``points``: for each client and class the images, and both accuracies (%). A thin line is one
-    client and one class, the thick one their mean.
+    ``points``: for each client and class the images, and the accuracy (%) of the global model before
+    the round, of the client's model after it, and of the average of all clients' models. A thin line
+    is one client and one class, the thick one their mean.
     """
     images, *accuracies = np.transpose(points)
     bounds = {"no image": (0, 0), "1 to 10 images": (1, 10), "more than 10 images": (11, 999)}
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.3), sharex=True, sharey=True)
     look: dict[str, Any] = {"color": plots.colour("FedAvg")}
     for ax, (title, (low, high)) in zip(axes, bounds.items(), strict=True):
-        lines = np.array(accuracies)[:, (images >= low) & (images <= high)]  # [before and after, lines]
-        ax.plot([0, 1], lines, "-", marker=".", lw=1, alpha=0.3, **look)
-        ax.plot([0, 1], lines.mean(1), "-", marker="o", lw=4, ms=9, **look)
-        ax.set_xticks([0, 1], ["before\n(global model)", "after\n(client's model)"])
-        ax.set(title=f"{title} of the class", xlim=(-0.25, 1.25), ylim=(-3, 103))
+        lines = np.array(accuracies)[:, (images >= low) & (images <= high)]  # [three models, lines]
+        ax.plot([0, 1, 2], lines, "-", marker=".", lw=1, alpha=0.3, **look)
+        ax.plot([0, 1, 2], lines.mean(1), "-", marker="o", lw=4, ms=9, **look)
+        ax.set_xticks([0, 1, 2], ["before", "after the\nlocal round", "after\naveraging"])
+        ax.set(title=f"{title} of the class", xlim=(-0.3, 2.3), ylim=(-3, 103))
     axes[0].set_ylabel("accuracy on the class (%)")
     return figure
 

@@ -17,12 +17,13 @@ from fednb.federation import Federation, State
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
-# Tables with the weight μ in their rows, by the title of their panel; the first that has runs counts.
-_WEIGHTS: Mapping[str, Iterable[str]] = {
-    "digits, uneven classes": ["digits-moon-mu"],
-    "digits, IID": ["digits-moon-iid"],
-    "CIFAR-10, uneven classes\n(ours: 20 rounds)": ["moon-9-short"],
-    "CIFAR-10, IID\n(ours: 20 rounds)": ["moon-8-short", "moon-8"],
+# Tables with the weight μ in their rows, by the data and then the split that they are of.
+_WEIGHTS: Mapping[str, Mapping[str, Iterable[str]]] = {
+    "digits (10 rounds; a dot is a seed)": {"uneven classes": ["digits-moon-mu"], "IID": ["digits-moon-iid"]},
+    "CIFAR-10 (ours: 20 rounds; a dot is a seed)": {
+        "uneven classes": ["moon-9-short"],
+        "IID": ["moon-8-short", "moon-8"],
+    },
 }
 _LOG = "flower-moon log"  # of the re-run by MOON's author, in data/reported.csv
 
@@ -92,10 +93,10 @@ def circle(theta: float = 60, tau: float = 0.5, ax: Axes | None = None) -> Axes:
 
 
 def circles() -> Figure:
-    """Four frames of `circle`."""
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.5))
-    for ax, (theta, tau) in zip(axes, ((10, 0.5), (60, 0.5), (120, 0.5), (120, 0.1)), strict=True):
-        circle(theta, tau, ax)
+    """Three frames of `circle`."""
+    figure, axes = plt.subplots(1, 3, figsize=(11, 3.8))
+    for ax, theta in zip(axes, (10, 60, 120), strict=True):
+        circle(theta, ax=ax)
     return figure
 
 
@@ -245,29 +246,44 @@ def author_log() -> Axes:
 
 def weights() -> Figure:
     """Accuracy by the weight μ, measured and reported, on the digits and on CIFAR-10."""
-    figure, axes = plt.subplots(1, len(_WEIGHTS), figsize=(12, 3.6), sharey=True)
-    for ax, (title, names) in zip(axes, _WEIGHTS.items(), strict=True):
-        measured: dict[float, tuple[float, ...]] = {}
-        printed: dict[float, float] = {}
-        for cell in (one for name in names for one in results.cells(name)):
-            mu = float(cell.row.partition("mu=")[2].split()[0].rstrip(")"))
-            if cell.column in ("Digits", "IID", "CIFAR-10", "Top-1 accuracy"):
-                measured[mu] = measured.get(mu) or cell.values
-                if cell.printed is not None:
-                    printed[mu] = cell.printed
-        for x, mu in enumerate(sorted(measured)):
-            if mu in printed:
-                ax.plot(x, printed[mu], "D", color="black", mfc="none", ms=8)
-            look = {"color": plots.colour("MOON"), "ms": 7, "alpha": 0.6}
-            ax.plot([x] * len(measured[mu]), measured[mu], "o", **look)
-        ax.set_xticks(range(len(measured)), [f"{mu:g}" for mu in sorted(measured)])
+    figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=(1, 1.15))
+    colour = plots.colour("MOON")
+    for ax, (title, splits) in zip(axes, _WEIGHTS.items(), strict=True):
+        weights_there: list[float] = []
+        for (split, names), shift in zip(splits.items(), (-0.1, 0.1), strict=True):
+            measured, printed = _by_weight(names)
+            weights_there = sorted(measured)
+            look: dict[str, Any] = {"color": colour, "mfc": "white" if split == "IID" else colour}
+            means = [(x + shift, np.mean(measured[mu])) for x, mu in enumerate(weights_there) if measured[mu]]
+            ax.plot(*np.transpose(means), "--" if split == "IID" else "-", color=colour, lw=1.2)
+            for x, mu in enumerate(weights_there):
+                ax.plot([x + shift] * len(measured[mu]), measured[mu], "o", ms=6, **look)
+            name = f"ours, {split}" if printed else split
+            ends_early = len(means) < len(weights_there)  # then what lies right of it needs the room
+            plots.label(ax, means[-1], name, (-8, -15) if ends_early else (9, 0), color=colour, va="center")
+            if printed:
+                reported = [(x + shift, printed[mu]) for x, mu in enumerate(weights_there) if mu in printed]
+                ax.plot(*np.transpose(reported), "D", color="black", mfc="none", ms=8)
+                plots.label(ax, reported[-1], f"the paper, {split}", (9, 0), va="center")
+        ax.set_xticks(range(len(weights_there)), [f"{mu:g}" for mu in weights_there])
         ax.set(xlabel="weight μ of the contrast", title=title)
         ax.grid(axis="y", alpha=0.3)
     axes[0].set(ylabel="accuracy (%)", ylim=(0, 100))
-    axes[-1].plot([], [], "o", color=plots.colour("MOON"), label="ours, a dot for each seed")
-    axes[-1].plot([], [], "D", color="black", mfc="none", label="the paper, 100 rounds")
-    axes[-1].legend(frameon=False, fontsize="medium", loc="lower left")
+    axes[1].set(ylim=(55, 75))
     return figure
+
+
+def _by_weight(names: Iterable[str]) -> tuple[dict[float, tuple[float, ...]], dict[float, float]]:
+    """What was measured and what is printed, by the weight μ; of several tables the first with runs."""
+    measured: dict[float, tuple[float, ...]] = {}
+    printed: dict[float, float] = {}
+    for cell in (one for name in names for one in results.cells(name)):
+        mu = float(cell.row.partition("mu=")[2].split()[0].rstrip(")"))
+        if cell.column in ("Digits", "IID", "CIFAR-10", "Top-1 accuracy"):
+            measured[mu] = measured.get(mu) or cell.values
+            if cell.printed is not None:
+                printed[mu] = cell.printed
+    return measured, printed
 
 
 def forces() -> Axes:

@@ -15,26 +15,38 @@ from fednb.results import Cell
 _GREY = "0.45"
 
 
-def messages(method: str, *, down: str, server: str, up: str, client: str, model: bool = True) -> Axes:
+def messages(
+    method: str,
+    *,
+    down: str,
+    server: str,
+    up: str,
+    client: str,
+    model: bool = True,
+    new_at_client: bool = False,
+) -> Axes:
     """One round of a method that sends prototypes, with a server above and three clients below.
 
     ``down`` and ``up`` say what is sent beside the model, which travels only if ``model``; the
-    texts ``server`` and ``client`` say what each side does.
+    texts ``server`` and ``client`` say what each side does. The method's colour marks what it sends,
+    or, if ``new_at_client``, what its clients do, as all that is sent is FedAvg's.
     """
     colour = plots.colour(method)
+    of_messages = _GREY if new_at_client else colour
+    of_clients = colour if new_at_client else None
     _, ax = plt.subplots(figsize=(10.4, 3.6))
     _box(ax, (4.8, 3.3), (6.6, 0.62), f"server: {server}", "#f0f0f0")
-    for x, name in ((1.3, "client 1"), (4.8, "client 2"), (8.3, "client 3")):
-        _box(ax, (x, 0.35), (2.7, 0.62), f"{name}: {client}", "#e8f1f8")
+    for x, name in ((1.3, "client 0"), (4.8, "client 1"), (8.3, "client 2")):
+        _box(ax, (x, 0.35), (2.7, 0.62), f"{name}: {client}", "#e8f1f8", of_clients)
         top = 4.8 + 0.55 * (x - 4.8)
-        _arrow(ax, (top - 0.14, 2.96), (x - 0.14, 0.7), colour)
-        _arrow(ax, (x + 0.14, 0.7), (top + 0.14, 2.96), colour)
+        _arrow(ax, (top - 0.14, 2.96), (x - 0.14, 0.7), of_messages)
+        _arrow(ax, (x + 0.14, 0.7), (top + 0.14, 2.96), of_messages)
     ax.text(1.15, 2.4, "down", ha="right", weight="bold")
     ax.text(8.45, 2.4, "up", ha="left", weight="bold")
     both = (("the model $w$", "its model $w_i$"), (down, up))
     rows = both if model else both[1:]
     for row, (left, right) in enumerate(rows):
-        shade = _GREY if model and row == 0 else colour
+        shade = _GREY if model and row == 0 else of_messages
         y = 2.26 - 0.3 * row
         ax.text(1.15, y, left, ha="right", va="top", color=shade)
         ax.text(8.45, y, right, ha="left", va="top", color=shade)
@@ -43,11 +55,18 @@ def messages(method: str, *, down: str, server: str, up: str, client: str, model
     return ax
 
 
-def _box(ax: Axes, middle: tuple[float, float], size: tuple[float, float], text: str, colour: str) -> None:
+def _box(
+    ax: Axes,
+    middle: tuple[float, float],
+    size: tuple[float, float],
+    text: str,
+    colour: str,
+    of_text: str | None = None,
+) -> None:
     corner = (middle[0] - size[0] / 2, middle[1] - size[1] / 2)
     shape = FancyBboxPatch(corner, *size, "round,pad=0.06", fc=colour, ec="0.5")
     ax.add_patch(shape)
-    ax.text(*middle, text, ha="center", va="center", size="small")
+    ax.text(*middle, text, ha="center", va="center", size="small", color=of_text)
 
 
 def _arrow(ax: Axes, start: tuple[float, float], end: tuple[float, float], colour: str) -> None:

@@ -168,7 +168,8 @@ def _draw_pull_by_angle(ax: Axes) -> None:
 def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
     """Angles between prototypes of two clients: of the same class, and of different ones.
 
-    ``angles``: both, in degrees, by how the clients were trained: alone or with a method.
+    ``angles``: both, in degrees, by how the clients were trained: alone or with a method. A title
+    has the median of the first, and how often one of them is smaller than one of the second.
     """
     size = (2.8 * len(angles), 3.0)
     figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
@@ -180,7 +181,8 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
         ax.hist(different.numpy(), label="different classes", **outline)
         median = same.median().item()
         ax.axvline(median, color="black", ls=":", lw=1.2)
-        ax.set_title(f"{name}\nmedian {median:.0f}°", fontsize="medium")
+        closer = 100 * (same[:, None] < different).float().mean().item()
+        ax.set_title(f"{name}\nmedian {median:.0f}°, closer: {closer:.0f} %", fontsize="medium")
         ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
     axes[0].legend(fontsize="small", frameon=False)
     return figure

@@ -10,7 +10,7 @@ from fednb.papers.pictures.fedproc import CLASSES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots
+from fednb import plots, results
 
 _CLIENTS = 10  # of the sketch
 _MEANS = np.random.default_rng(4).normal(size=(_CLIENTS, 2)) * (1, 0.7)  # one class, by ten clients
@@ -96,17 +96,19 @@ def one_round(counts: np.ndarray, shared: np.ndarray, drawn: Mapping[int, int]) 
 
 def where_classes_end(is_shared: bool, num_rounds: int = 30) -> np.ndarray:
     """Angles (degrees) of three classes after training on clients that have two of them each."""
-    angles = np.radians([92.0, 80.0, 100.0])
-    for _ in range(num_rounds):
-        ends = []
-        for own in ([0, 1], [1, 2]):  # the classes of client A, and of client B
-            known = [0, 1, 2] if is_shared else own  # the classes of which it has a vector
+    angles = np.radians([92.0, 80.0, 100.0])  # of the averaged network
+    ends = [angles, angles]  # of client A, and of client B, after their training
+    for t in range(num_rounds):
+        before, ends = ends, []
+        drawn = np.array([before[0][0], before[t % 2][1], before[1][2]])  # for class 1 A and B in turn
+        for client, own in enumerate(([0, 1], [1, 2])):  # the classes of client A, and of client B
+            known, vectors = ([0, 1, 2], drawn) if is_shared else (own, before[client])
             local = angles.copy()
             for _ in range(20):  # down the gradient of (3) in the angles
-                apart = local[own, None] - angles[known]
+                apart = local[own, None] - vectors[known]
                 softmax = np.exp(np.cos(apart) / 0.5)
                 softmax /= softmax.sum(1, keepdims=True)
-                gradient = np.sin(local[own] - angles[own]) - (softmax * np.sin(apart)).sum(1)
+                gradient = np.sin(local[own] - vectors[own]) - (softmax * np.sin(apart)).sum(1)
                 local[own] -= 0.1 * gradient
             ends.append(local)
         angles = np.mean(ends, 0)
@@ -153,3 +155,10 @@ def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Axes:
         plots.label(ax, (rounds[-1], mean[-1]), name, (8, shift), va="center", color=look["color"])
     ax.set(xlabel="communication round", xticks=rounds, ylabel="angle to g (degrees)", ylim=(30, 90))
     return ax
+
+
+def beside_fedavg(ax: Axes) -> None:
+    """Draw the accuracy of the recorded run of FedAvg on the digits with seed 0, and name it."""
+    of_fedavg = results.accuracies("digits-fedssc")["FedAvg"].loc[0]
+    ax.plot(of_fedavg, color="0.6", zorder=0, label="FedAvg, seed 0")
+    ax.legend(fontsize="small", frameon=False)

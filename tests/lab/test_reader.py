@@ -25,7 +25,7 @@ NOTEBOOKS = ROOT / "notebooks"
 # CONTRIBUTING.md which cell calls it.
 REACHED_BY_01 = """
     augment batches build client data errors evaluation federation images
-    leads messages method models papers partition plots records results run seeds settings
+    leads messages method models notebooks papers partition plots records results run seeds settings
     sources
 """.split()
 

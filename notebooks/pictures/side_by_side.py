@@ -18,7 +18,9 @@ from fednb.partition import Parts
 
 _SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
 _ELSEWHERE = (-27, 24)  # the same, where the largest intervals are
-_DEEPEST = 12.0  # points below a method's best trial that are drawn
+_DEEPEST = 16.0  # points below a method's best trial that are drawn
+_HIGHEST = 7.0  # points above it that are drawn: single seeds get there
+_BESIDE = 1.05  # seeds of a trial are drawn this factor left or right of its mean
 _TRIED = (BASELINE, "FedProx", "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
 _NEAR_ZERO = (-9, 9)  # the same, where methods are close together
@@ -72,17 +74,18 @@ def _difference(ax: Axes, y: float, of: Lead, colour: str, shown: tuple[int, int
 
 
 def gap() -> Figure:
-    """Mistakes on images like a client's own over 60 rounds, and what FedProto is ahead by.
+    """Mistakes on images like a client's own over 60 rounds, and by how much FedProto is ahead.
 
     At β = 0.1, each method at the rate that counts (tables ``side-long-...``).
     """
     by_row = results.accuracies(_OWN_IMAGES)
     by_row["FedProto"] = by_row["FedProto, λ = 0.1"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4))
-    for row, style in ((ADJUSTED, "--"), ("FedProto", "-"), (BASELINE, "-")):
+    for row, style in (("Local", "-"), (ADJUSTED, "--"), ("FedProto", "-"), (BASELINE, "-")):
         wrong = 100 - by_row[row].mean()
         colour = plots.colour(row)
-        left.semilogy(wrong.index, wrong, style, color=colour, lw=2)
+        width = 4 if row == "Local" else 2  # FedProto lies on it at first, and both are to be seen
+        left.semilogy(wrong.index, wrong, style, color=colour, lw=width)
         plots.label(left, (wrong.index[-1], wrong.iloc[-1]), row, color=colour, va="center")
     left.set(xlabel="communication round", ylabel="wrong on images like its own (%)")
     ticks = (1, 2, 5, 10, 20, 50, 100)
@@ -204,18 +207,24 @@ def elsewhere() -> Figure:
 
 
 def trials() -> Figure:
-    """The trials of four methods on held-out images: what the right value gains, and a wrong one costs."""
+    """The trials of four methods on held-out images: what the right value gains, and a wrong one costs.
+
+    A line goes through means; the seeds of a trial are faint dots, of the first split left of the
+    mean, of the second right of it.
+    """
     of_splits = tables.trials()
     figure, axes = plt.subplots(1, len(_TRIED), figsize=(14, 3.4), sharey=True)
     for ax, name in zip(axes, _TRIED, strict=True):
         for (title, found), style in zip(of_splits.items(), ("-", ":"), strict=True):
             if name in found:
+                beside = 1 / _BESIDE if style == "-" else _BESIDE
+                _seeds_of(ax, found[name], tables.held_out(title, name), beside)
                 _trials_of(ax, found[name], style, title)
         _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
         ax.set_title(name)
         ax.grid(alpha=0.3)
     axes[0].set_ylabel("points below\nits best trial")
-    axes[0].set_ylim(-_DEEPEST, 1)
+    axes[0].set_ylim(-_DEEPEST, _HIGHEST)
     axes[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure
 
@@ -238,6 +247,16 @@ def _trials_of(ax: Axes, tuning: Mapping[str, Any], style: str, title: str) -> N
     ax.semilogx(tuning["chosen"], 0, "s" if tuning["at_edge"] else "o", ms=9, color=colour)
     if tuning["gain"] is not None:
         ax.axhline(-tuning["gain"], ls=style, lw=1, color=plots.colour(BASELINE), zorder=0)
+
+
+def _seeds_of(ax: Axes, tuning: Mapping[str, Any], of_seeds: Mapping[float, Sequence[float]], beside: float) -> None:
+    """A faint dot for each seed of each trial, this factor beside the tuned value."""
+    if tuning["chosen"] is None:
+        return
+    for value, accuracies in of_seeds.items():
+        below = [accuracy - tuning["accuracy"] for accuracy in accuracies]
+        places = [value * beside] * len(below)
+        ax.plot(places, below, "o", ms=4, mew=0, color=plots.colour(tuning["method"]), alpha=0.5)
 
 
 def _value_ticks(ax: Axes, of_method: Sequence[Mapping[str, Any]]) -> None:
@@ -287,7 +306,7 @@ def twins() -> Figure:
 def bytes_sent() -> Figure:
     """Accuracy over megabytes sent, mean over seeds: on all test images, and on a client's own.
 
-    On the right the messages are as large as on the left, and are sent for 60 rounds.
+    On the right 60 rounds are drawn, each of which sends as much as the last of the 15 on the left.
     """
     sent = results.load("side_by_side")["sent"][_SENT]
     figure, (left, right) = plt.subplots(1, 2, figsize=(12.5, 4), sharey=True)

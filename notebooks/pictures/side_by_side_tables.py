@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from fednb import results
 from fednb.leads import Lead, differences, lead_of
@@ -37,7 +38,6 @@ _BY_YEAR = [
     "FedPLCC",
 ]
 _OTHER_NAMES = {"SOLO": "Local", "FedPLCC (Ours)": "FedPLCC"}
-_OURS_TO_PAIR = ["MOON", "FedProc", "FedSSC", "FedProto", "FedProto+FedAvg", "FedPLCC"]
 _ON_CIFAR10 = {
     "MOON Table 1": "CIFAR-10",
     "FedProc Table 2": "CIFAR-10",
@@ -110,6 +110,32 @@ def lead_in(table: str, method: str, over: str = BASELINE, column: str = "accura
     return results.compare(results.cell(table, method, column), results.cell(table, over, column))
 
 
+def changes(tables: Mapping[str, str]) -> pd.DataFrame:
+    """How far each method's lead in the second comparison is above that in the first.
+
+    A column for each table of ``tables``, by what it is called. The seeds of the two comparisons are
+    different, so intervals are Welch's; with a star where they leave out 0.
+    """
+    columns = {}
+    for title, table in tables.items():
+        found = []
+        for name in methods()[1:]:
+            leads = lead_in(first(table), name), lead_in(table, name)
+            found.append(_change(*(lead.values for lead in leads)))
+        columns[title] = found
+    return pd.DataFrame(columns, index=methods()[1:])
+
+
+def _change(before: Sequence[float], after: Sequence[float]) -> str:
+    """The difference of two means in words, with Welch's interval; nothing without two runs each."""
+    if min(len(before), len(after)) < 2:
+        return ""
+    found = stats.ttest_ind(after, before, equal_var=False)
+    low, high = found.confidence_interval()
+    star = " *" if low > 0 or high < 0 else ""
+    return f"{(low + high) / 2:+.1f} ± {(high - low) / 2:.1f}{star}".replace("-", "−")
+
+
 def met_in_papers() -> pd.DataFrame:
     """Which of our methods each paper compares: papers are columns, both by year."""
     names = _BY_YEAR
@@ -120,8 +146,8 @@ def met_in_papers() -> pd.DataFrame:
 
 
 def pairs_that_met() -> tuple[int, int]:
-    """Of the pairs of the papers' own methods: how many share a table, and how many there are."""
-    pairs = [set(pair) for pair in combinations(_OURS_TO_PAIR, 2)]
+    """Of the pairs among the papers' methods, one a paper: how many share a table, and how many there are."""
+    pairs = [set(pair) for pair in combinations(_MAIN_TABLES, 2)]
     met = [pair for pair in pairs if any(pair <= found for found in _compared().values())]
     return len(met), len(pairs)
 
@@ -153,6 +179,17 @@ def _compared() -> dict[str, set[str]]:
 def trials() -> dict[str, dict[str, Any]]:
     """The trials of each method, by what their split is called."""
     return {title: results.load("side_by_side")["trials"][name] for title, name in TRIALS.items()}
+
+
+def held_out(title: str, method: str) -> dict[float, list[float]]:
+    """The accuracies (%) of a method's trials on held-out images, a seed each, by the tuned value."""
+    found = {}
+    for cell in results.cells(TRIALS[title]):
+        name, comma, of_trial = cell.row.rpartition(", ")
+        if comma and name == method:
+            *_, value = of_trial.split()
+            found[float(value)] = list(cell.by_seed.values())
+    return found
 
 
 def name_of_tuned(tuning: Mapping[str, Any]) -> str:

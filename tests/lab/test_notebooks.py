@@ -9,6 +9,17 @@ from nbformat.v4 import new_code_cell, new_notebook
 from fednb import papers
 from fednb_lab.cli import main
 
+NUMBERED = re.compile(r"^## (\d+) ", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", papers.notebooks(extras=True), ids=lambda path: path.stem)
+def test_numbered_headings_count_up_without_a_gap(path):
+    """A section that lost its heading cannot be found from a text that sends readers to it."""
+    cells = nbformat.read(path, 4).cells
+    texts = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    numbers = [int(found) for text in texts for found in NUMBERED.findall(text)]
+    assert numbers == list(range(1, len(numbers) + 1))
+
 
 @pytest.fixture
 def three(tmp_path, monkeypatch):

@@ -198,17 +198,22 @@ class Answers:
             raise _NotRun(f"seed {seed} of {cell.table}, {cell.row}")
         return cell.by_seed[seed]
 
-    def rank_correlation(self, table: str, column: str) -> float:
+    def rank_correlation(self, table: str, column: str, printed_in: str | None = None) -> float:
         """Compute Spearman's coefficient of printed and measured values over a column's rows.
 
-        Measured are means over the seeds that all rows have.
+        Measured are means over the seeds that all rows have. Runs on data that stand in for the
+        paper's have no printed number of their own: ``printed_in`` names the paper's table.
         """
-        cells = [cell for cell in self._cells_of(table) if cell.column == column]
-        cells = [cell for cell in cells if cell.printed is not None and cell.values]
+        cells = [cell for cell in self._cells_of(table) if cell.column == column and cell.values]
+        if printed_in is None:
+            cells = [cell for cell in cells if cell.printed is not None]
         if len(cells) < 3:
             raise _NotRun(f"{table}, {column}")
         measured = over_common_seeds([cell.by_seed for cell in cells])
-        printed = [cell.printed for cell in cells]
+        if printed_in is None:
+            printed = [cell.printed for cell in cells]
+        else:
+            printed = [reported_table(printed_in).number(cell.row, column) for cell in cells]
         return float(stats.spearmanr(printed, measured).statistic)
 
     def diverged(self, table: str, row: str | None = None) -> int:

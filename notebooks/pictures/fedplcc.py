@@ -10,6 +10,7 @@ import torch
 from fednb.papers.fedplcc import cluster, plain, shares
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.patches import Circle
 from scipy import stats
 from torch import Tensor
 
@@ -19,6 +20,7 @@ from fednb.leads import over_common_seeds
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class
 
 _IMAGE = 14  # degrees: of client 0
+_FAULT = "#c1121f"  # the circle around outliers
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 # By class and client: directions in degrees, and the number of images around each.
 _DIRECTIONS: dict[int, list[list[tuple[float, int]]]] = {
@@ -89,9 +91,11 @@ def four_answers() -> Figure:
         made, fault = _ANSWERS[method]
         ax.set_title(f"{method}\n{made}", size=12, color=plots.colour(method))
         ax.text(0.5, -0.02, fault, transform=ax.transAxes, ha="center", va="top", size=11)
-    for text, label, place in (("blue", 0, (0.56, 0.17)), ("orange", 1, (0.43, 0.43)), ("blue", 0, (0.23, 0.5))):
+    for text, label, place in (("blue", 0, (0.56, 0.17)), ("orange", 1, (0.43, 0.43))):
         axes[0].text(*place, text, color=f"C{label}", size=11, ha="right", va="center")
-    axes[0].text(-0.1, 1.02, "six orange\noutliers", color="C1", size=11, va="bottom")
+    axes[0].text(-0.1, 1.02, "six orange\noutliers", color=_FAULT, size=11, va="bottom")
+    for ax in axes[[0, -1]]:
+        ax.add_patch(Circle((0.035, 0.79), 0.12, fill=False, color=_FAULT, lw=1.5))
     return figure
 
 
@@ -230,6 +234,8 @@ def rates() -> Figure:
     for row, method in lines.items():
         colour = plots.colour(method)
         cells = [cell for cell in results.cells("mini-fedplcc-rates") if cell.row == row]
+        for cell in cells:
+            _crosses(ax, float(cell.column.removeprefix("lr ")), cell.statuses.count("diverged"), colour)
         cells = [cell for cell in cells if cell.mean is not None]
         at = [float(cell.column.removeprefix("lr ")) for cell in cells]
         for rate, cell in zip(at, cells, strict=True):
@@ -245,11 +251,18 @@ def rates() -> Figure:
             text = "FedAvg, moved left\nby a factor of ten"
             plots.label(ax, (moved[0], 52), text, (0, 0), color=colour, size=10)
     ax.axhline(10, color="0.6", ls=":")
-    ax.set(xscale="log", ylim=(5, 92), xlabel="learning rate", ylabel="accuracy after ten rounds (%)")
+    plots.label(ax, (0.023, 4), "× a seed that diverged", (0, 0), color=colour, size=10, ha="right", va="center")
+    ax.set(xscale="log", ylim=(0, 92), xlabel="learning rate", ylabel="accuracy after ten rounds (%)")
     ticks = [0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.06, 0.1]
     ax.set_xticks(ticks, [f"{rate:g}" for rate in ticks])
     ax.minorticks_off()
     return figure
+
+
+def _crosses(ax: Axes, rate: float, number: int, colour: str) -> None:
+    """A cross for each of so many runs that diverged, beside one another below the curves."""
+    places = rate * 1.07 ** (np.arange(number) - (number - 1) / 2)
+    ax.plot(places, [4] * number, "x", color=colour, ms=6, mew=1.5)
 
 
 _TERMS = {"contrastive": "contrast", "correlation": "pull"}  # as the notebook calls FedPLCC's

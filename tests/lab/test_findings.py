@@ -188,6 +188,14 @@ def stirred(table):
     return cells
 
 
+def test_a_rank_correlation_with_a_named_table_is_that_with_the_cells_own_numbers():
+    """Runs on data that stand in for the paper's have none of their own, and need the name."""
+    answers = of_records()._answers
+    own = answers.rank_correlation("fedplcc-3-short", "Avg.")
+    assert answers.rank_correlation("fedplcc-3-short", "Avg.", "FedPLCC Table III") == own
+    assert answers.rank_correlation("fedplcc-4-pacs-short", "Avg.", "FedPLCC Table IV") < own
+
+
 def test_a_sentence_asks_for_the_word_of_a_claim_by_its_name_in_figures():
     finding = FINDINGS["moon-ahead-of-fedavg"]
     says = finding.model_copy(update={"says": "{{ word('MOON − SCAFFOLD') }}", "holds": ""})

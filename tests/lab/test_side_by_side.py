@@ -84,7 +84,7 @@ def test_all_methods_of_all_notebooks_are_there():
 
 
 def test_within_a_table_everything_but_the_tuned_values_is_the_same(tables):
-    own = {"method", "seed", "lr", "hyperparameters", "defaults"}
+    own = {"method", "seed", "lr", "hyperparameters", "defaults", "comments"}
     for name, table in tables.items():
         shared = set()
         seeds = {}

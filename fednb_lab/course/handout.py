@@ -39,9 +39,14 @@ def split_cells(nb: NotebookNode) -> None:
     """Give each heading, check and answer a cell of its own."""
     cells: list[NotebookNode] = []
     for cell in nb.cells:
-        for number, piece in enumerate(_pieces(cell)):
+        pieces = _pieces(cell)
+        for number, piece in enumerate(pieces):
             name = cell.id if number == 0 else f"{cell.id}-{number}"
-            cells.append(NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece}))
+            part = NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece})
+            if cell.cell_type == "code" and number < len(pieces) - 1:
+                part.outputs = []  # which part wrote what is unknown: all stand below the last
+                part.execution_count = None
+            cells.append(part)
     nb.cells = cells
 
 

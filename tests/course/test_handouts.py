@@ -6,7 +6,7 @@ import re
 
 import nbformat
 import pytest
-from nbformat.v4 import new_markdown_cell, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from short import CELLS, SECRET, read, tags_of
 
 from fednb import ROOT, papers
@@ -58,6 +58,40 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     assert check.source == f"# Check. By hand.\n{CELLS['e2c']}" and not check.outputs
     assert by_name["exercise-3-answer"].source == CELLS["e3a"]
     assert nb.cells[-2].source == "## 2 · Summary\n\nDone."
+
+
+def test_a_check_split_in_two_has_its_outputs_once_below_the_last_part():
+    cell = new_code_cell("# Check. One.\nprint(1)\n\n# Check. Two.\nprint(2)")
+    cell.outputs = [new_output("stream", text="1\n2\n")]
+    nb = new_notebook(cells=[cell])
+    handout.split_cells(nb)
+    assert [bool(part.outputs) for part in nb.cells] == [False, True]
+    assert [part.execution_count for part in nb.cells] == [None, None]
+
+
+SHIFTS = """
+def published_shift(buffer, new):
+    return [buffer[-1]] * (len(buffer) - 1) + [new]
+
+def right_shift(buffer, new):
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "attempt", "said"),
+    [
+        (4, f"{SHIFTS}    buffer.pop(0)\n    return [*buffer, new]", "work on a copy"),
+        (4, f"{SHIFTS}    [*buffer[1:], new]", "`return` is missing"),
+        (4, "def published_shift(buffer, new):\n    buffer", "`return` is missing"),
+        (1, "def loss_range(k, temperature):\n    k", "`return` is missing"),
+    ],
+)
+def test_a_check_of_moon_names_the_slip_before_what_follows_from_it(number, attempt, said):
+    stub = {1: "def loss_range(", 4: "def published_shift("}[number]
+    (cell,) = (cell for cell in read(ASSIGNMENTS[1]).cells if stub in cell.source)
+    checks = cell.source[cell.source.index("# Check.") :]
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        exec(f"{attempt}\n{checks}", {})
 
 
 @pytest.fixture

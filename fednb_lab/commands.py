@@ -99,11 +99,13 @@ def _write(files: Mapping[Path, str]) -> None:
 def _check_sweep_file(path: Path) -> None:
     """Refuse what is not there, or a notebook, before anything slow is imported."""
     path.stat()
-    message = (
-        f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
-        f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
-    )
-    check(path.suffix != ".ipynb", message, SweepError)
+    if path.suffix == ".ipynb":
+        if '"handout"' in path.read_text(encoding="utf-8", errors="replace"):
+            raise CourseError(f"{path} is a hand-out: did you mean `fednb course check {path}`?")
+        raise SweepError(
+            f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
+            f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
+        )
 
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
@@ -581,11 +583,14 @@ def course_check(args: argparse.Namespace) -> int:
     fednb course check 01_moon.ipynb
     fednb course check 01_moon.ipynb --exercise 2
     """
-    from fednb_lab.course.check import check, told
+    from fednb_lab.course.check import check, ready, told
 
     problems, remarks = check(args.path, exercise=args.exercise)
     print(*told(problems), *(f"note: {remark}" for remark in remarks), sep="\n")
-    return int(any(problems.values()))
+    is_wrong = any(problems.values())
+    if not is_wrong and not args.exercise:
+        print(ready(args.path, problems))
+    return int(is_wrong)
 
 
 @command(

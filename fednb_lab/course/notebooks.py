@@ -111,6 +111,11 @@ def remark(text: str) -> str:
     return "".join(printable).strip().rstrip(".")[:400]
 
 
+def counted(number: int, what: str) -> str:
+    """Return a number of things: "1 page", "2 pages"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
 def tags_of(cell: NotebookNode) -> list[str]:
     """Return the tags of a cell."""
     return list(cell.metadata.get("tags", []))

@@ -465,4 +465,33 @@ def test_check_guesses_what_a_misspelt_file_was_meant_to_be(handed_out, capsys):
     assert main(["course", "check", str(handed_out.with_suffix(""))]) == 2
     assert f"did you mean {handed_out}?" in capsys.readouterr().err
     assert main(["course", "check", str(handed_out.parent)]) == 2
-    assert f"did you mean {handed_out}?" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "is a folder" in said and f"for example {handed_out}" in said
+    assert main(["course", "check", str(handed_out.with_name("qqq.ipynb"))]) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_check_of_work_in_which_nothing_is_wrong_says_what_is_left_to_do(
+    handed_out, unexecuted, capsys
+):
+    change(handed_out, handed_out, **RIGHT, exercise_3_answer="Because.")
+    assert main(["course", "check", str(handed_out)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert "1 answer " in last and f"Hand in {handed_out}." in last
+    change(handed_out, handed_out, exercise_3_answer=notebooks.ANSWER)
+    assert main(["course", "check", str(handed_out)]) == 1
+    assert "Hand in" not in capsys.readouterr().out
+
+
+def test_check_of_a_hand_out_by_the_command_for_tables_guesses_what_was_meant(handed_out, capsys):
+    assert main(["check", str(handed_out)]) == 2
+    assert f"did you mean `fednb course check {handed_out}`?" in capsys.readouterr().err
+
+
+def test_to_stop_a_check_promises_no_checkpoint(handed_out, monkeypatch, capsys):
+    def stop(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sandbox, "execute", stop)
+    assert main(["course", "check", str(handed_out)]) == 130
+    assert "checkpoint" not in capsys.readouterr().err

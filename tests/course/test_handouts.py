@@ -10,8 +10,8 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from short import CELLS, SECRET, read, tags_of
 
 from fednb import ROOT, papers
-from fednb.errors import CourseError
-from fednb.exercises import draws
+from fednb.errors import CourseError, NotebookError
+from fednb.exercises import draws, prepare
 from fednb_lab import engine
 from fednb_lab.cli import main
 from fednb_lab.course import handout, notebooks, solutions
@@ -172,6 +172,17 @@ def test_a_notebook_made_by_hand_is_one_sentence_with_its_name(step, kind, short
 def test_to_check_what_is_no_hand_out_says_how_to_get_one(short, capsys):
     assert main(["course", "check", str(ROOT / "notebooks" / "01_moon.ipynb")]) == 2
     assert "fednb course release 01_moon" in capsys.readouterr().err
+
+
+def test_where_no_solutions_are_a_hand_out_is_the_teachers_to_give(short, capsys):
+    assert main(["course", "check", str(short)]) == 2
+    said = capsys.readouterr().err
+    assert "ask your teacher" in said and "course release" not in said
+
+
+def test_a_hand_out_that_was_renamed_says_which_name_it_needs(short):
+    with pytest.raises(NotebookError, match=r"renamed: name it 01_moon\.ipynb again"):
+        prepare("01_moon.ipynb")
 
 
 def test_every_assert_of_every_exercise_has_words():

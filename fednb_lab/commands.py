@@ -596,7 +596,13 @@ def course_check(args: argparse.Namespace) -> int:
 @command(
     "course grade",
     NOTEBOOK,
-    argument("path", type=Path, metavar="FOLDER", help="or zip, with NAME.ipynb or NAME/..."),
+    argument(
+        "path",
+        type=Path,
+        nargs="?",
+        metavar="FOLDER",
+        help="or zip, with NAME.ipynb or NAME/...; without it, only tables and pages are made anew",
+    ),
     argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
     argument("--no-sandbox", action="store_true", help="submissions can do all that you can"),
 )
@@ -604,22 +610,26 @@ def course_grade(args: argparse.Namespace) -> None:
     """Grade a folder of submissions: scores as CSV, and feedback pages.
 
     fednb course grade 01_moon submitted
+    fednb course grade 01_moon
     """
     from fednb import papers
 
-    if Path(args.notebook).exists() and not args.path.exists():
+    if args.path and Path(args.notebook).exists() and not args.path.exists():
         raise CourseError(
             f"{args.path} is not there. The notebook comes first: did you mean `fednb course grade "
             f"{args.path} {args.notebook}`?"
         )
     papers.path(args.notebook)
     message = f"{args.path} is not there: name a folder or a zip of submissions."
-    check(args.path.exists(), message, CourseError)
+    check(args.path is None or args.path.exists(), message, CourseError)
     print(_NBGRADER, file=sys.stderr, flush=True)
     from fednb_lab.course import grading
 
-    is_sandboxed = not args.no_sandbox
-    path = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
+    if args.path is None:
+        path = grading.refresh(args.notebook)
+    else:
+        is_sandboxed = not args.no_sandbox
+        path = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
     name = path.with_suffix("")
     print(f"scores: {path}\nby exercise: {name}-exercises.csv")
     print(f"for a learning-management system: {name}-points.csv")

@@ -117,7 +117,7 @@ def told(problems: dict[str, str]) -> list[str]:
 def ready(path: Path, problems: dict[str, str]) -> str:
     """Return what is left to do with a notebook in which nothing is wrong."""
     num_answers = sum("answer" in name for name in problems)
-    waiting = f", and {counted(num_answers, 'answer')} in words a person will grade"
+    waiting = f", and a person will grade {counted(num_answers, 'answer')} in words"
     return (
         f"All checks that you see pass{waiting if num_answers else ''}. Grading adds checks that "
         f"you do not see. Hand in {path}."

@@ -26,6 +26,7 @@ from nbformat.v4 import new_output
 
 from fednb_lab.course.notebooks import (
     NOT_COUNTED,
+    NOT_DONE,
     first_error,
     is_check,
     is_executed,
@@ -202,7 +203,7 @@ def _discount(nb: NotebookNode) -> None:
             was_judged = True
             reason = failure and f"its solution ended with {failure}"
             if (failure or first_error(cell)).startswith("NotImplementedError:"):  # of the stub
-                reason = "not done yet"
+                reason = NOT_DONE
             if reason:
                 cell.outputs.insert(0, _error(NOT_COUNTED, reason))
 

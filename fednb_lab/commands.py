@@ -556,6 +556,7 @@ def course_release(args: argparse.Namespace) -> None:
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
+    print(*(f"warning: {told}\n" for told in handout.missing_tags(args.notebook)), sep="", end="")
     print("Students install the wheel in course/students: it holds no solutions")
     if is_new:
         print(f"The course folder is new: call `fednb course grade` here, too, in {Path.cwd()}")

@@ -27,7 +27,12 @@ every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: p
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("1 + 4 points", "5 points", "Exercise 3 has 2 checks and answers, but 1 numbers"),
+        ("1 + 4 points", "5 points", "Exercise 3 has 1 number of points for 2 checks"),
+        ("(easy, 5 minutes", "(very-easy, 5 minutes", "Exercise 1 begins with"),
+        ("2 points)", "two points)", "Exercise 1 begins with"),
+        ("**Exercise 3**", "**Exercise 2**", "There are two cells of Exercise 2"),
+        ("assert mean(", "mean(", "with a line `# Check.`"),
+        ("x, weights=weights)\n    ### END SOLUTION", "x)", "in Exercise 2 each BEGIN SOLUTION"),
         ("1 + 4 points", "1 + + 4 points", 'Exercise 3 has "1 + + 4" points'),
         ("**Exercise", "Exercise", "there is no exercise"),
     ],
@@ -92,6 +97,20 @@ def test_a_check_of_moon_names_the_slip_before_what_follows_from_it(number, atte
     checks = cell.source[cell.source.index("# Check.") :]
     with pytest.raises(AssertionError, match=re.escape(said)):
         exec(f"{attempt}\n{checks}", {})
+
+
+def test_a_cell_that_exercises_use_and_grading_leaves_out_is_named(short):
+    assert not handout.missing_tags("short")
+    nb = read(short)
+    next(cell for cell in nb.cells if cell.id == "imports").metadata["tags"] = []
+    nbformat.write(nb, short)
+    (told,) = handout.missing_tags("short")
+    assert told.startswith("cell 2 defines np,") and "setup" in told
+
+
+@every_notebook
+def test_exercises_of_every_notebook_use_only_what_grading_executes(path):
+    assert not handout.missing_tags(path.stem)
 
 
 @pytest.fixture

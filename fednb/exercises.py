@@ -5,6 +5,7 @@ It imports next to nothing, as each check has a limit of time.
 
 import os
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,15 +26,21 @@ def draws(purpose: str) -> np.random.Generator:
 def prepare(name: str) -> None:
     """Execute what the exercises of a hand-out, or a notebook, build on, in the calling kernel.
 
-    Those are the cells tagged setup, parameters, export or course. A notebook that lies nowhere is
-    a `SettingsError`; an error of a cell is raised.
+    Those are the cells tagged setup, parameters, export or course. A notebook that lies nowhere,
+    such as a hand-out that was renamed, is a `NotebookError`; an error of a cell is raised.
     """
     import IPython
     import nbformat
     from IPython.utils.capture import capture_output
 
     from fednb import papers
+    from fednb.errors import NotebookError, check
 
+    message = (
+        f"{name} is not here, so this hand-out has been renamed: name it {name} again, or put its "
+        "new name into prepare."
+    )
+    check(not name.endswith(".ipynb") or Path(name).is_file(), message, NotebookError)
     shell = IPython.get_ipython()
     notebook = nbformat.read(papers.path(name), as_version=4)
     built_on = [cell for cell in notebook.cells if _is_needed(cell)]

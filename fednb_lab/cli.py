@@ -95,8 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        told = "stopped; the same command goes on from the last checkpoint, some seconds back"
-        print(f"\nfednb: {told}.", file=sys.stderr)
+        print(f"\nfednb: stopped{_how_to_go_on(args.function.__name__)}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -108,6 +107,14 @@ def main(arguments: list[str] | None = None) -> int:
             message = f"{error.filename}: {error.strerror}."
         print(f"fednb: {message}", file=sys.stderr)
         return 2
+
+
+def _how_to_go_on(function: str) -> str:
+    if function == "course_grade":
+        return "; the same command grades those who are left"
+    if function.startswith("course_"):
+        return ""
+    return "; the same command goes on from the last checkpoint, some seconds back"
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:

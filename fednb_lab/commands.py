@@ -99,11 +99,13 @@ def _write(files: Mapping[Path, str]) -> None:
 def _check_sweep_file(path: Path) -> None:
     """Refuse what is not there, or a notebook, before anything slow is imported."""
     path.stat()
-    message = (
-        f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
-        f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
-    )
-    check(path.suffix != ".ipynb", message, SweepError)
+    if path.suffix == ".ipynb":
+        if '"handout"' in path.read_text(encoding="utf-8", errors="replace"):
+            raise CourseError(f"{path} is a hand-out: did you mean `fednb course check {path}`?")
+        raise SweepError(
+            f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
+            f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
+        )
 
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
@@ -554,6 +556,7 @@ def course_release(args: argparse.Namespace) -> None:
     from fednb_lab.course import handout
 
     print(f"Hand out what is in {handout.release(args.notebook).parent}")
+    print(*(f"warning: {told}\n" for told in handout.missing_tags(args.notebook)), sep="", end="")
     print("Students install the wheel in course/students: it holds no solutions")
     if is_new:
         print(f"The course folder is new: call `fednb course grade` here, too, in {Path.cwd()}")
@@ -581,17 +584,26 @@ def course_check(args: argparse.Namespace) -> int:
     fednb course check 01_moon.ipynb
     fednb course check 01_moon.ipynb --exercise 2
     """
-    from fednb_lab.course.check import check, told
+    from fednb_lab.course.check import check, ready, told
 
     problems, remarks = check(args.path, exercise=args.exercise)
     print(*told(problems), *(f"note: {remark}" for remark in remarks), sep="\n")
-    return int(any(problems.values()))
+    is_wrong = any(problems.values())
+    if not is_wrong and not args.exercise:
+        print(ready(args.path, problems))
+    return int(is_wrong)
 
 
 @command(
     "course grade",
     NOTEBOOK,
-    argument("path", type=Path, metavar="FOLDER", help="or zip, with NAME.ipynb or NAME/..."),
+    argument(
+        "path",
+        type=Path,
+        nargs="?",
+        metavar="FOLDER",
+        help="or zip, with NAME.ipynb or NAME/...; without it, only tables and pages are made anew",
+    ),
     argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
     argument("--no-sandbox", action="store_true", help="submissions can do all that you can"),
 )
@@ -599,22 +611,26 @@ def course_grade(args: argparse.Namespace) -> None:
     """Grade a folder of submissions: scores as CSV, and feedback pages.
 
     fednb course grade 01_moon submitted
+    fednb course grade 01_moon
     """
     from fednb import papers
 
-    if Path(args.notebook).exists() and not args.path.exists():
+    if args.path and Path(args.notebook).exists() and not args.path.exists():
         raise CourseError(
             f"{args.path} is not there. The notebook comes first: did you mean `fednb course grade "
             f"{args.path} {args.notebook}`?"
         )
     papers.path(args.notebook)
     message = f"{args.path} is not there: name a folder or a zip of submissions."
-    check(args.path.exists(), message, CourseError)
+    check(args.path is None or args.path.exists(), message, CourseError)
     print(_NBGRADER, file=sys.stderr, flush=True)
     from fednb_lab.course import grading
 
-    is_sandboxed = not args.no_sandbox
-    path = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
+    if args.path is None:
+        path = grading.refresh(args.notebook)
+    else:
+        is_sandboxed = not args.no_sandbox
+        path = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
     name = path.with_suffix("")
     print(f"scores: {path}\nby exercise: {name}-exercises.csv")
     print(f"for a learning-management system: {name}-points.csv")

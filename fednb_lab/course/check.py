@@ -8,11 +8,12 @@ from pathlib import Path
 from nbformat import NotebookNode
 
 from fednb.errors import CourseError
-from fednb_lab.course import sandbox
+from fednb_lab.course import sandbox, solutions
 from fednb_lab.course.collect import is_litter, is_notebook, take_along
 from fednb_lab.course.inside import Limits
 from fednb_lab.course.merging import merged, names_of
 from fednb_lab.course.notebooks import (
+    counted,
     errors_by_cell,
     exercise_of,
     files_of,
@@ -39,7 +40,10 @@ def check(
     if not path.is_file():
         folder = path if path.is_dir() else path.parent
         names = [notebook.name for notebook in sorted(folder.glob("*.ipynb"))]
-        near = difflib.get_close_matches(path.name, names, 1) or names
+        if path.is_dir():
+            example = f", for example {folder / names[0]}" if names else ""
+            raise CourseError(f"{path} is a folder: name the notebook in it{example}.")
+        near = difflib.get_close_matches(path.name, names, 1)
         guess = (
             f"did you mean {folder / near[0]}" if near else "where is what was handed out to you"
         )
@@ -47,11 +51,13 @@ def check(
     nb = read_notebook(path)
     handout = handout_of(nb)
     if not handout.cells:
+        name = path.stem.partition("-")[0]
+        can_make_one = solutions.where(path).exists()  # they are not in a students' installation
+        way_out = f"make one: `fednb course release {name}` writes course/release"
         raise CourseError(
             f"{path.name} is no hand-out: its metadata does not say of what. In a copy that `fednb "
             "copy` made run the cells below the exercises. For a hand-out start from the file you "
-            f"got, or make one: `fednb course release {path.stem.partition('-')[0]}` writes "
-            "course/release."
+            f"got, or {way_out if can_make_one else 'ask your teacher for it'}."
         )
     problems = _changed(nb, handout)
     whole, remarks = merged(nb, handout)
@@ -106,6 +112,16 @@ def told(problems: dict[str, str]) -> list[str]:
         if problem:
             failed.add(exercise_of(name))
     return [*lines, f"{len(numbers - failed)} of {len(numbers)} exercises pass"]
+
+
+def ready(path: Path, problems: dict[str, str]) -> str:
+    """Return what is left to do with a notebook in which nothing is wrong."""
+    num_answers = sum("answer" in name for name in problems)
+    waiting = f", and a person will grade {counted(num_answers, 'answer')} in words"
+    return (
+        f"All checks that you see pass{waiting if num_answers else ''}. Grading adds checks that "
+        f"you do not see. Hand in {path}."
+    )
 
 
 def _files_in(folder: Path) -> list[Path]:

@@ -114,6 +114,8 @@ def collect(
         wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
         student = known.get(owner) or _student(wanted, taken)
         by_student[student] = _submission(own, released, room / str(number))
+        if not own[0].is_named and student != re.sub(r"\s", "_", wanted):
+            by_student[student].remarks.append(f"the name {own[0].name} has become {student}")
     return by_student
 
 

@@ -25,7 +25,10 @@ from fednb_lab.course.inside import Limits
 from fednb_lab.course.merging import merged
 from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
+    NO_ANSWER,
     NOT_COUNTED,
+    NOT_DONE,
+    NOTHING,
     errors_by_cell,
     files_of,
     first_error,
@@ -107,11 +110,10 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     by_student = collect(handed_in.absolute(), handout.released, room, known)
     _require_origin(by_student, assignment, handed_in)
     new = _new(by_student, handout, notes)
-    print(
-        f"Submissions: {len(by_student)}. The {len(new)} that are new are executed, which takes as "
-        "long as their cells",
-        flush=True,
-    )
+    told_new = f"Submissions: {len(by_student)}, new: {len(new)}"
+    if new:
+        told_new += ". What is new is executed, which takes as long as its cells"
+    print(told_new, flush=True)
     pool = ThreadPoolExecutor(jobs)
     try:
         running = {
@@ -122,14 +124,17 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
             student = running[future]
             executed = _recorded(student, future.result(), handout)
             submission = by_student[student]
+            num_attempts = _num_attempts(submission, notes.get(student))
+            said = [f"the newest of {num_attempts} attempts"] if num_attempts > 1 else []
             notes[student] = {
                 "name": submission.entry.name,
                 "id": submission.entry.id,
                 "given": submission.entry.given,
                 "when": submission.when,
+                "attempts": num_attempts,
                 "digest": new[student].digest,
                 "handout": handout.digest,
-                "remarks": executed.remarks,
+                "remarks": [*executed.remarks, *said],
                 "errors": executed.errors,
             }
             write_atomically(notes_file, json.dumps(notes))
@@ -138,11 +143,38 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     finally:  # Ctrl-C included
         pool.shutdown(cancel_futures=True)
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
+    return _write_all(handout, notes, notes_file)
+
+
+def refresh(name: str) -> Path:
+    """Make tables and pages anew, with what a person has graded, and return the path of the scores."""
+    assignment = papers.path(name).stem
+    handout = Handout.read(assignment)
+    notes_file = FOLDER / f"{assignment}.json"
+    notes = _read_notes(notes_file, assignment)
+    if not notes:
+        raise CourseError(
+            f"No submission of {assignment} has been graded yet: name a folder or a zip of them, "
+            f"`fednb course grade {assignment} FOLDER`."
+        )
+    return _write_all(handout, notes, notes_file)
+
+
+def _num_attempts(submission: Submission, before: dict[str, Any] | None) -> int:
+    """Return how many attempts of a student were graded, with this one."""
+    if before is None:
+        return 1
+    is_newer = submission.when > tuple(before["when"])
+    return int(before.get("attempts", 1)) + is_newer
+
+
+def _write_all(handout: Handout, notes: dict[str, Any], notes_file: Path) -> Path:
+    """Write tables and pages, and name those who were graded with another hand-out."""
     others = [student for student, note in notes.items() if note["handout"] != handout.digest]
     if others:
         changed = f"Graded with another hand-out, seed or time limit: {', '.join(others)}."
         print(f"{changed} Grade their files again, too", flush=True)
-    path = write_tables(assignment, handout.released, notes)
+    path = write_tables(handout.assignment, handout.released, notes)
     write_atomically(notes_file, json.dumps(notes))
     return path
 
@@ -222,6 +254,9 @@ def _execute(student: str, prepared: Prepared, handout: Handout, is_sandboxed: b
         said = remark(f"executing it failed ({error}), so it scores zero")
         return Executed(None, [*remarks, said], {})
     errors = {name: remark(error) for name, error in errors_by_cell(nb).items()}
+    graded = [grade_id(cell) for cell in nb.cells if marks_of(cell).get("grade")]
+    if all(errors.get(name) in (NOT_DONE, NO_ANSWER) for name in graded):
+        remarks = [*remarks, NOTHING]
     for cell in nb.cells:
         ended = first_error(cell)
         if not grade_id(cell) and ended.startswith(ENDED):

@@ -1,5 +1,6 @@
 """Hand-outs from the notebooks' own cells, by what these say (TEACHING.md, Write an exercise)."""
 
+import ast
 import copy
 import re
 import shutil
@@ -17,7 +18,10 @@ from fednb_lab.course import solutions
 from fednb_lab.course.nbgrading import STUDENTS, grades, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     TEMPLATES,
+    counted,
+    exercise_of,
     grade_id,
+    is_executed,
     pack,
     read_notebook,
     tags_of,
@@ -27,11 +31,13 @@ from fednb_lab.course.wheel import students_wheel
 
 SOLUTIONS_APART = re.compile(r" The \[solutions\]\([^)]*\) stand apart\.")  # not for students
 EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
+BEGUN = re.compile(r"(?m)^\*\*(Exercise \d+)\*\* \([^\n]{0,40}")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
 ASSERT = re.compile(r"(?m)^\s*assert ")
 NOT_HANDED_OUT = {"solutions", "sweeps", "extras", "pictures", "course", "results"}
 FOR_STUDENTS = "STUDENTS.md"  # beside a hand-out
+TAGS = sorted(BUILT_ON - {"parameters"})
 RUN_FIRST = "# Run this cell first: it executes the cells above on which the exercises build.\n"
 
 
@@ -39,9 +45,14 @@ def split_cells(nb: NotebookNode) -> None:
     """Give each heading, check and answer a cell of its own."""
     cells: list[NotebookNode] = []
     for cell in nb.cells:
-        for number, piece in enumerate(_pieces(cell)):
+        pieces = _pieces(cell)
+        for number, piece in enumerate(pieces):
             name = cell.id if number == 0 else f"{cell.id}-{number}"
-            cells.append(NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece}))
+            part = NotebookNode({**copy.deepcopy(cell), "id": name, "source": piece})
+            if cell.cell_type == "code" and number < len(pieces) - 1:
+                part.outputs = []  # which part wrote what is unknown: all stand below the last
+                part.execution_count = None
+            cells.append(part)
     nb.cells = cells
 
 
@@ -70,7 +81,14 @@ def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
         heading = EXERCISE.match(cell.source) if is_text else None
         if heading:
             number = int(heading[1])
+            if number in points:
+                raise CourseError(f"There are two cells of Exercise {number}: renumber one.")
             points[number] = _points(heading)
+        elif is_text and (begun := BEGUN.search(cell.source)):
+            raise CourseError(
+                f"{begun[1]} begins with {begun[0]!r}: write a level in one word, a time and numbers "
+                f'of points, such as "**{begun[1]}** (easy, 10 minutes, 2 points)."'
+            )
         elif is_text and cell.source.startswith("## "):
             number = 0
         kind = _kind(cell, num_parts[number, "solution"] > 0) if number else ""
@@ -82,8 +100,9 @@ def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
         num_graded = num_parts[number, "check"] + num_parts[number, "answer"]
         if num_graded != len(given):
             raise CourseError(
-                f"Exercise {number} has {num_graded} checks and answers, but {len(given)} numbers "
-                "of points."
+                f"Exercise {number} has {counted(len(given), 'number')} of points for {num_graded} "
+                "checks and answers: a check is a code cell below the solution with an assert, or "
+                "begins in the solution's cell with a line `# Check.`"
             )
     if not points:
         raise CourseError(solutions.NO_EXERCISE)
@@ -149,11 +168,52 @@ def solved_assignment(name: str) -> NotebookNode:
         "note.md",
         assignment=path.stem,
         file=path.name,
-        number=len(points),
+        exercises=counted(len(points), "exercise"),
         points=sum(map(sum, points.values())),
     )
     nb.cells.insert(0, new_markdown_cell(note, id="course-note"))
     return nb
+
+
+def missing_tags(name: str) -> list[str]:
+    """Tell of cells that define names which exercises use, and which grading does not execute."""
+    nb = solved_assignment(name)
+    numbers = {
+        cell.id: number for number, cell in enumerate(read_notebook(papers.path(name)).cells, 1)
+    }
+    executed = [cell for cell in nb.cells if is_executed(cell)]
+    parts = [cell for cell in executed if exercise_of(grade_id(cell))]
+    used = set().union(*(_names(cell, ast.Load) for cell in parts))
+    used -= set().union(*(_names(cell, ast.Store) for cell in executed))
+    told = []
+    for cell in nb.cells:
+        lacking = used & _names(cell, ast.Store)
+        if cell.cell_type == "code" and not is_executed(cell) and cell.id in numbers and lacking:
+            told.append(
+                f"cell {numbers[cell.id]} defines {', '.join(sorted(lacking))}, which exercises use, "
+                f"but grading does not execute it: give it one of the tags {', '.join(TAGS)}"
+            )
+    return told
+
+
+def _names(cell: NotebookNode, kind: type[ast.expr_context]) -> set[str]:
+    """Return the names that a code cell uses (Load), or gives a value to (Store)."""
+    if cell.cell_type != "code":
+        return set()
+    try:
+        nodes = list(ast.walk(ast.parse(re.sub(r"(?m)^\s*[%!].*", "", cell.source))))
+    except SyntaxError:
+        return set()
+    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, kind)}
+    if kind is ast.Store:
+        for node in nodes:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                names.add(node.name)
+            elif isinstance(node, ast.Import | ast.ImportFrom):
+                names |= {(one.asname or one.name).partition(".")[0] for one in node.names}
+            elif isinstance(node, ast.arg):
+                names.add(node.arg)
+    return names
 
 
 def _filled(template: str, **values: object) -> str:

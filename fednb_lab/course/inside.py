@@ -10,6 +10,7 @@ a cell's outputs, as nbgrader reads them: such a check scores 0.
 import base64
 import json
 import os
+import re
 import sys
 import time
 from contextlib import suppress
@@ -25,6 +26,7 @@ from nbformat.v4 import new_output
 
 from fednb_lab.course.notebooks import (
     NOT_COUNTED,
+    NOT_DONE,
     first_error,
     is_check,
     is_executed,
@@ -35,6 +37,9 @@ MEMORY = 4 << 30  # bytes of a process
 FILE = 100 << 20  # bytes of a file
 PROCESSES = 200  # and threads
 OUTPUT = 4 << 20  # characters of a cell's outputs
+ANSI = re.compile(r"\x1b\[[\d;]*m")  # colours of a traceback
+FRAME = re.compile(r"Cell In\[(\d+)\], line (\d+)")  # in a traceback
+LINE_TOLD = re.compile(r"line \d+\)$")  # at the end of a syntax error
 
 
 class Limits(NamedTuple):
@@ -108,6 +113,7 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
                 continue
             client.timeout = max(1, round(min(limits.cell, left)))  # 0 would be no limit
             over = _execute_cell(client, cell, place)
+    _tell_lines(nb)
     _discount(nb)
 
 
@@ -161,6 +167,22 @@ def _error(name: str, value: str) -> NotebookNode:
     return new_output("error", ename=name, evalue=value, traceback=[f"{name}: {value}"])
 
 
+def _tell_lines(nb: NotebookNode) -> None:
+    """Add to each error the line of the solution, in its cell, in which it arose."""
+    solutions = [cell for cell in nb.cells if marks_of(cell).get("solution")]
+    counts = {str(cell.get("execution_count")) for cell in solutions}
+    for cell in nb.cells:
+        for output in cell.get("outputs", []):
+            if output.output_type != "error" or LINE_TOLD.search(str(output.evalue)):
+                continue
+            traceback = ANSI.sub("", "\n".join(map(str, output.traceback)))
+            lines = [line for count, line in FRAME.findall(traceback) if count in counts]
+            if lines:
+                first, *rest = str(output.evalue).split("\n")
+                first += f" (line {lines[-1]} of the solution)"
+                output.evalue = "\n".join([first, *rest])
+
+
 def _discount(nb: NotebookNode) -> None:
     """Give a check an error if the solution that it judges did not run to its end.
 
@@ -175,14 +197,13 @@ def _discount(nb: NotebookNode) -> None:
             continue
         if marks["solution"]:
             error = first_error(cell)
-            error = error and f"its solution ended with {error}"
             failure = error if was_judged else failure or error
             was_judged = False
         elif marks["grade"]:
             was_judged = True
-            reason = failure
-            if "NotImplementedError" in (failure or first_error(cell)):  # as the stub raises it
-                reason = "not done yet"
+            reason = failure and f"its solution ended with {failure}"
+            if (failure or first_error(cell)).startswith("NotImplementedError:"):  # of the stub
+                reason = NOT_DONE
             if reason:
                 cell.outputs.insert(0, _error(NOT_COUNTED, reason))
 

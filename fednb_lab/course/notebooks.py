@@ -19,6 +19,9 @@ ANSWER = "*Your answer here.*"  # where it asks for words
 TEMPLATES = Path(__file__).parent / "templates"
 MARKS = ("grade", "solution", "locked")  # that nbgrader gives each cell it knows
 EXERCISE_ID = re.compile(r"exercise-(\d+)(?:-(check|answer))?(?:-(\d+))?")  # of a cell
+NOT_DONE = "not done yet"  # of a check whose solution is the stub
+NO_ANSWER = "no answer"
+NOTHING = "nothing was done"  # the remark on a hand-out in which all is so
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
 
 
@@ -109,6 +112,11 @@ def remark(text: str) -> str:
     """Return a remark as it stands in a table: one line of characters that can be printed."""
     printable = [letter if letter.isprintable() else " " for letter in plain(text)]
     return "".join(printable).strip().rstrip(".")[:400]
+
+
+def counted(number: int, what: str) -> str:
+    """Return a number of things: "1 page", "2 pages"."""
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def tags_of(cell: NotebookNode) -> list[str]:
@@ -209,9 +217,9 @@ def errors_by_cell(nb: NotebookNode) -> dict[str, str]:
         marks = marks_of(cell)
         error = first_error(cell)
         if marks.get("grade") and cell.cell_type == "markdown" and is_unanswered(cell):
-            errors[grade_id(cell)] = "no answer"
-        elif marks and error and not marks["solution"]:
-            errors[grade_id(cell)] = error
+            errors[grade_id(cell)] = NO_ANSWER
+        elif marks and error and not marks["solution"]:  # a check's own sentence says it all
+            errors[grade_id(cell)] = error.removeprefix("AssertionError: ") or error
     return errors
 
 

@@ -22,6 +22,7 @@ ONLY_HERE = "solutions-only"  # tag of a cell of the solutions that has no partn
 TO_FILL_IN = ["skip-execution", "nbval-skip"]  # tags of stubs and checks: they fail as they are
 
 _EXERCISE = re.compile(r"(?m)^\*\*Exercise \d+\*\* \(")
+_NAME = re.compile(r"(?m)^\*\*(Exercise \d+)\*\*")
 _SECTION = re.compile(r"(?m)^## ")
 _CODE = re.compile(r"(?ms)^([ \t]*)### BEGIN SOLUTION\n(.*?)^[ \t]*### END SOLUTION$")
 _TEXT = re.compile(r"(?s)<!-- BEGIN SOLUTION -->.*?<!-- END SOLUTION -->")
@@ -72,11 +73,15 @@ def solved(notebook: Path, *, strict: bool = True) -> NotebookNode:
 
 def _require_ends(nb: NotebookNode, file: str) -> None:
     """Raise a `CourseError` if what begins in a cell does not end there: it would be shown."""
+    exercise = ""
     for cell in nb.cells:
+        if cell.cell_type == "markdown":
+            exercise = [exercise, *_NAME.findall(cell.source)][-1]
         for what in ("SOLUTION", "HIDDEN TESTS"):
             if cell.source.count(f"BEGIN {what}") != cell.source.count(f"END {what}"):
+                place = exercise or f"cell {cell.id}"
                 raise CourseError(
-                    f"{file}: in cell {cell.id} each BEGIN {what} needs an END {what} below it."
+                    f"{file}: in {place} each BEGIN {what} needs an END {what} below it."
                 )
 
 

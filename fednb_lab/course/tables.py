@@ -13,7 +13,7 @@ from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading
 from fednb_lab.course.nbgrading import FOLDER, Grades, nbgrader_step, notebook_path
-from fednb_lab.course.notebooks import grade_id, marks_of, title_of
+from fednb_lab.course.notebooks import NOTHING, counted, grade_id, marks_of, title_of
 from fednb_lab.words import in_csv
 
 WAITS = "waits for a person"
@@ -49,12 +49,14 @@ def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any])
     exercises = by_exercise(released, graded, notes)
     _write(exercises, FOLDER / f"{assignment}-exercises.csv")
     _write_pages(assignment, released, graded, notes)
-    print(average(exercises), flush=True)
+    print(average(exercises, sum(bool(own.waiting) for own in graded.values())), flush=True)
     return path
 
 
 def all_remarks(note: dict[str, Any]) -> list[str]:
     """Return what there is to say of a student's work as a whole, and of its exercises."""
+    if NOTHING in note["remarks"]:
+        return list(note["remarks"])
     errors = [f"{title_of(name)}: {error}" for name, error in note["errors"].items()]
     return [*note["remarks"], *errors]
 
@@ -93,12 +95,18 @@ def by_exercise(
     return pd.DataFrame(lines)
 
 
-def average(exercises: pd.DataFrame) -> str:
-    """Tell the points on average, of checks and answers of which none waits for a person."""
-    done = exercises[exercises["waiting"] == 0]
-    told = f"{done['mean'].sum():.1f} of {done['points'].sum():g} points on average"
-    waiting = len(exercises) - len(done)
-    return f"{told}, without {waiting} that a person has to grade" if waiting else told
+def average(exercises: pd.DataFrame, num_waiting: int) -> str:
+    """Tell the points on average, of what nobody waits for, and how many students still wait."""
+    is_waiting = exercises["waiting"] > 0
+    done, waiting = exercises[~is_waiting], exercises[is_waiting]
+    told = f"On average {done['mean'].sum():.1f} of "
+    if waiting.empty:
+        return f"{told}{done['points'].sum():g} points"
+    return (
+        f"{told}the {done['points'].sum():g} points that all have been graded for; "
+        f"{waiting['points'].sum():g} points in {counted(len(waiting), 'written answer')}, for which "
+        f"{counted(num_waiting, 'student')} still {'waits' if num_waiting == 1 else 'wait'}"
+    )
 
 
 def _write(table: pd.DataFrame, path: Path) -> None:
@@ -120,7 +128,8 @@ def _write_pages(
         one for one in graded if notes[one].get("page") != tops[one] or not pages[one].exists()
     ]
     if changed:
-        print(f"Making {len(changed)} pages, which takes a second or two for each", flush=True)
+        pages_of = counted(len(changed), "page")
+        print(f"Making {pages_of}, which takes a second or two for each", flush=True)
     for student in changed:
         try:
             nbgrader_step("generate_feedback", assignment, student)

@@ -29,6 +29,19 @@ def errors(*cells):
     ]
 
 
+def test_an_error_has_the_line_of_the_solution_and_only_the_stub_is_not_done():
+    assert errors(
+        cell("s", "def f(x):\n    return x / 0", "solution"),
+        cell("c", "f(1)", "check"),
+        cell("s2", "y = input()", "solution"),
+        cell("c2", "assert y", "check"),
+    ) == [
+        "ZeroDivisionError: division by zero (line 2 of the solution)",
+        "its solution ended with StdinNotImplementedError: raw_input was called, but this frontend "
+        "does not support input requests. (line 1 of the solution)",
+    ]
+
+
 def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
     assert errors(
         cell("s", "def f():\n    return 1", "solution"),
@@ -44,7 +57,7 @@ def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
     ) == [
         "",
         "AssertionError: not one",
-        "its solution ended with ZeroDivisionError: division by zero",
+        "its solution ended with ZeroDivisionError: division by zero (line 2 of the solution)",
         "not done yet",
         "DeadKernelError: it ended the kernel",
         "NotExecuted: a cell above ended the kernel",

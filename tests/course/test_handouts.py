@@ -6,12 +6,12 @@ import re
 
 import nbformat
 import pytest
-from nbformat.v4 import new_markdown_cell, new_output
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from short import CELLS, SECRET, read, tags_of
 
 from fednb import ROOT, papers
-from fednb.errors import CourseError
-from fednb.exercises import draws
+from fednb.errors import CourseError, NotebookError
+from fednb.exercises import draws, prepare
 from fednb_lab import engine
 from fednb_lab.cli import main
 from fednb_lab.course import handout, notebooks, solutions
@@ -27,7 +27,12 @@ every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: p
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("1 + 4 points", "5 points", "Exercise 3 has 2 checks and answers, but 1 numbers"),
+        ("1 + 4 points", "5 points", "Exercise 3 has 1 number of points for 2 checks"),
+        ("(easy, 5 minutes", "(very-easy, 5 minutes", "Exercise 1 begins with"),
+        ("2 points)", "two points)", "Exercise 1 begins with"),
+        ("**Exercise 3**", "**Exercise 2**", "There are two cells of Exercise 2"),
+        ("assert mean(", "mean(", "with a line `# Check.`"),
+        ("x, weights=weights)\n    ### END SOLUTION", "x)", "in Exercise 2 each BEGIN SOLUTION"),
         ("1 + 4 points", "1 + + 4 points", 'Exercise 3 has "1 + + 4" points'),
         ("**Exercise", "Exercise", "there is no exercise"),
     ],
@@ -58,6 +63,54 @@ def test_a_check_may_share_the_cell_of_its_solution_and_an_answer_that_of_the_ne
     assert check.source == f"# Check. By hand.\n{CELLS['e2c']}" and not check.outputs
     assert by_name["exercise-3-answer"].source == CELLS["e3a"]
     assert nb.cells[-2].source == "## 2 · Summary\n\nDone."
+
+
+def test_a_check_split_in_two_has_its_outputs_once_below_the_last_part():
+    cell = new_code_cell("# Check. One.\nprint(1)\n\n# Check. Two.\nprint(2)")
+    cell.outputs = [new_output("stream", text="1\n2\n")]
+    nb = new_notebook(cells=[cell])
+    handout.split_cells(nb)
+    assert [bool(part.outputs) for part in nb.cells] == [False, True]
+    assert [part.execution_count for part in nb.cells] == [None, None]
+
+
+SHIFTS = """
+def published_shift(buffer, new):
+    return [buffer[-1]] * (len(buffer) - 1) + [new]
+
+def right_shift(buffer, new):
+"""
+
+
+@pytest.mark.parametrize(
+    ("number", "attempt", "said"),
+    [
+        (4, f"{SHIFTS}    buffer.pop(0)\n    return [*buffer, new]", "work on a copy"),
+        (4, f"{SHIFTS}    [*buffer[1:], new]", "`return` is missing"),
+        (4, "def published_shift(buffer, new):\n    buffer", "`return` is missing"),
+        (1, "def loss_range(k, temperature):\n    k", "`return` is missing"),
+    ],
+)
+def test_a_check_of_moon_names_the_slip_before_what_follows_from_it(number, attempt, said):
+    stub = {1: "def loss_range(", 4: "def published_shift("}[number]
+    (cell,) = (cell for cell in read(ASSIGNMENTS[1]).cells if stub in cell.source)
+    checks = cell.source[cell.source.index("# Check.") :]
+    with pytest.raises(AssertionError, match=re.escape(said)):
+        exec(f"{attempt}\n{checks}", {})
+
+
+def test_a_cell_that_exercises_use_and_grading_leaves_out_is_named(short):
+    assert not handout.missing_tags("short")
+    nb = read(short)
+    next(cell for cell in nb.cells if cell.id == "imports").metadata["tags"] = []
+    nbformat.write(nb, short)
+    (told,) = handout.missing_tags("short")
+    assert told.startswith("cell 2 defines np,") and "setup" in told
+
+
+@every_notebook
+def test_exercises_of_every_notebook_use_only_what_grading_executes(path):
+    assert not handout.missing_tags(path.stem)
 
 
 @pytest.fixture
@@ -138,6 +191,17 @@ def test_a_notebook_made_by_hand_is_one_sentence_with_its_name(step, kind, short
 def test_to_check_what_is_no_hand_out_says_how_to_get_one(short, capsys):
     assert main(["course", "check", str(ROOT / "notebooks" / "01_moon.ipynb")]) == 2
     assert "fednb course release 01_moon" in capsys.readouterr().err
+
+
+def test_where_no_solutions_are_a_hand_out_is_the_teachers_to_give(short, capsys):
+    assert main(["course", "check", str(short)]) == 2
+    said = capsys.readouterr().err
+    assert "ask your teacher" in said and "course release" not in said
+
+
+def test_a_hand_out_that_was_renamed_says_which_name_it_needs(short):
+    with pytest.raises(NotebookError, match=r"renamed: name it 01_moon\.ipynb again"):
+        prepare("01_moon.ipynb")
 
 
 def test_every_assert_of_every_exercise_has_words():

@@ -78,6 +78,13 @@ def assignment(text: str) -> tuple[str, Any]:
         return name, value
 
 
+def for_methods(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``, or of ``METHOD.name=value``, which is for one method."""
+    method, dot, _ = text.partition("=")[0].rpartition(".")
+    name, value = assignment(text.removeprefix(method + dot))
+    return f"{method}{dot}{name}", value
+
+
 def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     """The settings by name, none of which may be given twice."""
     names = [name for name, _ in assignments]
@@ -372,7 +379,9 @@ def list_tables(args: argparse.Namespace) -> None:
 
 @command(
     "compare",
-    argument("methods", nargs="+", metavar="METHOD", help="or a notebook's path; then name=value"),
+    argument(
+        "methods", nargs="+", metavar="METHOD", help="or a notebook; then [METHOD.]name=value"
+    ),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
     argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
@@ -384,12 +393,13 @@ def compare(args: argparse.Namespace) -> None:
 
     fednb compare FedAvg MOON
     fednb compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30
+    fednb compare FedAvg FedProx MOON FedProx.mu=0.01 MOON.mu=5
     fednb compare FedAvg MOON --latex --curves curves.csv
     """
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
     if not names:
         raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
-    overrides = _each_once([assignment(word) for word in args.methods if word not in names])
+    overrides = _each_once([for_methods(word) for word in args.methods if word not in names])
     from fednb import notebooks as files
 
     for name in names:

@@ -24,6 +24,7 @@ from fednb_lab.jobs import (
     Contestant,
     Job,
     Notebook,
+    check_networks,
     each_once,
     folders_of,
     recorded_and_missing,
@@ -41,30 +42,43 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
     """Make a row per method, in the setting of the first one, but for what is given.
 
     ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters:
-    each method gets what it has. A `SweepError` if none has it.
+    each method gets what it has, ``MOON.mu`` is MOON's alone. A `SweepError` if none has it.
     """
     number = len(contestants) * seeds
     message = f"{number:,} runs are asked for; at most {MAX_RUNS:,} are made: take fewer seeds."
     check(number <= MAX_RUNS, message, SweepError)
     notebooks = {name: Notebook(name) for _, name in contestants.values()}
     hyperparameters = {}
-    for one in contestants.values():
+    for called, one in contestants.items():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
-        hyperparameters[one] = {field.name for field in fields}
-    of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
-    known = sorted(of_all.union(*hyperparameters.values()))
-    for name in given:
+        hyperparameters[called] = {field.name for field in fields}
+    message = "seed=... is one run: say --seeds N, which are counted from 0."
+    check("seed" not in given, message, SweepError)
+    of_all = {*settings.FIELDS, "dataset"} - {"seed"}
+    of_any = sorted(of_all.union(*hyperparameters.values()))
+    of_one = [f"{called}.{name}" for called, names in hyperparameters.items() for name in names]
+    for name, value in given.items():
+        known = of_one if "." in name else of_any
         require_known("No method has a parameter", name, known, SweepError)
+        having = [called for called in contestants if name in hyperparameters[called]]
+        having = [called for called in having if f"{called}.{name}" not in given]
+        if len(having) > 1:
+            told = f"{name}={value} is given to {' and '.join(having)}"
+            print(f"{told}; {having[-1]}.{name}={value} is {having[-1]}'s alone", file=sys.stderr)
     given = {"dataset": "digits"} | dict(given)
     jobs: list[Job] = []
-    for one in contestants.values():
-        has = of_all | hyperparameters[one]
+    for called, one in contestants.items():
+        has = of_all | hyperparameters[called]
         parameters = {name: value for name, value in given.items() if name in has}
+        for name in hyperparameters[called]:
+            if f"{called}.{name}" in given:
+                parameters[name] = given[f"{called}.{name}"]
         if jobs:
             parameters |= _setting_of(jobs[0], given)
         for seed in range(seeds):
             own = parameters | {"method": one.method, "seed": seed}
             jobs.append(notebooks[one.notebook].job(own))
+    check_networks(jobs)
     shown = given | {"dataset": jobs[0].settings.flat()["dataset"]}
     return Table(
         name="compare",

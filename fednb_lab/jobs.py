@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers, settings
+from fednb import ROOT, data, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError, check, require_known
 from fednb.settings import Settings
@@ -22,6 +22,7 @@ from fednb.settings import Settings
 MAX_RUNS = 10_000  # of a table
 Tier = Literal["minutes-cpu", "minutes-gpu", "hours-gpu"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
+_NETWORKS = frozenset(models.MODELS)  # which each process knows; one's own notebook may add some
 
 
 class Recorded(NamedTuple):
@@ -181,6 +182,23 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             message = f"{first} and {notebook} both have a method {method}: give one another name."
             check(first == notebook, message, SweepError)
     return found
+
+
+def check_networks(jobs: Iterable[Job]) -> None:
+    """Refuse runs of the project's notebooks with a network that another notebook adds.
+
+    Their processes import their own notebook alone, in which the network has no name.
+    """
+    of_project = project_methods()
+    for job in jobs:
+        name, method = job.settings.model, job.settings.method
+        if name not in _NETWORKS and job.notebook in of_project.values():
+            raise SweepError(
+                f"{name} is a network of your own notebook, which a run of {method} from "
+                f"{job.notebook} does not know: put {method} into METHODS of your notebook, and "
+                f"sweep that with grid: {{method: [{method}, ...]}} (`fednb new` writes a sweep "
+                "file)."
+            )
 
 
 # ---- which runs are made

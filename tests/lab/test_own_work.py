@@ -132,6 +132,52 @@ def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
         head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {}, seeds=10**9)
 
 
+NETWORK = """
+from torch import nn
+from fednb import models
+
+models.MODELS["tiny"] = models.Model(lambda channels, side: (nn.Flatten(), 64), None, range(8, 65))
+"""
+
+
+def test_a_network_of_ones_own_is_refused_for_the_projects_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Before the first run, and its own notebook may sweep it."""
+    monkeypatch.setattr(pool, "run_needed", lambda *_, **options: pytest.fail("a run was started"))
+    methods = NETWORK + OWN.format(name="Mine", type="int")
+    mine = write_notebook(tmp_path / "mine.ipynb", methods=methods)
+    words_ = ["compare", str(mine), "FedAvg", "model=tiny", "projection_head=False"]
+    assert cli.main(words_) == 2
+    assert "put FedAvg into METHODS" in capsys.readouterr().err
+    fixed = {"model": "tiny", "projection_head": False}
+    table = TABLE | {"grid": {"method": ["FedAvg", "Mine"]}, "parameters": fixed}
+    file = write(tmp_path, {"mine": table}, "mine.ipynb", "mine.yaml")
+    assert cli.main(["sweep", str(file), "--dry-run"]) == 0
+
+
+def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    contestants = contestants_of(["FedAvg", "FedProx", "MOON"])
+
+    def values(**given: float) -> dict[str, float]:
+        dotted = {name.replace("_of_", "."): value for name, value in given.items()}
+        jobs = head_to_head.table_of(contestants, dotted, seeds=1).jobs
+        return {job.settings.method: job.settings.hyperparameters.get("mu") for job in jobs}
+
+    defaults = values()
+    assert values(MOON_of_mu=7) == defaults | {"MOON": 7} and not capsys.readouterr().err
+    assert values(mu=3, MOON_of_mu=7) == {"FedAvg": None, "FedProx": 3, "MOON": 7}
+    assert not capsys.readouterr().err
+    assert values(mu=3) == {"FedAvg": None, "FedProx": 3, "MOON": 3}
+    assert "FedProx and MOON" in capsys.readouterr().err
+    assert commands.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
+    assert commands.for_methods("lr=0.5") == ("lr", 0.5)
+    with pytest.raises(SweepError, match=r"did you mean 'MOON\.mu'"):
+        head_to_head.table_of(contestants, {"MON.mu": 1}, seeds=1)
+
+
 # ---- what is said
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fednb_lab.sweeps import Table
 
+_SWEEP_FILES = (".yaml", ".yml")
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
@@ -329,12 +330,16 @@ def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
         print("fednb report writes their tables.")
 
 
-@command("list", argument("notebook", nargs="?", metavar="NOTEBOOK", help="list its tables"))
+@command(
+    "list",
+    argument("notebook", nargs="?", metavar="NOTEBOOK", help="or a sweep file: list its tables"),
+)
 def list_tables(args: argparse.Namespace) -> None:
     """List notebooks, or the tables of one: how much is recorded, and how long a run took.
 
     fednb list
     fednb list 01_moon
+    fednb list my_method.yaml
     """
     import yaml
 
@@ -353,9 +358,17 @@ def list_tables(args: argparse.Namespace) -> None:
         print("\nIts tables, and what is recorded of them: fednb list 01_moon")
         print("To read, run and change it:              fednb copy 01_moon")
         return
-    name = files.path(args.notebook).stem
-    file = sweeps / f"{name}.yaml"
-    check(file.exists(), f"{name} has no tables: `fednb list` shows which have some.", SweepError)
+    file = Path(args.notebook)
+    if file.suffix in _SWEEP_FILES:
+        _check_sweep_file(file)
+    else:
+        notebook = files.path(args.notebook)
+        is_own = files.name(args.notebook).endswith(".ipynb")
+        file = notebook.with_suffix(".yaml") if is_own else sweeps / f"{notebook.stem}.yaml"
+        message = f"{notebook.stem} has no tables: `fednb list` shows which have some."
+        if is_own:
+            message = f"{notebook.name} has no sweep file {file.name} beside it, so no tables."
+        check(file.exists(), message, SweepError)
     from fednb_lab.jobs import TIERS, median_duration, recorded_and_missing
     from fednb_lab.sweeps import read_tables
 
@@ -371,7 +384,8 @@ def list_tables(args: argparse.Namespace) -> None:
             title = f"{table.title} ({duration} a run)" if duration else table.title
             print(f"  {table.name:<34} {share:>7}  {title}")
     print(f"\nRuns of a table:     fednb sweep {file} --table NAME")
-    print("One cell once more:  fednb check NAME")
+    of_file = "" if file.parent == sweeps else f"{file}:"
+    print(f"One cell once more:  fednb check {of_file}NAME")
 
 
 # ---- results
@@ -400,9 +414,13 @@ def compare(args: argparse.Namespace) -> None:
     if not names:
         raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
     overrides = _each_once([for_methods(word) for word in args.methods if word not in names])
+    message = "seed=... is one run: say --seeds N, which are counted from 0."
+    check("seed" not in overrides, message, SweepError)
     from fednb import notebooks as files
 
     for name in names:
+        told = f"{name} is a sweep file: `fednb sweep {name}` makes its runs."
+        check(Path(name).suffix not in _SWEEP_FILES, told, SweepError)
         if name.endswith(".ipynb"):
             files.path(name)  # first, as what comes next is slow to import
     from fednb_lab.jobs import contestants_of
@@ -440,7 +458,7 @@ def check_cell(args: argparse.Namespace) -> int:
     fednb check my_method.yaml MyMethod --column 0.5
     """
     file = args.table.partition(":")[0]
-    if Path(file).suffix in (".yaml", ".ipynb"):
+    if Path(file).suffix in (*_SWEEP_FILES, ".ipynb"):
         _check_sweep_file(Path(file))
     from tqdm import tqdm
 

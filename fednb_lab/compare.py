@@ -52,9 +52,7 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
     for called, one in contestants.items():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
         hyperparameters[called] = {field.name for field in fields}
-    message = "seed=... is one run: say --seeds N, which are counted from 0."
-    check("seed" not in given, message, SweepError)
-    of_all = {*settings.FIELDS, "dataset"} - {"seed"}
+    of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
     of_any = sorted(of_all.union(*hyperparameters.values()))
     of_one = [f"{called}.{name}" for called, names in hyperparameters.items() for name in names]
     for name, value in given.items():

@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -175,6 +176,8 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             )
             check(methods, message, SweepError)
         else:
+            own = "" if name in known else _own_notebook_with(name)
+            check(not own, f"{name} is in your own notebook: name that, {own}.", SweepError)
             require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
             notebook, methods = known[name], [name]
         for method in methods:
@@ -182,6 +185,15 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             message = f"{first} and {notebook} both have a method {method}: give one another name."
             check(first == notebook, message, SweepError)
     return found
+
+
+def _own_notebook_with(name: str) -> str:
+    """The notebook where one works that is called so, or has a class of this name; "" if none."""
+    for file in sorted(Path().glob("*.ipynb")):
+        with suppress(NotebookError):
+            if file.stem == name or f"class {name}(" in papers.exported(file):
+                return str(file)
+    return ""
 
 
 def check_networks(jobs: Iterable[Job]) -> None:

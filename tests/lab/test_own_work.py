@@ -15,7 +15,7 @@ import made_up
 import pytest
 from tiny import TABLE, write, write_notebook
 
-from fednb import PACKAGE, ROOT, build, papers, settings
+from fednb import PACKAGE, ROOT, build, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
 from fednb_lab import check as again
@@ -145,6 +145,7 @@ def test_a_network_of_ones_own_is_refused_for_the_projects_runs(
 ) -> None:
     """Before the first run, and its own notebook may sweep it."""
     monkeypatch.setattr(pool, "run_needed", lambda *_, **options: pytest.fail("a run was started"))
+    monkeypatch.setattr(models, "MODELS", dict(models.MODELS))
     methods = NETWORK + OWN.format(name="Mine", type="int")
     mine = write_notebook(tmp_path / "mine.ipynb", methods=methods)
     words_ = ["compare", str(mine), "FedAvg", "model=tiny", "projection_head=False"]

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from fednb import plots, settings
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
-from fednb.leads import MIN_SEEDS
+from fednb.leads import LEVEL, MIN_SEEDS
 from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
@@ -27,6 +27,7 @@ from fednb_lab.jobs import (
     check_networks,
     each_once,
     folders_of,
+    other_code,
     recorded_and_missing,
     tell_if_among_the_projects,
     tell_other_code,
@@ -190,13 +191,37 @@ def latex(outcome: Outcome) -> str:
         texts = [words.in_latex(text) for text in (cell.row, words.measured(cell), lead)]
         lines.append(" & ".join(texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    remark = learned_nothing(outcome.cells)
-    return "\n".join([*lines, f"% {remark}"] if remark else lines)
+    return "\n".join(lines + [f"% {remark}" for remark in _remarks(outcome)])
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    """Say below a table of numbers in what setting they were found, and what is to be doubted."""
+    first = outcome.cells[0].job.settings
+    seeds = words.seeds(len(outcome.cells[0].runs))
+    setting = f"{first.flat()['dataset']}, {first.num_rounds} rounds, {first.num_clients} clients"
+    interval = (
+        f"± is the half width of the {100 * LEVEL:.0f} % interval of a mean over seeds; of fewer "
+        f"than {MIN_SEEDS} seeds each value is shown"
+    )
+    doubts = filter(None, [_other_code(outcome), learned_nothing(outcome.cells)])
+    every = [f"{setting}, {seeds}", interval, *doubts]
+    return [" ".join(remark.split()) for remark in every]  # a line each, whatever a name holds
+
+
+def _other_code(outcome: Outcome) -> str:
+    runs = [run for cell in outcome.cells for run in cell.runs]
+    return other_code((run.job, run.record.get("source")) for run in runs)
 
 
 def curves_csv(outcome: Outcome) -> str:
-    """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy."""
+    """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy.
+
+    A line that begins with # says if records are of other code.
+    """
     text = io.StringIO()
+    told = _other_code(outcome)
+    if told:
+        text.write(f"# {told}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", "seed", "round", "accuracy"])
     for cell in outcome.cells:

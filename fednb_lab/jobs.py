@@ -257,16 +257,25 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
     return recorded, missing
 
 
-def tell_other_code(recorded: Iterable[Job]) -> None:
-    """Say of which methods runs are recorded with other code than is here now."""
+def other_code(recorded: Iterable[tuple[Job, str | None]]) -> str:
+    """Say of which methods runs are recorded with other code than is here now; "" if of none.
+
+    Of each run the digest of its method's source that its record holds.
+    """
     methods = functools.cache(papers.methods)
     runs = []
-    for job in recorded:
+    for job, source in recorded:
         name = job.settings.method
-        runs.append((name, job.recorded.source, methods(job.notebook)[name]))
+        runs.append((name, source, methods(job.notebook)[name]))
     told = ledger.other_code(runs)
+    return f"{told}; --again makes such runs again." if told else ""
+
+
+def tell_other_code(recorded: Iterable[Job]) -> None:
+    """Print `other_code`."""
+    told = other_code((job, job.recorded.source) for job in recorded)
     if told:
-        print(told, file=sys.stderr)
+        print(f"fednb: {told}", file=sys.stderr)
 
 
 def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:

@@ -229,14 +229,30 @@ def compared(**accuracies: list[float]) -> head_to_head.Outcome:
 def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
     outcome = compared(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
     lines = head_to_head.latex(outcome).splitlines()
-    assert lines[0].startswith(r"\begin{tabular}") and lines[-1] == r"\end{tabular}"
+    assert lines[0].startswith(r"\begin{tabular}") and lines[7] == r"\end{tabular}"
+    assert lines[8].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[9]
     (prox,) = [line for line in lines if line.startswith("FedProx")]
     assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
     guessing = compared(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
     assert head_to_head.latex(guessing).splitlines()[-1].startswith("% Learned nothing: FedAvg")
-    rows = list(csv.DictReader(io.StringIO(head_to_head.curves_csv(outcome))))
+    curves = head_to_head.curves_csv(outcome)
+    assert "other code" not in curves + lines[-1]
+    rows = list(csv.DictReader(io.StringIO(curves)))
     assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
     assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
+
+
+def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
+    table = table_with(FedAvg=[60.0], FedProx=[62.0])
+    job = table.jobs[1]
+    ledger.write(job.path, {**ledger.read(job.path), "source": "0" * 12})
+    cells = cells_of(table, ledger.load())
+    outcome = head_to_head.Outcome("", [], "", table, cells, "FedAvg", {})
+    for told in (
+        head_to_head.latex(outcome).splitlines()[-1],
+        head_to_head.curves_csv(outcome).splitlines()[0],
+    ):
+        assert told[0] in "%#" and "other code" in told and "FedProx (1); --again" in told
 
 
 @pytest.mark.parametrize(

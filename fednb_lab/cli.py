@@ -95,7 +95,7 @@ def main(arguments: list[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except KeyboardInterrupt:
-        told = "stopped; the same command goes on from the last checkpoint, some seconds back"
+        told = "stopped; the same command goes on, from the last checkpoint of a run that has one"
         print(f"\nfednb: {told}.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `... | head` has seen enough

@@ -152,16 +152,16 @@ def who_is_ahead(baseline: str, family: Family) -> str:
     sides: dict[str, list[str]] = {}
     for (row, _), comparison in family.items():
         lead = comparison.lead
-        told = f"{row} ({words.lead_over_seeds(comparison)}"
+        told = f"{row}, {words.lead_over_seeds(comparison)}"
         reason = _why_open(comparison, len(family))
         if reason:
             side = f"Cannot tell from {baseline}"
-            told += f"; {reason}"
+            told += f": {reason}"
         else:
             is_ahead = lead.mean is not None and lead.mean > 0
             side = f"{'Ahead of' if is_ahead else 'Behind'} {baseline}"
-        sides.setdefault(side, []).append(f"{told})")
-    lines = [f"- {side}: {', '.join(rows)}." for side, rows in sides.items()]
+        sides.setdefault(side, []).append(told)
+    lines = [f"- {side}: {'; '.join(rows)}." for side, rows in sides.items()]
     return words.in_markdown_lines(lines)
 
 

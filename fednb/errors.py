@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -87,6 +88,13 @@ def shorten(value: Any) -> str:
     """The ``repr`` of a value as it stands in a message: at most some 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def guess_beside(path: Path, pattern: str = "*") -> str:
+    """Such as `` (did you mean decay.ipynb?)``; empty if nothing beside a path is called alike."""
+    names = {one.stem: one.name for one in path.parent.glob(pattern)}
+    closest = difflib.get_close_matches(path.stem, names, 1)
+    return f" (did you mean {path.with_name(names[closest[0]])}?)" if closest else ""
 
 
 def require_known(

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from fednb import ROOT
-from fednb.errors import NotebookError, check, require_known
+from fednb.errors import NotebookError, check, guess_beside, require_known
 
 NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
 
@@ -70,7 +70,7 @@ def _at(file: Path) -> Path:
             f"the project's is called {file.stem}, without .ipynb, and `fednb copy {file.stem}` "
             "puts a copy of it where you are"
         )
-    raise NotebookError(f"There is no file {file}: {way_out}.")
+    raise NotebookError(f"There is no file {file}{guess_beside(file, '*.ipynb')}: {way_out}.")
 
 
 def name(notebook: str) -> str:

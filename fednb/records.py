@@ -238,10 +238,7 @@ def other_code(recorded: Iterable[tuple[str, str | None, type]]) -> str:
     if not runs:
         return ""
     told = ", ".join(f"{method} ({number})" for method, number in runs.items())
-    return (
-        f"fednb: recorded with other code of the method than is here now: {told}; again=True, or "
-        "--again of the command, makes such runs again."
-    )
+    return f"recorded with other code of the method than is here now: {told}"
 
 
 def load(folder: Path | None = None) -> dict[Path, Record]:

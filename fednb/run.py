@@ -87,7 +87,7 @@ def _run_one(
             name = settings.method
             told = records.other_code([(name, recorded.get("source"), methods[name])])
             if told:
-                print(told, file=sys.stderr)
+                print(f"fednb: {told}; again=True makes it again.", file=sys.stderr)
             return recorded
         for part in checkpoint.parent.glob(f".{checkpoint.name}.*"):
             part.unlink()  # of a process that was killed while it wrote

@@ -295,13 +295,14 @@ def cells_named(name: str) -> list[Cell]:
     ``FILE.yaml`` is enough where the file has one table.
     """
     file, _, table = name.partition(":")
-    if file.endswith(".yaml"):
+    if file.endswith((".yaml", ".yml")):
         own = sweeps.read_tables(file)
         table = table or (next(iter(own)) if len(own) == 1 else "")
         require_known(f"{file} has several tables, or none called", table, own, ReportError)
         return cells_of(own[table])
     tables = sweeps.read_tables(papers.folder() / "sweeps")
-    require_known("There is no table", name, tables, ReportError)
+    told = "FILE.yaml:TABLE is a table of your own, and the project has no table"
+    require_known(told, name, tables, ReportError)
     return cells_of(tables[name], records_of(tables[name], _COMMITTED))
 
 

@@ -75,7 +75,7 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
     options = parser._option_string_actions
-    parser.set_defaults(function=command.function, options=options)
+    parser.set_defaults(function=command.function, options=options, parser=parser)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -114,7 +114,7 @@ def _how_to_go_on(function: str) -> str:
         return "; the same command grades those who are left"
     if function.startswith("course_"):
         return ""
-    return "; the same command goes on from the last checkpoint, some seconds back"
+    return "; the same command goes on, from the last checkpoint of a run that has one"
 
 
 def _parsed(arguments: list[str]) -> argparse.Namespace:
@@ -124,7 +124,9 @@ def _parsed(arguments: list[str]) -> argparse.Namespace:
         guess = _guess(rest[0], args.options)
         if "methods" in args or "parameters" in args:
             guess = guess or _without_dashes(rest)
-        parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
+        if args.function is COMMANDS["new"].function:
+            guess = guess or f": a name is one word, such as {'_'.join([args.name, *rest])}"
+        args.parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
     if rest:  # argparse takes no positional words after an option
         args.methods += rest
     return args

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from fednb_lab.sweeps import Table
 
+_SWEEP_FILES = (".yaml", ".yml")
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
@@ -76,6 +77,13 @@ def assignment(text: str) -> tuple[str, Any]:
         return name, ast.literal_eval(value.title() if is_word else value[:1000])
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return name, value
+
+
+def for_methods(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``, or of ``METHOD.name=value``, which is for one method."""
+    method, dot, _ = text.partition("=")[0].rpartition(".")
+    name, value = assignment(text.removeprefix(method + dot))
+    return f"{method}{dot}{name}", value
 
 
 def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -324,12 +332,16 @@ def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
         print("fednb report writes their tables.")
 
 
-@command("list", argument("notebook", nargs="?", metavar="NOTEBOOK", help="list its tables"))
+@command(
+    "list",
+    argument("notebook", nargs="?", metavar="NOTEBOOK", help="or a sweep file: list its tables"),
+)
 def list_tables(args: argparse.Namespace) -> None:
     """List notebooks, or the tables of one: how much is recorded, and how long a run took.
 
     fednb list
     fednb list 01_moon
+    fednb list my_method.yaml
     """
     import yaml
 
@@ -348,9 +360,17 @@ def list_tables(args: argparse.Namespace) -> None:
         print("\nIts tables, and what is recorded of them: fednb list 01_moon")
         print("To read, run and change it:              fednb copy 01_moon")
         return
-    name = files.path(args.notebook).stem
-    file = sweeps / f"{name}.yaml"
-    check(file.exists(), f"{name} has no tables: `fednb list` shows which have some.", SweepError)
+    file = Path(args.notebook)
+    if file.suffix in _SWEEP_FILES:
+        _check_sweep_file(file)
+    else:
+        notebook = files.path(args.notebook)
+        is_own = files.name(args.notebook).endswith(".ipynb")
+        file = notebook.with_suffix(".yaml") if is_own else sweeps / f"{notebook.stem}.yaml"
+        message = f"{notebook.stem} has no tables: `fednb list` shows which have some."
+        if is_own:
+            message = f"{notebook.name} has no sweep file {file.name} beside it, so no tables."
+        check(file.exists(), message, SweepError)
     from fednb_lab.jobs import TIERS, median_duration, recorded_and_missing
     from fednb_lab.sweeps import read_tables
 
@@ -366,7 +386,8 @@ def list_tables(args: argparse.Namespace) -> None:
             title = f"{table.title} ({duration} a run)" if duration else table.title
             print(f"  {table.name:<34} {share:>7}  {title}")
     print(f"\nRuns of a table:     fednb sweep {file} --table NAME")
-    print("One cell once more:  fednb check NAME")
+    of_file = "" if file.parent == sweeps else f"{file}:"
+    print(f"One cell once more:  fednb check {of_file}NAME")
 
 
 # ---- results
@@ -374,7 +395,9 @@ def list_tables(args: argparse.Namespace) -> None:
 
 @command(
     "compare",
-    argument("methods", nargs="+", metavar="METHOD", help="or a notebook's path; then name=value"),
+    argument(
+        "methods", nargs="+", metavar="METHOD", help="or a notebook; then [METHOD.]name=value"
+    ),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
     argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
@@ -386,15 +409,20 @@ def compare(args: argparse.Namespace) -> None:
 
     fednb compare FedAvg MOON
     fednb compare FedAvg my_method.ipynb --seeds 5 --jobs 2 beta=0.1 num_rounds=30
+    fednb compare FedAvg FedProx MOON FedProx.mu=0.01 MOON.mu=5
     fednb compare FedAvg MOON --latex --curves curves.csv
     """
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
     if not names:
         raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
-    overrides = _each_once([assignment(word) for word in args.methods if word not in names])
+    overrides = _each_once([for_methods(word) for word in args.methods if word not in names])
+    message = "seed=... is one run: say --seeds N, which are counted from 0."
+    check("seed" not in overrides, message, SweepError)
     from fednb import notebooks as files
 
     for name in names:
+        told = f"{name} is a sweep file: `fednb sweep {name}` makes its runs."
+        check(Path(name).suffix not in _SWEEP_FILES, told, SweepError)
         if name.endswith(".ipynb"):
             files.path(name)  # first, as what comes next is slow to import
     from fednb_lab.jobs import contestants_of
@@ -432,7 +460,7 @@ def check_cell(args: argparse.Namespace) -> int:
     fednb check my_method.yaml MyMethod --column 0.5
     """
     file = args.table.partition(":")[0]
-    if Path(file).suffix in (".yaml", ".ipynb"):
+    if Path(file).suffix in (*_SWEEP_FILES, ".ipynb"):
         _check_sweep_file(Path(file))
     from tqdm import tqdm
 

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from fednb import plots, settings
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
-from fednb.leads import MIN_SEEDS
+from fednb.leads import LEVEL, MIN_SEEDS
 from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
@@ -24,8 +24,10 @@ from fednb_lab.jobs import (
     Contestant,
     Job,
     Notebook,
+    check_networks,
     each_once,
     folders_of,
+    other_code,
     recorded_and_missing,
     tell_if_among_the_projects,
     tell_other_code,
@@ -41,30 +43,41 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
     """Make a row per method, in the setting of the first one, but for what is given.
 
     ``contestants`` are methods by what they are called, ``given`` settings and hyperparameters:
-    each method gets what it has. A `SweepError` if none has it.
+    each method gets what it has, ``MOON.mu`` is MOON's alone. A `SweepError` if none has it.
     """
     number = len(contestants) * seeds
     message = f"{number:,} runs are asked for; at most {MAX_RUNS:,} are made: take fewer seeds."
     check(number <= MAX_RUNS, message, SweepError)
     notebooks = {name: Notebook(name) for _, name in contestants.values()}
     hyperparameters = {}
-    for one in contestants.values():
+    for called, one in contestants.items():
         fields = dataclasses.fields(notebooks[one.notebook].methods[one.method])
-        hyperparameters[one] = {field.name for field in fields}
+        hyperparameters[called] = {field.name for field in fields}
     of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
-    known = sorted(of_all.union(*hyperparameters.values()))
-    for name in given:
+    of_any = sorted(of_all.union(*hyperparameters.values()))
+    of_one = [f"{called}.{name}" for called, names in hyperparameters.items() for name in names]
+    for name, value in given.items():
+        known = of_one if "." in name else of_any
         require_known("No method has a parameter", name, known, SweepError)
+        having = [called for called in contestants if name in hyperparameters[called]]
+        having = [called for called in having if f"{called}.{name}" not in given]
+        if len(having) > 1:
+            told = f"{name}={value} is given to {' and '.join(having)}"
+            print(f"{told}; {having[-1]}.{name}={value} is {having[-1]}'s alone", file=sys.stderr)
     given = {"dataset": "digits"} | dict(given)
     jobs: list[Job] = []
-    for one in contestants.values():
-        has = of_all | hyperparameters[one]
+    for called, one in contestants.items():
+        has = of_all | hyperparameters[called]
         parameters = {name: value for name, value in given.items() if name in has}
+        for name in hyperparameters[called]:
+            if f"{called}.{name}" in given:
+                parameters[name] = given[f"{called}.{name}"]
         if jobs:
             parameters |= _setting_of(jobs[0], given)
         for seed in range(seeds):
             own = parameters | {"method": one.method, "seed": seed}
             jobs.append(notebooks[one.notebook].job(own))
+    check_networks(jobs)
     shown = given | {"dataset": jobs[0].settings.flat()["dataset"]}
     return Table(
         name="compare",
@@ -139,16 +152,16 @@ def who_is_ahead(baseline: str, family: Family) -> str:
     sides: dict[str, list[str]] = {}
     for (row, _), comparison in family.items():
         lead = comparison.lead
-        told = f"{row} ({words.lead_over_seeds(comparison)}"
+        told = f"{row}, {words.lead_over_seeds(comparison)}"
         reason = _why_open(comparison, len(family))
         if reason:
             side = f"Cannot tell from {baseline}"
-            told += f"; {reason}"
+            told += f": {reason}"
         else:
             is_ahead = lead.mean is not None and lead.mean > 0
             side = f"{'Ahead of' if is_ahead else 'Behind'} {baseline}"
-        sides.setdefault(side, []).append(f"{told})")
-    lines = [f"- {side}: {', '.join(rows)}." for side, rows in sides.items()]
+        sides.setdefault(side, []).append(told)
+    lines = [f"- {side}: {'; '.join(rows)}." for side, rows in sides.items()]
     return words.in_markdown_lines(lines)
 
 
@@ -178,13 +191,37 @@ def latex(outcome: Outcome) -> str:
         texts = [words.in_latex(text) for text in (cell.row, words.measured(cell), lead)]
         lines.append(" & ".join(texts) + r" \\")
     lines += [r"\bottomrule", r"\end{tabular}"]
-    remark = learned_nothing(outcome.cells)
-    return "\n".join([*lines, f"% {remark}"] if remark else lines)
+    return "\n".join(lines + [f"% {remark}" for remark in _remarks(outcome)])
+
+
+def _remarks(outcome: Outcome) -> list[str]:
+    """Say below a table of numbers in what setting they were found, and what is to be doubted."""
+    first = outcome.cells[0].job.settings
+    seeds = words.seeds(len(outcome.cells[0].runs))
+    setting = f"{first.flat()['dataset']}, {first.num_rounds} rounds, {first.num_clients} clients"
+    interval = (
+        f"± is the half width of the {100 * LEVEL:.0f} % interval of a mean over seeds; of fewer "
+        f"than {MIN_SEEDS} seeds each value is shown"
+    )
+    doubts = filter(None, [_other_code(outcome), learned_nothing(outcome.cells)])
+    every = [f"{setting}, {seeds}", interval, *doubts]
+    return [" ".join(remark.split()) for remark in every]  # a line each, whatever a name holds
+
+
+def _other_code(outcome: Outcome) -> str:
+    runs = [run for cell in outcome.cells for run in cell.runs]
+    return other_code((run.job, run.record.get("source")) for run in runs)
 
 
 def curves_csv(outcome: Outcome) -> str:
-    """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy."""
+    """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy.
+
+    A line that begins with # says if records are of other code.
+    """
     text = io.StringIO()
+    told = _other_code(outcome)
+    if told:
+        text.write(f"# {told}\n")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["method", "seed", "round", "accuracy"])
     for cell in outcome.cells:

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from fednb.data import Augmentation, Dataset, DatasetSpec, places, read
-from fednb.errors import DataError, check
+from fednb.errors import DataError, check, guess_beside
 from fednb_lab import arrays, trees
 from fednb_lab.arrays import from_splits, measured, write
 from fednb_lab.images import Broken, reading, reason
@@ -53,7 +53,7 @@ def whole_name(name: str) -> str:
     if not path or not chosen.exists():
         raise DataError(
             f"{name}: there is no {path or 'PATH'} where you are ({Path.cwd()}), nor in "
-            f"{places()[0]}; give its whole path."
+            f"{places()[0]}{guess_beside(Path(path))}; give its whole path."
         )
     return f"{PREFIX}{chosen}{size}{digits}"
 

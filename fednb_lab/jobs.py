@@ -7,6 +7,7 @@ import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -14,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, papers, settings
+from fednb import ROOT, data, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError, check, require_known
 from fednb.settings import Settings
@@ -22,6 +23,7 @@ from fednb.settings import Settings
 MAX_RUNS = 10_000  # of a table
 Tier = Literal["minutes-cpu", "minutes-gpu", "hours-gpu"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
+_NETWORKS = frozenset(models.MODELS)  # which each process knows; one's own notebook may add some
 
 
 class Recorded(NamedTuple):
@@ -174,6 +176,8 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             )
             check(methods, message, SweepError)
         else:
+            own = "" if name in known else _own_notebook_with(name)
+            check(not own, f"{name} is in your own notebook: name that, {own}.", SweepError)
             require_known("Neither a method nor the path of a notebook is", name, known, SweepError)
             notebook, methods = known[name], [name]
         for method in methods:
@@ -181,6 +185,32 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
             message = f"{first} and {notebook} both have a method {method}: give one another name."
             check(first == notebook, message, SweepError)
     return found
+
+
+def _own_notebook_with(name: str) -> str:
+    """The notebook where one works that is called so, or has a class of this name; "" if none."""
+    for file in sorted(Path().glob("*.ipynb")):
+        with suppress(NotebookError):
+            if file.stem == name or f"class {name}(" in papers.exported(file):
+                return str(file)
+    return ""
+
+
+def check_networks(jobs: Iterable[Job]) -> None:
+    """Refuse runs of the project's notebooks with a network that another notebook adds.
+
+    Their processes import their own notebook alone, in which the network has no name.
+    """
+    of_project = project_methods()
+    for job in jobs:
+        name, method = job.settings.model, job.settings.method
+        if name not in _NETWORKS and job.notebook in of_project.values():
+            raise SweepError(
+                f"{name} is a network of your own notebook, which a run of {method} from "
+                f"{job.notebook} does not know: put {method} into METHODS of your notebook, and "
+                f"sweep that with grid: {{method: [{method}, ...]}} (`fednb new` writes a sweep "
+                "file)."
+            )
 
 
 # ---- which runs are made
@@ -227,16 +257,25 @@ def recorded_and_missing(jobs: Iterable[Job]) -> tuple[list[Job], list[Job]]:
     return recorded, missing
 
 
-def tell_other_code(recorded: Iterable[Job]) -> None:
-    """Say of which methods runs are recorded with other code than is here now."""
+def other_code(recorded: Iterable[tuple[Job, str | None]]) -> str:
+    """Say of which methods runs are recorded with other code than is here now; "" if of none.
+
+    Of each run the digest of its method's source that its record holds.
+    """
     methods = functools.cache(papers.methods)
     runs = []
-    for job in recorded:
+    for job, source in recorded:
         name = job.settings.method
-        runs.append((name, job.recorded.source, methods(job.notebook)[name]))
+        runs.append((name, source, methods(job.notebook)[name]))
     told = ledger.other_code(runs)
+    return f"{told}; --again makes such runs again." if told else ""
+
+
+def tell_other_code(recorded: Iterable[Job]) -> None:
+    """Print `other_code`."""
+    told = other_code((job, job.recorded.source) for job in recorded)
     if told:
-        print(told, file=sys.stderr)
+        print(f"fednb: {told}", file=sys.stderr)
 
 
 def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:

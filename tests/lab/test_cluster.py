@@ -25,7 +25,7 @@ from fednb_lab import cluster
 from fednb_lab.cli import main
 
 STOPPED = (
-    "\nfednb: stopped; the same command goes on from the last checkpoint, some seconds back.\n"
+    "\nfednb: stopped; the same command goes on, from the last checkpoint of a run that has one.\n"
 )
 
 

@@ -144,6 +144,13 @@ WRONG = [
     (["sweep", "FILE", "--only", "datset=digits"], "no parameter 'datset': .* mean 'dataset'"),
     (["sweep", "FILE", "--jobs", "2", "--scheduler", "tcp://x:1"], "leave out --jobs and"),
     (["compare", "FedAvg", "--jobs", "2", "my-lr=3"], "'my-lr=3' is not of the form name=value"),
+    (["compare", "FedAvg", "MOON", "seed=3"], "--seeds"),
+    (["compare", "FedAvg", "90_tiny"], "name that, 90_tiny.ipynb"),
+    (["compare", "FedAvg", "Flaky"], "name that, 90_tiny.ipynb"),
+    (["compare", "FedAvg", "mine.yml"], "`fednb sweep mine.yml`"),
+    (["run", "90_tny.ipynb"], r"did you mean 90_tiny.ipynb\?"),
+    (["run", "90_tiny.ipynb", "dataset=folder:photo"], r"did you mean photos\?"),
+    (["list", "90_tiny.ipynb"], "no sweep file 90_tiny.yaml beside it"),
     (["report", "--runs", "nowhere"], "There is no folder of run records"),
 ]
 
@@ -158,6 +165,7 @@ def test_wrong_requests_get_one_line_and_status_2(
 ) -> None:
     file = write(tmp_path, {name: TABLE | {"runs": [{}]} for name in ("good", "bad")})
     (tmp_path / "broken.ipynb").write_text("[" * 100_000)
+    (tmp_path / "photos").mkdir()
     paths = {"FILE": str(file), "BROKEN": str(tmp_path / "broken.ipynb")}
     assert main([paths.get(argument, argument) for argument in arguments]) == 2
     err = capsys.readouterr().err
@@ -225,6 +233,7 @@ def test_results_that_cannot_be_written_are_one_sentence(
         ("swep x", "sweep"),
         ("course chek x", "check"),
         ("compare FedAvg MOON --sedes 3", "--seeds"),
+        ("report x --late", ""),
     ],
 )
 def test_wrong_usage_ends_with_status_2_and_a_guess(
@@ -233,7 +242,27 @@ def test_wrong_usage_ends_with_status_2_and_a_guess(
     with pytest.raises(SystemExit, match="2"):
         main(typed.split())
     err = capsys.readouterr().err
-    assert "usage: fednb" in err and (f"did you mean {guess!r}?" in err) == bool(guess)
+    command = "" if typed.startswith(("fly", "swep")) else f" {typed.split()[0]}"
+    assert f"usage: fednb{command} " in err and (f"did you mean {guess!r}?" in err) == bool(guess)
+
+
+def test_a_name_of_two_words_is_refused_with_one(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["new", "fedprox", "decay"])
+    assert "one word, such as fedprox_decay" in capsys.readouterr().err
+
+
+def test_the_tables_of_ones_own_sweep_file_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    write(tmp_path, {"t": TABLE | {"runs": [{}]}}, name="90_tiny.yaml")
+    for typed in ("90_tiny.yaml", "90_tiny.ipynb"):
+        assert main(["list", typed]) == 0
+        told = capsys.readouterr().out
+        assert re.search(r"(?m)^  t +0/1 +A title$", told)
+        assert re.search(r"fednb check \S*90_tiny.yaml:NAME", told)
+    assert main(["check", "t"]) == 2
+    assert "FILE.yaml:TABLE" in capsys.readouterr().err
 
 
 def test_a_run_among_the_projects_records_is_told(

@@ -15,7 +15,7 @@ import made_up
 import pytest
 from tiny import TABLE, write, write_notebook
 
-from fednb import PACKAGE, ROOT, build, papers, settings
+from fednb import PACKAGE, ROOT, build, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
 from fednb_lab import check as again
@@ -132,6 +132,53 @@ def test_a_number_of_seeds_that_nobody_means_is_refused() -> None:
         head_to_head.table_of(contestants_of(["FedAvg", "MOON"]), {}, seeds=10**9)
 
 
+NETWORK = """
+from torch import nn
+from fednb import models
+
+models.MODELS["tiny"] = models.Model(lambda channels, side: (nn.Flatten(), 64), None, range(8, 65))
+"""
+
+
+def test_a_network_of_ones_own_is_refused_for_the_projects_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """Before the first run, and its own notebook may sweep it."""
+    monkeypatch.setattr(pool, "run_needed", lambda *_, **options: pytest.fail("a run was started"))
+    monkeypatch.setattr(models, "MODELS", dict(models.MODELS))
+    methods = NETWORK + OWN.format(name="Mine", type="int")
+    mine = write_notebook(tmp_path / "mine.ipynb", methods=methods)
+    words_ = ["compare", str(mine), "FedAvg", "model=tiny", "projection_head=False"]
+    assert cli.main(words_) == 2
+    assert "put FedAvg into METHODS" in capsys.readouterr().err
+    fixed = {"model": "tiny", "projection_head": False}
+    table = TABLE | {"grid": {"method": ["FedAvg", "Mine"]}, "parameters": fixed}
+    file = write(tmp_path, {"mine": table}, "mine.ipynb", "mine.yaml")
+    assert cli.main(["sweep", str(file), "--dry-run"]) == 0
+
+
+def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    contestants = contestants_of(["FedAvg", "FedProx", "MOON"])
+
+    def values(**given: float) -> dict[str, float]:
+        dotted = {name.replace("_of_", "."): value for name, value in given.items()}
+        jobs = head_to_head.table_of(contestants, dotted, seeds=1).jobs
+        return {job.settings.method: job.settings.hyperparameters.get("mu") for job in jobs}
+
+    defaults = values()
+    assert values(MOON_of_mu=7) == defaults | {"MOON": 7} and not capsys.readouterr().err
+    assert values(mu=3, MOON_of_mu=7) == {"FedAvg": None, "FedProx": 3, "MOON": 7}
+    assert not capsys.readouterr().err
+    assert values(mu=3) == {"FedAvg": None, "FedProx": 3, "MOON": 3}
+    assert "FedProx and MOON" in capsys.readouterr().err
+    assert commands.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
+    assert commands.for_methods("lr=0.5") == ("lr", 0.5)
+    with pytest.raises(SweepError, match=r"did you mean 'MOON\.mu'"):
+        head_to_head.table_of(contestants, {"MON.mu": 1}, seeds=1)
+
+
 # ---- what is said
 
 
@@ -182,14 +229,30 @@ def compared(**accuracies: list[float]) -> head_to_head.Outcome:
 def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
     outcome = compared(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
     lines = head_to_head.latex(outcome).splitlines()
-    assert lines[0].startswith(r"\begin{tabular}") and lines[-1] == r"\end{tabular}"
+    assert lines[0].startswith(r"\begin{tabular}") and lines[7] == r"\end{tabular}"
+    assert lines[8].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[9]
     (prox,) = [line for line in lines if line.startswith("FedProx")]
     assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
     guessing = compared(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
     assert head_to_head.latex(guessing).splitlines()[-1].startswith("% Learned nothing: FedAvg")
-    rows = list(csv.DictReader(io.StringIO(head_to_head.curves_csv(outcome))))
+    curves = head_to_head.curves_csv(outcome)
+    assert "other code" not in curves + lines[-1]
+    rows = list(csv.DictReader(io.StringIO(curves)))
     assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
     assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
+
+
+def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
+    table = table_with(FedAvg=[60.0], FedProx=[62.0])
+    job = table.jobs[1]
+    ledger.write(job.path, {**ledger.read(job.path), "source": "0" * 12})
+    cells = cells_of(table, ledger.load())
+    outcome = head_to_head.Outcome("", [], "", table, cells, "FedAvg", {})
+    for told in (
+        head_to_head.latex(outcome).splitlines()[-1],
+        head_to_head.curves_csv(outcome).splitlines()[0],
+    ):
+        assert told[0] in "%#" and "other code" in told and "FedProx (1); --again" in told
 
 
 @pytest.mark.parametrize(
@@ -207,7 +270,7 @@ def test_a_direction_is_told_only_where_the_interval_leaves_out_zero(
     table = table_with(FedAvg=[60.0, 60.1, 59.9][: len(accuracies)], FedProx=accuracies)
     baseline, comparisons = leads_over_baseline(table, cells_of(table, ledger.load()))
     told = head_to_head.who_is_ahead(baseline, as_family(comparisons))
-    assert told.startswith(f"- {side}: FedProx") and reason in told
+    assert told.startswith(f"- {side}: FedProx") and reason in told and "((" not in told
 
 
 # ---- a sweep of one's own

@@ -32,7 +32,7 @@ from fednb_lab.cli import main
 from fednb_lab.sweeps import read_tables
 
 STOPPED = (
-    "\nfednb: stopped; the same command goes on from the last checkpoint, some seconds back.\n"
+    "\nfednb: stopped; the same command goes on, from the last checkpoint of a run that has one.\n"
 )
 
 

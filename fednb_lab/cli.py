@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from fednb import __version__
 from fednb.errors import FednbError
-from fednb_lab.commands import COMMANDS, Command
+from fednb_lab.commands import COMMANDS, Command, assignment
 
 _VARIABLES = """\
 variables of the environment:
@@ -120,15 +120,20 @@ def _how_to_go_on(function: str) -> str:
 def _parsed(arguments: list[str]) -> argparse.Namespace:
     parser = _parser()
     args, rest = parser.parse_known_args(arguments)
-    if rest and not ("methods" in args and all("=" in word for word in rest)):
+    # argparse takes no positional words after an option
+    takes_settings = "methods" in args or "parameters" in args
+    are_settings = all("=" in word and not word.startswith("-") for word in rest)
+    if rest and not (takes_settings and are_settings):
         guess = _guess(rest[0], args.options)
-        if "methods" in args or "parameters" in args:
+        if takes_settings:
             guess = guess or _without_dashes(rest)
         if args.function is COMMANDS["new"].function:
             guess = guess or f": a name is one word, such as {'_'.join([args.name, *rest])}"
         args.parser.error(f"unrecognized arguments: {' '.join(rest)}{guess}")
-    if rest:  # argparse takes no positional words after an option
+    if "methods" in args:
         args.methods += rest
+    elif "parameters" in args:
+        args.parameters += map(assignment, rest)
     return args
 
 

@@ -31,6 +31,12 @@ def nothing_starts(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(pool, name, lambda *_, **options: pytest.fail("a run was started"))
 
 
+def test_settings_may_follow_an_option() -> None:
+    assert main(["run", "90_tiny.ipynb", "--again", "num_rounds=1"]) == 0
+    (path,) = ledger.runs_folder().glob("*.json")
+    assert ledger.read(path)["settings"]["num_rounds"] == 1
+
+
 def test_run_shows_settings_rounds_and_result(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
 ) -> None:

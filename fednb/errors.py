@@ -3,6 +3,7 @@
 import dataclasses
 import difflib
 import functools
+import keyword
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -88,6 +89,11 @@ def shorten(value: Any) -> str:
     """The ``repr`` of a value as it stands in a message: at most some 80 characters."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
+
+
+def is_word_of_python(name: str) -> bool:
+    """Whether a name, or how it is written as a class or module, means something to Python."""
+    return keyword.iskeyword(name.lower()) or keyword.iskeyword(name.capitalize())
 
 
 def guess_beside(path: Path, pattern: str = "*") -> str:

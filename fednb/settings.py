@@ -8,7 +8,6 @@ its class.
 import dataclasses
 import functools
 import inspect
-import keyword
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -20,7 +19,14 @@ import yaml
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat
 
 from fednb import data, models
-from fednb.errors import SettingsError, check, field_types, fit, require_known
+from fednb.errors import (
+    SettingsError,
+    check,
+    field_types,
+    fit,
+    is_word_of_python,
+    require_known,
+)
 from fednb.method import BelowOne
 
 LABEL_SHIFT = ("dirichlet", "quantity")
@@ -205,9 +211,8 @@ def _leave_out(reason: str) -> NoReturn:
 
 def check_name(name: str) -> None:
     """Refuse what cannot be the name of a method: it is in file names, commands, tables and Python."""
-    is_word = keyword.iskeyword(name.lower()) or keyword.iskeyword(name.capitalize())
     check(
-        re.fullmatch(r"[A-Za-z][A-Za-z0-9._+-]{0,59}", name) and not is_word,
+        re.fullmatch(r"[A-Za-z][A-Za-z0-9._+-]{0,59}", name) and not is_word_of_python(name),
         f"A method cannot be called {name[:80]!r}: it must be a letter, then letters, digits and "
         ". _ + -, at most 60 characters, and no word of Python such as class or none.",
         SettingsError,

@@ -1,11 +1,10 @@
 """What one begins with: a copy of a notebook, or a template of a method under another name."""
 
 import ast
-import keyword
 import re
 from pathlib import Path
 
-from fednb.errors import NotebookError, check
+from fednb.errors import NotebookError, check, is_word_of_python
 from fednb.notebooks import exported, notebooks
 from fednb.notebooks import path as path_of
 
@@ -62,8 +61,8 @@ def copy_notebook(name: str, path: Path | None = None) -> Path:
 def _check_free(file_name: str, class_name: str, templates: dict[Path, str]) -> None:
     """Refuse a name that means something else already: to Python, to the template, in the project."""
     for word in (class_name, file_name):
-        is_word = keyword.iskeyword(word.lower()) or keyword.iskeyword(word.capitalize())
-        check(not is_word, f"A method cannot be called {word}, a word of Python.", NotebookError)
+        message = f"A method cannot be called {word}, a word of Python."
+        check(not is_word_of_python(word), message, NotebookError)
     taken = {path.name for path in templates if path.exists()}
     known = [re.sub(r"^\d+_", "", notebook.stem) for notebook in notebooks(extras=True)]
     for notebook in notebooks():

@@ -84,10 +84,9 @@ def _run_one(
         recorded = None if again else records.recorded(path)
         if recorded is not None:
             _require_same_data(recorded, dataset, path)
-            name = settings.method
-            told = records.other_code([(name, recorded.get("source"), methods[name])])
-            if told:
-                print(f"fednb: {told}; again=True makes it again.", file=sys.stderr)
+            if sources.is_other_code(recorded.get("source"), methods[settings.method]):
+                told = "recorded with other code of the method than is here now"
+                print(f"fednb: {path.name} is {told}; again=True makes it again.", file=sys.stderr)
             return recorded
         for part in checkpoint.parent.glob(f".{checkpoint.name}.*"):
             part.unlink()  # of a process that was killed while it wrote

@@ -15,13 +15,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from symtable import SymbolTable, symtable
+from typing import NamedTuple
 
 NOTEBOOKS = "fednb.papers."  # modules of the package that are notebooks
 LIBRARIES = ("fednb", "fednb_lab", *sys.stdlib_module_names)
 KERNEL = "kernel"  # in place of a file
 
-# by the names that they define, top-level statements with their files; the last of a name counts
-Definitions = dict[str, tuple[ast.stmt, str]]
+
+class Definition(NamedTuple):
+    """A top-level statement that gives a name its meaning, and the file in which it stands."""
+
+    statement: ast.stmt
+    file: str
+
+
+Definitions = dict[str, Definition]  # by name; the last one counts
 
 
 def digest(method: type) -> str | None:
@@ -86,17 +94,18 @@ class _Source:
 
     def add(self, name: str, file: str) -> None:
         """Add the definition of a name, if there is one in a file, and all that it mentions."""
-        statement, file = self._read(file).get(name, (None, file))
-        if statement is None or (name, file) in self._seen:
+        found = self._read(file).get(name)
+        if found is None or (name, found.file) in self._seen:
             return
-        self._seen.add((name, file))
+        self._seen.add((name, found.file))
+        statement = found.statement
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            self._add_imported(statement, name, _folder_of(statement, file))
+            self._add_imported(statement, name, _folder_of(statement, found.file))
             return
         text = ast.unparse(statement)
         self.texts.append(text)
-        for mentioned in sorted(_mentioned(symtable(text, file, "exec"))):
-            self.add(mentioned, file)
+        for mentioned in sorted(_mentioned(symtable(text, found.file, "exec"))):
+            self.add(mentioned, found.file)
 
     def _add_imported(
         self, statement: ast.Import | ast.ImportFrom, name: str, folder: Path
@@ -122,13 +131,14 @@ class _Source:
             for statement in _statements(file):
                 if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                     other = _file_of(statement.module or "", _folder_of(statement, file))
-                    found |= self._read(other) if other else {}
+                    if other:
+                        found |= self._read(other)
                     continue
                 self._strip(statement)
                 table = symtable(ast.unparse(statement), file, "exec")
                 for symbol in table.get_symbols():
                     if symbol.is_assigned() or symbol.is_imported():
-                        found[symbol.get_name()] = statement, file
+                        found[symbol.get_name()] = Definition(statement, file)
         return self._definitions[file]
 
     def _strip(self, statement: ast.stmt) -> None:

@@ -89,12 +89,17 @@ def entry_of(path: Path) -> Entry:
 
 
 def collect(
-    handed_in: Path, released: NotebookNode, room: Path, known: dict[str, str]
+    handed_in: Path,
+    released: NotebookNode,
+    room: Path,
+    known: dict[str, str],
+    listed: dict[str, tuple[str, str]],
 ) -> dict[str, Submission]:
     """Find what is handed in, by student: a folder, a zip, or one student's notebook.
 
     Zips are unpacked into the folder ``room``. Who was graded before is ``known``: the student of
-    each id. A `CourseError` says that there is nothing. What is nobody's is printed.
+    each id; ``listed`` has the names and numbers of those whom the teacher expects, by student. A
+    `CourseError` says that there is nothing. What is nobody's is printed.
     """
     if room.exists():
         shutil.rmtree(room)
@@ -109,14 +114,27 @@ def collect(
     if not by_owner:
         raise CourseError(f"There is no submission in {handed_in}.")
     by_student: dict[str, Submission] = {}
-    taken = {student.casefold() for student in known.values()}
+    taken = {student.casefold() for student in [*known.values(), *listed]}
+    expected = _by_any_name(listed)
     for number, (owner, own) in enumerate(by_owner.items()):
         wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
-        student = known.get(owner) or _student(wanted, taken)
+        student = known.get(owner) or expected.get(owner.casefold())
+        student = student or expected.get(own[0].name.casefold())
+        if student is None or student in by_student:
+            student = _student(wanted, taken)
         by_student[student] = _submission(own, released, room / str(number))
         if not own[0].is_named and student != re.sub(r"\s", "_", wanted):
             by_student[student].remarks.append(f"the name {own[0].name} has become {student}")
     return by_student
+
+
+def _by_any_name(listed: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the student of each name that only one has, whatever its capitals."""
+    students = defaultdict(set)
+    for student, names in listed.items():
+        for name in (student, *names):
+            students[name.casefold()].add(student)
+    return {name: owners.pop() for name, owners in students.items() if len(owners) == 1}
 
 
 def _given(handed_in: Path, released: NotebookNode, room: Path) -> list[Path]:

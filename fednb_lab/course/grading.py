@@ -107,7 +107,8 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     notes = _read_notes(notes_file, assignment)
     room = FOLDER.absolute() / "unpacked" / assignment
     known = {note["id"]: student for student, note in notes.items()}
-    by_student = collect(handed_in.absolute(), handout.released, room, known)
+    listed = nbgrading.listed_students()
+    by_student = collect(handed_in.absolute(), handout.released, room, known, listed)
     _require_origin(by_student, assignment, handed_in)
     new = _new(by_student, handout, notes)
     told_new = f"Submissions: {len(by_student)}, new: {len(new)}"
@@ -136,6 +137,7 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
                 "handout": handout.digest,
                 "remarks": [*executed.remarks, *said],
                 "errors": executed.errors,
+                "executed": executed.nb is not None,
             }
             write_atomically(notes_file, json.dumps(notes))
             told = all_remarks(notes[student])

@@ -50,6 +50,11 @@ def execution_limits() -> tuple[Limits, str]:
     return Limits(own.cell_seconds, own.seconds), own.seed
 
 
+def table_separator() -> str:
+    """Return what stands between the columns of tables that people open, as configured."""
+    return str(api().config.FedNB.get("separator", ","))
+
+
 def nbgrader_step(step: str, *arguments: str) -> None:
     """Have nbgrader take a step; a `CourseError` has the last error of its log if it fails.
 
@@ -69,6 +74,24 @@ def nbgrader_step(step: str, *arguments: str) -> None:
         log.write_text(text, encoding="utf-8", errors="replace")
         errors = ERROR_LINE.findall(text) or [f"nbgrader failed: see {log}"]
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
+
+
+class Listed(NamedTuple):
+    """Who is on the teacher's list, that ``nbgrader db student import`` reads."""
+
+    name: str  # the first and the last one
+    number: str  # in a learning-management system
+
+
+def listed_students() -> dict[str, Listed]:
+    """Return who is on the list, by student: who was only graded is in the gradebook nameless."""
+    found = {}
+    with api().gradebook as gradebook:
+        for one in gradebook.students:
+            name = f"{one.first_name or ''} {one.last_name or ''}".strip()
+            if name:
+                found[one.id] = Listed(name, one.lms_user_id or one.id)
+    return found
 
 
 class Grades(NamedTuple):

@@ -8,12 +8,25 @@ from typing import Any
 
 import pandas as pd
 from nbformat import NotebookNode
+from nbgrader.preprocessors import NbGraderPreprocessor
 
 from fednb.errors import CourseError
 from fednb.records import write_atomically
 from fednb_lab.course import nbgrading
 from fednb_lab.course.nbgrading import FOLDER, Grades, nbgrader_step, notebook_path
-from fednb_lab.course.notebooks import NOTHING, counted, grade_id, marks_of, title_of
+from fednb_lab.course.handout import EXERCISE
+from fednb_lab.course.notebooks import (
+    NO_ANSWER,
+    NOT_DONE,
+    NOTHING,
+    counted,
+    grade_id,
+    is_check,
+    marks_of,
+    tags_of,
+    title_of,
+)
+from fednb_lab.course.solutions import without_solution
 from fednb_lab.words import in_csv
 
 WAITS = "waits for a person"
@@ -43,11 +56,20 @@ def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any])
             said.append("answers are still to be graded by hand")
         of_system = {"name": note["name"], "id": note["id"], "points": own.score}
         points.append(of_system | {"remark": "; ".join(said)})
+    listed = nbgrading.listed_students()
+    missing = sorted(set(listed) - set(graded))
+    for student in missing:
+        rows.append({"student": student, "remarks": "missing"})
+        of_list = {"name": listed[student].name, "id": listed[student].number}
+        points.append(of_list | {"remark": "missing"})
+    if missing:
+        print(f"Missing: {', '.join(missing)}", flush=True)
     path = FOLDER.absolute() / f"{assignment}.csv"
-    _write(pd.DataFrame(rows), path)
+    separator = nbgrading.table_separator()
+    _write(pd.DataFrame(rows), path, separator)
     _write(pd.DataFrame(points), FOLDER / f"{assignment}-points.csv")
     exercises = by_exercise(released, graded, notes)
-    _write(exercises, FOLDER / f"{assignment}-exercises.csv")
+    _write(exercises, FOLDER / f"{assignment}-exercises.csv", separator)
     _write_pages(assignment, released, graded, notes)
     print(average(exercises, sum(bool(own.waiting) for own in graded.values())), flush=True)
     return path
@@ -66,7 +88,7 @@ def by_exercise(
 ) -> pd.DataFrame:
     """Tell of each check and answer how the class did: points, and what went wrong most often.
 
-    While somebody's waits for a person there is no mean, as those who gave no answer have points
+    Whose notebook was not executed, as there was none, is left out. While somebody's waits for a person there is no mean, as those who gave no answer have points
     already, namely none.
     """
     lines = []
@@ -75,16 +97,20 @@ def by_exercise(
         if not marks.get("grade"):
             continue
         name = grade_id(cell)
-        having = [own for own in graded.values() if name in own.points]  # a new check is not there
-        done = [own.points[name] for own in having if name not in own.waiting]
+        having = [  # a new check is not there
+            one for one, own in graded.items() if name in own.points and notes[one]["executed"]
+        ]
+        done = [one for one in having if name not in graded[one].waiting]
         waiting = len(having) - len(done)
-        points = pd.Series(done, dtype=float)
+        points = pd.Series([graded[one].points[name] for one in done], dtype=float)
         errors = [note["errors"][name] for note in notes.values() if name in note["errors"]]
+        num_untried = errors.count(NOT_DONE) + errors.count(NO_ANSWER)
         lines.append(
             {
                 "exercise": title_of(name),
                 "points": marks["points"],
                 "mean": None if waiting else round(points.mean(), 2),
+                "tried": len(having) - num_untried,
                 "graded": len(points),
                 "waiting": waiting,
                 "in full": int((points == marks["points"]).sum()),
@@ -109,10 +135,11 @@ def average(exercises: pd.DataFrame, num_waiting: int) -> str:
     )
 
 
-def _write(table: pd.DataFrame, path: Path) -> None:
+def _write(table: pd.DataFrame, path: Path, separator: str = ",") -> None:
     """Write a table that Excel opens with its umlauts, and in which it finds no formula."""
     safe = table.map(lambda value: in_csv(value) if isinstance(value, str) else value)
-    write_atomically(path, safe.to_csv(index=False).encode("utf-8-sig"))
+    text = safe.to_csv(index=False, sep=separator, decimal="," if separator == ";" else ".")
+    write_atomically(path, text.encode("utf-8-sig"))
 
 
 def _write_pages(
@@ -144,6 +171,25 @@ def _write_pages(
                 _put_on_top(page, tops[student], graded[student])
                 archive.write(page, f"{notes[student]['given']}/{page.name}")
     unfinished.replace(path)
+
+
+class Excerpt(NbGraderPreprocessor):
+    """What nbgrader makes a page of: the exercises, without their hidden tests.
+
+    Of what a check has put out only what the error says is left, as tracebacks show lines of code.
+    """
+
+    def preprocess(self, nb: NotebookNode, resources: Any) -> tuple[NotebookNode, Any]:
+        """Leave out of a graded notebook, in place, what a page does not show."""
+        is_heading = [bool(EXERCISE.match(cell.source)) for cell in nb.cells]
+        exercises = nb.cells[is_heading.index(True) :]
+        nb.cells = [cell for cell in exercises if "skip-execution" not in tags_of(cell)]
+        for cell in filter(is_check, nb.cells):
+            cell.source = without_solution(cell)
+            cell.outputs = [one for one in cell.outputs if one.output_type == "error"]
+            for error in cell.outputs:
+                error.traceback = [f"{error.ename}: {error.evalue}"]
+        return nb, resources
 
 
 def _top(assignment: str, released: NotebookNode, own: Grades, note: dict[str, Any]) -> str:

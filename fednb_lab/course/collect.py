@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import stat
 import time
 import unicodedata
 import zipfile
@@ -52,11 +51,7 @@ class Entry(NamedTuple):
     attempt: int  # 0 if the name does not say
     is_late: bool  # as the system says
     file: str  # the student's own name of the file
-
-    @property
-    def is_named(self) -> bool:
-        """Whether a learning-management system has made the name."""
-        return self.id != self.given
+    is_named: bool  # by a learning-management system
 
 
 @dataclass
@@ -80,12 +75,12 @@ def entry_of(path: Path) -> Entry:
     given = given.removesuffix(".ipynb")  # a browser saves anna.ipynb.txt
     match = MOODLE.fullmatch(given) or CANVAS.fullmatch(given)
     if not match:
-        return Entry(path, given, plain(given), given, 0, False, path.name)
+        return Entry(path, given, plain(given), given, 0, False, path.name, False)
     parts = match.groupdict()
     file = re.sub(r"-\d+$", "", parts["file"]) + path.suffix  # Canvas numbers what comes again
     attempt = int(parts.get("attempt", 0))
     is_late = bool(parts.get("late"))
-    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, is_late, file)
+    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, is_late, file, True)
 
 
 def collect(
@@ -272,14 +267,15 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
 def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
     """Return a notebook as if it were all that was handed in."""
     assignment = released.metadata["fednb"]["assignment"]
-    found = Submission(entry, file=path.name, when=(entry.attempt, _changed(entry.path)))
+    files = [file for file in entry.path.rglob("*") if file.is_file()] or [entry.path]
+    when = entry.attempt, max(file.stat().st_mtime for file in files)
+    found = Submission(entry, file=path.name, when=when)
     num_answers = 0
     try:
         nb = read_notebook(path)
         found.origin = str(nb.metadata.get("fednb", {}).get("assignment", ""))
         if found.origin not in ("", assignment):
-            said = f"{path.name} is the hand-out of {found.origin}, not of {assignment}"
-            raise CourseError(said)
+            raise CourseError(f"{path.name} is the hand-out of {found.origin}, not {assignment}'s")
         num_answers = _num_answers(nb, released)
         found.nb = nb
     except CourseError as error:
@@ -288,23 +284,18 @@ def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
     return found
 
 
-def _changed(path: Path) -> float:
-    """Return when a file, or the newest one in a folder, was last changed."""
-    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-    return max(file.stat().st_mtime for file in files)
-
-
 def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
     """Count the answered cells of a notebook; work in a notebook of one's own counts as one."""
     asked = {grade_id(cell): cell for cell in released.cells if marks_of(cell).get("solution")}
     names = names_of(nb, released)
     if not set(names) & set(asked):
         return int(any(cell.cell_type == "code" for cell in nb.cells))
-    answered = set()
-    for name, cell in zip(names, nb.cells, strict=True):
-        if name in asked and not is_unanswered(cell) and cell.source != asked[name].source:
-            answered.add(name)
-    return len(answered)
+    answered = [
+        name
+        for name, cell in zip(names, nb.cells, strict=True)
+        if name in asked and not is_unanswered(cell) and cell.source != asked[name].source
+    ]
+    return len(set(answered))
 
 
 def take_along(
@@ -318,9 +309,8 @@ def take_along(
     left = []
     size = 0
     for path in files:
-        name = names.get(path, path.name)
-        if path.is_relative_to(folder) and path not in names:
-            name = path.relative_to(folder).as_posix()
+        place = path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name)
+        name = names.get(path, place.as_posix())
         size_with_it = size + path.stat().st_size
         if path.suffix.lower() in HELPERS and size_with_it <= HELPER_SIZE:
             size = size_with_it
@@ -336,7 +326,7 @@ def take_along(
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a zip, links excepted, into a folder that nothing in it leaves.
+    """Unpack a zip into a folder that nothing in it leaves; links in it become files of text.
 
     A `CourseError` says that it is damaged, locked by a password or too large.
     """
@@ -350,8 +340,6 @@ def unpack(archive: Path, folder: Path) -> None:
                     f"{MOST_FILES} of {UNPACKED >> 20} MB are unpacked."
                 )
             for member in members:
-                if stat.S_ISLNK(member.external_attr >> 16):
-                    continue
                 member.filename = member.filename.replace("\\", "/")  # as some Windows zips have it
                 target = opened.extract(member, folder)
                 with suppress(OverflowError, ValueError):  # a date that there is not

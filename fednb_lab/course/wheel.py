@@ -37,7 +37,6 @@ def students_wheel(folder: Path) -> Path:
     contents = {place: file.read_bytes() for place, file in _files().items()}
     # an editable installation leaves PKG-INFO in the checkout, where it may be found first
     metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
-    entry_points = installed.read_text("entry_points.txt") or ""
     contents[f"{about}/METADATA"] = metadata.encode()
     contents[f"{about}/entry_points.txt"] = (installed.read_text("entry_points.txt") or "").encode()
     contents[f"{about}/WHEEL"] = KIND.encode()

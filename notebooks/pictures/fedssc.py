@@ -143,9 +143,7 @@ def two_clients() -> Figure:
     return figure
 
 
-def contrasts_over_rounds(
-    angles: Mapping[str, np.ndarray], accuracies: Mapping[str, np.ndarray]
-) -> Figure:
+def contrasts_over_rounds(angles: Mapping[str, np.ndarray], accuracies: Mapping[str, np.ndarray]) -> Figure:
     """Angles of clients' class means to g, and accuracies: [seeds, rounds] for each training."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8))
     green = plots.colour("FedSSC")

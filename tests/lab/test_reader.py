@@ -185,7 +185,7 @@ for call in CALLS:
     shown = eval(call)
     assert shown is not None, call
     plt.close("all")
-for name in ("question", "trials", "twins", "gap", "bytes_sent", "elsewhere"):
+for name in ("scoreboard", "repeated", "trials", "twins", "gap", "bytes_sent"):
     getattr(side_by_side, name)()
 assert len(side_by_side_tables.met_in_papers())
 assert not opened

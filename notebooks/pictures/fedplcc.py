@@ -174,10 +174,13 @@ def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
     for method, own in zip(answers, of_class, strict=True):
         axes[column].set_title(method, color=plots.colour(method), size=13)
         for j, vector in enumerate(own["vectors"]):
-            axes[column].imshow(vector.view(8, 8), cmap="gray", vmin=-1, vmax=1)
+            ax = axes[column]
+            ax.axis("on")
+            ax.imshow(vector.view(8, 8), cmap="gray", vmin=-1, vmax=1)
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(True)
             if method == "FedPLCC":
-                text = f"W = {own['weights'][j]:.2f}"
-                axes[column].text(3.5, 7.9, text, ha="center", va="top", size=12)
+                ax.set_xlabel(f"W = {own['weights'][j]:.2f}")
             column += 1
         column += 1
     return figure

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import torch
 from fednb.papers.fedplcc import cluster, plain, shares
+from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle
@@ -17,7 +18,7 @@ from torch import Tensor
 from fednb import data, finch, plots, results
 from fednb.data import Dataset
 from fednb.leads import over_common_seeds
-from fednb.prototypes import Prototypes, class_means, join, mean_by_class
+from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGE = 14  # degrees: of client 0
 _FAULT = "#c1121f"  # the circle around outliers
@@ -127,15 +128,16 @@ def _weights_beside(ax: Axes, directions: np.ndarray, weights: np.ndarray, label
         ax.text(x, y, text, color=f"C{int(labels[j])}", ha="center", va="center", size=12)
 
 
-def kept(directions: np.ndarray, weights: Mapping[str, np.ndarray]) -> Figure:
-    """Which half of a class's prototypes an image is pulled to, for each kind of weights.
-
-    ``directions`` [P, 2] have length 1, weights are [P] by the panel's title.
-    """
-    figure, axes = plt.subplots(1, len(weights), figsize=(10.5, 4.4), sharey=True)
-    for ax, (title, given) in zip(axes, weights.items(), strict=True):
+def kept(prototypes: Prototypes) -> Figure:
+    """Which half of a class's prototypes an image is pulled to, with all weights 1 and with theirs."""
+    directions = np.asarray(prototypes["vectors"])
+    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
+    weights = np.asarray(prototypes["weights"])
+    panels = {"all weights 1": np.ones(len(weights)), "the paper's weights (P11)": weights}
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.9), sharey=True)
+    for ax, (title, given) in zip(axes, panels.items(), strict=True):
         _half_plane(ax)
-        ax.set_title(title)
+        ax.set(title=title, ylim=(-0.05, 1.08))
         ax.scatter(*directions.T, 90 + 450 * given / given.sum(), c="C0", **_STAR)
         for star, weight in zip(directions, given, strict=True):
             name = "far" if star[1] > 0.7 else "near"
@@ -159,6 +161,40 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.plot(*zip(image, star, strict=True), color=colour, ls=style)
         x, y = 0.38 * image + 0.62 * star
         ax.text(x, y, f"{products[j]:.2f}", color=colour, **look)
+
+
+def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
+    """A class's prototypes of 64 pixels as images, by method; under those of FedPLCC their weights."""
+    of_class = [select(one, one["labels"] == label) for one in answers.values()]
+    columns = sum(len(own["labels"]) + 1 for own in of_class) - 1  # one is left free between two
+    figure, axes = plt.subplots(1, columns, figsize=(1.6 * columns, 2.3))
+    for ax in axes:
+        ax.axis("off")
+    column = 0
+    for method, own in zip(answers, of_class, strict=True):
+        axes[column].set_title(method, color=plots.colour(method), size=13)
+        for j, vector in enumerate(own["vectors"]):
+            ax = axes[column]
+            ax.axis("on")
+            ax.imshow(vector.view(8, 8), cmap="gray", vmin=-1, vmax=1)
+            ax.set(xticks=[], yticks=[])
+            ax.spines[:].set_visible(True)
+            if method == "FedPLCC":
+                ax.set_xlabel(f"W = {own['weights'][j]:.2f}")
+            column += 1
+        column += 1
+    return figure
+
+
+def a_round() -> Axes:
+    """What FedPLCC sends beside FedAvg's models, and who does what."""
+    return scheme.messages(
+        "FedPLCC",
+        down="centres of clusters,\nwith their shares of\nthe class",
+        up="centres of clusters,\nwith their numbers\nof images",
+        server="averages the models, clusters the centres again",
+        client="trains, then clusters\nits images of each class",
+    )
 
 
 def strengths() -> Axes:
@@ -288,14 +324,15 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def over_rounds(values: Mapping[str, Sequence[float]], ylabel: str) -> Axes:
-    """A line for each run of the notebook, in its method's colour, with its name at its end."""
-    ax = plt.figure(figsize=(7.2, 3)).subplots()
-    for name, of_run in values.items():
-        rounds = range(1, len(of_run) + 1)
-        ax.plot(rounds, of_run, "o-", ms=4, color=plots.colour(name), label=name)
-    ax.set(xlabel="communication round", ylabel=ylabel)
-    ax.locator_params(axis="x", integer=True)
+def over_rounds(values: Mapping[str, Sequence[Sequence[float]]]) -> Axes:
+    """The accuracies of some runs of each method: a thin line for each seed, a thick one for their mean."""
+    ax = plt.figure(figsize=(7.2, 3.2)).subplots()
+    for name, runs in values.items():
+        colour = plots.colour(name)
+        rounds = np.arange(1, len(runs[0]) + 1)
+        ax.plot(rounds, np.mean(runs, 0), "-", lw=3, color=colour, label=name)
+        ax.plot(rounds, np.transpose(runs), "-", lw=0.8, alpha=0.6, color=colour)
+    ax.set(xlabel="communication round", ylabel="accuracy on digits\nand negatives (%)")
     return plots.label_ends(ax)
 
 

@@ -21,6 +21,29 @@ def with_and_without_the_rule() -> Figure:
     return figure
 
 
+def forces() -> Axes:
+    """How strong 10 times the contrast is beside the cross-entropy, as gradients at z: each seed.
+
+    Records have the contrast's gradient at μ = 1, so it is multiplied by the μ that they trained by.
+    """
+    tables = {"digits": "digits-moon-lengths", "CIFAR-10": "moon-lengths-short"}
+    _, ax = plt.subplots(figsize=(8.5, 2.3))
+    for y, table in enumerate(tables.values()):
+        for when, fill in (("round 2", "white"), ("last round", plots.colour("MOON"))):
+            cell = results.cell(table, "mu=10", f"contrast over cross-entropy, {when}")
+            ratios = 10 * np.array(cell.values)
+            look = {"color": plots.colour("MOON"), "mfc": fill, "ms": 9, "mew": 1.5}
+            ax.plot(ratios, [y] * len(ratios), "o", label=when if y else None, **look)
+    ax.set_yticks(range(len(tables)), list(tables))
+    ax.set(xlabel="gradient of 10 · contrast over gradient of the cross-entropy", xlim=(0, 1.3))
+    ax.set_ylim(len(tables) - 0.5, -0.5)
+    ax.axvline(1, color="0.5", lw=1)
+    ax.text(1.02, 1.4, "equally strong", color="0.4", size="small")
+    ax.legend(frameon=False, fontsize="small", loc="upper right")
+    ax.grid(axis="x", alpha=0.3)
+    return ax
+
+
 def code_changes() -> Axes:
     """What each change of FedProc's published code is worth on the digits, over the paper's text."""
     table = "digits-fedproc-code"

@@ -281,20 +281,3 @@ def name_ends(ax: Axes) -> Axes:
         shift = (8, early.get(name, 0))
         plots.label(ax, line.get_xydata()[-1], name, shift, va="center", color=line.get_color())
     return ax
-
-
-def shared_numbers(
-    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
-) -> tuple[int, int]:
-    """How many printed numbers two tables share, and of how many that both have.
-
-    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
-    is not called the same.
-    """
-    theirs = results.printed(there)
-    pairs = []
-    for row, numbers in results.printed(here).items():
-        counterpart = theirs.get((rows or {}).get(row, row), {})
-        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
-    both = [pair for pair in pairs if None not in pair]
-    return sum(number == its_number for number, its_number in both), len(both)

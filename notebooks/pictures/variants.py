@@ -1,4 +1,6 @@
-"""Pictures of the extra on variants of MOON and FedProc: a split, and what FedProc's code changes."""
+"""Of the extra on variants of MOON and FedProc: pictures, and numbers that two papers share."""
+
+from collections.abc import Mapping
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -62,3 +64,39 @@ def code_changes() -> Axes:
         colour = plots.colour("FedProc")
         lines.append(results.ForestRow(label, lead, colour, results.numbers(lead)))
     return results.draw_forest(lines, sides=("the code", "the paper"))
+
+
+def shared_with_moon() -> list[tuple[str, int, int]]:
+    """Of FedProc's tables: a name, how many numbers are MOON's, and of how many that both have."""
+    same = {name: name for name in ("CIFAR-10", "CIFAR-100", "beta=5", "beta=0.5", "beta=0.1")}
+    other = {"Tiny-ImageNet": "Tiny-Imagenet"}
+    clients = {
+        "m=50,T=100": "parties=50,rounds=100",
+        "m=50,T=200": "parties=50,rounds=200",
+        "m=100,T=250": "parties=100,rounds=250",
+        "m=100,T=500": "parties=100,rounds=500",
+    }
+    with_mu = {"MOON": "MOON (mu=10)"}
+    return [
+        ("CIFAR-10 and 100", *_shared_numbers("FedProc Table 2", "MOON Table 1", same)),
+        ("Tiny-ImageNet", *_shared_numbers("FedProc Table 2", "MOON Table 1", other)),
+        ("label shift", *_shared_numbers("FedProc Table 3", "MOON Table 4", same)),
+        ("more clients", *_shared_numbers("FedProc Table 6", "MOON Table 3", clients, with_mu)),
+    ]
+
+
+def _shared_numbers(
+    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
+) -> tuple[int, int]:
+    """How many printed numbers two tables share, and of how many that both have.
+
+    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
+    is not called the same.
+    """
+    theirs = results.printed(there)
+    pairs = []
+    for row, numbers in results.printed(here).items():
+        counterpart = theirs.get((rows or {}).get(row, row), {})
+        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
+    both = [pair for pair in pairs if None not in pair]
+    return sum(number == its_number for number, its_number in both), len(both)

@@ -1,7 +1,6 @@
 """Draws docs/ideas/*.png, the README's four ideas, with the notebooks' pictures: ``python docs/ideas.py``."""
 
 from pathlib import Path
-from typing import Any
 
 import matplotlib as mpl
 import matplotlib.pyplot as plt
@@ -18,9 +17,9 @@ WIDER = {"momentum": 1.4, "overshoot": 1.4}  # where letters must be smaller
 RATES = ["FedAvg, z of length 1", "FedAvg", "FedProc as printed"]
 
 
-def _scaffold(steps: int, *, scaffold: bool, **given: Any) -> np.ndarray:
+def _scaffold(momentum: float, factor: float, rounds: int) -> np.ndarray:
     """SCAFFOLD's path on the two bowls of 00, [rounds + 1, 2]."""
-    return foundations.scaffold(steps, **given)
+    return foundations.scaffold(100, rounds, m=momentum, factor=factor, eta=0.01)
 
 
 def momentum() -> Figure:

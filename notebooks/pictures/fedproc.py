@@ -59,19 +59,40 @@ def _draw_bundle(ax: Axes, angles: Tensor, prototypes: Tensor, title: str) -> No
     ax.axis("off")
 
 
-def circle_and_pull() -> Figure:
-    """Two steps of three classes: their images are put on a circle, then prototypes pull them apart."""
+def line_and_pull() -> Figure:
+    """What the line and the pull do to images of three classes, and what each does to accuracy."""
     moments = _bundle(1.0)
-    start, *_ = moments[0]
-    figure, axes = plt.subplots(1, 4, figsize=(12.5, 3.6))
-    _draw_lengths(axes[0], start)
-    titles = {0: "1 · the circle: F.normalize(z)", 50: "2 · the pull to prototypes", 200: "… ends in a star"}
-    for ax, (step, title) in zip(axes[1:], titles.items(), strict=True):
+    figure, axes = plt.subplots(1, 4, figsize=(13.5, 3.8), width_ratios=(1, 1, 1, 1.9))
+    _draw_lengths(axes[0], moments[0][0])
+    titles = {0: "the line: the circle", 200: "the pull: a star"}
+    for ax, (step, title) in zip(axes[1:], titles.items(), strict=False):
         angles, prototypes, _ = moments[step]
         _draw_bundle(ax, angles, prototypes, title)
-    for ax in axes:
+    for ax in axes[:3]:
         ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.75))
+    _draw_with_and_without(axes[3])
     return figure
+
+
+def _draw_with_and_without(ax: Axes) -> None:
+    """FedAvg with the line, with the pull, with both: accuracies of all seeds, and their means."""
+    rows = {
+        "FedAvg": "FedAvg",
+        "+ the line": "FedAvg, z of length 1",
+        "+ the pull\n(FedProc)": "FedProc as printed",
+        "+ both": "FedProc, z of length 1",
+    }
+    draws = np.random.default_rng(0)
+    for x, row in enumerate(rows.values()):
+        cell = results.cell("digits-fedproc-control", row, "lr 0.03")
+        colour = plots.colour(row)
+        beside = x + draws.uniform(-0.1, 0.1, len(cell.values))  # so that no dot hides another
+        ax.plot(beside, cell.values, "o", color=colour, alpha=0.35, ms=5, mew=0)
+        ax.plot([x - 0.25, x + 0.25], [cell.mean] * 2, lw=3, color=colour)
+        plots.label(ax, (x + 0.27, cell.mean), f"{cell.mean:.1f}", (2, 0), va="center", color=colour)
+    ax.set_xticks(range(len(rows)), list(rows))
+    ax.set(xlim=(-0.5, len(rows) - 0.3), title="which helps? digits, ten rounds", ylabel="test accuracy (%)")
+    ax.grid(axis="y", alpha=0.3)
 
 
 def _draw_lengths(ax: Axes, angles: Tensor) -> None:
@@ -94,15 +115,6 @@ def bundle_to_move(temperature: float = 1.0) -> None:
     for ax, (step, (angles, prototypes, loss)) in zip(axes, moments.items(), strict=True):
         _draw_bundle(ax, angles, prototypes, f"step {step}: loss {loss:.2f}")
     plots.show(figure, f"A bundle opens at temperature {temperature:g}")
-
-
-def bundles(temperatures: Sequence[float]) -> Figure:
-    """Where the bundle is after all of `STEPS`, for each temperature."""
-    figure, axes = plt.subplots(1, len(temperatures), figsize=(3 * len(temperatures), 3.2))
-    for ax, temperature in zip(axes, temperatures, strict=True):
-        angles, prototypes, _ = _bundle(temperature)[STEPS[-1]]
-        _draw_bundle(ax, angles, prototypes, f"τ = {temperature:g}")
-    return figure
 
 
 def pull() -> Figure:
@@ -269,20 +281,3 @@ def name_ends(ax: Axes) -> Axes:
         shift = (8, early.get(name, 0))
         plots.label(ax, line.get_xydata()[-1], name, shift, va="center", color=line.get_color())
     return ax
-
-
-def shared_numbers(
-    here: str, there: str, columns: Mapping[str, str], rows: Mapping[str, str] | None = None
-) -> tuple[int, int]:
-    """How many printed numbers two tables share, and of how many that both have.
-
-    ``columns``: names of columns in ``there`` by those in ``here``; ``rows``: likewise, where a row
-    is not called the same.
-    """
-    theirs = results.printed(there)
-    pairs = []
-    for row, numbers in results.printed(here).items():
-        counterpart = theirs.get((rows or {}).get(row, row), {})
-        pairs += [(numbers.get(ours), counterpart.get(its)) for ours, its in columns.items()]
-    both = [pair for pair in pairs if None not in pair]
-    return sum(number == its_number for number, its_number in both), len(both)

@@ -1,17 +1,20 @@
 """Pictures of notebook 00, some of FedDyn and FedNova: losses that are bowls, a round's messages."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
+import torch.nn.functional as F
+from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from fednb import plots
 from fednb.data import Dataset
+from fednb.federation import Federation, State
 from fednb.partition import Parts
 
 # Two clients and two weights: F_i(w) = ½ (w - w_i*)ᵀ A_i (w - w_i*)
@@ -142,20 +145,6 @@ def _bowls(H: int = 20, eta: float = 0.05, mu: float = 0.0) -> None:
     plots.show(bowls_at(H, eta, mu), "The two bowls as the sliders say")
 
 
-def resting_places(fixed_point: Callable[..., np.ndarray]) -> Figure:
-    """How far from the minimum methods stop: over local steps, and over the spring's stiffness."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.7), sharey=True)
-    steps = (1, 2, 5, 10, 20, 40, 80, 160, 500, 2000)
-    springs = (0.03, 0.1, 0.3, 1, 3, 10)
-    _distances(left, "FedAvg", steps, map(fixed_point, steps))
-    _distances(right, "FedProx", springs, (fixed_point(2000, mu) for mu in springs), (-8, 14))
-    left.set(xlabel="local steps H in a round", ylabel="distance from the minimum")
-    right.axhline(np.linalg.norm(fixed_point(2000) - best), ls="--", color=plots.colour("FedAvg"))
-    right.annotate("FedAvg", (1.0, 1.08), color=plots.colour("FedAvg"), va="top")
-    right.set(xlabel="stiffness μ of the spring, H = 2000")
-    return figure
-
-
 def scaffold(
     H: int,
     rounds: int,
@@ -203,23 +192,28 @@ def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int
     return figure
 
 
-def losses_of_four(build_model: Callable[[], Any], states: Sequence[Any], x: Any, y: Any) -> list:
-    """The cross-entropy of each image under each state of a model, [states][images]."""
-    found = []
-    for state in states:
-        network = build_model()
+def before_and_after(federation: Federation, client: int, before: State, after: State, classes: Sequence[int]) -> Figure:
+    """The first test image of each class, with its loss before and after a client's local round.
+
+    ``before`` and ``after``: the global model that the client received, and what it made of it.
+    """
+    images = federation.images
+    first = [int((images.test_labels == k).nonzero()[0]) for k in classes]
+    x, y = images.test_inputs()[first], images.test_labels[first]
+    losses = []
+    network = federation.build_model().eval()
+    for state in (before, after):
         network.load_state_dict(state)
         with torch.no_grad():
-            logits = network.eval()(x).logits
-        found.append(torch.nn.functional.cross_entropy(logits, y, reduction="none").numpy())
-    return found
+            losses.append(F.cross_entropy(network(x).logits, y, reduction="none"))
+    held = federation.clients[client].labels.bincount(minlength=max(classes) + 1).tolist()
+    titles = [f"a {k}: the client has {held[k] or 'none'}" for k in classes]
+    texts = [f"loss {old:.1f} → {new:.1f}" for old, new in zip(*losses, strict=True)]
+    return scheme.images(x[:, 0], titles, texts)
 
 
-def history(record: Mapping[str, Any], name: str, level: tuple[float, str] | None = None) -> Figure:
-    """The accuracy of a run and the terms of its loss, round by round, in a method's colour.
-
-    ``level``: a height among the losses, and what it is.
-    """
+def history(record: Mapping[str, Any], name: str) -> Figure:
+    """The accuracy of a run and the terms of its loss, round by round, in a method's colour."""
     metrics = record["metrics"]
     figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.2))
     look: dict[str, Any] = {"color": plots.colour(name), "ms": 4}
@@ -231,8 +225,6 @@ def history(record: Mapping[str, Any], name: str, level: tuple[float, str] | Non
     for term, style in zip(terms, ("o-", "s--", "^:"), strict=False):
         words = term.removeprefix("loss/").replace("_", "-")
         right.plot(rounds, metrics[term], style, label=words, **look)
-    if level is not None:
-        right.axhline(level[0], color="0.6", lw=1, label=level[1])
     right.set(xlabel="communication round", ylabel="mean training loss")
     right.legend(fontsize="small", frameon=False)
     return figure
@@ -259,36 +251,25 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
     return figure
 
 
-def _distances(
-    ax: Axes,
-    name: str,
-    values: Sequence[float],
-    places: Iterable[np.ndarray],
-    shift: tuple[float, float] = (-4, 8),
-) -> None:
-    """Draw distances from the minimum, and write the method's name at the end of the line."""
-    distances = [float(np.linalg.norm(place - best)) for place in places]
-    ax.semilogx(values, distances, "o-", color=plots.colour(name))
-    end = (values[-1], distances[-1])
-    plots.label(ax, end, name, shift, ha="right", color=plots.colour(name))
+def corrected(scaffold: Callable[..., np.ndarray]) -> Figure:
+    """SCAFFOLD under momentum: its way on the bowls, and its distance from the minimum.
 
-
-def corrected(simulate: Callable[..., np.ndarray]) -> Figure:
-    """SCAFFOLD under momentum: its way on the bowls, and its distance from the minimum."""
+    ``scaffold``: the global model's path for the clients' momentum, a factor of their control
+    variates, and a number of rounds.
+    """
     figure, (left, right) = plt.subplots(1, 2, figsize=(11.5, 3.8), width_ratios=(1.25, 1))
-    way_with_momentum(simulate, left)
+    way_with_momentum(scaffold, left)
     left.set(title="SCAFFOLD, clients with momentum 0.9")
-    with_momentum(simulate, right)
+    _with_momentum(scaffold, right)
     return figure
 
 
-def way_with_momentum(simulate: Callable[..., np.ndarray], ax: Axes) -> None:
+def way_with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
     """SCAFFOLD's way on the bowls if clients have momentum: with its factor, and without."""
     _draw_bowls(ax, ("client 1", "client 2"), (12, -18))
     look: dict[str, Any] = {"color": plots.colour("SCAFFOLD"), "lw": 2.5}
     for line, factor, rounds in ((".--", 0.1, 30), (".:", 1.0, 3)):
-        way = simulate(100, scaffold=True, m=0.9, factor=factor, rounds=rounds, eta=0.01)
-        ax.plot(*way.T, line, ms=9, **look)
+        ax.plot(*scaffold(0.9, factor, rounds).T, line, ms=9, **look)
     ax.plot(*best, "*", ms=18, color="black")
     words = {"with the factor (8)": (1.1, 0.62), "without it (7): out of\nthe picture in round 2": (-0.95, -0.82)}
     for text, place in words.items():
@@ -296,22 +277,19 @@ def way_with_momentum(simulate: Callable[..., np.ndarray], ax: Axes) -> None:
     ax.set(xlim=(-1.7, 2.1), ylim=(-1.0, 1.4))
 
 
-def with_momentum(simulate: Callable[..., np.ndarray], ax: Axes | None = None) -> Axes:
+def _with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
     """SCAFFOLD's distance from the minimum, round by round: what momentum does, and its factor."""
-    ax = ax or plt.figure(figsize=(7.5, 3.6)).subplots()
     look: dict[str, Any] = {"color": plots.colour("SCAFFOLD")}
     beside: dict[str, Any] = look | {"va": "center", "transform": ax.get_yaxis_transform()}
-    for line, words, m, factor in (
+    for line, words, momentum, factor in (
         ("-", "no momentum", 0.0, 1.0),
         ("--", "momentum 0.9,\nwith the factor (8)", 0.9, 0.1),
         (":", "momentum 0.9,\nwithout it (7)", 0.9, 1.0),
     ):
-        way = simulate(100, scaffold=True, m=m, factor=factor, rounds=30, eta=0.01)
-        distance = np.linalg.norm(way - best, axis=1)
+        distance = np.linalg.norm(scaffold(momentum, factor, 30) - best, axis=1)
         ax.semilogy(distance, line, lw=2.5, **look)
         ax.text(1.01, distance[-1], words, size="small", **beside)
     ax.set(xlabel="communication round", ylabel="distance to the minimum")
-    return ax
 
 
 def three_at_rest(simulate: Callable[..., np.ndarray]) -> Axes:

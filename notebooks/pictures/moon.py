@@ -6,14 +6,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-import torch
-import torch.nn.functional as F
+from fednb.papers.pictures import scheme
 from fednb.papers.pictures.foundations import CLIENTS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from torch import Tensor
 
 from fednb import plots, results
-from fednb.federation import Federation, State
 
 _BEGIN = "z_glob, where\na round begins"
 _TOP = 90.0  # degrees: where circles have z_glob
@@ -128,37 +127,24 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
     return figure
 
 
-def quality(federation: Federation, state: State) -> list[float]:
-    """How often (%) ten neighbours in z, and how often the output layer, are right.
-
-    The neighbours are test images with the largest cosines, which vote for a class.
-    """
-    network = federation.build_model()
-    network.load_state_dict(state)
-    with torch.no_grad():
-        z, logits = network.eval()(federation.images.test_inputs())
-    labels = federation.images.test_labels
-    similarities = F.normalize(z) @ F.normalize(z).T
-    neighbours = similarities.fill_diagonal_(-1).topk(10).indices
-    votes = labels[neighbours].mode(1).values
-    return [100 * (guess == labels).float().mean().item() for guess in (votes, logits.argmax(1))]
-
-
-def features_and_head(measured: pd.DataFrame, untrained: float) -> Figure:
+def features_and_head(drift: pd.DataFrame) -> Figure:
     """How good z and the output layer are before and after a local round, with a control.
 
-    ``measured`` has a line for each split, "dirichlet" and "iid", and number of rounds, and the
-    columns "z before", "z after", "output before" and "output after" (%). ``untrained`` is how good
-    the z of a network is that was never trained.
+    ``drift`` has a line for each network, with the columns "split" ("dirichlet" or "iid"), "round"
+    (0 is untrained), "when" ("before" a local round or "after" it), and accuracies (%) "z" and
+    "output"; drawn are means.
     """
+    means = drift.groupby(["split", "when", "round"]).mean()
+    untrained = means["z"].xs(("before", 0), level=("when", "round")).mean()
+    trained = means.drop(0, level="round")
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
     of_clients = {"dirichlet": "uneven classes", "iid": "all classes alike"}
     of_parts = {"z": "representations", "output": "output layer"}
     places = [(part, split) for part in of_parts for split in of_clients]
     look = {"color": CLIENTS[0]}
     for ax, (part, split) in zip(axes, places, strict=True):
-        before = measured.loc[split][f"{part} before"]
-        after = measured.loc[split][f"{part} after"]
+        before = trained.loc[split, "before"][part]
+        after = trained.loc[split, "after"][part]
         ax.vlines(before.index, after, before, lw=2, **look)
         ax.plot(before.index, before, "o-", color=plots.colour("FedAvg"))
         ax.plot(after.index, after, "o", ms=8, mfc="white", mew=2, **look)
@@ -171,6 +157,16 @@ def features_and_head(measured: pd.DataFrame, untrained: float) -> Figure:
     axes[1].text(0.7, 10, "its clients after\none more local round", va="center", **look)
     axes[0].set(ylabel="accuracy on test images (%)")
     return figure
+
+
+def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str, Tensor]) -> Figure:
+    """Images with their classes, and under each what became of some quantities in a local round."""
+    titles = [f"a {k}" for k in y.tolist()]
+    texts = []
+    for i in range(len(y)):
+        lines = [f"{name}: {start[name][i]:.2f} → {end[name][i]:.2f}" for name in start]
+        texts.append("\n".join(lines))
+    return scheme.images(x[:, 0], titles, texts)
 
 
 def fans(measured: Mapping[str, np.ndarray]) -> Figure:
@@ -284,26 +280,3 @@ def _by_weight(names: Iterable[str]) -> tuple[dict[float, tuple[float, ...]], di
             if cell.printed is not None:
                 printed[mu] = cell.printed
     return measured, printed
-
-
-def forces() -> Axes:
-    """How strong 10 times the contrast is beside the cross-entropy, as gradients at z: each seed.
-
-    Records have the contrast's gradient at μ = 1, so it is multiplied by the μ that they trained by.
-    """
-    tables = {"digits": "digits-moon-lengths", "CIFAR-10": "moon-lengths-short"}
-    _, ax = plt.subplots(figsize=(8.5, 2.3))
-    for y, table in enumerate(tables.values()):
-        for when, fill in (("round 2", "white"), ("last round", plots.colour("MOON"))):
-            cell = results.cell(table, "mu=10", f"contrast over cross-entropy, {when}")
-            ratios = 10 * np.array(cell.values)
-            look = {"color": plots.colour("MOON"), "mfc": fill, "ms": 9, "mew": 1.5}
-            ax.plot(ratios, [y] * len(ratios), "o", label=when if y else None, **look)
-    ax.set_yticks(range(len(tables)), list(tables))
-    ax.set(xlabel="gradient of 10 · contrast over gradient of the cross-entropy", xlim=(0, 1.3))
-    ax.set_ylim(len(tables) - 0.5, -0.5)
-    ax.axvline(1, color="0.5", lw=1)
-    ax.text(1.02, 1.4, "equally strong", color="0.4", size="small")
-    ax.legend(frameon=False, fontsize="small", loc="upper right")
-    ax.grid(axis="x", alpha=0.3)
-    return ax

@@ -10,9 +10,11 @@ import sys
 from collections.abc import Collection
 from typing import Any, NoReturn
 
+import fednb_lab.commands  # each adds to COMMANDS
+import fednb_lab.course.commands  # noqa: F401
 from fednb import __version__
 from fednb.errors import FednbError
-from fednb_lab.commands import COMMANDS, Command, assignment
+from fednb_lab.arguments import COMMANDS, Command, assignment
 
 _VARIABLES = """\
 variables of the environment:

@@ -15,9 +15,9 @@ from fednb.errors import ReportError
 from fednb.leads import Lead, interval
 from fednb.leads import lead_of as lead
 from fednb_lab import claims, leads, pages, printed, tables, words
+from fednb_lab.arguments import assignment
 from fednb_lab.cells import cells_of
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
-from fednb_lab.commands import assignment
 from fednb_lab.findings import Answers, Filler
 from fednb_lab.jobs import Notebook
 from fednb_lab.leads import Word, compare_at, holm, word_for

@@ -18,8 +18,8 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, build, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
+from fednb_lab import arguments, cli, new, pool, tables
 from fednb_lab import check as again
-from fednb_lab import cli, commands, new, pool, tables
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
 from fednb_lab.jobs import Job, contestants_of
@@ -173,8 +173,8 @@ def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
     assert not capsys.readouterr().err
     assert values(mu=3) == {"FedAvg": None, "FedProx": 3, "MOON": 3}
     assert "FedProx and MOON" in capsys.readouterr().err
-    assert commands.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
-    assert commands.for_methods("lr=0.5") == ("lr", 0.5)
+    assert arguments.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
+    assert arguments.for_methods("lr=0.5") == ("lr", 0.5)
     with pytest.raises(SweepError, match=r"did you mean 'MOON\.mu'"):
         head_to_head.table_of(contestants, {"MON.mu": 1}, seeds=1)
 
@@ -414,14 +414,14 @@ def parsers(parser=None, name=""):
 
 def test_every_command_has_examples_that_can_be_typed() -> None:
     found = {name: parser for name, parser in parsers() if name != "course"}
-    assert found.keys() == commands.COMMANDS.keys()
+    assert found.keys() == arguments.COMMANDS.keys()
     for name, parser in found.items():
         _, _, examples = parser.format_help().partition("examples:")
         lines = [shlex.split(line) for line in examples.splitlines() if line.strip()]
         assert lines
         for program, *typed in lines:
             assert program == "fednb"
-            assert cli._parsed(typed).function is commands.COMMANDS[name].function
+            assert cli._parsed(typed).function is arguments.COMMANDS[name].function
 
 
 def test_every_variable_that_is_read_is_in_the_help() -> None:

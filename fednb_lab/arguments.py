@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TextIO
 
 from fednb.errors import CourseError, SweepError, check
 
@@ -83,13 +83,13 @@ def each_given_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     return dict(assignments)
 
 
-def write(files: Mapping[Path, str]) -> None:
-    """Write files, and say where they are."""
+def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
+    """Write files, and say where they are, on the standard output or ``beside`` it."""
     from fednb import records as ledger
 
     for path, content in files.items():
         ledger.write_atomically(path, content)
-        print(path)
+        print(path, file=beside)
 
 
 def check_sweep_file(path: Path) -> None:
@@ -106,4 +106,8 @@ def check_sweep_file(path: Path) -> None:
 
 JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
+CURVES = argument(
+    "--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"
+)
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")

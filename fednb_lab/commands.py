@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 from fednb.errors import FednbError, RunError, SweepError, check
 from fednb_lab.arguments import (
     AGAIN,
+    CURVES,
     JOBS,
+    LATEX,
     NOTEBOOK,
     SWEEP_FILES,
     argument,
@@ -315,8 +317,8 @@ def list_tables(args: argparse.Namespace) -> None:
     ),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
-    argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
-    argument("--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"),
+    LATEX,
+    CURVES,
     AGAIN,
 )
 def compare(args: argparse.Namespace) -> None:
@@ -347,15 +349,16 @@ def compare(args: argparse.Namespace) -> None:
         raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
     from fednb_lab import compare as comparing
+    from fednb_lab import exports
 
     how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
     made = comparing.compare(contestants, overrides, **how_many, again=args.again)
-    print(comparing.latex(made) if args.latex else made.text)
+    print(exports.latex(made.table, made.cells) if args.latex else made.text)
     # `--latex > table.tex` is to hold the table alone
     beside = sys.stderr if args.latex else sys.stdout
     print(*made.paths, f"records are in {made.runs}", sep="\n", file=beside)
     if args.curves is not None:
-        write({args.curves: comparing.curves_csv(made)})
+        write({args.curves: exports.curves_csv([made.table], {made.table.name: made.cells})})
 
 
 @command(
@@ -404,17 +407,22 @@ def check_cell(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
+    LATEX,
+    CURVES,
 )
 def report(args: argparse.Namespace) -> None:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
     fednb report my_method.yaml
+    fednb report my_method.yaml --latex --curves curves.csv
     fednb report --runs results/runs --out build/report
     """
     if args.path is not None:
         _report_own(args)
         return
+    message = "--latex and --curves are of a sweep file: fednb report FILE.yaml --latex."
+    check(not args.latex and args.curves is None, message, SweepError)
     from fednb import ROOT
     from fednb import records as ledger
 
@@ -435,21 +443,30 @@ def report(args: argparse.Namespace) -> None:
 
 
 def _report_own(args: argparse.Namespace) -> None:
-    """The tables of one sweep file, printed and written."""
+    """The tables of one sweep file, printed and, if it is one's own, written."""
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
     check_sweep_file(args.path)
-    from fednb_lab import pages
+    from fednb_lab import exports, jobs, pages
     from fednb_lab.sweeps import read_tables
+    from fednb_lab.tables import is_own, table_in_full
 
     tables = list(read_tables(args.path).values())
+    every_job = [job for table in tables for job in table.jobs]
+    jobs.tell_other_code(jobs.recorded_and_missing(every_job)[0])
     cells = pages.recorded_cells(tables)
-    if not any(cell.runs for of_table in cells.values() for cell in of_table):
-        runs = tables[0].jobs[0].path.parent
-        print(f"No run of {args.path} is recorded in {runs}: fednb sweep {args.path} makes them.")
-    for text in pages.tables_with_runs(tables, cells):
+    # `--latex > table.tex` is to hold tables alone
+    beside = sys.stderr if args.latex else sys.stdout
+    texts = pages.tables_with_runs(tables, cells, exports.latex if args.latex else table_in_full)
+    if not texts:
+        told = f"No run of {args.path} is recorded in {jobs.folders_of(every_job)}"
+        print(f"{told}: fednb sweep {args.path} makes them.", file=beside)
+    for text in texts:
         print(f"{text}\n")
-    write(pages.own_pages(tables, cells, args.out))
+    if is_own(tables[0]):
+        write(pages.own_pages(tables, cells, args.out), beside)
+    if args.curves is not None:
+        write({args.curves: exports.curves_csv(tables, cells)}, beside)
 
 
 # ---- data

@@ -18,7 +18,7 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, build, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
-from fednb_lab import arguments, cli, new, pool, tables
+from fednb_lab import arguments, cli, exports, new, pool, tables
 from fednb_lab import check as again
 from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
@@ -218,28 +218,56 @@ def test_a_table_of_ones_own_has_a_column_for_each_value_and_says_what_it_lacks(
     assert "1 of the runs" in text and "Learned nothing: FedAvg, 0.1 (10.0 %" in text
 
 
-def compared(**accuracies: list[float]) -> head_to_head.Outcome:
-    """A comparison of rows that are recorded."""
-    table = table_with(**accuracies)
+def test_a_table_is_written_for_latex_and_its_curves_as_csv() -> None:
+    table = table_with(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
     cells = cells_of(table, ledger.load())
-    baseline, comparisons = leads_over_baseline(table, cells)
-    return head_to_head.Outcome("", [], "", table, cells, baseline, as_family(comparisons))
-
-
-def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
-    outcome = compared(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
-    lines = head_to_head.latex(outcome).splitlines()
-    assert lines[0].startswith(r"\begin{tabular}") and lines[7] == r"\end{tabular}"
-    assert lines[8].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[9]
+    lines = exports.latex(table, cells).splitlines()
+    assert lines[0] == r"\begin{tabular}{lrr}" and lines[7] == r"\end{tabular}"
+    assert lines[2].split(" & ")[1] == r"accuracy (\%)"
+    assert lines[9].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[10]
     (prox,) = [line for line in lines if line.startswith("FedProx")]
     assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
-    guessing = compared(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
-    assert head_to_head.latex(guessing).splitlines()[-1].startswith("% Learned nothing: FedAvg")
-    curves = head_to_head.curves_csv(outcome)
+    curves = exports.curves_csv([table], {table.name: cells})
     assert "other code" not in curves + lines[-1]
     rows = list(csv.DictReader(io.StringIO(curves)))
     assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
     assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
+
+
+def test_a_table_for_latex_counts_one_as_one_and_says_what_is_no_better_than_guessing() -> None:
+    table = table_with(FedAvg=[10.0], FedProx=[17.0])
+    jobs = [dataclasses.replace(job.settings, num_rounds=1) for job in table.jobs]
+    once = [
+        dataclasses.replace(job, settings=one) for job, one in zip(table.jobs, jobs, strict=True)
+    ]
+    cells = cells_of(dataclasses.replace(table, jobs=tuple(once)), ledger.load())
+    *_, setting, _, doubt = exports.latex(table, cells).splitlines()
+    assert setting == "% cifar10, 1 round, 10 clients, 1 seed"
+    assert doubt.startswith("% Learned nothing: FedAvg")
+
+
+def test_several_columns_and_tables_are_told_apart_for_latex_and_in_curves() -> None:
+    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
+    for job, accuracy in zip(jobs, (10.0, 60.0, 11.0, 61.0), strict=True):
+        made_up.record(job, accuracy)
+    table = made_up.table(*jobs, columns="beta", printed=None, labels={})
+    other = dataclasses.replace(table, name="other")
+    cells = cells_of(table, ledger.load())
+    lines = exports.latex(table, cells).splitlines()
+    assert (
+        lines[2].startswith("method & beta & accuracy")
+        and r"FedProx & 5.0 & 61.0 & +1.0 \\" in lines
+    )
+    both = {table.name: cells, "other": cells}
+    rows = list(csv.DictReader(io.StringIO(exports.curves_csv([table, other], both))))
+    assert {(row["table"], row["method"], row["beta"]) for row in rows} == {
+        (name, method, beta)
+        for name in both
+        for method in ("FedAvg", "FedProx")
+        for beta in ("0.1", "5.0")
+    }
+    nothing = exports.curves_csv([table], {table.name: cells_of(table, {})})
+    assert nothing == "seed,round,accuracy\n"
 
 
 def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
@@ -247,10 +275,9 @@ def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
     job = table.jobs[1]
     ledger.write(job.path, {**ledger.read(job.path), "source": "0" * 12})
     cells = cells_of(table, ledger.load())
-    outcome = head_to_head.Outcome("", [], "", table, cells, "FedAvg", {})
     for told in (
-        head_to_head.latex(outcome).splitlines()[-1],
-        head_to_head.curves_csv(outcome).splitlines()[0],
+        exports.latex(table, cells).splitlines()[-1],
+        exports.curves_csv([table], {table.name: cells}).splitlines()[0],
     ):
         assert told[0] in "%#" and "other code" in told and "FedProx (1); --again" in told
 
@@ -330,6 +357,30 @@ def test_report_takes_ones_own_sweep(
     assert "| Mine |" in capsys.readouterr().out
     assert (tmp_path / "mine.md").exists() and (tmp_path / "mine.csv").exists()
     assert cli.main(["report", str(swept.file), "--runs", "x"]) == 2
+
+
+def test_report_writes_latex_and_curves_of_ones_own_sweep_alone(
+    swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The standard output has nothing but the table."""
+    curves = tmp_path / "curves.csv"
+    words_ = ["--latex", "--curves", str(curves)]
+    assert cli.main(["report", str(swept.file), "--out", str(tmp_path), *words_]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(r"\begin{tabular}") and r"\\" in out and "mine.md" not in out
+    rows = list(csv.DictReader(io.StringIO(curves.read_text())))
+    assert {(row["method"], row["seed"]) for row in rows} == {
+        (method, seed) for method in ("FedAvg", "Mine") for seed in "01"
+    }
+    assert cli.main(["report", *words_]) == 2
+    assert "report FILE.yaml --latex" in capsys.readouterr().err
+
+
+def test_report_leaves_the_page_of_a_table_of_the_project_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(ledger, "write_atomically", lambda path, _: pytest.fail(f"{path} written"))
+    assert cli.main(["report", str(ROOT / "notebooks" / "sweeps" / "feddyn_fednova.yaml")]) == 0
 
 
 def test_a_cell_is_made_again_without_touching_its_records(

@@ -21,18 +21,21 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fednb import ROOT
+from fednb import ROOT, models
 from fednb.errors import NotebookError, SettingsError
 from fednb.notebooks import NUMBER, by_module, cells, exported, folder, name, notebooks, path
 from fednb.settings import Settings, resolve
 
 __all__ = ["cells", "exported", "folder", "load", "methods", "name", "notebooks", "parameters"]
-__all__ += ["importing_from", "path", "settings"]
+__all__ += ["importing_from", "networks", "path", "settings"]
 
 # This module is a package, too: of the modules that notebooks are, and of `pictures`, the code that
 # draws for them and lies beside them.
 __path__ = [str(ROOT / "notebooks")]
 _elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the project's
+_networks: dict[
+    str, dict[str, models.Model]
+] = {}  # by file, and by name: what its import has added
 
 
 # ---- methods, from a notebook as a module
@@ -74,6 +77,11 @@ def methods(notebook: str | None = None) -> dict[str, type]:
     return classes
 
 
+def networks(notebook: str) -> dict[str, models.Model]:
+    """The networks that a notebook adds to `fednb.models.MODELS`, by name."""
+    return _networks[str(load(notebook).__file__)]
+
+
 # ---- the import of a notebook as a module
 
 
@@ -97,8 +105,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         # without a time, linecache keeps these lines instead of reading the notebook's JSON as if
         # it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        before = dict(models.MODELS)
         with importing_from(Path(file).parent):
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+        added = {
+            name: model for name, model in models.MODELS.items() if before.get(name) is not model
+        }
+        _networks[file] = added
 
 
 @contextmanager

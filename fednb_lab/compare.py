@@ -22,12 +22,12 @@ from fednb_lab.jobs import (
     Contestant,
     Job,
     Notebook,
-    check_networks,
     each_once,
     folders_of,
     recorded_and_missing,
     tell_if_among_the_projects,
     tell_other_code,
+    with_networks,
 )
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import Axis, Table
@@ -74,7 +74,6 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         for seed in range(seeds):
             own = parameters | {"method": one.method, "seed": seed}
             jobs.append(notebooks[one.notebook].job(own))
-    check_networks(jobs)
     shown = given | {"dataset": jobs[0].settings.flat()["dataset"]}
     return Table(
         name="compare",
@@ -84,7 +83,7 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         rows=Axis("method", named={name: one._asdict() for name, one in contestants.items()}),
         columns=Axis("dataset"),
         measure="accuracy",
-        jobs=tuple(jobs),
+        jobs=tuple(with_networks(jobs)),
         file=Path("compare"),
         baseline=next(iter(contestants)),
     )

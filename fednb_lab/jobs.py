@@ -3,27 +3,28 @@ are recorded, and how long such a run took.
 """
 
 import functools
+import inspect
 import itertools
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, models, papers, settings
+from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError, check, require_known
+from fednb.models import Model
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
 Tier = Literal["minutes-cpu", "minutes-gpu", "hours-gpu"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-_NETWORKS = frozenset(models.MODELS)  # which each process knows; one's own notebook may add some
 
 
 class Recorded(NamedTuple):
@@ -45,6 +46,7 @@ class Job:
     settings: Settings
     path: Path  # of its record, whether it exists or not
     tier: Tier = TIERS[0]  # how long it takes, and on what
+    network_of: str = ""  # the path of the notebook that adds its network, if that is another one
 
     @property
     def log(self) -> Path:
@@ -196,21 +198,35 @@ def _own_notebook_with(name: str) -> str:
     return ""
 
 
-def check_networks(jobs: Iterable[Job]) -> None:
-    """Refuse runs of the project's notebooks with a network that another notebook adds.
+def with_networks(jobs: Iterable[Job]) -> list[Job]:
+    """Runs that know the networks which one's own notebooks among theirs add, whichever adds it.
 
-    Their processes import their own notebook alone, in which the network has no name.
+    A `SweepError` if two notebooks add different ones under one name.
     """
-    of_project = project_methods()
-    for job in jobs:
-        name, method = job.settings.model, job.settings.method
-        if name not in _NETWORKS and job.notebook in of_project.values():
-            raise SweepError(
-                f"{name} is a network of your own notebook, which a run of {method} from "
-                f"{job.notebook} does not know: put {method} into METHODS of your notebook, and "
-                f"sweep that with grid: {{method: [{method}, ...]}} (`fednb new` writes a sweep "
-                "file)."
+    jobs = list(jobs)
+    adding: dict[str, tuple[str, Model]] = {}
+    for notebook in dict.fromkeys(job.notebook for job in jobs):
+        for name, model in papers.networks(notebook).items():
+            first, other = adding.setdefault(name, (notebook, model))
+            message = (
+                f"{first} and {notebook} have different networks called {name}: give one another "
+                "name, or put it into a file beside them that both import."
             )
+            check(_code(model) == _code(other), message, SweepError)
+    found = []
+    for job in jobs:
+        adds, _ = adding.get(job.settings.model, ("", None))
+        own = papers.networks(job.notebook)
+        found.append(job if job.settings.model in own else replace(job, network_of=adds))
+    return found
+
+
+def _code(model: Model) -> tuple[Any, ...]:
+    """What two networks of one name must have in common."""
+    code: Any = model.encoder
+    with suppress(OSError, TypeError):  # of what is no function there is no source
+        code = inspect.getsource(model.encoder)
+    return code, model.head, tuple(model.sides)
 
 
 # ---- which runs are made
@@ -281,10 +297,11 @@ def tell_other_code(recorded: Iterable[Job]) -> None:
 def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:
     """Say of runs of one's own notebooks that their records lie among the project's."""
     for job in jobs:
-        if job.notebook.endswith(".ipynb") and job.path.parent == ROOT / "results" / "runs":
+        own = job.notebook if job.notebook.endswith(".ipynb") else job.network_of
+        if own and job.path.parent == ROOT / "results" / "runs":
             told = "its records lie among the project's, in results/runs of this clone"
             advice = "FEDNB_RUNS=mine/runs, or the notebook in another folder, keeps them apart"
-            print(f"fednb: {Path(job.notebook).name}: {told}; {advice}.", file=sys.stderr)
+            print(f"fednb: {Path(own).name}: {told}; {advice}.", file=sys.stderr)
             return
 
 

@@ -23,7 +23,17 @@ from typing import Any
 
 from fednb import ROOT, models
 from fednb.errors import NotebookError, SettingsError
-from fednb.notebooks import NUMBER, by_module, cells, exported, folder, name, notebooks, path
+from fednb.notebooks import (
+    NUMBER,
+    by_module,
+    cells,
+    executed,
+    exported,
+    folder,
+    name,
+    notebooks,
+    path,
+)
 from fednb.settings import Settings, resolve
 
 __all__ = ["cells", "exported", "folder", "load", "methods", "name", "notebooks", "parameters"]
@@ -164,18 +174,9 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
     its own are in its dict ``more``. Its ``METHODS`` are those of the namespace, as a reader may
     have changed one. A `SettingsError` tells of a bad value, or a name that nobody reads.
     """
-    notebook = _executed(namespace) or notebook
+    notebook = executed(namespace) or notebook
     known = namespace.get("METHODS") or methods(notebook)
     return resolve(known, **_parameters_in(notebook, namespace))
-
-
-def _executed(namespace: Mapping[str, Any]) -> str | None:
-    """The path of the notebook whose namespace this is; None where nobody says it."""
-    for variable in ("__session__", "__vsc_ipynb_file__"):  # of Jupyter and `fednb run`; of VS Code
-        named = str(namespace.get(variable, ""))
-        if named.endswith(".ipynb") and Path(named).is_file():
-            return named
-    return None
 
 
 def _parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any]:

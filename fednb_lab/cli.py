@@ -69,6 +69,7 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     summary, _, examples = inspect.cleandoc(command.function.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
         name,
+        allow_abbrev=False,  # --seed would be --seeds
         help=summary[0].lower() + summary[1:].removesuffix("."),
         description=summary,
         epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()),

@@ -148,6 +148,7 @@ def run(args: argparse.Namespace) -> int:
         tell_other_code([job])
     else:
         pool.check_prerequisites([job])
+        print(f"The record of this run goes to {job.path.parent}", flush=True)
         error = pool.run_in_this_process(job, again=args.again)
         if error:
             print(f"fednb: the run failed: {error}", file=sys.stderr)

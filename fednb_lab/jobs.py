@@ -78,7 +78,9 @@ def runs_of(notebook: str, where: Path | None = None) -> Path:
     Those of the project's lie in a folder ``where``, by default the one in which one works.
     """
     folder = papers.path(notebook).absolute().parent
-    return ledger.runs_folder(where if folder.is_relative_to(ROOT / "notebooks") else folder)
+    is_own = papers.name(notebook).endswith(".ipynb")
+    is_the_projects = folder.is_relative_to(ROOT / "notebooks") and not is_own
+    return ledger.runs_folder(where) if is_the_projects else ledger.runs_beside(folder)
 
 
 class Notebook:

@@ -45,7 +45,15 @@ def test_run_shows_settings_rounds_and_result(
     out, err = capfd.readouterr()
     (path,) = ledger.runs_folder().glob("*.json")
     accuracy = f"accuracy {ledger.read(path)['final']['accuracy']:.2f} % (finished)"
-    shown = ["num_rounds  2", "lr  0.01", "round 1/2", "round 2/2", accuracy, f"record: {path}"]
+    shown = [
+        "num_rounds  2",
+        f"goes to {path.parent}",
+        "lr  0.01",
+        "round 1/2",
+        "round 2/2",
+        accuracy,
+        f"record: {path}",
+    ]
     assert all(text in out for text in shown), out
     assert err == ""
     assert main(["run", "90_tiny.ipynb", "method=Broken"]) == 1
@@ -239,7 +247,8 @@ def test_results_that_cannot_be_written_are_one_sentence(
         ("swep x", "sweep"),
         ("course chek x", "check"),
         ("compare FedAvg MOON --sedes 3", "--seeds"),
-        ("report x --late", ""),
+        ("compare FedAvg MOON --seed 3", "--seeds"),
+        ("report x --late", "--latex"),
     ],
 )
 def test_wrong_usage_ends_with_status_2_and_a_guess(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from fednb.errors import CourseError, SweepError, check
+from fednb.errors import CourseError, SweepError, check, guess_beside
 
 SWEEP_FILES = (".yaml", ".yml")
 
@@ -94,7 +94,7 @@ def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
 
 def check_sweep_file(path: Path) -> None:
     """Refuse what is not there, or a notebook, before anything slow is imported."""
-    path.stat()
+    check(path.exists(), f"{path}: No such file or directory{guess_beside(path)}.", SweepError)
     if path.suffix == ".ipynb":
         if '"handout"' in path.read_text(encoding="utf-8", errors="replace"):
             raise CourseError(f"{path} is a hand-out: did you mean `fednb course check {path}`?")

@@ -261,6 +261,17 @@ def test_wrong_usage_ends_with_status_2_and_a_guess(
     assert f"usage: fednb{command} " in err and (f"did you mean {guess!r}?" in err) == bool(guess)
 
 
+@pytest.mark.parametrize(
+    "typed", ["sweep mine.yml", "report mien.yaml", "list mine.yml", "sweep mine"]
+)
+def test_a_sweep_file_that_is_not_there_is_guessed(
+    typed: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "mine.yaml").touch()
+    assert main(typed.split()) == 2
+    assert "did you mean mine.yaml?" in capsys.readouterr().err
+
+
 def test_a_name_of_two_words_is_refused_with_one(capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["new", "fedprox", "decay"])

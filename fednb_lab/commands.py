@@ -454,7 +454,8 @@ def _report_own(args: argparse.Namespace) -> None:
 
     tables = list(read_tables(args.path).values())
     every_job = [job for table in tables for job in table.jobs]
-    jobs.tell_other_code(jobs.recorded_and_missing(every_job)[0])
+    recorded, missing = jobs.recorded_and_missing(every_job)
+    jobs.tell_other_code(recorded)
     cells = pages.recorded_cells(tables)
     # `--latex > table.tex` is to hold tables alone
     beside = sys.stderr if args.latex else sys.stdout
@@ -464,7 +465,8 @@ def _report_own(args: argparse.Namespace) -> None:
         print(f"{told}: fednb sweep {args.path} makes them.", file=beside)
     for text in texts:
         print(f"{text}\n")
-    if is_own(tables[0]):
+    if is_own(tables[0]):  # records of the project's may belong to rows of other files
+        jobs.tell_other_defaults(every_job, jobs.records_beside(missing), str(args.path))
         write(pages.own_pages(tables, cells, args.out), beside)
     if args.curves is not None:
         write({args.curves: exports.curves_csv(tables, cells)}, beside)

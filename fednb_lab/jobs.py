@@ -6,8 +6,8 @@ import functools
 import inspect
 import itertools
 import sys
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,8 +18,9 @@ from tqdm import tqdm
 
 from fednb import ROOT, data, papers, settings
 from fednb import records as ledger
-from fednb.errors import NotebookError, SweepError, check, require_known
+from fednb.errors import NotebookError, RunError, SweepError, check, require_known
 from fednb.models import Model
+from fednb.records import Record
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
@@ -294,6 +295,45 @@ def tell_other_code(recorded: Iterable[Job]) -> None:
     told = other_code((job, job.recorded.source) for job in recorded)
     if told:
         print(f"fednb: {told}", file=sys.stderr)
+
+
+def records_beside(jobs: Iterable[Job]) -> dict[Path, Record]:
+    """The records of the same methods where those of runs would lie."""
+    patterns = dict.fromkeys((job.path.parent, f"{job.settings.method}-*.json") for job in jobs)
+    records = {}
+    for folder, pattern in patterns:
+        for path in folder.glob(pattern):
+            with suppress(RunError):  # one that is damaged is nobody's here
+                records[path] = ledger.read(path)
+    return records
+
+
+def tell_other_defaults(jobs: Sequence[Job], records: Mapping[Path, Record], asked: str) -> None:
+    """Print of how many records a default has changed since: no run of a sweep file is theirs.
+
+    They are those of missing runs but for hyperparameters that the run leaves to its method's class.
+    """
+    files = {job.path.name for job in jobs}
+    others = [record for path, record in records.items() if path.name not in files]
+    changed: Counter[str] = Counter()
+    for job in each_once(jobs):
+        if job.recorded.status is not None:
+            continue
+        now = job.settings.flat()
+        left_to_class = job.settings.hyperparameters.keys() - job.parameters.keys()
+        for record in others:
+            before = record["settings"]
+            names = {name for name in {*now, *before} if now.get(name) != before.get(name)}
+            if names and names <= left_to_class:
+                parts = [f"{name} was {before.get(name)} and is {now[name]}" for name in names]
+                changed[" and ".join(sorted(parts))] += 1
+    for told, number in changed.items():
+        runs = "1 recorded run matches" if number == 1 else f"{number} recorded runs match"
+        print(
+            f"fednb: {runs} no row of {asked} any more, since a default has changed ({told}): "
+            f"`fednb sweep {asked}` makes such runs again.",
+            file=sys.stderr,
+        )
 
 
 def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:

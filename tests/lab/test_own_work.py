@@ -5,6 +5,7 @@ import dataclasses
 import io
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -272,6 +273,18 @@ def test_report_writes_latex_and_curves_of_ones_own_sweep_alone(
     }
     assert cli.main(["report", *words_]) == 2
     assert "report FILE.yaml --latex" in capsys.readouterr().err
+
+
+def test_report_says_that_a_changed_default_has_orphaned_records(
+    swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "copied"
+    shutil.copytree(swept.file.parent, folder)
+    notebook, file = folder / "mine.ipynb", folder / "mine.yaml"
+    notebook.write_text(notebook.read_text().replace("own: int = 1", "own: int = 7"))
+    assert cli.main(["report", str(file)]) == 0
+    err = capsys.readouterr().err
+    assert "2 recorded runs match no row of" in err and "own was 1 and is 7" in err
 
 
 def test_report_leaves_the_page_of_a_table_of_the_project_as_it_is(

@@ -57,6 +57,9 @@ def path(name: str) -> Path:
         if name in (file.stem, module) or (name.isdigit() and file.stem.startswith(f"{name}_"))
     ]
     if len(matching) != 1:
+        here = Path(f"{name}.ipynb")
+        message = f"{name} is no notebook of the project: did you mean {here}, which lies here?"
+        check(not here.is_file(), message, NotebookError)
         known = [file.stem for file in notebooks()]
         require_known(f"In {folder()} is no notebook", name, known, NotebookError)
     return matching[0]

@@ -128,7 +128,8 @@ def runs_folder(where: Path | None = None) -> Path:
     folder = Path.cwd() if where is None else where.absolute()
     real = folder.resolve()
     executed = notebooks.executed(vars(sys.modules["__main__"])) if where is None else None
-    is_own = executed is not None and notebooks.name(executed).endswith(".ipynb")
+    is_there = executed is not None and Path(executed).resolve().parent == real
+    is_own = is_there and notebooks.name(str(executed)).endswith(".ipynb")
     is_the_projects = real == ROOT or (real.is_relative_to(ROOT / "notebooks") and not is_own)
     return runs_beside(home() if is_the_projects else folder)
 

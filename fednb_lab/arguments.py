@@ -49,6 +49,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def file_to_write(text: str) -> Path:
+    """A path at which no folder is."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file, {path / 'curves.csv'}")
+    return path
+
+
 def assignment(text: str) -> tuple[str, Any]:
     """Name and value of ``name=value``; what is no value of Python's is a text."""
     name, equals, value = text.partition("=")
@@ -108,6 +116,6 @@ JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
 LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
 CURVES = argument(
-    "--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"
+    "--curves", type=file_to_write, metavar="FILE.csv", help="write the accuracy of each round"
 )
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")

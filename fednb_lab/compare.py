@@ -167,7 +167,7 @@ def _why_open(comparison: Comparison, number: int) -> str:
     if lead.seeds < MIN_SEEDS:
         return f"it takes {MIN_SEEDS} seeds to tell"
     if lead.holds_zero:
-        return "the interval holds zero"
+        return "the interval contains zero"
     return "" if lead.shown else f"one of {number} comparisons may look so by luck"
 
 

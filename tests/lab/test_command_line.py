@@ -249,6 +249,7 @@ def test_results_that_cannot_be_written_are_one_sentence(
         ("compare FedAvg MOON --sedes 3", "--seeds"),
         ("compare FedAvg MOON --seed 3", "--seeds"),
         ("report x --late", "--latex"),
+        ("report x --curves .", ""),
     ],
 )
 def test_wrong_usage_ends_with_status_2_and_a_guess(
@@ -270,6 +271,15 @@ def test_a_sweep_file_that_is_not_there_is_guessed(
     (tmp_path / "mine.yaml").touch()
     assert main(typed.split()) == 2
     assert "did you mean mine.yaml?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "list", "copy"])
+def test_a_notebook_without_its_ending_is_guessed_where_one_works(
+    command: str, capsys: pytest.CaptureFixture
+) -> None:
+    write_notebook(Path("mine.ipynb"))
+    assert main([command, "mine"]) == 2
+    assert "did you mean mine.ipynb" in capsys.readouterr().err
 
 
 def test_a_name_of_two_words_is_refused_with_one(capsys: pytest.CaptureFixture) -> None:

@@ -122,7 +122,7 @@ def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
     [
         ([62.0, 62.1, 61.9], "Ahead of FedAvg", ""),
         ([58.0, 58.1, 57.9], "Behind FedAvg", ""),
-        ([62.0, 58.0, 61.0], "Cannot tell from FedAvg", "holds zero"),
+        ([62.0, 58.0, 61.0], "Cannot tell from FedAvg", "contains zero"),
         ([62.0, 62.1], "Cannot tell from FedAvg", "3 seeds"),
     ],
 )

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-__version__ = "0.3.0"
+__version__ = "0.4.0"
 
 PACKAGE = Path(__file__).resolve().parent
 # or a wheel, which has a copy of what is below

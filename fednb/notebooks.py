@@ -3,11 +3,14 @@
 import json
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fednb import ROOT
 from fednb.errors import NotebookError, check, guess_beside, require_known
 
+_NAME = re.compile(r"\d+_\w+")  # others beside them, such as 01_moon-Copy1, are somebody's own
 NUMBER = re.compile(r"^\d+_")  # with which the names of notebooks begin, but not those of modules
 
 
@@ -36,7 +39,8 @@ def notebooks(extras: bool = False) -> list[Path]:
 def by_module() -> dict[str, Path]:
     """The project's notebooks by the names of their modules, in their own order."""
     project = ROOT / "notebooks"
-    files = [*project.glob("extras/*.ipynb"), *project.glob("*.ipynb")]
+    numbered = [file for file in project.glob("*.ipynb") if _NAME.fullmatch(file.stem)]
+    files = [*project.glob("extras/*.ipynb"), *numbered]
     if folder() != project:
         files += sorted(folder().glob("*.ipynb"), reverse=True)
     modules = {NUMBER.sub("", file.stem): file for file in files}
@@ -53,6 +57,9 @@ def path(name: str) -> Path:
         if name in (file.stem, module) or (name.isdigit() and file.stem.startswith(f"{name}_"))
     ]
     if len(matching) != 1:
+        here = Path(f"{name}.ipynb")
+        message = f"{name} is no notebook of the project: did you mean {here}, which lies here?"
+        check(not here.is_file(), message, NotebookError)
         known = [file.stem for file in notebooks()]
         require_known(f"In {folder()} is no notebook", name, known, NotebookError)
     return matching[0]
@@ -78,6 +85,15 @@ def name(notebook: str) -> str:
     file = path(notebook).resolve()
     known = [other.resolve() for other in by_module().values()]
     return file.stem if file in known else str(file)
+
+
+def executed(namespace: Mapping[str, Any]) -> str | None:
+    """The path of the notebook whose namespace this is; None where nobody says it."""
+    for variable in ("__session__", "__vsc_ipynb_file__"):  # of Jupyter and `fednb run`; of VS Code
+        named = str(namespace.get(variable, ""))
+        if named.endswith(".ipynb") and Path(named).is_file():
+            return named
+    return None
 
 
 # ---- what is in them

@@ -21,18 +21,31 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from fednb import ROOT
+from fednb import ROOT, models
 from fednb.errors import NotebookError, SettingsError
-from fednb.notebooks import NUMBER, by_module, cells, exported, folder, name, notebooks, path
+from fednb.notebooks import (
+    NUMBER,
+    by_module,
+    cells,
+    executed,
+    exported,
+    folder,
+    name,
+    notebooks,
+    path,
+)
 from fednb.settings import Settings, resolve
 
 __all__ = ["cells", "exported", "folder", "load", "methods", "name", "notebooks", "parameters"]
-__all__ += ["importing_from", "path", "settings"]
+__all__ += ["importing_from", "networks", "path", "settings"]
 
 # This module is a package, too: of the modules that notebooks are, and of `pictures`, the code that
 # draws for them and lies beside them.
 __path__ = [str(ROOT / "notebooks")]
 _elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the project's
+_networks: dict[
+    str, dict[str, models.Model]
+] = {}  # by file, and by name: what its import has added
 
 
 # ---- methods, from a notebook as a module
@@ -74,6 +87,11 @@ def methods(notebook: str | None = None) -> dict[str, type]:
     return classes
 
 
+def networks(notebook: str) -> dict[str, models.Model]:
+    """The networks that a notebook adds to `fednb.models.MODELS`, by name."""
+    return _networks[str(load(notebook).__file__)]
+
+
 # ---- the import of a notebook as a module
 
 
@@ -97,8 +115,13 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         # without a time, linecache keeps these lines instead of reading the notebook's JSON as if
         # it were Python
         linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+        before = dict(models.MODELS)
         with importing_from(Path(file).parent):
             exec(compile(source, file, "exec", dont_inherit=True), module.__dict__)
+        added = {
+            name: model for name, model in models.MODELS.items() if before.get(name) is not model
+        }
+        _networks[file] = added
 
 
 @contextmanager
@@ -151,18 +174,9 @@ def settings(notebook: str, namespace: Mapping[str, Any]) -> Settings:
     its own are in its dict ``more``. Its ``METHODS`` are those of the namespace, as a reader may
     have changed one. A `SettingsError` tells of a bad value, or a name that nobody reads.
     """
-    notebook = _executed(namespace) or notebook
+    notebook = executed(namespace) or notebook
     known = namespace.get("METHODS") or methods(notebook)
     return resolve(known, **_parameters_in(notebook, namespace))
-
-
-def _executed(namespace: Mapping[str, Any]) -> str | None:
-    """The path of the notebook whose namespace this is; None where nobody says it."""
-    for variable in ("__session__", "__vsc_ipynb_file__"):  # of Jupyter and `fednb run`; of VS Code
-        named = str(namespace.get(variable, ""))
-        if named.endswith(".ipynb") and Path(named).is_file():
-            return named
-    return None
 
 
 def _parameters_in(notebook: str, namespace: Mapping[str, Any]) -> dict[str, Any]:

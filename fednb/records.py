@@ -14,6 +14,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 from torch.utils._pytree import tree_map_only
 from typing_extensions import TypedDict  # as pydantic needs it before Python 3.12
 
-from fednb import CHECKOUT, ROOT, build, home, partition, sources
+from fednb import CHECKOUT, ROOT, build, home, notebooks, partition, sources
 from fednb.data import Dataset
 from fednb.errors import RunError
 from fednb.federation import Federation, flat
@@ -109,18 +110,27 @@ def digest_of(record: Mapping[str, Any]) -> str:
 # ---- where records lie, and how they are read and written
 
 
-def runs_folder(where: Path | None = None) -> Path:
-    """The folder of records: ``FEDNB_RUNS``, or ``results/runs`` in a folder, by default this one.
-
-    In the project's own folder and its ``notebooks`` it is the project's, of which a wheel has none.
-    """
+def runs_beside(folder: Path) -> Path:
+    """The folder of records: ``FEDNB_RUNS``, or ``results/runs`` in a folder."""
     named = os.environ.get("FEDNB_RUNS")
     if named:
         return Path(os.path.abspath(os.path.expanduser(named)))
+    return folder / "results" / "runs"
+
+
+def runs_folder(where: Path | None = None) -> Path:
+    """`runs_beside` a folder, by default the one in which one works.
+
+    In the project's own folder and its ``notebooks`` it is the project's, of which a wheel has none.
+    A notebook of one's own that is executed there has its records beside it.
+    """
     folder = Path.cwd() if where is None else where.absolute()
     real = folder.resolve()
-    is_the_projects = real == ROOT or real.is_relative_to(ROOT / "notebooks")
-    return (home() if is_the_projects else folder) / "results" / "runs"
+    executed = notebooks.executed(vars(sys.modules["__main__"])) if where is None else None
+    is_there = executed is not None and Path(executed).resolve().parent == real
+    is_own = is_there and notebooks.name(str(executed)).endswith(".ipynb")
+    is_the_projects = real == ROOT or (real.is_relative_to(ROOT / "notebooks") and not is_own)
+    return runs_beside(home() if is_the_projects else folder)
 
 
 @contextmanager

@@ -82,6 +82,8 @@ def _run_one(
             fed = build.federation(settings, methods, workers=workers)
             fed.train = train or fed.train
             _restore(fed, checkpoint)
+            if progress == "bar":
+                print(f"The record of this run goes to {path.parent}", flush=True)
             if fed.rounds_done and progress != "off":
                 print(f"fednb: this run goes on after round {fed.rounds_done}", file=sys.stderr)
             status = _train(fed, settings, checkpoint, progress)

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 from scipy import stats
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, check, require_known
 from fednb.leads import LEVEL, MIN_SEEDS, quantile
+from fednb.notebooks import notebooks
 from fednb_lab.cells import Cell, CellsOf
 from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
 
@@ -113,14 +114,38 @@ class ClaimsFile(NamedTuple):
 
 @functools.cache
 def claims_file() -> ClaimsFile:
-    """Read what the papers claim and what was found."""
-    content = yaml.safe_load((ROOT / "data" / "claims.yaml").read_text(encoding="utf-8"))
+    """Read what the papers claim and what was found; a `ReportError` says what is wrong with it."""
+    text = (ROOT / "data" / "claims.yaml").read_text(encoding="utf-8")
+    where = "data/claims.yaml"
+    known = [notebook.stem for notebook in notebooks(extras=True)]
     findings: dict[str, Finding] = {}
-    for notebook, of_notebook in content.pop("findings").items():
-        for name, described in of_notebook.items():
-            check(name not in findings, f"There are two findings {name}; rename one.", ReportError)
-            findings[name] = Finding(name=name, notebook=notebook, **described)
-    papers = {paper: PaperClaims.model_validate(about) for paper, about in content.items()}
+    papers: dict[str, PaperClaims] = {}
+    try:
+        content = yaml.safe_load(text)
+        for notebook, of_notebook in content.pop("findings").items():
+            where = f"data/claims.yaml, findings of {notebook}"
+            require_known("there is no notebook", notebook, known, ReportError)
+            for name, described in of_notebook.items():
+                where = f"data/claims.yaml, finding {name}"
+                check(name not in findings, "another is called so; rename one.", ReportError)
+                findings[name] = Finding(name=name, notebook=notebook, **described)
+        for paper, about in content.items():
+            where = f"data/claims.yaml, {paper}"
+            papers[paper] = PaperClaims.model_validate(about)
+            require_known("there is no notebook", papers[paper].notebook, known, ReportError)
+    except ValidationError as error:
+        wrong = [
+            f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}"
+            for one in error.errors(include_url=False)
+        ]
+        raise ReportError(f"{where}: {'; '.join(wrong[:3])}.") from error
+    except (AttributeError, LookupError, TypeError) as error:
+        message = (
+            "it must hold findings by notebook, and papers with their claims, as comments say."
+        )
+        raise ReportError(f"{where}: {message}") from error
+    except (yaml.YAMLError, ReportError) as error:
+        raise ReportError(f"{where}: {' '.join(str(error).split())}") from error
     return ClaimsFile(papers, findings)
 
 

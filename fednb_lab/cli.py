@@ -10,9 +10,11 @@ import sys
 from collections.abc import Collection
 from typing import Any, NoReturn
 
+import fednb_lab.commands  # each adds to COMMANDS
+import fednb_lab.course.commands  # noqa: F401
 from fednb import __version__
 from fednb.errors import FednbError
-from fednb_lab.commands import COMMANDS, Command, assignment
+from fednb_lab.arguments import COMMANDS, Command, assignment
 
 _VARIABLES = """\
 variables of the environment:
@@ -67,6 +69,7 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     summary, _, examples = inspect.cleandoc(command.function.__doc__ or "").partition("\n\n")
     parser = commands.add_parser(
         name,
+        allow_abbrev=False,  # --seed would be --seeds
         help=summary[0].lower() + summary[1:].removesuffix("."),
         description=summary,
         epilog="examples:\n" + "\n".join(f"  {line}" for line in examples.splitlines()),

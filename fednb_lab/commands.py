@@ -1,125 +1,42 @@
 """The commands of ``fednb``: each is a function, and its docstring is its help.
 
-What it needs it imports when it is called, so that help and most errors come at once.
+What it needs it imports when it is called, so that help and most errors come at once. The commands
+of courses are in `fednb_lab.course.commands`.
 """
 
 import argparse
-import ast
 import os
-import re
 import sys
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
-from fednb.errors import CourseError, FednbError, RunError, SweepError, check
+from fednb.errors import FednbError, RunError, SweepError, check
+from fednb_lab.arguments import (
+    AGAIN,
+    CURVES,
+    JOBS,
+    LATEX,
+    NOTEBOOK,
+    SWEEP_FILES,
+    argument,
+    assignment,
+    check_sweep_file,
+    command,
+    count,
+    each_given_once,
+    for_methods,
+    write,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from fednb_lab.sweeps import Table
 
-_SWEEP_FILES = (".yaml", ".yml")
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
-
-Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
-
-
-class Command(NamedTuple):
-    """A command; its function returns the exit status, None for 0."""
-
-    function: Callable[[argparse.Namespace], int | None]
-    arguments: tuple[Argument, ...]
-
-
-COMMANDS: dict[str, Command] = {}  # by what is typed after ``fednb``
-
-
-def argument(*names: str, **options: Any) -> Argument:
-    """An argument of a command."""
-    return names, options
-
-
-def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
-    """Make a function a command with these arguments.
-
-    Its docstring is a line that says what it does, and below examples that can be typed.
-    """
-
-    def register(function: Any) -> Any:
-        COMMANDS[name] = Command(function, arguments)
-        return function
-
-    return register
-
-
-def count(text: str) -> int:
-    """A whole number from 1."""
-    if not text.isdecimal() or not int(text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
-    return int(text)
-
-
-def assignment(text: str) -> tuple[str, Any]:
-    """Name and value of ``name=value``; what is no value of Python's is a text."""
-    name, equals, value = text.partition("=")
-    if not equals or not name.isidentifier():
-        form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {form}")
-    if re.fullmatch(r"-?\d+,\d+", value):
-        point = value.replace(",", ".")
-        raise argparse.ArgumentTypeError(
-            f"{text}: a number has a point: did you mean {name}={point}?"
-        )
-    is_word = value.lower() in ("true", "false", "none")
-    try:
-        return name, ast.literal_eval(value.title() if is_word else value[:1000])
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
-        return name, value
-
-
-def for_methods(text: str) -> tuple[str, Any]:
-    """Name and value of ``name=value``, or of ``METHOD.name=value``, which is for one method."""
-    method, dot, _ = text.partition("=")[0].rpartition(".")
-    name, value = assignment(text.removeprefix(method + dot))
-    return f"{method}{dot}{name}", value
-
-
-def _each_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    """The settings by name, none of which may be given twice."""
-    names = [name for name, _ in assignments]
-    for name in names:
-        message = f"{name} is given {names.count(name)} times: give it once."
-        check(names.count(name) == 1, message, SweepError)
-    return dict(assignments)
-
-
-def _write(files: Mapping[Path, str]) -> None:
-    """Write files, and say where they are."""
-    from fednb import records as ledger
-
-    for path, content in files.items():
-        ledger.write_atomically(path, content)
-        print(path)
-
-
-def _check_sweep_file(path: Path) -> None:
-    """Refuse what is not there, or a notebook, before anything slow is imported."""
-    path.stat()
-    if path.suffix == ".ipynb":
-        if '"handout"' in path.read_text(encoding="utf-8", errors="replace"):
-            raise CourseError(f"{path} is a hand-out: did you mean `fednb course check {path}`?")
-        raise SweepError(
-            f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
-            f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
-        )
-
-
-JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
-AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
 _SETTINGS = "its settings, which notebooks/SETTINGS.md explains"
-NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")
 
 
 # ---- notebooks
@@ -223,7 +140,7 @@ def run(args: argparse.Namespace) -> int:
     from fednb_lab.chance import Ended, learned_nothing
     from fednb_lab.jobs import Notebook, tell_if_among_the_projects, tell_other_code
 
-    job = Notebook(args.notebook).job(_each_once(args.parameters))
+    job = Notebook(args.notebook).job(each_given_once(args.parameters))
     print(job.settings, flush=True)
     tell_if_among_the_projects([job])
     if job.recorded.status in ledger.RESULTS and not args.again:
@@ -231,6 +148,7 @@ def run(args: argparse.Namespace) -> int:
         tell_other_code([job])
     else:
         pool.check_prerequisites([job])
+        print(f"The record of this run goes to {job.path.parent}", flush=True)
         error = pool.run_in_this_process(job, again=args.again)
         if error:
             print(f"fednb: the run failed: {error}", file=sys.stderr)
@@ -274,7 +192,7 @@ def sweep(args: argparse.Namespace) -> int:
             "out --jobs and --notebooks, or --scheduler."
         )
     print(f"Reading {args.path}", flush=True)
-    _check_sweep_file(args.path)
+    check_sweep_file(args.path)
     from fednb_lab import cells, jobs, pool
     from fednb_lab.sweeps import read_tables
 
@@ -327,7 +245,7 @@ def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
     for text in pages.tables_with_runs(shown, cells):
         print(f"\n{text}")
     for file in dict.fromkeys(table.file for table in own):
-        _write(pages.own_pages([table for table in own if table.file == file], cells))
+        write(pages.own_pages([table for table in own if table.file == file], cells))
     if not own and not shown:
         print("fednb report writes their tables.")
 
@@ -361,8 +279,8 @@ def list_tables(args: argparse.Namespace) -> None:
         print("To read, run and change it:              fednb copy 01_moon")
         return
     file = Path(args.notebook)
-    if file.suffix in _SWEEP_FILES:
-        _check_sweep_file(file)
+    if file.suffix in SWEEP_FILES:
+        check_sweep_file(file)
     else:
         notebook = files.path(args.notebook)
         is_own = files.name(args.notebook).endswith(".ipynb")
@@ -400,8 +318,8 @@ def list_tables(args: argparse.Namespace) -> None:
     ),
     argument("--seeds", type=count, default=3, metavar="N", help="default: 3"),
     JOBS,
-    argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)"),
-    argument("--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"),
+    LATEX,
+    CURVES,
     AGAIN,
 )
 def compare(args: argparse.Namespace) -> None:
@@ -415,14 +333,14 @@ def compare(args: argparse.Namespace) -> None:
     names = [word for word in args.methods if "=" not in word or word.endswith(".ipynb")]
     if not names:
         raise SweepError("Name the methods that are compared, for instance FedAvg MOON.")
-    overrides = _each_once([for_methods(word) for word in args.methods if word not in names])
+    overrides = each_given_once([for_methods(word) for word in args.methods if word not in names])
     message = "seed=... is one run: say --seeds N, which are counted from 0."
     check("seed" not in overrides, message, SweepError)
     from fednb import notebooks as files
 
     for name in names:
         told = f"{name} is a sweep file: `fednb sweep {name}` makes its runs."
-        check(Path(name).suffix not in _SWEEP_FILES, told, SweepError)
+        check(Path(name).suffix not in SWEEP_FILES, told, SweepError)
         if name.endswith(".ipynb"):
             files.path(name)  # first, as what comes next is slow to import
     from fednb_lab.jobs import contestants_of
@@ -432,15 +350,16 @@ def compare(args: argparse.Namespace) -> None:
         raise SweepError(f"{names[0]} is compared with nothing: name another method, too.")
     print(f"Comparing {', '.join(contestants)}", file=sys.stderr)
     from fednb_lab import compare as comparing
+    from fednb_lab import exports
 
     how_many = {"seeds": args.seeds, "jobs": args.jobs or 1}
     made = comparing.compare(contestants, overrides, **how_many, again=args.again)
-    print(comparing.latex(made) if args.latex else made.text)
+    print(exports.latex(made.table, made.cells) if args.latex else made.text)
     # `--latex > table.tex` is to hold the table alone
     beside = sys.stderr if args.latex else sys.stdout
     print(*made.paths, f"records are in {made.runs}", sep="\n", file=beside)
     if args.curves is not None:
-        _write({args.curves: comparing.curves_csv(made)})
+        write({args.curves: exports.curves_csv([made.table], {made.table.name: made.cells})})
 
 
 @command(
@@ -460,8 +379,8 @@ def check_cell(args: argparse.Namespace) -> int:
     fednb check my_method.yaml MyMethod --column 0.5
     """
     file = args.table.partition(":")[0]
-    if Path(file).suffix in (*_SWEEP_FILES, ".ipynb"):
-        _check_sweep_file(Path(file))
+    if Path(file).suffix in (*SWEEP_FILES, ".ipynb"):
+        check_sweep_file(Path(file))
     from tqdm import tqdm
 
     from fednb_lab import check as checking
@@ -489,17 +408,22 @@ def check_cell(args: argparse.Namespace) -> int:
     argument("path", type=Path, nargs="?", metavar="FILE.yaml", help="default: the project's"),
     argument("--runs", type=Path, metavar="FOLDER", help="of records (default: results/runs)"),
     argument("--out", type=Path, metavar="FOLDER", help="default: beside the records"),
+    LATEX,
+    CURVES,
 )
 def report(args: argparse.Namespace) -> None:
     """Write the project's report, or the tables of a sweep file of your own.
 
     fednb report
     fednb report my_method.yaml
+    fednb report my_method.yaml --latex --curves curves.csv
     fednb report --runs results/runs --out build/report
     """
     if args.path is not None:
         _report_own(args)
         return
+    message = "--latex and --curves are of a sweep file: fednb report FILE.yaml --latex."
+    check(not args.latex and args.curves is None, message, SweepError)
     from fednb import ROOT
     from fednb import records as ledger
 
@@ -520,21 +444,32 @@ def report(args: argparse.Namespace) -> None:
 
 
 def _report_own(args: argparse.Namespace) -> None:
-    """The tables of one sweep file, printed and written."""
+    """The tables of one sweep file, printed and, if it is one's own, written."""
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
-    _check_sweep_file(args.path)
-    from fednb_lab import pages
+    check_sweep_file(args.path)
+    from fednb_lab import exports, jobs, pages
     from fednb_lab.sweeps import read_tables
+    from fednb_lab.tables import is_own, table_in_full
 
     tables = list(read_tables(args.path).values())
+    every_job = [job for table in tables for job in table.jobs]
+    recorded, missing = jobs.recorded_and_missing(every_job)
+    jobs.tell_other_code(recorded)
     cells = pages.recorded_cells(tables)
-    if not any(cell.runs for of_table in cells.values() for cell in of_table):
-        runs = tables[0].jobs[0].path.parent
-        print(f"No run of {args.path} is recorded in {runs}: fednb sweep {args.path} makes them.")
-    for text in pages.tables_with_runs(tables, cells):
+    # `--latex > table.tex` is to hold tables alone
+    beside = sys.stderr if args.latex else sys.stdout
+    texts = pages.tables_with_runs(tables, cells, exports.latex if args.latex else table_in_full)
+    if not texts:
+        told = f"No run of {args.path} is recorded in {jobs.folders_of(every_job)}"
+        print(f"{told}: fednb sweep {args.path} makes them.", file=beside)
+    for text in texts:
         print(f"{text}\n")
-    _write(pages.own_pages(tables, cells, args.out))
+    if is_own(tables[0]):  # records of the project's may belong to rows of other files
+        jobs.tell_other_defaults(every_job, jobs.records_beside(missing), str(args.path))
+        write(pages.own_pages(tables, cells, args.out), beside)
+    if args.curves is not None:
+        write({args.curves: exports.curves_csv(tables, cells)}, beside)
 
 
 # ---- data
@@ -563,104 +498,3 @@ def data(args: argparse.Namespace) -> None:
         print("data set         what is here of it", flush=True)
         for name in data.NAMES:
             print(f"{name:<16} {datasets.state(name)}", flush=True)
-
-
-# ---- course
-
-_NBGRADER = "Starting nbgrader, which takes some seconds"
-
-
-@command("course release", NOTEBOOK)
-def course_release(args: argparse.Namespace) -> None:
-    """Write a notebook's hand-out for students into course/release; to read one yourself, `copy` it.
-
-    fednb course release 01_moon
-    """
-    from fednb import papers
-
-    papers.path(args.notebook)
-    is_new = not Path("course").exists()
-    print(_NBGRADER, file=sys.stderr, flush=True)
-    from fednb_lab.course import handout
-
-    print(f"Hand out what is in {handout.release(args.notebook).parent}")
-    print(*(f"warning: {told}\n" for told in handout.missing_tags(args.notebook)), sep="", end="")
-    print("Students install the wheel in course/students: it holds no solutions")
-    if is_new:
-        print(f"The course folder is new: call `fednb course grade` here, too, in {Path.cwd()}")
-
-
-@command("course split", NOTEBOOK)
-def course_split(args: argparse.Namespace) -> None:
-    """Move a notebook's solutions into solutions/NOTEBOOK.ipynb, and leave empty stubs.
-
-    fednb course split 01_moon
-    """
-    from fednb_lab.course import solutions
-
-    print(f"Solutions are in {solutions.split(args.notebook)}")
-
-
-@command(
-    "course check",
-    argument("path", type=Path, metavar="FILE", help="that was handed out"),
-    argument("--exercise", type=count, metavar="N", help="only this one"),
-)
-def course_check(args: argparse.Namespace) -> int:
-    """For students: run the visible checks of a hand-out.
-
-    fednb course check 01_moon.ipynb
-    fednb course check 01_moon.ipynb --exercise 2
-    """
-    from fednb_lab.course.check import check, ready, told
-
-    problems, remarks = check(args.path, exercise=args.exercise)
-    print(*told(problems), *(f"note: {remark}" for remark in remarks), sep="\n")
-    is_wrong = any(problems.values())
-    if not is_wrong and not args.exercise:
-        print(ready(args.path, problems))
-    return int(is_wrong)
-
-
-@command(
-    "course grade",
-    NOTEBOOK,
-    argument(
-        "path",
-        type=Path,
-        nargs="?",
-        metavar="FOLDER",
-        help="or zip, with NAME.ipynb or NAME/...; without it, only tables and pages are made anew",
-    ),
-    argument("--jobs", type=count, default=1, metavar="N", help="submissions at once (default: 1)"),
-    argument("--no-sandbox", action="store_true", help="submissions can do all that you can"),
-)
-def course_grade(args: argparse.Namespace) -> None:
-    """Grade a folder of submissions: scores as CSV, and feedback pages.
-
-    fednb course grade 01_moon submitted
-    fednb course grade 01_moon
-    """
-    from fednb import papers
-
-    if args.path and Path(args.notebook).exists() and not args.path.exists():
-        raise CourseError(
-            f"{args.path} is not there. The notebook comes first: did you mean `fednb course grade "
-            f"{args.path} {args.notebook}`?"
-        )
-    papers.path(args.notebook)
-    message = f"{args.path} is not there: name a folder or a zip of submissions."
-    check(args.path is None or args.path.exists(), message, CourseError)
-    print(_NBGRADER, file=sys.stderr, flush=True)
-    from fednb_lab.course import grading
-
-    if args.path is None:
-        path = grading.refresh(args.notebook)
-    else:
-        is_sandboxed = not args.no_sandbox
-        path = grading.grade(args.notebook, args.path, jobs=args.jobs, is_sandboxed=is_sandboxed)
-    name = path.with_suffix("")
-    print(f"scores: {path}\nby exercise: {name}-exercises.csv")
-    print(f"for a learning-management system: {name}-points.csv")
-    print(f"feedback: {path.parent / 'feedback'}, to upload: {name}-feedback.zip")
-    print(f"gradebook: {path.with_name('gradebook.db')}")

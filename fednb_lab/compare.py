@@ -1,8 +1,6 @@
 """Methods against one another in one setting: missing runs are made, all are tabled and drawn."""
 
-import csv
 import dataclasses
-import io
 import re
 import sys
 from collections.abc import Mapping
@@ -15,7 +13,7 @@ from matplotlib.figure import Figure
 from fednb import plots, settings
 from fednb import records as ledger
 from fednb.errors import SweepError, check, require_known
-from fednb.leads import LEVEL, MIN_SEEDS
+from fednb.leads import MIN_SEEDS
 from fednb.results import ForestRow, draw_forest, numbers
 from fednb_lab import pool, words
 from fednb_lab.cells import Cell, cells_of, records_of
@@ -24,17 +22,16 @@ from fednb_lab.jobs import (
     Contestant,
     Job,
     Notebook,
-    check_networks,
     each_once,
     folders_of,
-    other_code,
     recorded_and_missing,
     tell_if_among_the_projects,
     tell_other_code,
+    with_networks,
 )
 from fednb_lab.leads import Comparison, as_family, leads_over_baseline
 from fednb_lab.sweeps import Axis, Table
-from fednb_lab.tables import learned_nothing, table_in_full
+from fednb_lab.tables import table_in_full
 
 Family = Mapping[tuple[str, str], Comparison]  # by row and column
 
@@ -77,7 +74,6 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         for seed in range(seeds):
             own = parameters | {"method": one.method, "seed": seed}
             jobs.append(notebooks[one.notebook].job(own))
-    check_networks(jobs)
     shown = given | {"dataset": jobs[0].settings.flat()["dataset"]}
     return Table(
         name="compare",
@@ -87,7 +83,7 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         rows=Axis("method", named={name: one._asdict() for name, one in contestants.items()}),
         columns=Axis("dataset"),
         measure="accuracy",
-        jobs=tuple(jobs),
+        jobs=tuple(with_networks(jobs)),
         file=Path("compare"),
         baseline=next(iter(contestants)),
     )
@@ -108,8 +104,6 @@ class Outcome(NamedTuple):
     runs: str  # the folders of the records
     table: Table
     cells: list[Cell]
-    baseline: str
-    family: Family  # the leads over the baseline, corrected for their number
 
 
 def compare(
@@ -144,7 +138,7 @@ def compare(
     ledger.write_atomically(page, text)  # which makes the folder
     _draw(baseline, family, figure)
     runs = folders_of(table.jobs)
-    return Outcome(text, [page, figure], runs, table, cells, baseline, family)
+    return Outcome(text, [page, figure], runs, table, cells)
 
 
 def who_is_ahead(baseline: str, family: Family) -> str:
@@ -173,66 +167,8 @@ def _why_open(comparison: Comparison, number: int) -> str:
     if lead.seeds < MIN_SEEDS:
         return f"it takes {MIN_SEEDS} seeds to tell"
     if lead.holds_zero:
-        return "the interval holds zero"
+        return "the interval contains zero"
     return "" if lead.shown else f"one of {number} comparisons may look so by luck"
-
-
-def latex(outcome: Outcome) -> str:
-    """Write the comparison as a table for LaTeX, with booktabs: accuracy, and lead over the first."""
-    lines = [
-        r"\begin{tabular}{lrr}",
-        r"\toprule",
-        rf"method & accuracy (\%) & lead over {words.in_latex(outcome.baseline)} \\",
-        r"\midrule",
-    ]
-    for cell in outcome.cells:
-        comparison = outcome.family.get((cell.row, cell.column))
-        lead = words.lead(comparison) if comparison is not None else ""
-        texts = [words.in_latex(text) for text in (cell.row, words.measured(cell), lead)]
-        lines.append(" & ".join(texts) + r" \\")
-    lines += [r"\bottomrule", r"\end{tabular}"]
-    return "\n".join(lines + [f"% {remark}" for remark in _remarks(outcome)])
-
-
-def _remarks(outcome: Outcome) -> list[str]:
-    """Say below a table of numbers in what setting they were found, and what is to be doubted."""
-    first = outcome.cells[0].job.settings
-    seeds = words.seeds(len(outcome.cells[0].runs))
-    setting = f"{first.flat()['dataset']}, {first.num_rounds} rounds, {first.num_clients} clients"
-    interval = (
-        f"± is the half width of the {100 * LEVEL:.0f} % interval of a mean over seeds; of fewer "
-        f"than {MIN_SEEDS} seeds each value is shown"
-    )
-    doubts = filter(None, [_other_code(outcome), learned_nothing(outcome.cells)])
-    every = [f"{setting}, {seeds}", interval, *doubts]
-    return [" ".join(remark.split()) for remark in every]  # a line each, whatever a name holds
-
-
-def _other_code(outcome: Outcome) -> str:
-    runs = [run for cell in outcome.cells for run in cell.runs]
-    return other_code((run.job, run.record.get("source")) for run in runs)
-
-
-def curves_csv(outcome: Outcome) -> str:
-    """Write the accuracy of each run after each round as CSV: method, seed, round, accuracy.
-
-    A line that begins with # says if records are of other code.
-    """
-    text = io.StringIO()
-    told = _other_code(outcome)
-    if told:
-        text.write(f"# {told}\n")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["method", "seed", "round", "accuracy"])
-    for cell in outcome.cells:
-        for run in cell.runs:
-            metrics = run.record["metrics"]
-            points = zip(metrics.get("round", []), metrics.get("accuracy", []), strict=False)
-            for number, accuracy in points:
-                if accuracy is not None:
-                    seed = run.job.settings.seed
-                    writer.writerow([words.in_csv(cell.row), seed, number, accuracy])
-    return text.getvalue()
 
 
 def _draw(baseline: str, family: Family, path: Path) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import jinja2
 import numpy as np
+from jinja2 import meta
 from scipy import stats
 
 from fednb import ROOT
@@ -270,6 +271,10 @@ def _number(comparison: Comparison) -> float:
     return float("nan") if mean is None else mean
 
 
+# what a sentence that asks for something wrong may end in
+_WRONG = (jinja2.TemplateError, ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+
+
 class Filler:
     """Fills numbers into sentences that stand in ``folder``.
 
@@ -318,14 +323,24 @@ class Filler:
         try:
             for table in finding.evidence:
                 self._answers._check_recorded(table)
-            if finding.holds and not self._environment.compile_expression(finding.holds)():
-                return ""
+            if finding.holds:
+                self._check_words(f"{{{{ {finding.holds} }}}}")
+                if not self._environment.compile_expression(finding.holds)():
+                    return ""
+            self._check_words(text)
             filled = self._environment.from_string(text).render()
         except _NotAhead:
             return ""
-        except (jinja2.TemplateError, TypeError, KeyError, ReportError) as error:
-            raise ReportError(f"data/claims.yaml, finding {finding.name}: {error}") from error
+        except _WRONG as error:
+            reason = " ".join(str(error).split())
+            raise ReportError(f"data/claims.yaml, finding {finding.name}: {reason}") from error
         return " ".join(filled.split())
+
+    def _check_words(self, text: str) -> None:
+        """Check that what stands between the braces is asked of something that there is."""
+        for word in meta.find_undeclared_variables(self._environment.parse(text)):
+            known = [name for name in vars(Answers) if not name.startswith("_")]
+            require_known("there is nothing called", word, known, ReportError)
 
 
 def headlines(filler: Filler) -> dict[str, str]:

@@ -3,27 +3,29 @@ are recorded, and how long such a run took.
 """
 
 import functools
+import inspect
 import itertools
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, models, papers, settings, sources
+from fednb import ROOT, data, papers, settings, sources
 from fednb import records as ledger
-from fednb.errors import NotebookError, SweepError, check, require_known
+from fednb.errors import NotebookError, RunError, SweepError, check, require_known
+from fednb.models import Model
+from fednb.records import Record
 from fednb.settings import Settings
 
 MAX_RUNS = 10_000  # of a table
 Tier = Literal["minutes-cpu", "minutes-gpu", "hours-gpu"]
 TIERS: tuple[Tier, ...] = get_args(Tier)
-_NETWORKS = frozenset(models.MODELS)  # which each process knows; one's own notebook may add some
 
 
 class Recorded(NamedTuple):
@@ -45,6 +47,7 @@ class Job:
     settings: Settings
     path: Path  # of its record, whether it exists or not
     tier: Tier = TIERS[0]  # how long it takes, and on what
+    network_of: str = ""  # the path of the notebook that adds its network, if that is another one
 
     @property
     def log(self) -> Path:
@@ -76,7 +79,9 @@ def runs_of(notebook: str, where: Path | None = None) -> Path:
     Those of the project's lie in a folder ``where``, by default the one in which one works.
     """
     folder = papers.path(notebook).absolute().parent
-    return ledger.runs_folder(where if folder.is_relative_to(ROOT / "notebooks") else folder)
+    is_own = papers.name(notebook).endswith(".ipynb")
+    is_the_projects = folder.is_relative_to(ROOT / "notebooks") and not is_own
+    return ledger.runs_folder(where) if is_the_projects else ledger.runs_beside(folder)
 
 
 class Notebook:
@@ -196,21 +201,35 @@ def _own_notebook_with(name: str) -> str:
     return ""
 
 
-def check_networks(jobs: Iterable[Job]) -> None:
-    """Refuse runs of the project's notebooks with a network that another notebook adds.
+def with_networks(jobs: Iterable[Job]) -> list[Job]:
+    """Runs that know the networks which one's own notebooks among theirs add, whichever adds it.
 
-    Their processes import their own notebook alone, in which the network has no name.
+    A `SweepError` if two notebooks add different ones under one name.
     """
-    of_project = project_methods()
-    for job in jobs:
-        name, method = job.settings.model, job.settings.method
-        if name not in _NETWORKS and job.notebook in of_project.values():
-            raise SweepError(
-                f"{name} is a network of your own notebook, which a run of {method} from "
-                f"{job.notebook} does not know: put {method} into METHODS of your notebook, and "
-                f"sweep that with grid: {{method: [{method}, ...]}} (`fednb new` writes a sweep "
-                "file)."
+    jobs = list(jobs)
+    adding: dict[str, tuple[str, Model]] = {}
+    for notebook in dict.fromkeys(job.notebook for job in jobs):
+        for name, model in papers.networks(notebook).items():
+            first, other = adding.setdefault(name, (notebook, model))
+            message = (
+                f"{first} and {notebook} have different networks called {name}: give one another "
+                "name, or put it into a file beside them that both import."
             )
+            check(_code(model) == _code(other), message, SweepError)
+    found = []
+    for job in jobs:
+        adds, _ = adding.get(job.settings.model, ("", None))
+        own = papers.networks(job.notebook)
+        found.append(job if job.settings.model in own else replace(job, network_of=adds))
+    return found
+
+
+def _code(model: Model) -> tuple[Any, ...]:
+    """What two networks of one name must have in common."""
+    code: Any = model.encoder
+    with suppress(OSError, TypeError):  # of what is no function there is no source
+        code = inspect.getsource(model.encoder)
+    return code, model.head, tuple(model.sides)
 
 
 # ---- which runs are made
@@ -283,13 +302,53 @@ def tell_other_code(recorded: Iterable[Job]) -> None:
         print(f"fednb: {told}", file=sys.stderr)
 
 
+def records_beside(jobs: Iterable[Job]) -> dict[Path, Record]:
+    """The records of the same methods where those of runs would lie."""
+    patterns = dict.fromkeys((job.path.parent, f"{job.settings.method}-*.json") for job in jobs)
+    records = {}
+    for folder, pattern in patterns:
+        for path in folder.glob(pattern):
+            with suppress(RunError):  # one that is damaged is nobody's here
+                records[path] = ledger.read(path)
+    return records
+
+
+def tell_other_defaults(jobs: Sequence[Job], records: Mapping[Path, Record], asked: str) -> None:
+    """Print of how many records a default has changed since: no run of a sweep file is theirs.
+
+    They are those of missing runs but for hyperparameters that the run leaves to its method's class.
+    """
+    files = {job.path.name for job in jobs}
+    others = [record for path, record in records.items() if path.name not in files]
+    changed: Counter[str] = Counter()
+    for job in each_once(jobs):
+        if job.recorded.status is not None:
+            continue
+        now = job.settings.flat()
+        left_to_class = job.settings.hyperparameters.keys() - job.parameters.keys()
+        for record in others:
+            before = record["settings"]
+            names = {name for name in {*now, *before} if now.get(name) != before.get(name)}
+            if names and names <= left_to_class:
+                parts = [f"{name} was {before.get(name)} and is {now[name]}" for name in names]
+                changed[" and ".join(sorted(parts))] += 1
+    for told, number in changed.items():
+        runs = "1 recorded run matches" if number == 1 else f"{number} recorded runs match"
+        print(
+            f"fednb: {runs} no row of {asked} any more, since a default has changed ({told}): "
+            f"`fednb sweep {asked}` makes such runs again.",
+            file=sys.stderr,
+        )
+
+
 def tell_if_among_the_projects(jobs: Iterable[Job]) -> None:
     """Say of runs of one's own notebooks that their records lie among the project's."""
     for job in jobs:
-        if job.notebook.endswith(".ipynb") and job.path.parent == ROOT / "results" / "runs":
+        own = job.notebook if job.notebook.endswith(".ipynb") else job.network_of
+        if own and job.path.parent == ROOT / "results" / "runs":
             told = "its records lie among the project's, in results/runs of this clone"
             advice = "FEDNB_RUNS=mine/runs, or the notebook in another folder, keeps them apart"
-            print(f"fednb: {Path(job.notebook).name}: {told}; {advice}.", file=sys.stderr)
+            print(f"fednb: {Path(own).name}: {told}; {advice}.", file=sys.stderr)
             return
 
 

@@ -5,7 +5,7 @@ A sweep of one's own makes a page and a CSV file beside its records.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -276,13 +276,17 @@ def own_pages(
     return {page: text, page.with_suffix(".csv"): _cells_csv(of_tables)}
 
 
-def tables_with_runs(tables: Sequence[Table], cells: Mapping[str, Sequence[Cell]]) -> list[str]:
-    """Write each table that has records in Markdown."""
-    found = []
-    for table in tables:
-        if any(cell.runs for cell in cells[table.name]):
-            found.append(table_in_full(table, cells[table.name]))
-    return found
+def tables_with_runs(
+    tables: Sequence[Table],
+    cells: Mapping[str, Sequence[Cell]],
+    write: Callable[[Table, Sequence[Cell]], str] = table_in_full,
+) -> list[str]:
+    """Write each table that has records, in Markdown or as ``write`` does it."""
+    return [
+        write(table, cells[table.name])
+        for table in tables
+        if any(cell.runs for cell in cells[table.name])
+    ]
 
 
 # ---- what notebooks say of themselves

@@ -262,6 +262,8 @@ def _execute(job: Job, notebooks: Path | None) -> None:
     """Execute a run's notebook in this process, or all of it in a kernel, into a folder."""
     from fednb_lab import engine  # slow to import
 
+    if job.network_of:
+        papers.load(job.network_of)
     if notebooks is None:
         os.environ["MPLBACKEND"] = "agg"  # figures of the cells, which nobody sees
         engine.execute_run(job.notebook, job.parameters)

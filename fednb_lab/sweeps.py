@@ -146,7 +146,8 @@ def _add_tables(file: Path, tables: dict[str, Table]) -> None:
     where = file.name
     try:
         content = yaml.load(file.read_text(encoding="utf-8"), Loader)
-        check(isinstance(content, dict), "it must be a mapping.", SweepError)
+        message = "it must name a notebook and have tables: `fednb new NAME` writes an example."
+        check(isinstance(content, dict), message, SweepError)
         form = _File(**content)
         beside = file.parent / form.notebook  # one of one's own
         is_path = form.notebook.endswith(".ipynb")

@@ -174,7 +174,12 @@ def lead_over_seeds(of: Comparison) -> str:
 
 def seeds(number: int) -> str:
     """Count seeds: ``3 seeds``."""
-    return "1 seed" if number == 1 else f"{number} seeds"
+    return number_of(number, "seed")
+
+
+def number_of(number: int, noun: str) -> str:
+    """Count what a noun names: ``1 round``, ``3 rounds``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def value(measure: Measure, number: float | None) -> str:
@@ -235,7 +240,7 @@ def deviation(of: AnyDeviation, row: str = "", *, brief: bool = False) -> str:
     if of.name in _COUNTS:
         text = _COUNTS[of.name].format(here)
         if here == "1":
-            text = text.removesuffix("s")
+            text = re.sub(r"s\b", "", text, count=1)
     elif isinstance(of, Deviation):
         text = called_with_value(of.name, of.value)
     elif of.value is None:

@@ -17,7 +17,7 @@ from fednb import ROOT, papers, sources
 from fednb import records as ledger
 from fednb.errors import NotebookError, SettingsError
 from fednb.federation import FedAvg
-from fednb_lab.jobs import arrange
+from fednb_lab.jobs import arrange, runs_of
 
 SOURCE = '''from dataclasses import dataclass
 
@@ -221,6 +221,27 @@ def test_parameters_that_cannot_be_read_are_an_error(notebooks, source):
 
 
 # ---- a notebook of one's own, a copy of it, and what lies beside
+
+
+def test_a_notebook_of_ones_own_among_the_projects_has_its_records_beside_it(monkeypatch, tmp_path):
+    """In a kernel, for commands, and if JupyterLab has called it as it calls copies."""
+    monkeypatch.delenv("FEDNB_RUNS")
+    (tmp_path / "notebooks" / "sweeps").mkdir(parents=True)
+    for module in ("notebooks", "records"):
+        monkeypatch.setattr(f"fednb.{module}.ROOT", tmp_path)
+    for module in ("fednb", "fednb_lab.jobs"):
+        monkeypatch.setattr(f"{module}.ROOT", tmp_path)
+    monkeypatch.chdir(tmp_path / "notebooks")
+    kernel = sys.modules["__main__"]
+    places = {"01_moon": tmp_path / "results" / "runs"}
+    places |= dict.fromkeys(["mine", "01_moon-Copy1"], tmp_path / "notebooks" / "results" / "runs")
+    for stem, runs in places.items():
+        file = tmp_path / "notebooks" / f"{stem}.ipynb"
+        file.write_text("{}")
+        monkeypatch.setattr(kernel, "__session__", str(file), raising=False)
+        assert ledger.runs_folder() == runs_of(str(file)) == runs
+    assert [file.stem for file in papers.notebooks(extras=True)] == ["01_moon"]
+
 
 OWN = (
     SOURCE

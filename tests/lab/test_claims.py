@@ -15,9 +15,9 @@ from fednb.errors import ReportError
 from fednb.leads import Lead, interval
 from fednb.leads import lead_of as lead
 from fednb_lab import claims, leads, pages, printed, tables, words
+from fednb_lab.arguments import assignment
 from fednb_lab.cells import cells_of
 from fednb_lab.claims import ClaimEntry, ClaimsFile, Finding, PaperClaims
-from fednb_lab.commands import assignment
 from fednb_lab.findings import Answers, Filler
 from fednb_lab.jobs import Notebook
 from fednb_lab.leads import Word, compare_at, holm, word_for
@@ -433,3 +433,39 @@ def test_leads_over_a_baseline_are_of_the_same_column():
     assert name == "FedAvg"
     means = {column: one.lead.mean for (_, column), one in found.items()}
     assert means == pytest.approx({"CIFAR-10": 2.0, "CIFAR-100": 3.0})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("      says: >-", "      sayz: >-", "finding .*: says: field required; sayz"),
+        ("where: Table 1\n", "wher: Table 1\n", "MOON: claims.1.where"),
+        ("notebook: 01_moon", "notebook: 01_mon", "MOON: .*did you mean '01_moon'"),
+        ("\n  01_moon:", "\n  01_mon:", "findings of 01_mon: .*did you mean '01_moon'"),
+        ("\nfindings:", "\nfindinks:", "data/claims.yaml: it must hold findings"),
+        ("MOON:", "- MOON:", "data/claims.yaml: while parsing"),
+    ],
+)
+def test_a_wrong_word_in_the_file_of_claims_is_named(tmp_path, monkeypatch, old, new, told):
+    text = (ROOT / "data" / "claims.yaml").read_text(encoding="utf-8")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "claims.yaml").write_text(text.replace(old, new, 1), encoding="utf-8")
+    monkeypatch.setattr(claims, "ROOT", tmp_path)
+    with pytest.raises(ReportError, match=told):
+        claims.claims_file.__wrapped__()
+
+
+@pytest.mark.parametrize(
+    ("says", "holds", "told"),
+    [
+        ("{{ leed('moon-1') }}", "", "'leed': did you mean 'lead'"),
+        ("", "shure", "'shure': did you mean 'sure'"),
+        ("", "1 / 0", "division by zero"),
+        ("", "1 +", "unexpected"),
+        ("{{ range(3) | ruond }}", "", "ruond"),
+    ],
+)
+def test_a_wrong_word_in_a_finding_is_named(says, holds, told):
+    finding = Finding(name="mine", notebook="01_moon", says=says, holds=holds)
+    with pytest.raises(ReportError, match=f"finding mine: .*{told}"):
+        Filler(recorded_project().cells.get, ROOT).sentence(finding)

@@ -45,7 +45,15 @@ def test_run_shows_settings_rounds_and_result(
     out, err = capfd.readouterr()
     (path,) = ledger.runs_folder().glob("*.json")
     accuracy = f"accuracy {ledger.read(path)['final']['accuracy']:.2f} % (finished)"
-    shown = ["num_rounds  2", "lr  0.01", "round 1/2", "round 2/2", accuracy, f"record: {path}"]
+    shown = [
+        "num_rounds  2",
+        f"goes to {path.parent}",
+        "lr  0.01",
+        "round 1/2",
+        "round 2/2",
+        accuracy,
+        f"record: {path}",
+    ]
     assert all(text in out for text in shown), out
     assert err == ""
     assert main(["run", "90_tiny.ipynb", "method=Broken"]) == 1
@@ -239,7 +247,9 @@ def test_results_that_cannot_be_written_are_one_sentence(
         ("swep x", "sweep"),
         ("course chek x", "check"),
         ("compare FedAvg MOON --sedes 3", "--seeds"),
-        ("report x --late", ""),
+        ("compare FedAvg MOON --seed 3", "--seeds"),
+        ("report x --late", "--latex"),
+        ("report x --curves .", ""),
     ],
 )
 def test_wrong_usage_ends_with_status_2_and_a_guess(
@@ -250,6 +260,26 @@ def test_wrong_usage_ends_with_status_2_and_a_guess(
     err = capsys.readouterr().err
     command = "" if typed.startswith(("fly", "swep")) else f" {typed.split()[0]}"
     assert f"usage: fednb{command} " in err and (f"did you mean {guess!r}?" in err) == bool(guess)
+
+
+@pytest.mark.parametrize(
+    "typed", ["sweep mine.yml", "report mien.yaml", "list mine.yml", "sweep mine"]
+)
+def test_a_sweep_file_that_is_not_there_is_guessed(
+    typed: str, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    (tmp_path / "mine.yaml").touch()
+    assert main(typed.split()) == 2
+    assert "did you mean mine.yaml?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["run", "list", "copy"])
+def test_a_notebook_without_its_ending_is_guessed_where_one_works(
+    command: str, capsys: pytest.CaptureFixture
+) -> None:
+    write_notebook(Path("mine.ipynb"))
+    assert main([command, "mine"]) == 2
+    assert "did you mean mine.ipynb" in capsys.readouterr().err
 
 
 def test_a_name_of_two_words_is_refused_with_one(capsys: pytest.CaptureFixture) -> None:

@@ -3,9 +3,9 @@
 import csv
 import dataclasses
 import io
-import itertools
 import re
 import shlex
+import shutil
 from collections.abc import Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -18,13 +18,11 @@ from tiny import TABLE, write, write_notebook
 from fednb import PACKAGE, ROOT, build, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
+from fednb_lab import arguments, cli, new, pool
 from fednb_lab import check as again
-from fednb_lab import cli, commands, new, pool, tables
 from fednb_lab import compare as head_to_head
-from fednb_lab.cells import Cell, cells_of
 from fednb_lab.jobs import Job, contestants_of
-from fednb_lab.leads import as_family, leads_over_baseline
-from fednb_lab.sweeps import Table, read_tables
+from fednb_lab.sweeps import read_tables
 
 # ---- names
 
@@ -136,25 +134,47 @@ NETWORK = """
 from torch import nn
 from fednb import models
 
-models.MODELS["tiny"] = models.Model(lambda channels, side: (nn.Flatten(), 64), None, range(8, 65))
+models.MODELS["tiny"] = models.Model(
+    lambda channels, side: (nn.Flatten(), channels * side * side), None, range(8, 65)
+)
 """
 
 
-def test_a_network_of_ones_own_is_refused_for_the_projects_runs(
+WITH_NETWORK = ["--seeds", "1", "model=tiny", "projection_head=False", "num_rounds=1"]
+
+
+def test_a_network_of_ones_own_is_known_to_all_runs_of_a_comparison(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To those of the project's methods, and of another notebook, whose processes import neither."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(models, "MODELS", dict(models.MODELS))
+    first = write_notebook(tmp_path / "a.ipynb", methods=NETWORK + OWN.format(name="A", type="int"))
+    own_notebook(tmp_path / "b.ipynb", "B")
+    assert cli.main(["compare", "FedAvg", str(first), "b.ipynb", *WITH_NETWORK]) == 0
+    records = [ledger.read(path) for path in ledger.runs_folder().glob("*.json")]
+    assert {record["method"] for record in records} == {"FedAvg", "A", "B"}
+    assert len({record["model_parameters"] for record in records}) == 1
+
+
+def test_two_networks_of_one_name_are_refused_unless_they_are_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    """Before the first run, and its own notebook may sweep it."""
     monkeypatch.setattr(pool, "run_needed", lambda *_, **options: pytest.fail("a run was started"))
     monkeypatch.setattr(models, "MODELS", dict(models.MODELS))
-    methods = NETWORK + OWN.format(name="Mine", type="int")
-    mine = write_notebook(tmp_path / "mine.ipynb", methods=methods)
-    words_ = ["compare", str(mine), "FedAvg", "model=tiny", "projection_head=False"]
-    assert cli.main(words_) == 2
-    assert "put FedAvg into METHODS" in capsys.readouterr().err
-    fixed = {"model": "tiny", "projection_head": False}
-    table = TABLE | {"grid": {"method": ["FedAvg", "Mine"]}, "parameters": fixed}
-    file = write(tmp_path, {"mine": table}, "mine.ipynb", "mine.yaml")
-    assert cli.main(["sweep", str(file), "--dry-run"]) == 0
+    for name, network in {
+        "A": NETWORK,
+        "B": NETWORK,
+        "C": NETWORK.replace("nn.Flatten()", "nn.Sequential(nn.Flatten())"),
+    }.items():
+        write_notebook(
+            tmp_path / f"{name}.ipynb", methods=network + OWN.format(name=name, type="int")
+        )
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["compare", "A.ipynb", "C.ipynb", *WITH_NETWORK]) == 2
+    assert "different networks called tiny" in capsys.readouterr().err
+    with pytest.raises(pytest.fail.Exception, match="a run was started"):
+        cli.main(["compare", "A.ipynb", "B.ipynb", *WITH_NETWORK])
 
 
 def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
@@ -173,104 +193,10 @@ def test_a_hyperparameter_of_one_method_is_not_given_to_its_namesakes(
     assert not capsys.readouterr().err
     assert values(mu=3) == {"FedAvg": None, "FedProx": 3, "MOON": 3}
     assert "FedProx and MOON" in capsys.readouterr().err
-    assert commands.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
-    assert commands.for_methods("lr=0.5") == ("lr", 0.5)
+    assert arguments.for_methods("FedProto+FedAvg.mu=0.5") == ("FedProto+FedAvg.mu", 0.5)
+    assert arguments.for_methods("lr=0.5") == ("lr", 0.5)
     with pytest.raises(SweepError, match=r"did you mean 'MOON\.mu'"):
         head_to_head.table_of(contestants, {"MON.mu": 1}, seeds=1)
-
-
-# ---- what is said
-
-
-def table_with(**accuracies: list[float]) -> Table:
-    """A row for each method, a run for each accuracy, on 400 test images."""
-    jobs = []
-    for method, values in accuracies.items():
-        for seed, value in enumerate(values):
-            job = made_up.job(method, seed)
-            partition = {"hash": f"p{seed}", "sizes": [640, 100]}
-            about = {"name": "cifar10", "test_images": 400}
-            made_up.record(job, value, partition=partition, dataset=about)
-            jobs.append(job)
-    return made_up.table(*jobs, printed=None)
-
-
-def cells_with(**accuracies: list[float]) -> list[Cell]:
-    return cells_of(table_with(**accuracies), ledger.load())
-
-
-def test_what_is_no_better_than_guessing_is_named() -> None:
-    told = tables.learned_nothing(cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0]))
-    assert "FedAvg" in told and "FedProx" not in told
-    assert tables.learned_nothing(cells_with(FedProx=[15.0, 17.0])) == ""
-
-
-def test_a_table_of_ones_own_has_a_column_for_each_value_and_says_what_it_lacks() -> None:
-    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
-    accuracies = [(10.0, 60.0), (11.0, 61.0)]
-    for job, accuracy in zip(jobs, itertools.chain(*accuracies), strict=True):
-        made_up.record(job, accuracy)
-    jobs.append(made_up.job(seed=1, beta=0.1))  # not made yet
-    table = made_up.table(*jobs, columns="beta", printed=None, labels={}, file=Path("mine.yaml"))
-    text = tables.table_in_full(table, cells_of(table, ledger.load()))
-    assert "| method | beta 0.1 | beta 5.0 |" in text and "| FedProx | 11.0 | 61.0 |" in text
-    assert "| FedProx, lead over FedAvg | +1.0 | +1.0 |" in text
-    assert "1 of the runs" in text and "Learned nothing: FedAvg, 0.1 (10.0 %" in text
-
-
-def compared(**accuracies: list[float]) -> head_to_head.Outcome:
-    """A comparison of rows that are recorded."""
-    table = table_with(**accuracies)
-    cells = cells_of(table, ledger.load())
-    baseline, comparisons = leads_over_baseline(table, cells)
-    return head_to_head.Outcome("", [], "", table, cells, baseline, as_family(comparisons))
-
-
-def test_a_comparison_is_a_table_for_latex_and_curves_as_csv() -> None:
-    outcome = compared(FedAvg=[60.0, 60.1, 59.9], FedProx=[62.0, 62.1, 61.9])
-    lines = head_to_head.latex(outcome).splitlines()
-    assert lines[0].startswith(r"\begin{tabular}") and lines[7] == r"\end{tabular}"
-    assert lines[8].startswith("% cifar10, 100 rounds, 10 clients, 3 seeds") and "±" in lines[9]
-    (prox,) = [line for line in lines if line.startswith("FedProx")]
-    assert prox.split(" & ")[2].startswith(r"+2.0 $\pm$") and prox.endswith(r"\\")
-    guessing = compared(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0])
-    assert head_to_head.latex(guessing).splitlines()[-1].startswith("% Learned nothing: FedAvg")
-    curves = head_to_head.curves_csv(outcome)
-    assert "other code" not in curves + lines[-1]
-    rows = list(csv.DictReader(io.StringIO(curves)))
-    assert len(rows) == 6 * 100 and rows[-1]["method"] == "FedProx"
-    assert {row["seed"] for row in rows} == {"0", "1", "2"} and rows[0]["round"] == "1"
-
-
-def test_latex_and_curves_say_that_a_record_is_of_other_code() -> None:
-    table = table_with(FedAvg=[60.0], FedProx=[62.0])
-    job = table.jobs[1]
-    ledger.write(job.path, {**ledger.read(job.path), "source": "0" * 12})
-    cells = cells_of(table, ledger.load())
-    outcome = head_to_head.Outcome("", [], "", table, cells, "FedAvg", {})
-    for told in (
-        head_to_head.latex(outcome).splitlines()[-1],
-        head_to_head.curves_csv(outcome).splitlines()[0],
-    ):
-        assert told[0] in "%#" and "other code" in told and "FedProx (1); --again" in told
-
-
-@pytest.mark.parametrize(
-    ("accuracies", "side", "reason"),
-    [
-        ([62.0, 62.1, 61.9], "Ahead of FedAvg", ""),
-        ([58.0, 58.1, 57.9], "Behind FedAvg", ""),
-        ([62.0, 58.0, 61.0], "Cannot tell from FedAvg", "holds zero"),
-        ([62.0, 62.1], "Cannot tell from FedAvg", "3 seeds"),
-    ],
-)
-def test_a_direction_is_told_only_where_the_interval_leaves_out_zero(
-    accuracies: list[float], side: str, reason: str
-) -> None:
-    table = table_with(FedAvg=[60.0, 60.1, 59.9][: len(accuracies)], FedProx=accuracies)
-    baseline, comparisons = leads_over_baseline(table, cells_of(table, ledger.load()))
-    told = head_to_head.who_is_ahead(baseline, as_family(comparisons))
-    assert told.startswith(f"- {side}: FedProx") and reason in told and "((" not in told
 
 
 # ---- a sweep of one's own
@@ -330,6 +256,42 @@ def test_report_takes_ones_own_sweep(
     assert "| Mine |" in capsys.readouterr().out
     assert (tmp_path / "mine.md").exists() and (tmp_path / "mine.csv").exists()
     assert cli.main(["report", str(swept.file), "--runs", "x"]) == 2
+
+
+def test_report_writes_latex_and_curves_of_ones_own_sweep_alone(
+    swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    """The standard output has nothing but the table."""
+    curves = tmp_path / "curves.csv"
+    words_ = ["--latex", "--curves", str(curves)]
+    assert cli.main(["report", str(swept.file), "--out", str(tmp_path), *words_]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith(r"\begin{tabular}") and r"\\" in out and "mine.md" not in out
+    rows = list(csv.DictReader(io.StringIO(curves.read_text())))
+    assert {(row["method"], row["seed"]) for row in rows} == {
+        (method, seed) for method in ("FedAvg", "Mine") for seed in "01"
+    }
+    assert cli.main(["report", *words_]) == 2
+    assert "report FILE.yaml --latex" in capsys.readouterr().err
+
+
+def test_report_says_that_a_changed_default_has_orphaned_records(
+    swept: Swept, beside: None, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    folder = tmp_path / "copied"
+    shutil.copytree(swept.file.parent, folder)
+    notebook, file = folder / "mine.ipynb", folder / "mine.yaml"
+    notebook.write_text(notebook.read_text().replace("own: int = 1", "own: int = 7"))
+    assert cli.main(["report", str(file)]) == 0
+    err = capsys.readouterr().err
+    assert "2 recorded runs match no row of" in err and "own was 1 and is 7" in err
+
+
+def test_report_leaves_the_page_of_a_table_of_the_project_as_it_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    monkeypatch.setattr(ledger, "write_atomically", lambda path, _: pytest.fail(f"{path} written"))
+    assert cli.main(["report", str(ROOT / "notebooks" / "sweeps" / "feddyn_fednova.yaml")]) == 0
 
 
 def test_a_cell_is_made_again_without_touching_its_records(
@@ -414,14 +376,14 @@ def parsers(parser=None, name=""):
 
 def test_every_command_has_examples_that_can_be_typed() -> None:
     found = {name: parser for name, parser in parsers() if name != "course"}
-    assert found.keys() == commands.COMMANDS.keys()
+    assert found.keys() == arguments.COMMANDS.keys()
     for name, parser in found.items():
         _, _, examples = parser.format_help().partition("examples:")
         lines = [shlex.split(line) for line in examples.splitlines() if line.strip()]
         assert lines
         for program, *typed in lines:
             assert program == "fednb"
-            assert cli._parsed(typed).function is commands.COMMANDS[name].function
+            assert cli._parsed(typed).function is arguments.COMMANDS[name].function
 
 
 def test_every_variable_that_is_read_is_in_the_help() -> None:

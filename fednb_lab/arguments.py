@@ -1,0 +1,121 @@
+"""What a command of ``fednb`` is made of: its function, its arguments, and how these are read."""
+
+import argparse
+import ast
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+from fednb.errors import CourseError, SweepError, check, guess_beside
+
+SWEEP_FILES = (".yaml", ".yml")
+
+Argument = tuple[tuple[str, ...], dict[str, Any]]  # what `ArgumentParser.add_argument` takes
+
+
+class Command(NamedTuple):
+    """A command; its function returns the exit status, None for 0."""
+
+    function: Callable[[argparse.Namespace], int | None]
+    arguments: tuple[Argument, ...]
+
+
+COMMANDS: dict[str, Command] = {}  # by what is typed after ``fednb``
+
+
+def argument(*names: str, **options: Any) -> Argument:
+    """An argument of a command."""
+    return names, options
+
+
+def command(name: str, *arguments: Argument) -> Callable[[Any], Any]:
+    """Make a function a command with these arguments.
+
+    Its docstring is a line that says what it does, and below examples that can be typed.
+    """
+
+    def register(function: Any) -> Any:
+        COMMANDS[name] = Command(function, arguments)
+        return function
+
+    return register
+
+
+def count(text: str) -> int:
+    """A whole number from 1."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1")
+    return int(text)
+
+
+def file_to_write(text: str) -> Path:
+    """A path at which no folder is."""
+    path = Path(text)
+    if path.is_dir():
+        raise argparse.ArgumentTypeError(f"{text} is a folder: name a file, {path / 'curves.csv'}")
+    return path
+
+
+def assignment(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``; what is no value of Python's is a text."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.isidentifier():
+        form = "of the form name=value, such as num_rounds=20, without spaces and dashes"
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is not {form}")
+    if re.fullmatch(r"-?\d+,\d+", value):
+        point = value.replace(",", ".")
+        raise argparse.ArgumentTypeError(
+            f"{text}: a number has a point: did you mean {name}={point}?"
+        )
+    is_word = value.lower() in ("true", "false", "none")
+    try:
+        return name, ast.literal_eval(value.title() if is_word else value[:1000])
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        return name, value
+
+
+def for_methods(text: str) -> tuple[str, Any]:
+    """Name and value of ``name=value``, or of ``METHOD.name=value``, which is for one method."""
+    method, dot, _ = text.partition("=")[0].rpartition(".")
+    name, value = assignment(text.removeprefix(method + dot))
+    return f"{method}{dot}{name}", value
+
+
+def each_given_once(assignments: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """The settings by name, none of which may be given twice."""
+    names = [name for name, _ in assignments]
+    for name in names:
+        message = f"{name} is given {names.count(name)} times: give it once."
+        check(names.count(name) == 1, message, SweepError)
+    return dict(assignments)
+
+
+def write(files: Mapping[Path, str], beside: TextIO | None = None) -> None:
+    """Write files, and say where they are, on the standard output or ``beside`` it."""
+    from fednb import records as ledger
+
+    for path, content in files.items():
+        ledger.write_atomically(path, content)
+        print(path, file=beside)
+
+
+def check_sweep_file(path: Path) -> None:
+    """Refuse what is not there, or a notebook, before anything slow is imported."""
+    check(path.exists(), f"{path}: No such file or directory{guess_beside(path)}.", SweepError)
+    if path.suffix == ".ipynb":
+        if '"handout"' in path.read_text(encoding="utf-8", errors="replace"):
+            raise CourseError(f"{path} is a hand-out: did you mean `fednb course check {path}`?")
+        raise SweepError(
+            f"{path} is a notebook, and a sweep is a file (*.yaml) that says which runs of one are "
+            f"made: `fednb run {path}` makes one, and `fednb new NAME` writes an example."
+        )
+
+
+JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 1)")
+AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
+LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
+CURVES = argument(
+    "--curves", type=file_to_write, metavar="FILE.csv", help="write the accuracy of each round"
+)
+NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")

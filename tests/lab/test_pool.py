@@ -442,6 +442,8 @@ INTERRUPTED = """
 from multiprocessing import forkserver
 from fednb_lab import processes
 
+processes.PRELOADED.clear()  # it would take seconds
+processes.visible_gpus = list
 with processes.own_processes():
     server = forkserver._forkserver._forkserver_pid
     with open(f"/proc/{server}/status") as file:

@@ -221,7 +221,13 @@ def test_a_report_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_results_that_cannot_be_written_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    ledger.runs_folder().parent.mkdir()
+    job = Notebook("90_tiny.ipynb").job({})
+    record(job, 40.0)
+    (tmp_path / "file").touch()
+    sweep = write(tmp_path, {"t": TABLE | {"runs": [{}]}})
+    assert main(["report", str(sweep), "--out", str(tmp_path / "file")]) == 2
+    assert f"{tmp_path / 'file'}" in capsys.readouterr().err
+    job.path.unlink()
     (ledger.runs_folder().parent / "logs").touch()  # a file at the folder's place
     assert main(["run", "90_tiny.ipynb"]) == 2
     assert re.fullmatch(

@@ -1,7 +1,6 @@
 """One's own methods and sweeps: their names, tables and pages, what compare says, and a cell that is made again."""
 
 import csv
-import dataclasses
 import io
 import itertools
 import re
@@ -15,7 +14,7 @@ import made_up
 import pytest
 from tiny import TABLE, write, write_notebook
 
-from fednb import PACKAGE, ROOT, build, models, papers, settings
+from fednb import PACKAGE, build, models, papers, settings
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError
 from fednb_lab import check as again
@@ -59,16 +58,6 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
     with pytest.raises(NotebookError, match=r"name|called"):
         new.new_method(name, tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_hyperparameter_of_the_template_stands_in_its_class_alone(tmp_path: Path) -> None:
-    notebook, _ = new.new_method("FedDyn", tmp_path)
-    source = papers.exported(notebook)
-    elsewhere = "\n".join(papers.cells(notebook, "code")).replace(source, "")
-    names = [field.name for field in dataclasses.fields(papers.methods(str(notebook))["FedDyn"])]
-    assert names and not [name for name in names if re.search(rf"\b{name}\b", elsewhere)]
-    answers = ("start", "broadcast", "prepare", "loss", "upload", "aggregate")
-    assert all(f"def {answer}(" in source for answer in answers)
 
 
 def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
@@ -431,12 +420,3 @@ def test_every_variable_that_is_read_is_in_the_help() -> None:
     # which commands set for their own processes
     read -= {"FEDNB_SEEDS", "FEDNB_AGAIN", "FEDNB_STUDENT_SEED", "FEDNB_NOTEBOOKS"}
     assert set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help())) == read
-
-
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    version = re.search(r'^version = "(.*)"', pyproject, re.MULTILINE)
-    assert version and version[1] in capsys.readouterr().out
-    assert 'fednb = "fednb_lab.__main__:run"' in pyproject

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import itertools
 import re
 import shlex
 from collections.abc import Sequence
@@ -23,29 +22,9 @@ from fednb_lab import compare as head_to_head
 from fednb_lab.cells import Cell, cells_of
 from fednb_lab.jobs import Job, contestants_of
 from fednb_lab.leads import as_family, leads_over_baseline
-from fednb_lab.sweeps import Table, read_tables
+from fednb_lab.sweeps import Table
 
 # ---- names
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "class_name"),
-    [
-        ("FedDyn", "fed_dyn", "FedDyn"),
-        ("my_method", "my_method", "MyMethod"),
-        ("FCCLStar", "fccl_star", "FCCLStar"),
-    ],
-)
-def test_a_new_method_is_called_as_asked(
-    tmp_path: Path, name: str, file: str, class_name: str
-) -> None:
-    made = new.new_method(name, tmp_path)
-    assert [path.name for path in made] == [f"{file}.ipynb", f"{file}.yaml"]
-    assert class_name in papers.methods(str(made[0]))
-    assert {job.settings.method for job in read_tables(made[1])[file].jobs} == {
-        "FedAvg",
-        class_name,
-    }
 
 
 @pytest.mark.parametrize(
@@ -192,19 +171,6 @@ def test_what_is_no_better_than_guessing_is_named() -> None:
     told = tables.learned_nothing(cells_with(FedAvg=[10.0, 14.0], FedProx=[15.0, 17.0]))
     assert "FedAvg" in told and "FedProx" not in told
     assert tables.learned_nothing(cells_with(FedProx=[15.0, 17.0])) == ""
-
-
-def test_a_table_of_ones_own_has_a_column_for_each_value_and_says_what_it_lacks() -> None:
-    jobs = [made_up.job(method, beta=beta) for method in ("FedAvg", "FedProx") for beta in (0.1, 5)]
-    accuracies = [(10.0, 60.0), (11.0, 61.0)]
-    for job, accuracy in zip(jobs, itertools.chain(*accuracies), strict=True):
-        made_up.record(job, accuracy)
-    jobs.append(made_up.job(seed=1, beta=0.1))  # not made yet
-    table = made_up.table(*jobs, columns="beta", printed=None, labels={}, file=Path("mine.yaml"))
-    text = tables.table_in_full(table, cells_of(table, ledger.load()))
-    assert "| method | beta 0.1 | beta 5.0 |" in text and "| FedProx | 11.0 | 61.0 |" in text
-    assert "| FedProx, lead over FedAvg | +1.0 | +1.0 |" in text
-    assert "1 of the runs" in text and "Learned nothing: FedAvg, 0.1 (10.0 %" in text
 
 
 def compared(**accuracies: list[float]) -> head_to_head.Outcome:

@@ -1,6 +1,5 @@
 """The command line: what commands show, and that a wrong request is one sentence, soon."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_up import record
-from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
+from tiny import TABLE, write, write_notebook
 
 from fednb import ROOT
 from fednb import records as ledger
@@ -75,30 +74,6 @@ def test_a_number_with_a_comma_is_no_pair_of_numbers(
         main(["run", "90_tiny.ipynb", f"lr={number}"])
     assert left.value.code == 2
     assert f"did you mean lr={number.replace(',', '.')}?" in capsys.readouterr().err
-
-
-def test_the_path_of_a_notebook_runs_that_notebook(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """Its method loses nothing, and it has a parameter and a hyperparameter that its namesake has not."""
-    source = METHODS.replace("class Slow(FedAvg):", "class Slow(FedAvg):\n    own: int = 7\n")
-    source += "\n\nSlow.loss = lambda self, model, x, y, context: {'nothing': 0 * model(x).logits.sum()}\n"
-    there = write_notebook(
-        tmp_path / "there" / "90_tiny.ipynb", parameters=f"{PARAMETERS}own = None", methods=source
-    )
-    monkeypatch.delenv("FEDNB_RUNS")
-    assert main(["run", str(there), "method=Slow"]) == 0
-    out = capfd.readouterr().out
-    # not among those of other code
-    (path,) = (tmp_path / "there" / "results" / "runs").glob("*.json")
-    assert f"record: {path}" in out
-    record = json.loads(path.read_text())
-    assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
-    assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
-    # a sweep of it knows its runs, too
-    write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
-    assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
-    assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out
 
 
 def test_a_dry_run_says_what_is_missing(

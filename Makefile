@@ -29,11 +29,12 @@ run: $(VENV)/ready
 	  $(BIN)/fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
 # Two files or notebooks at a time, on one thread each; what the tests of a file share (a wheel, a cluster, a sweep) is made
-# once. Notebooks with another seed than that of their outputs, and with the solutions of their exercises in place.
+# once. Notebooks with another seed than that of their outputs, with the solutions of their exercises in place, and with few
+# steps in late rounds: `make run` and `make test-course` take all.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
 	$(BIN)/python -m pytest $(TWO) -p no:nbval tests
-	PYTHONPATH=tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest $(TWO) \
+	PYTHONPATH=$(CURDIR)/tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest $(TWO) \
 	  -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 
 # While one works: all tests but those that start other processes or go through all methods with all options.

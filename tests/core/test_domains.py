@@ -293,5 +293,3 @@ def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     assert set(index) < set(build.test_index(resolve(test_per_domain=41), mini))
     assert build.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
     assert build.test_index(resolve(), mini) is None
-
-

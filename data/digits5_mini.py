@@ -13,8 +13,7 @@ from sklearn.datasets import load_digits
 from synthdigits import clutter, draw
 
 from fednb import seeds
-from fednb.data import SPECS, Dataset
-from fednb.images import patch, to_bytes
+from fednb.data import SPECS, Dataset, patch, to_bytes
 from fednb_lab.arrays import Split, from_splits, write
 
 PER_CLASS = (40, 15)  # training and test images of each domain

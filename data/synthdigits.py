@@ -17,8 +17,7 @@ from scipy import ndimage
 from tqdm import tqdm
 
 from fednb import seeds
-from fednb.data import SPECS, Dataset
-from fednb.images import to_bytes
+from fednb.data import SPECS, Dataset, to_bytes
 from fednb_lab.arrays import Split, from_splits
 
 # all of matplotlib's files that hold upright arabic digits of full height

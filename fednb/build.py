@@ -122,17 +122,17 @@ def _with_own_held_out(settings: Settings, parts: Parts, test_parts: Parts | Non
     """Let each client hold out images of its own."""
     if not settings.validation:
         return Split(parts, test_parts, [])
-    held_out = [
-        _held_out(settings.validation, settings.seed, part, client)
-        for client, part in enumerate(parts)
-    ]
-    for client, (part, own) in enumerate(zip(parts, held_out, strict=True)):
+    train: Parts = []
+    held_out: Parts = []
+    for client, part in enumerate(parts):
+        own = _held_out(settings.validation, settings.seed, part, client)
         if len(own) == len(part):
             raise SettingsError(
                 f"validation is {settings.validation}, which holds out all images of client "
                 f"{client} ({len(part)}): take a smaller one, or give the clients more images.",
             )
-    train = [np.setdiff1d(part, own) for part, own in zip(parts, held_out, strict=True)]
+        train.append(np.setdiff1d(part, own))
+        held_out.append(own)
     return Split(train, test_parts, held_out)
 
 

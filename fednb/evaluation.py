@@ -188,11 +188,10 @@ def own_mix(federation: "Federation", right: Tensor, index: Tensor) -> list[floa
 def validation_accuracy(federation: "Federation") -> float:
     """Return the mean accuracy in percent on held-out training images, of the first read-out."""
     clients, parts = federation.clients, list(federation.held_out)
-    if len(parts) == 1 and federation.method.personal:
-        # one set for all: every personal model is tried on it
+    if len(parts) == 1:  # for all: a global model is tried once on it, or every personal one
+        if not federation.method.personal:
+            clients = clients[:1]
         parts = parts * len(clients)
-    if len(parts) == 1:  # a global model is tried once
-        clients = clients[:1]
     models = correct_on_parts(federation, clients, parts, training=True)
     accuracies = [float(next(iter(model.values())).float().mean()) for model in models]
     return 100 * float(np.mean(accuracies))

@@ -15,8 +15,7 @@ import platform
 import re
 import subprocess
 import tempfile
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata  # torchvision itself is slow to import
@@ -227,20 +226,6 @@ def _lines(values: Mapping[str, Any], indent: int) -> list[str]:
     return [f"{start}{json.dumps(name)}: {json.dumps(value)}" for name, value in values.items()]
 
 
-def other_code(recorded: Iterable[tuple[str, str | None, type]]) -> str:
-    """Say of which methods there are records with other code than is here now; "" if of none.
-
-    Of each record the method's name, the digest of its source that the record holds, and the class as
-    it is now.
-    """
-    is_other_code = functools.cache(sources.is_other_code)
-    runs = Counter(name for name, source, method in recorded if is_other_code(source, method))
-    if not runs:
-        return ""
-    told = ", ".join(f"{method} ({number})" for method, number in runs.items())
-    return f"recorded with other code of the method than is here now: {told}"
-
-
 def load(folder: Path | None = None) -> dict[Path, Record]:
     """The records of a folder, or of `runs_folder`, by their paths."""
     return {path: read(path) for path in sorted((folder or runs_folder()).glob("*.json"))}
@@ -251,19 +236,14 @@ def load(folder: Path | None = None) -> dict[Path, Record]:
 
 def of_run(settings: Settings, fed: Federation, status: str) -> Record:
     """The record of a run that has ended, ``finished`` or ``diverged``."""
-    heading = _heading(settings, fed.dataset, type(fed.method))
-    return _sealed(heading | _results(fed, status))
+    return _record(settings, fed.dataset, type(fed.method), _results(fed, status))
 
 
 def of_failure(settings: Settings, dataset: Dataset, method: type, error: Exception) -> Record:
     """The record of a run that an error has ended."""
     reason = f"{type(error).__name__}: {error}"
     results = {"status": "failed", "metrics": {}, "error": reason}
-    return _sealed(_heading(settings, dataset, method) | results)
-
-
-def _sealed(record: dict[str, Any]) -> Record:
-    return cast(Record, record | {"digest": digest_of(record)})
+    return _record(settings, dataset, method, results)
 
 
 @functools.cache
@@ -284,11 +264,11 @@ def _git(*arguments: str) -> str:
     return subprocess.check_output(command, cwd=ROOT, stderr=subprocess.DEVNULL, text=True)
 
 
-def _heading(settings: Settings, dataset: Dataset, method: type) -> dict[str, Any]:
-    """What was run: on which data, with which code, and when it ended."""
+def _record(settings: Settings, dataset: Dataset, method: type, results: dict[str, Any]) -> Record:
+    """Results, below what was run: on which data, with which code, and when it ended."""
     recipe = settings.flat()
     source = sources.digest(method)
-    return {
+    heading = {
         "key": key(recipe),
         "results_version": RESULTS_VERSION,
         "method": settings.method,
@@ -313,6 +293,8 @@ def _heading(settings: Settings, dataset: Dataset, method: type) -> dict[str, An
         "commit": commit(),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+    record = heading | results
+    return cast(Record, record | {"digest": digest_of(record)})
 
 
 def _results(fed: Federation, status: str) -> dict[str, Any]:

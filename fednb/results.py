@@ -12,7 +12,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import nan
 from pathlib import Path
@@ -20,7 +20,6 @@ from typing import Any, NamedTuple, TypeVar
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import seaborn as sns
 from IPython.display import Markdown
 from matplotlib.axes import Axes
 
@@ -31,6 +30,8 @@ from fednb.leads import MIN_SEEDS, Lead, differences, lead_of
 Line = dict[str, str]  # of a CSV file, by its columns
 AnyCell = TypeVar("AnyCell", bound=Any)  # with a table, row and column
 POINTS = "points"  # what most leads are counted in
+CELLS = "results/cells.csv"
+REPORTED = "data/reported.csv"  # what the papers print
 
 _LINK = re.compile(r"\]\((?![a-z]+:)([^)#]+)")  # but to another site
 
@@ -90,31 +91,22 @@ class Cell:
         return "diverged" in self.statuses
 
 
-def _lines_of(file: str, name_of: Callable[[Mapping[str, str]], str]) -> dict[str, list[Line]]:
-    """The lines of a CSV file of the project, by their tables."""
+@functools.cache
+def lines(file: str) -> dict[str, list[Line]]:
+    """The lines of a CSV file of the project by their tables, such as ``"MOON Table 6"``."""
     by_table: dict[str, list[Line]] = {}
     with (ROOT / file).open(encoding="utf-8", newline="") as opened:
         for line in csv.DictReader(opened):
-            by_table.setdefault(name_of(line), []).append(line)
+            # the papers' tables are called by their papers, too; some lines are about a paper alone
+            name = f"{line.get('paper', '')} {line['table']}".strip()
+            by_table.setdefault(name, []).append(line)
     return by_table
 
 
 @functools.cache
-def _lines() -> dict[str, list[Line]]:
-    """The lines of ``cells.csv`` by their tables."""
-    return _lines_of("results/cells.csv", lambda line: line["table"])
-
-
-@functools.cache
-def printed_lines() -> dict[str, list[Line]]:
-    """The lines of ``reported.csv`` by their tables, such as ``"MOON Table 6"``; or by papers."""
-    return _lines_of("data/reported.csv", lambda line: f"{line['paper']} {line['table']}".strip())
-
-
-@functools.cache
 def _cells(table: str) -> tuple[Cell, ...]:
-    require_known("There is no table", table, _lines(), ReportError)
-    return tuple(_cell(line) for line in _lines()[table])
+    require_known("There is no table", table, lines(CELLS), ReportError)
+    return tuple(_cell(line) for line in lines(CELLS)[table])
 
 
 def _cell(line: Mapping[str, str]) -> Cell:
@@ -173,9 +165,9 @@ def compare(ahead: Cell, behind: Cell) -> Lead:
 
 def printed(table: str) -> dict[str, dict[str, float | None]]:
     """The numbers of ``"MOON Table 6"``, say: row, column, value (None: no number is printed)."""
-    require_known("There is no printed table", table, printed_lines(), ReportError)
+    require_known("There is no printed table", table, lines(REPORTED), ReportError)
     rows: dict[str, dict[str, float | None]] = {}
-    for line in printed_lines()[table]:
+    for line in lines(REPORTED)[table]:
         if line["row"]:
             rows.setdefault(line["row"], {})[line["column"]] = _number(line["value"])
     return rows
@@ -339,61 +331,8 @@ def draw_lead(ax: Axes, place: float, of: Lead, colour: str, *, across: bool = F
 
 def accuracies(table: str) -> dict[str, pd.DataFrame]:
     """By row the accuracy (%) of each seed after each round, [seeds, rounds]."""
-    of_rows = _known("No curves are written of", table, "curves")
-    return {row["name"]: _by_round(row) for row in of_rows}
-
-
-def _by_round(row: Mapping[str, Any]) -> pd.DataFrame:
-    values = pd.DataFrame(row["values"], index=row["seeds"], columns=row["rounds"])
-    return values.astype(float)
-
-
-def curves(table: str, ax: Axes | None = None) -> Axes:
-    """Accuracy per communication round; a single round (SOLO) is a dashed level, as in papers."""
-    return draw_curves(_known("No curves are written of", table, "curves"), ax)
-
-
-def draw_curves(of_rows: Sequence[Mapping[str, Any]], ax: Axes | None = None) -> Axes:
-    """Draw accuracies (%) per communication round; a single round is a dashed level, as in papers.
-
-    Each row has a ``name``, a ``method``, ``rounds``, and ``values``: a list for each run.
-    """
-    points = []
-    for one in of_rows:
-        for run in one["values"]:
-            points += [(one["name"], *point) for point in zip(one["rounds"], run, strict=False)]
-    frame = pd.DataFrame(points, columns=["name", "x", "value"]).dropna()
-    palette = _palette(of_rows)
-    once = frame.groupby("name")["x"].transform("nunique") == 1
-    ax = ax or plt.figure(layout="constrained").subplots()
-    if frame.empty:
-        ax.text(0.5, 0.5, "nothing recorded", ha="center", va="center", transform=ax.transAxes)
-    elif not once.all():  # the mean over seeds, and a band from the lowest to the highest
-        sns.lineplot(
-            frame[~once], x="x", y="value", hue="name", palette=palette, errorbar=("pi", 100), ax=ax
-        )
-    ax.grid(alpha=0.3)
-    for name, of_name in frame[once].groupby("name", sort=False):
-        last = of_name["x"].iloc[0]
-        rounds = "one round" if last == 1 else f"after {last} rounds"
-        level = of_name["value"].mean()
-        ax.axhline(level, ls="--", color=palette[str(name)], label=f"{name} ({rounds})")
-    ax.set(xlabel="communication round", ylabel="test accuracy (%)")
-    ax.locator_params(axis="x", integer=True)
-    if ax.lines:
-        ax.legend(frameon=False)
-    return ax
-
-
-def _palette(of_rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """A line has the colour of its runs' method; several of one method have shades of it."""
-    names_of: dict[str, list[str]] = {}
-    for one in of_rows:
-        names_of.setdefault(one["method"], []).append(one["name"])
-    palette: dict[str, Any] = {}
-    for method, names in names_of.items():
-        shades = sns.light_palette(plots.colour(method), len(names) + 2, reverse=True)
-        # the method's own colour is for the line that is called like it
-        ordered = sorted(names, key=lambda name: name != method)
-        palette |= zip(ordered, shades, strict=False)
-    return palette
+    frames = {}
+    for row in _known("No curves are written of", table, "curves"):
+        values = pd.DataFrame(row["values"], index=row["seeds"], columns=row["rounds"])
+        frames[row["name"]] = values.astype(float)
+    return frames

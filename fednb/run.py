@@ -6,8 +6,6 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -43,27 +41,15 @@ def run(
     """
     again = again or os.environ.get("FEDNB_AGAIN") == "1"
     seeds = [int(seed) for seed in os.environ.get("FEDNB_SEEDS", "").split(",") if seed]
-    if settings.seed in seeds:
-        made = _run_seeds(settings, methods, seeds, workers, again)
-        return made[seeds.index(settings.seed)]
-    return _run_one(settings, methods, workers, again)
+    if settings.seed not in seeds:
+        return _run_one(settings, methods, workers, again)
 
+    def run_seed(seed: int, together: Trainer) -> Record:
+        of_seed = dataclasses.replace(settings, seed=seed)
+        return _run_one(of_seed, methods, workers, again, together)
 
-def _run_seeds(
-    settings: Settings, methods: Methods, seeds: Sequence[int], workers: int | None, again: bool
-) -> list[Record]:
-    """`run` with several seeds, which train as one: up to rounding, the records of each alone."""
-    together = build.trainers_of_gpus().SeedsTogether(len(seeds))
-
-    def run_seed(seed: int) -> Record:
-        try:
-            of_seed = dataclasses.replace(settings, seed=seed)
-            return _run_one(of_seed, methods, workers, again, together)
-        finally:
-            together.leave()
-
-    with ThreadPoolExecutor(len(seeds)) as pool:
-        return list(pool.map(run_seed, seeds))
+    made = build.trainers_of_gpus().for_all_seeds(run_seed, seeds)
+    return made[seeds.index(settings.seed)]
 
 
 def _run_one(
@@ -84,10 +70,9 @@ def _run_one(
         recorded = None if again else records.recorded(path)
         if recorded is not None:
             _require_same_data(recorded, dataset, path)
-            name = settings.method
-            told = records.other_code([(name, recorded.get("source"), methods[name])])
-            if told:
-                print(f"fednb: {told}; again=True makes it again.", file=sys.stderr)
+            if sources.is_other_code(recorded.get("source"), methods[settings.method]):
+                told = "recorded with other code of the method than is here now"
+                print(f"fednb: {path.name} is {told}; again=True makes it again.", file=sys.stderr)
             return recorded
         for part in checkpoint.parent.glob(f".{checkpoint.name}.*"):
             part.unlink()  # of a process that was killed while it wrote

@@ -15,10 +15,21 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from symtable import SymbolTable, symtable
+from typing import NamedTuple
 
 NOTEBOOKS = "fednb.papers."  # modules of the package that are notebooks
 LIBRARIES = ("fednb", "fednb_lab", *sys.stdlib_module_names)
 KERNEL = "kernel"  # in place of a file
+
+
+class Definition(NamedTuple):
+    """A top-level statement that gives a name its meaning, and the file in which it stands."""
+
+    statement: ast.stmt
+    file: str
+
+
+Definitions = dict[str, Definition]  # by name; the last one counts
 
 
 def digest(method: type) -> str | None:
@@ -31,7 +42,7 @@ def digest(method: type) -> str | None:
     if not all(getattr(kernel, cls.__qualname__, cls) is cls for cls in of_kernel):
         return None
     source = _Source(method)
-    file = _loaded(method.__module__) or _file_of(method.__module__, Path.cwd())
+    file = _file_of(method.__module__) or _file_of(method.__module__, Path.cwd())
     if file is not None:
         source.add(method.__qualname__.partition(".")[0], file)  # in a function: the function
         if not source.texts:
@@ -48,23 +59,11 @@ def is_other_code(recorded: str | None, method: type) -> bool:
     return now is not None and recorded != now
 
 
-def _loaded(module: str) -> str | None:
-    """The file of a module that is loaded, if it is one's own and no notebook."""
-    file = getattr(sys.modules.get(module), "__file__", None) or ""
-    is_library = module.partition(".")[0] in LIBRARIES
-    is_own = file.endswith(".py") and not is_library and not _is_installed(file)
-    return file if is_own else None
+def _file_of(module: str, folder: Path | None = None) -> str | None:
+    """The file of a module that is loaded, or is imported in a folder; None of a library's.
 
-
-def _is_installed(file: str) -> bool:
-    return "site-packages" in file or "dist-packages" in file
-
-
-def _file_of(module: str, folder: Path) -> str | None:
-    """The file of a module that is imported in a folder; None of a library's.
-
-    One beside the importing file comes first: modules beside a notebook are forgotten when it has
-    been imported, and another notebook may have a namesake.
+    One in the folder comes first: modules beside a notebook are forgotten when it has been
+    imported, and another notebook may have a namesake.
     """
     loaded = sys.modules.get(module)
     if module == "__main__" and hasattr(loaded, "In"):  # IPython's list of executed cells
@@ -74,10 +73,12 @@ def _file_of(module: str, folder: Path) -> str | None:
         return file or None
     if module.partition(".")[0] in LIBRARIES:
         return None
-    beside = folder / f"{module.replace('.', '/')}.py"
-    if beside.is_file():
-        return str(beside)
-    return file if file.endswith(".py") and not _is_installed(file) else None
+    if folder is not None:
+        beside = folder / f"{module.replace('.', '/')}.py"
+        if beside.is_file():
+            return str(beside)
+    is_installed = "site-packages" in file or "dist-packages" in file
+    return file if file.endswith(".py") and not is_installed else None
 
 
 class _Source:
@@ -86,29 +87,25 @@ class _Source:
     def __init__(self, method: type) -> None:
         self.texts: list[str] = []
         self._seen: set[tuple[str, str]] = set()  # names with their files
-        self._definitions: dict[str, dict[str, ast.stmt]] = {}  # by file and name
-        self._starred: dict[str, list[str]] = {}  # by file: those of which it imports everything
+        self._definitions: dict[str, Definitions] = {}  # by file
         self._dataclasses = [  # whose fields are hyperparameters
             cls.__name__ for cls in method.__mro__ if "__dataclass_fields__" in vars(cls)
         ]
 
     def add(self, name: str, file: str) -> None:
         """Add the definition of a name, if there is one in a file, and all that it mentions."""
-        statement = self._read(file).get(name)
-        if statement is None:
-            for other in self._starred[file]:
-                self.add(name, other)
+        found = self._read(file).get(name)
+        if found is None or (name, found.file) in self._seen:
             return
-        if (name, file) in self._seen:
-            return
-        self._seen.add((name, file))
+        self._seen.add((name, found.file))
+        statement = found.statement
         if isinstance(statement, ast.Import | ast.ImportFrom):
-            self._add_imported(statement, name, _folder_of(statement, file))
+            self._add_imported(statement, name, _folder_of(statement, found.file))
             return
         text = ast.unparse(statement)
         self.texts.append(text)
-        for mentioned in sorted(_mentioned(symtable(text, file, "exec"))):
-            self.add(mentioned, file)
+        for mentioned in sorted(_mentioned(symtable(text, found.file, "exec"))):
+            self.add(mentioned, found.file)
 
     def _add_imported(
         self, statement: ast.Import | ast.ImportFrom, name: str, folder: Path
@@ -126,21 +123,22 @@ class _Source:
             elif file:
                 self.add(alias.name, file)
 
-    def _read(self, file: str) -> dict[str, ast.stmt]:
-        """The top-level statements of a file by the names that they define; the last one counts."""
+    def _read(self, file: str) -> Definitions:
+        """The definitions of a file, and of those of which it imports everything."""
         if file not in self._definitions:
-            self._definitions[file] = found = {}
-            self._starred[file] = []
+            found: Definitions = {}
+            self._definitions[file] = found
             for statement in _statements(file):
                 if isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*":
                     other = _file_of(statement.module or "", _folder_of(statement, file))
-                    self._starred[file] += [other] if other else []
+                    if other:
+                        found |= self._read(other)
                     continue
                 self._strip(statement)
                 table = symtable(ast.unparse(statement), file, "exec")
                 for symbol in table.get_symbols():
                     if symbol.is_assigned() or symbol.is_imported():
-                        found[symbol.get_name()] = statement
+                        found[symbol.get_name()] = Definition(statement, file)
         return self._definitions[file]
 
     def _strip(self, statement: ast.stmt) -> None:

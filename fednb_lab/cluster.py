@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import fednb_lab
 from fednb import PACKAGE, data, papers
 from fednb import records as ledger
-from fednb.errors import NotebookError
+from fednb.errors import DataError, NotebookError
 from fednb_lab import datasets, pool, processes
 from fednb_lab.jobs import runs_of
 from fednb_lab.pool import Result, Start, Task
@@ -146,7 +146,7 @@ def _refusal(task: Task, expected: Mapping[str, str], named: str) -> str:
     job = task.jobs[0]
     try:
         digests = code_and_data(job.notebook, job.settings.dataset)
-    except (NotebookError, data.DataError) as error:
+    except (NotebookError, DataError) as error:
         return f"{named} lacks something: {error}"
     different = [name for name in expected if digests[name] != expected[name]]
     if not different:

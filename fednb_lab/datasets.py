@@ -15,9 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from fednb import ROOT, data, home
-from fednb.data import Dataset, DatasetSpec
+from fednb.data import Dataset, DatasetSpec, as_rgb
 from fednb.errors import DataError, check
-from fednb.images import as_rgb
 from fednb_lab import layouts
 from fednb_lab.arrays import Split, from_splits, write
 from fednb_lab.folders import PREFIX, say

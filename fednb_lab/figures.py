@@ -1,4 +1,4 @@
-"""Figures of claims, and the curves of tables as values, which `fednb.plots` draws."""
+"""Figures of claims, and the curves of tables as values, which notebooks draw."""
 
 from collections.abc import Mapping, Sequence
 from io import StringIO
@@ -16,7 +16,7 @@ from fednb_lab.claims import Claim
 
 
 def curves_of(cells: Sequence[Cell]) -> list[dict[str, Any]]:
-    """The curves of a table's cells, for `fednb.results.draw_curves`."""
+    """The curves of a table's cells, for `fednb.results.accuracies`."""
     described = []
     for name, cell in _with_curves(cells).items():
         metrics = [run.record["metrics"] for run in cell.runs]

@@ -5,7 +5,7 @@ are recorded, and how long such a run took.
 import functools
 import itertools
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from tqdm import tqdm
 
-from fednb import ROOT, data, models, papers, settings
+from fednb import ROOT, data, models, papers, settings, sources
 from fednb import records as ledger
 from fednb.errors import NotebookError, SweepError, check, require_known
 from fednb.settings import Settings
@@ -263,12 +263,17 @@ def other_code(recorded: Iterable[tuple[Job, str | None]]) -> str:
     Of each run the digest of its method's source that its record holds.
     """
     methods = functools.cache(papers.methods)
-    runs = []
+    is_other_code = functools.cache(sources.is_other_code)
+    runs: Counter[str] = Counter()
     for job, source in recorded:
         name = job.settings.method
-        runs.append((name, source, methods(job.notebook)[name]))
-    told = ledger.other_code(runs)
-    return f"{told}; --again makes such runs again." if told else ""
+        if is_other_code(source, methods(job.notebook)[name]):
+            runs[name] += 1
+    if not runs:
+        return ""
+    told = ", ".join(f"{method} ({number})" for method, number in runs.items())
+    what = "recorded with other code of the method than is here now"
+    return f"{what}: {told}; --again makes such runs again."
 
 
 def tell_other_code(recorded: Iterable[Job]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from fednb.errors import ReportError, require_known
-from fednb.results import printed_lines
+from fednb.results import REPORTED, lines
 from fednb_lab.measures import Measure
 from fednb_lab.sweeps import Table
 
@@ -66,11 +66,11 @@ class ReportedTable:
 def _reported_tables() -> dict[str, ReportedTable]:
     """All that is reported, by ``"PAPER"`` and ``"PAPER TABLE"``."""
     tables = {}
-    for name, texts in printed_lines().items():
-        lines = [_line(one) for one in texts]
-        columns = {line.column: line for line in lines if line.column and not line.row}
-        cells = {(line.row, line.column): line for line in lines if line.row}
-        (about,) = [line for line in lines if not line.row and not line.column]
+    for name, texts in lines(REPORTED).items():
+        reported = [_line(one) for one in texts]
+        columns = {line.column: line for line in reported if line.column and not line.row}
+        cells = {(line.row, line.column): line for line in reported if line.row}
+        (about,) = [line for line in reported if not line.row and not line.column]
         tables[name] = ReportedTable(about, columns, cells)
     return tables
 

@@ -9,10 +9,10 @@ the plain loop is about as fast, and stays the default.
 import importlib.util
 import sys
 import threading
-from collections.abc import Hashable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
@@ -28,8 +28,8 @@ from fednb.messages import Message
 LARGE = 1_000_000
 MAX_STACKS = 16  # a learning rate that falls from round to round makes a new one in each
 
-
 Recipe = tuple[type, str]
+Made = TypeVar("Made")
 
 
 class TrainRequest(NamedTuple):
@@ -238,3 +238,20 @@ class SeedsTogether(StackedTrainer):
         except Exception as error:  # all of them must hear of it
             for _, uploads in waiting:
                 uploads.set_exception(error)
+
+
+def for_all_seeds(make: Callable[[int, SeedsTogether], Made], seeds: Sequence[int]) -> list[Made]:
+    """Let federations of several seeds train as one: up to rounding, as each would alone.
+
+    ``make`` is called in a thread for each seed, with the trainer that they have in common.
+    """
+    together = SeedsTogether(len(seeds))
+
+    def make_one(seed: int) -> Made:
+        try:
+            return make(seed, together)
+        finally:
+            together.leave()
+
+    with ThreadPoolExecutor(len(seeds)) as pool:
+        return list(pool.map(make_one, seeds))

@@ -3,5 +3,3 @@
 nbgrader does the work, in a sandbox made by bubblewrap. It is an extra: ``pip install
 "fednb[course]"``. What solved notebooks import is in `fednb.exercises`.
 """
-
-from fednb.errors import CourseError as CourseError

@@ -1,13 +1,12 @@
 """What students call: the visible checks, run as grading runs them."""
 
-import difflib
 import itertools
 import sys
 from pathlib import Path
 
 from nbformat import NotebookNode
 
-from fednb.errors import CourseError
+from fednb.errors import CourseError, guess_beside
 from fednb_lab.course import sandbox, solutions
 from fednb_lab.course.collect import is_litter, is_notebook, take_along
 from fednb_lab.course.inside import Limits
@@ -18,10 +17,10 @@ from fednb_lab.course.notebooks import (
     exercise_of,
     files_of,
     grade_id,
+    handout_of,
     marks_of,
     read_notebook,
     title_of,
-    unpack_cells,
 )
 
 MOST_FILES = 500  # in the folder of a hand-out
@@ -37,17 +36,12 @@ def check(
     remarks. Cells that are not graded are among the first if they are missing or were changed. Of
     one ``exercise`` the solutions above it are executed, too, but no other check.
     """
+    if path.is_dir():
+        example = [f", for example {notebook}" for notebook in sorted(path.glob("*.ipynb"))][:1]
+        raise CourseError(f"{path} is a folder: name the notebook in it{''.join(example)}.")
     if not path.is_file():
-        folder = path if path.is_dir() else path.parent
-        names = [notebook.name for notebook in sorted(folder.glob("*.ipynb"))]
-        if path.is_dir():
-            example = f", for example {folder / names[0]}" if names else ""
-            raise CourseError(f"{path} is a folder: name the notebook in it{example}.")
-        near = difflib.get_close_matches(path.name, names, 1)
-        guess = (
-            f"did you mean {folder / near[0]}" if near else "where is what was handed out to you"
-        )
-        raise CourseError(f"There is no file {path}: {guess}?")
+        guess = guess_beside(path, "*.ipynb")
+        raise CourseError(f"There is no file {path}{guess}: name what was handed out to you.")
     nb = read_notebook(path)
     handout = handout_of(nb)
     if not handout.cells:
@@ -59,7 +53,7 @@ def check(
             "copy` made run the cells below the exercises. For a hand-out start from the file you "
             f"got, or {way_out if can_make_one else 'ask your teacher for it'}."
         )
-    problems = _changed(nb, handout)
+    changed = _changed(nb, handout)
     whole, remarks = merged(nb, handout)
     if exercise:
         whole.cells = _only(exercise, whole.cells)
@@ -77,14 +71,15 @@ def check(
         )
     sandbox.execute(whole, files, limits, student_seed=0, is_sandboxed=is_sandboxed)
     errors = errors_by_cell(whole)
+    problems = {}
     for cell in whole.cells:
-        error = errors.get(grade_id(cell), "")
-        if error and not marks_of(cell).get("grade"):  # of what the exercises build on
-            remarks.append(f"{title_of(grade_id(cell))}, which is the hand-out's: {error}")
-        elif marks_of(cell).get("grade"):
-            problems[grade_id(cell)] = problems.get(grade_id(cell)) or error
-    order = [grade_id(cell) for cell in whole.cells if grade_id(cell) in problems]
-    return {name: problems[name] for name in order}, remarks
+        name = grade_id(cell)
+        is_graded = bool(marks_of(cell).get("grade"))
+        if is_graded or name in changed:
+            problems[name] = changed.get(name) or errors.get(name, "")
+        if name in errors and not is_graded:  # what the exercises build on
+            remarks.append(f"{title_of(name)}, which is the hand-out's: {errors[name]}")
+    return problems, remarks
 
 
 def _only(exercise: int, cells: list[NotebookNode]) -> list[NotebookNode]:
@@ -136,15 +131,6 @@ def _files_in(folder: Path) -> list[Path]:
         and not is_litter(*place.relative_to(folder).parts)
         and not is_notebook(place)
     )
-
-
-def handout_of(nb: NotebookNode) -> NotebookNode:
-    """Return the hand-out that a student's notebook began as, which it has packed in its metadata.
-
-    It has no cells if it was not handed out, or if the metadata was changed.
-    """
-    cells = unpack_cells(nb.metadata.get("fednb", {}).get("handout"))
-    return NotebookNode({**nb, "cells": cells})
 
 
 def _changed(nb: NotebookNode, handout: NotebookNode) -> dict[str, str]:

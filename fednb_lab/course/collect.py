@@ -3,7 +3,6 @@
 import os
 import re
 import shutil
-import stat
 import time
 import unicodedata
 import zipfile
@@ -52,11 +51,7 @@ class Entry(NamedTuple):
     attempt: int  # 0 if the name does not say
     is_late: bool  # as the system says
     file: str  # the student's own name of the file
-
-    @property
-    def is_named(self) -> bool:
-        """Whether a learning-management system has made the name."""
-        return self.id != self.given
+    is_named: bool  # by a learning-management system
 
 
 @dataclass
@@ -80,21 +75,26 @@ def entry_of(path: Path) -> Entry:
     given = given.removesuffix(".ipynb")  # a browser saves anna.ipynb.txt
     match = MOODLE.fullmatch(given) or CANVAS.fullmatch(given)
     if not match:
-        return Entry(path, given, plain(given), given, 0, False, path.name)
+        return Entry(path, given, plain(given), given, 0, False, path.name, False)
     parts = match.groupdict()
     file = re.sub(r"-\d+$", "", parts["file"]) + path.suffix  # Canvas numbers what comes again
     attempt = int(parts.get("attempt", 0))
     is_late = bool(parts.get("late"))
-    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, is_late, file)
+    return Entry(path, given, plain(parts["name"]), parts["id"], attempt, is_late, file, True)
 
 
 def collect(
-    handed_in: Path, released: NotebookNode, room: Path, known: dict[str, str]
+    handed_in: Path,
+    released: NotebookNode,
+    room: Path,
+    known: dict[str, str],
+    listed: dict[str, tuple[str, str]],
 ) -> dict[str, Submission]:
     """Find what is handed in, by student: a folder, a zip, or one student's notebook.
 
     Zips are unpacked into the folder ``room``. Who was graded before is ``known``: the student of
-    each id. A `CourseError` says that there is nothing. What is nobody's is printed.
+    each id; ``listed`` has the names and numbers of those whom the teacher expects, by student. A
+    `CourseError` says that there is nothing. What is nobody's is printed.
     """
     if room.exists():
         shutil.rmtree(room)
@@ -109,14 +109,27 @@ def collect(
     if not by_owner:
         raise CourseError(f"There is no submission in {handed_in}.")
     by_student: dict[str, Submission] = {}
-    taken = {student.casefold() for student in known.values()}
+    taken = {student.casefold() for student in [*known.values(), *listed]}
+    expected = _by_any_name(listed)
     for number, (owner, own) in enumerate(by_owner.items()):
         wanted = f"{own[0].name}_{owner}" if own[0].is_named else own[0].given
-        student = known.get(owner) or _student(wanted, taken)
+        student = known.get(owner) or expected.get(owner.casefold())
+        student = student or expected.get(own[0].name.casefold())
+        if student is None or student in by_student:
+            student = _student(wanted, taken)
         by_student[student] = _submission(own, released, room / str(number))
         if not own[0].is_named and student != re.sub(r"\s", "_", wanted):
             by_student[student].remarks.append(f"the name {own[0].name} has become {student}")
     return by_student
+
+
+def _by_any_name(listed: dict[str, tuple[str, str]]) -> dict[str, str]:
+    """Return the student of each name that only one has, whatever its capitals."""
+    students = defaultdict(set)
+    for student, names in listed.items():
+        for name in (student, *names):
+            students[name.casefold()].add(student)
+    return {name: owners.pop() for name, owners in students.items() if len(owners) == 1}
 
 
 def _given(handed_in: Path, released: NotebookNode, room: Path) -> list[Path]:
@@ -254,14 +267,15 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
 def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
     """Return a notebook as if it were all that was handed in."""
     assignment = released.metadata["fednb"]["assignment"]
-    found = Submission(entry, file=path.name, when=(entry.attempt, _changed(entry.path)))
+    files = [file for file in entry.path.rglob("*") if file.is_file()] or [entry.path]
+    when = entry.attempt, max(file.stat().st_mtime for file in files)
+    found = Submission(entry, file=path.name, when=when)
     num_answers = 0
     try:
         nb = read_notebook(path)
         found.origin = str(nb.metadata.get("fednb", {}).get("assignment", ""))
         if found.origin not in ("", assignment):
-            said = f"{path.name} is the hand-out of {found.origin}, not of {assignment}"
-            raise CourseError(said)
+            raise CourseError(f"{path.name} is the hand-out of {found.origin}, not {assignment}'s")
         num_answers = _num_answers(nb, released)
         found.nb = nb
     except CourseError as error:
@@ -270,23 +284,18 @@ def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
     return found
 
 
-def _changed(path: Path) -> float:
-    """Return when a file, or the newest one in a folder, was last changed."""
-    files = [file for file in path.rglob("*") if file.is_file()] if path.is_dir() else [path]
-    return max(file.stat().st_mtime for file in files)
-
-
 def _num_answers(nb: NotebookNode, released: NotebookNode) -> int:
     """Count the answered cells of a notebook; work in a notebook of one's own counts as one."""
     asked = {grade_id(cell): cell for cell in released.cells if marks_of(cell).get("solution")}
     names = names_of(nb, released)
     if not set(names) & set(asked):
         return int(any(cell.cell_type == "code" for cell in nb.cells))
-    answered = set()
-    for name, cell in zip(names, nb.cells, strict=True):
-        if name in asked and not is_unanswered(cell) and cell.source != asked[name].source:
-            answered.add(name)
-    return len(answered)
+    answered = [
+        name
+        for name, cell in zip(names, nb.cells, strict=True)
+        if name in asked and not is_unanswered(cell) and cell.source != asked[name].source
+    ]
+    return len(set(answered))
 
 
 def take_along(
@@ -300,9 +309,8 @@ def take_along(
     left = []
     size = 0
     for path in files:
-        name = names.get(path, path.name)
-        if path.is_relative_to(folder) and path not in names:
-            name = path.relative_to(folder).as_posix()
+        place = path.relative_to(folder) if path.is_relative_to(folder) else Path(path.name)
+        name = names.get(path, place.as_posix())
         size_with_it = size + path.stat().st_size
         if path.suffix.lower() in HELPERS and size_with_it <= HELPER_SIZE:
             size = size_with_it
@@ -318,7 +326,7 @@ def take_along(
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack a zip, links excepted, into a folder that nothing in it leaves.
+    """Unpack a zip into a folder that nothing in it leaves; links in it become files of text.
 
     A `CourseError` says that it is damaged, locked by a password or too large.
     """
@@ -332,8 +340,6 @@ def unpack(archive: Path, folder: Path) -> None:
                     f"{MOST_FILES} of {UNPACKED >> 20} MB are unpacked."
                 )
             for member in members:
-                if stat.S_ISLNK(member.external_attr >> 16):
-                    continue
                 member.filename = member.filename.replace("\\", "/")  # as some Windows zips have it
                 target = opened.extract(member, folder)
                 with suppress(OverflowError, ValueError):  # a date that there is not

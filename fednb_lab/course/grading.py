@@ -53,10 +53,12 @@ class Handout(NamedTuple):
     limits: Limits
     seed: str
     digest: str  # of all of it
+    notes_file: Path  # of what is known of each submission
 
     @classmethod
-    def read(cls, assignment: str) -> "Handout":
-        """Read the hand-out in the course folder; a `CourseError` if there is none."""
+    def read(cls, name: str) -> "Handout":
+        """Read a notebook's hand-out in the course folder; a `CourseError` if there is none."""
+        assignment = papers.path(name).stem
         path = notebook_path("release", assignment)
         if not path.exists() or not (FOLDER / "gradebook.db").exists():
             raise CourseError(
@@ -71,26 +73,26 @@ class Handout(NamedTuple):
             if marks_of(cell).get("locked"):
                 cell.source = sources[grade_id(cell)]
         files = {name: path.parent / name for name in files_of(released)}
-        limits, seed = nbgrading.execution_limits()
-        digest = _digest([limits, seed, _sources(released)], files)
-        return cls(assignment, released, files, limits, seed, digest)
+        own = nbgrading.settings()
+        limits = Limits(own.cell_seconds, own.seconds)
+        decides = [limits, own.seed, [cell.source for cell in released.cells]]
+        digest = _digest(decides, files)
+        notes_file = FOLDER / f"{assignment}.json"
+        return cls(assignment, released, files, limits, own.seed, digest, notes_file)
 
 
-class Prepared(NamedTuple):
-    """A submission in the hand-out."""
+class Work(NamedTuple):
+    """A submission in the hand-out, executed or not."""
 
     nb: NotebookNode | None  # None if it cannot be graded
     files: dict[str, Path]  # that lie beside it
     remarks: list[str]
     digest: str  # of all that decides about the points
-
-
-class Executed(NamedTuple):
-    """A submission with its outputs."""
-
-    nb: NotebookNode | None  # None if it cannot be graded
-    remarks: list[str]
     errors: dict[str, str]  # by grade id
+
+    def refused(self, reason: str) -> "Work":
+        """Return it without its notebook, so that it scores zero, and say why."""
+        return self._replace(nb=None, remarks=[*self.remarks, remark(reason)], errors={})
 
 
 def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = True) -> Path:
@@ -99,32 +101,31 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     So many ``jobs`` are executed at once. The tables have everybody who was ever graded in this
     course folder, with the newest attempt.
     """
-    assignment = papers.path(name).stem
     if is_sandboxed and sandbox.missing():
         raise CourseError(sandbox.missing())
-    handout = Handout.read(assignment)
-    notes_file = FOLDER / f"{assignment}.json"
-    notes = _read_notes(notes_file, assignment)
-    room = FOLDER.absolute() / "unpacked" / assignment
+    handout = Handout.read(name)
+    notes = _read_notes(handout)
+    room = FOLDER.absolute() / "unpacked" / handout.assignment
     known = {note["id"]: student for student, note in notes.items()}
-    by_student = collect(handed_in.absolute(), handout.released, room, known)
-    _require_origin(by_student, assignment, handed_in)
+    listed = nbgrading.listed_students()
+    by_student = collect(handed_in.absolute(), handout.released, room, known, listed)
+    _require_origin(by_student, handout.assignment, handed_in)
     new = _new(by_student, handout, notes)
-    told_new = f"Submissions: {len(by_student)}, new: {len(new)}"
-    if new:
-        told_new += ". What is new is executed, which takes as long as its cells"
-    print(told_new, flush=True)
+    print(
+        f"Submissions: {len(by_student)}, executed are those that are new: {len(new)}", flush=True
+    )
     pool = ThreadPoolExecutor(jobs)
     try:
         running = {
-            pool.submit(_execute, student, prepared, handout, is_sandboxed): student
-            for student, prepared in new.items()
+            pool.submit(_execute, student, work, handout, is_sandboxed): student
+            for student, work in new.items()
         }
         for number, future in enumerate(as_completed(running), start=1):
             student = running[future]
-            executed = _recorded(student, future.result(), handout)
+            work = _recorded(student, future.result(), handout)
             submission = by_student[student]
-            num_attempts = _num_attempts(submission, notes.get(student))
+            before = notes.get(student, {"attempts": 0, "when": (0, 0)})
+            num_attempts = before.get("attempts", 1) + (submission.when > tuple(before["when"]))
             said = [f"the newest of {num_attempts} attempts"] if num_attempts > 1 else []
             notes[student] = {
                 "name": submission.entry.name,
@@ -132,56 +133,45 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
                 "given": submission.entry.given,
                 "when": submission.when,
                 "attempts": num_attempts,
-                "digest": new[student].digest,
+                "digest": work.digest,
                 "handout": handout.digest,
-                "remarks": [*executed.remarks, *said],
-                "errors": executed.errors,
+                "remarks": [*work.remarks, *said],
+                "errors": work.errors,
+                "executed": work.nb is not None,
             }
-            write_atomically(notes_file, json.dumps(notes))
+            write_atomically(handout.notes_file, json.dumps(notes))
             told = all_remarks(notes[student])
             print(f"{number}/{len(new)} {student}", *told, sep="; ", flush=True)
     finally:  # Ctrl-C included
         pool.shutdown(cancel_futures=True)
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
-    return _write_all(handout, notes, notes_file)
+    return _write_all(handout, notes)
 
 
 def refresh(name: str) -> Path:
     """Make tables and pages anew, with what a person has graded, and return the path of the scores."""
-    assignment = papers.path(name).stem
-    handout = Handout.read(assignment)
-    notes_file = FOLDER / f"{assignment}.json"
-    notes = _read_notes(notes_file, assignment)
+    handout = Handout.read(name)
+    notes = _read_notes(handout)
     if not notes:
         raise CourseError(
-            f"No submission of {assignment} has been graded yet: name a folder or a zip of them, "
-            f"`fednb course grade {assignment} FOLDER`."
+            f"No submission of {handout.assignment} has been graded yet: name a folder or a zip of "
+            f"them, `fednb course grade {handout.assignment} FOLDER`."
         )
-    return _write_all(handout, notes, notes_file)
+    return _write_all(handout, notes)
 
 
-def _num_attempts(submission: Submission, before: dict[str, Any] | None) -> int:
-    """Return how many attempts of a student were graded, with this one."""
-    if before is None:
-        return 1
-    is_newer = submission.when > tuple(before["when"])
-    return int(before.get("attempts", 1)) + is_newer
-
-
-def _write_all(handout: Handout, notes: dict[str, Any], notes_file: Path) -> Path:
+def _write_all(handout: Handout, notes: dict[str, Any]) -> Path:
     """Write tables and pages, and name those who were graded with another hand-out."""
     others = [student for student, note in notes.items() if note["handout"] != handout.digest]
     if others:
         changed = f"Graded with another hand-out, seed or time limit: {', '.join(others)}."
         print(f"{changed} Grade their files again, too", flush=True)
-    path = write_tables(handout.assignment, handout.released, notes)
-    write_atomically(notes_file, json.dumps(notes))
-    return path
+    return write_tables(handout.assignment, handout.released, notes)
 
 
 def _new(
     by_student: dict[str, Submission], handout: Handout, notes: dict[str, Any]
-) -> dict[str, Prepared]:
+) -> dict[str, Work]:
     """Return what was not graded yet, and is no older than what was."""
     new = {}
     for student, submission in by_student.items():
@@ -189,21 +179,19 @@ def _new(
         if submission.when < tuple(before["when"]):
             print(f"{student}: graded before is a newer attempt, which counts", flush=True)
             continue
-        prepared = prepare(submission, handout)
-        if prepared.digest != before["digest"]:
-            new[student] = prepared
+        work = prepare(submission, handout)
+        if work.digest != before["digest"]:
+            new[student] = work
     return new
 
 
-def _read_notes(file: Path, assignment: str) -> dict[str, Any]:
+def _read_notes(handout: Handout) -> dict[str, Any]:
     """Return what is known of those who were graded, and are in the gradebook still."""
-    if not file.exists():
+    if not handout.notes_file.exists():
         return {}
-    notes = json.loads(file.read_text(encoding="utf-8"))
-    graded = nbgrading.grades(assignment)
-    return {
-        student: note for student, note in notes.items() if student in graded and "errors" in note
-    }
+    graded = nbgrading.grades(handout.assignment)
+    notes = json.loads(handout.notes_file.read_text(encoding="utf-8"))
+    return {one: note for one, note in notes.items() if one in graded and "errors" in note}
 
 
 def _require_origin(by_student: dict[str, Submission], assignment: str, handed_in: Path) -> None:
@@ -217,7 +205,7 @@ def _require_origin(by_student: dict[str, Submission], assignment: str, handed_i
         )
 
 
-def prepare(submission: Submission, handout: Handout) -> Prepared:
+def prepare(submission: Submission, handout: Handout) -> Work:
     """Merge a submission into the hand-out, whatever it holds."""
     remarks = list(submission.remarks)
     nb = None
@@ -229,12 +217,10 @@ def prepare(submission: Submission, handout: Handout) -> Prepared:
             remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
     remarks = [remark(text) for text in dict.fromkeys(remarks)]
     files = submission.helpers | handout.files
-    decides = [handout.digest, remarks, _sources(nb or handout.released)]
-    return Prepared(nb, files, remarks, _digest(decides, submission.helpers))
-
-
-def _sources(nb: NotebookNode) -> list[str]:
-    return [cell.source for cell in nb.cells]
+    sources = [cell.source for cell in (nb or handout.released).cells]
+    return Work(
+        nb, files, remarks, _digest([handout.digest, remarks, sources], submission.helpers), {}
+    )
 
 
 def _digest(values: list[Any], files: dict[str, Path]) -> str:
@@ -242,17 +228,16 @@ def _digest(values: list[Any], files: dict[str, Path]) -> str:
     return hashlib.sha256(json.dumps([values, digests]).encode()).hexdigest()
 
 
-def _execute(student: str, prepared: Prepared, handout: Handout, is_sandboxed: bool) -> Executed:
+def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> Work:
     """Execute a submission, whatever happens."""
-    nb, files, remarks, _ = prepared
+    nb, files, remarks, *_ = work
     if nb is None:
-        return Executed(None, remarks, {})
+        return work
     seed = zlib.crc32(f"{handout.seed} {student}".encode())
     try:
         sandbox.execute(nb, files, handout.limits, student_seed=seed, is_sandboxed=is_sandboxed)
     except Exception as error:
-        said = remark(f"executing it failed ({error}), so it scores zero")
-        return Executed(None, [*remarks, said], {})
+        return work.refused(f"executing it failed ({error}), so it scores zero")
     errors = {name: remark(error) for name, error in errors_by_cell(nb).items()}
     graded = [grade_id(cell) for cell in nb.cells if marks_of(cell).get("grade")]
     if all(errors.get(name) in (NOT_DONE, NO_ANSWER) for name in graded):
@@ -261,24 +246,23 @@ def _execute(student: str, prepared: Prepared, handout: Handout, is_sandboxed: b
         ended = first_error(cell)
         if not grade_id(cell) and ended.startswith(ENDED):
             remarks = [*remarks, remark(f"a cell of the student's own: {ended}")]
-    return Executed(nb, remarks, errors)
+    return work._replace(remarks=remarks, errors=errors)
 
 
-def _recorded(student: str, executed: Executed, handout: Handout) -> Executed:
+def _recorded(student: str, work: Work, handout: Handout) -> Work:
     """Have nbgrader take what was executed, or else the untouched hand-out with no points."""
-    if executed.nb is not None:
+    if work.nb is not None:
         try:
-            _take(student, executed.nb, handout.assignment)
-            return executed
+            _take(student, work.nb, handout.assignment)
+            return work
         except Exception as error:
-            said = remark(f"nbgrader cannot take it ({type(error).__name__}: {error})")
-            executed = Executed(None, [*executed.remarks, said], {})
+            work = work.refused(f"nbgrader cannot take it ({type(error).__name__}: {error})")
     nb = deepcopy(handout.released)
     for cell in nb.cells:
         if is_check(cell):
             cell.outputs = [new_output("error", ename=NOT_COUNTED, evalue="not graded")]
     _take(student, nb, handout.assignment)
-    return executed
+    return work
 
 
 def _take(student: str, nb: NotebookNode, assignment: str) -> None:

@@ -1,10 +1,11 @@
 """Hand-outs from the notebooks' own cells, by what these say (TEACHING.md, Write an exercise)."""
 
-import ast
 import copy
 import re
 import shutil
+import symtable
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 
 import nbformat
@@ -30,7 +31,9 @@ from fednb_lab.course.notebooks import (
 from fednb_lab.course.wheel import students_wheel
 
 SOLUTIONS_APART = re.compile(r" The \[solutions\]\([^)]*\) stand apart\.")  # not for students
-EXERCISE = re.compile(r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, ([\d +]+) points?[^)]*\)\.")
+EXERCISE = re.compile(
+    r"(?m)^\*\*Exercise (\d+)\*\* \(\w+, [\w ]+, (\d+( \+ \d+)*) points?[^)]*\)\."
+)
 BEGUN = re.compile(r"(?m)^\*\*(Exercise \d+)\*\* \([^\n]{0,40}")
 CHECK_BEGINS = r"# Check\."
 TEXT_BEGINS = r"\*\*Exercise \d+\*\* \(|<!-- BEGIN SOLUTION -->|## "
@@ -83,11 +86,11 @@ def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
             number = int(heading[1])
             if number in points:
                 raise CourseError(f"There are two cells of Exercise {number}: renumber one.")
-            points[number] = _points(heading)
+            points[number] = [int(text) for text in heading[2].split("+")]
         elif is_text and (begun := BEGUN.search(cell.source)):
             raise CourseError(
                 f"{begun[1]} begins with {begun[0]!r}: write a level in one word, a time and numbers "
-                f'of points, such as "**{begun[1]}** (easy, 10 minutes, 2 points)."'
+                f'of points, such as "**{begun[1]}** (easy, 10 minutes, 2 points)." or "1 + 2 points"'
             )
         elif is_text and cell.source.startswith("## "):
             number = 0
@@ -107,15 +110,6 @@ def mark_exercises(nb: NotebookNode) -> dict[int, list[int]]:
     if not points:
         raise CourseError(solutions.NO_EXERCISE)
     return points
-
-
-def _points(heading: re.Match[str]) -> list[int]:
-    try:
-        return [int(text) for text in heading[2].split("+")]
-    except ValueError:
-        raise CourseError(
-            f'Exercise {heading[1]} has "{heading[2]}" points: write a number, or 1 + 2.'
-        ) from None
 
 
 def _kind(cell: NotebookNode, follows_solution: bool) -> str:
@@ -164,8 +158,8 @@ def solved_assignment(name: str) -> NotebookNode:
         if cell.cell_type == "code" and "nbgrader" not in cell.metadata:
             _mark_other(cell)
     nb.metadata["fednb"] = {"assignment": path.stem, "files": [*files, FOR_STUDENTS]}
-    note = _filled(
-        "note.md",
+    note = (TEMPLATES / "note.md").read_text(encoding="utf-8")
+    note = note.format(
         assignment=path.stem,
         file=path.name,
         exercises=counted(len(points), "exercise"),
@@ -183,11 +177,11 @@ def missing_tags(name: str) -> list[str]:
     }
     executed = [cell for cell in nb.cells if is_executed(cell)]
     parts = [cell for cell in executed if exercise_of(grade_id(cell))]
-    used = set().union(*(_names(cell, ast.Load) for cell in parts))
-    used -= set().union(*(_names(cell, ast.Store) for cell in executed))
+    used = set().union(*(_names(cell)[0] for cell in parts))
+    used -= set().union(*(_names(cell)[1] for cell in executed))
     told = []
     for cell in nb.cells:
-        lacking = used & _names(cell, ast.Store)
+        lacking = used & _names(cell)[1]
         if cell.cell_type == "code" and not is_executed(cell) and cell.id in numbers and lacking:
             told.append(
                 f"cell {numbers[cell.id]} defines {', '.join(sorted(lacking))}, which exercises use, "
@@ -196,29 +190,19 @@ def missing_tags(name: str) -> list[str]:
     return told
 
 
-def _names(cell: NotebookNode, kind: type[ast.expr_context]) -> set[str]:
-    """Return the names that a code cell uses (Load), or gives a value to (Store)."""
-    if cell.cell_type != "code":
-        return set()
-    try:
-        nodes = list(ast.walk(ast.parse(re.sub(r"(?m)^\s*[%!].*", "", cell.source))))
-    except SyntaxError:
-        return set()
-    names = {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, kind)}
-    if kind is ast.Store:
-        for node in nodes:
-            if isinstance(node, ast.FunctionDef | ast.ClassDef):
-                names.add(node.name)
-            elif isinstance(node, ast.Import | ast.ImportFrom):
-                names |= {(one.asname or one.name).partition(".")[0] for one in node.names}
-            elif isinstance(node, ast.arg):
-                names.add(node.arg)
-    return names
-
-
-def _filled(template: str, **values: object) -> str:
-    """Return a template with values in it."""
-    return (TEMPLATES / template).read_text(encoding="utf-8").format(**values)
+def _names(cell: NotebookNode) -> tuple[set[str], set[str]]:
+    """Return the global names that a code cell uses, and those that it gives a value to."""
+    used: set[str] = set()
+    given: set[str] = set()
+    with suppress(SyntaxError):
+        source = cell.source if cell.cell_type == "code" else ""
+        scopes = [symtable.symtable(re.sub(r"(?m)^\s*[%!].*", "", source), "cell", "exec")]
+        for scope in scopes:
+            names = [one for one in scope.get_symbols() if one.is_global()]
+            used |= {one.get_name() for one in names if one.is_referenced()}
+            given |= {one.get_name() for one in names if one.is_assigned() or one.is_imported()}
+            scopes += scope.get_children()
+    return used, given
 
 
 def _unlink(cell: NotebookNode, files: list[str]) -> None:
@@ -291,8 +275,9 @@ def release(name: str) -> Path:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(original.parent / file, target)
     wheel = students_wheel(STUDENTS)
-    text = _filled("students.md", file=original.name, wheel=wheel.name)
-    (released.parent / FOR_STUDENTS).write_text(text, encoding="utf-8")
+    page = (TEMPLATES / "students.md").read_text(encoding="utf-8")
+    page = page.format(file=original.name, wheel=wheel.name)
+    (released.parent / FOR_STUDENTS).write_text(page, encoding="utf-8")
     return released
 
 

@@ -78,10 +78,9 @@ def limit_this_process(user: int | None) -> None:
         os.setgid(user)
         os.setuid(user)
     ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)  # PR_SET_DUMPABLE: nobody looks into this process
-    num_threads = 0  # that this user has already: the limit counts them, too
-    for process in psutil.process_iter(["uids", "num_threads"]):
-        if process.info["uids"] and process.info["uids"].real == os.getuid():
-            num_threads += process.info["num_threads"] or 1
+    running = [process.info for process in psutil.process_iter(["uids", "num_threads"])]
+    own = [info for info in running if info["uids"] and info["uids"].real == os.getuid()]
+    num_threads = sum(info["num_threads"] or 1 for info in own)  # the limit counts them, too
     for limit, most in (
         (resource.RLIMIT_DATA, MEMORY),
         (resource.RLIMIT_FSIZE, FILE),

@@ -5,14 +5,14 @@ import re
 import shutil
 import sys
 import warnings
+from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 from unittest import mock
 
-from traitlets.config import PyFileConfigLoader
+from traitlets.config import Config, PyFileConfigLoader
 
 from fednb.errors import CourseError
-from fednb_lab.course.inside import Limits
 from fednb_lab.course.notebooks import TEMPLATES
 
 try:
@@ -44,10 +44,9 @@ def api() -> NbGraderAPI:
     return NbGraderAPI(config=config)
 
 
-def execution_limits() -> tuple[Limits, str]:
-    """Return the seconds for a submission, and the seed of hidden inputs, as configured."""
-    own = api().config.FedNB
-    return Limits(own.cell_seconds, own.seconds), own.seed
+def settings() -> Config:
+    """Return what is configured for `grade` itself."""
+    return api().config.FedNB
 
 
 def nbgrader_step(step: str, *arguments: str) -> None:
@@ -71,6 +70,20 @@ def nbgrader_step(step: str, *arguments: str) -> None:
         raise CourseError(errors[-1][:200].removeprefix("RuntimeError: "))
 
 
+def listed_students() -> dict[str, tuple[str, str]]:
+    """Return names and numbers of whom ``nbgrader db student import`` has read, by student.
+
+    The gradebook also has all who were graded, but without a name.
+    """
+    found = {}
+    with api().gradebook as gradebook:
+        for one in gradebook.students:
+            name = f"{one.first_name or ''} {one.last_name or ''}".strip()
+            if name:
+                found[one.id] = (name, one.lms_user_id or one.id)
+    return found
+
+
 class Grades(NamedTuple):
     """What the gradebook has of a student."""
 
@@ -88,7 +101,7 @@ def grades(assignment: str) -> dict[str, Grades]:
         for submission in gradebook.assignment_submissions(assignment):
             notebook = submission.notebooks[0]
             points = {}
-            for grade in sorted(notebook.grades, key=lambda grade: grade.name):
+            for grade in sorted(notebook.grades, key=attrgetter("name")):
                 has_none = grade.auto_score is None and grade.manual_score is None
                 points[grade.name] = None if has_none else grade.score
             waiting = [grade.name for grade in notebook.grades if grade.needs_manual_grade]

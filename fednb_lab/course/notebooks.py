@@ -95,12 +95,11 @@ def _require_types(cell: NotebookNode) -> None:
 
 def _are_pictures(attachments: Any) -> bool:
     """Tell whether what was pasted into a text has the right form: content by name and type."""
-    if not isinstance(attachments, dict):
-        return False
-    for version in attachments.values():
-        if not isinstance(version, dict) or any(type(text) is not str for text in version.values()):
-            return False
-    return True
+    versions = attachments.values() if isinstance(attachments, dict) else [None]
+    return all(
+        isinstance(version, dict) and all(type(text) is str for text in version.values())
+        for version in versions
+    )
 
 
 def plain(text: str) -> str:
@@ -158,26 +157,28 @@ def pack(released: NotebookNode) -> list[dict[str, Any]]:
 
     So a student's notebook knows what it began as, whatever was done to its cells.
     """
-    kept = []
-    for cell in released.cells:
-        if marks_of(cell) or cell.cell_type == "code":
-            one = {"id": cell.id, "cell_type": cell.cell_type, "source": cell.source}
-            metadata = {"tags": tags_of(cell), "nbgrader": marks_of(cell)}
-            kept.append(one | {"metadata": metadata})
-    return kept
+    return [
+        {"id": cell.id, "cell_type": cell.cell_type, "source": cell.source}
+        | {"metadata": {"tags": tags_of(cell), "nbgrader": marks_of(cell)}}
+        for cell in released.cells
+        if marks_of(cell) or cell.cell_type == "code"
+    ]
 
 
-def unpack_cells(packed: Any) -> list[NotebookNode]:
-    """Return the cells that `pack` has kept; none if somebody has changed their form."""
+def handout_of(nb: NotebookNode) -> NotebookNode:
+    """Return the hand-out that a student's notebook began as, of the cells that `pack` has kept.
+
+    It has none if it was not handed out, or if somebody has changed their form.
+    """
     try:
-        cells = nbformat.from_dict(packed)
+        cells = nbformat.from_dict(nb.metadata["fednb"]["handout"])
         for cell in cells:
             _require_types(cell)
             if cell.cell_type == "code":
                 cell |= {"outputs": [], "execution_count": None}
-        return list(cells)
     except (TypeError, KeyError, AttributeError):
-        return []
+        cells = []
+    return NotebookNode({**nb, "cells": cells})
 
 
 def files_of(handout: NotebookNode) -> list[str]:

@@ -12,7 +12,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -61,21 +60,17 @@ def bubblewrap() -> list[str]:
     command += ["--proc", "/proc", "--dev", "/dev"]
     for place in ("/dev/shm", "/tmp", ROOM):
         command += ["--perms", "1777", "--size", str(ROOM_SIZE), "--tmpfs", place]
-    for path in _visible():
+    visible = [Path(place) for place in (*SYSTEM.split(), *PYTHON, *PACKAGES)]
+    visible += [PACKAGE, fednb_lab.PACKAGE]
+    for pattern in PROJECT.split():
+        visible += sorted(ROOT.glob(pattern))
+    for path in visible:
         for parent in reversed(path.parents[:-1]):  # which others than root may pass, too
             command += ["--perms", "755", "--dir", str(parent)]
         command += ["--ro-bind-try", str(path), str(path)]
     if SOLUTIONS.exists():
         command += ["--tmpfs", str(SOLUTIONS), "--remount-ro", str(SOLUTIONS)]
     return [*command, "--remount-ro", "/dev", "--remount-ro", "/", "--chdir", ROOM, "--"]
-
-
-def _visible() -> Iterator[Path]:
-    """Yield what can be read in the sandbox."""
-    places = [*SYSTEM.split(), *PYTHON, *PACKAGES, str(PACKAGE), str(fednb_lab.PACKAGE)]
-    yield from map(Path, places)
-    for pattern in PROJECT.split():
-        yield from sorted(ROOT.glob(pattern))
 
 
 @functools.cache

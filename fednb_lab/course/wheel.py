@@ -37,12 +37,13 @@ def students_wheel(folder: Path) -> Path:
     contents = {place: file.read_bytes() for place, file in _files().items()}
     # an editable installation leaves PKG-INFO in the checkout, where it may be found first
     metadata = installed.read_text("METADATA") or installed.read_text("PKG-INFO") or ""
-    entry_points = installed.read_text("entry_points.txt") or ""
     contents[f"{about}/METADATA"] = metadata.encode()
-    contents[f"{about}/entry_points.txt"] = entry_points.encode()
+    contents[f"{about}/entry_points.txt"] = (installed.read_text("entry_points.txt") or "").encode()
     contents[f"{about}/WHEEL"] = KIND.encode()
-    record = [f"{place},{_digest(content)},{len(content)}" for place, content in contents.items()]
-    record.append(f"{about}/RECORD,,")
+    record = [f"{about}/RECORD,,"]
+    for place, content in contents.items():
+        digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+        record.append(f"{place},sha256={digest},{len(content)}")
     contents[f"{about}/RECORD"] = "\n".join(record).encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for place, content in contents.items():
@@ -65,8 +66,3 @@ def _files() -> dict[str, Path]:
         for place, file in sorted(files.items())
         if file.is_file() and not LEFT_OUT.search(place)
     }
-
-
-def _digest(content: bytes) -> str:
-    digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
-    return f"sha256={digest.decode()}"

@@ -10,7 +10,8 @@ from fednb.papers.pictures.fedproc import CLASSES
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from fednb import plots, results
+from fednb import partition, plots, results
+from fednb.federation import Federation
 
 _CLIENTS = 10  # of the sketch
 _MEANS = np.random.default_rng(4).normal(size=(_CLIENTS, 2)) * (1, 0.7)  # one class, by ten clients
@@ -67,12 +68,16 @@ def _error(ax: Axes) -> None:
     ax.set(xticks=(1, 3, 5, 10), xlim=(1, _CLIENTS))
 
 
-def one_round(counts: np.ndarray, shared: np.ndarray, drawn: Mapping[int, int]) -> Figure:
-    """Who has, who shares, and who is drawn.
-
-    ``counts``: images, [clients, classes]. ``shared``: whether a mean was sent, like ``counts``.
-    ``drawn``: for each class the client whose mean all clients get.
-    """
+def one_round(federation: Federation) -> Figure:
+    """Who has images of which class, who sends its mean, and whose mean all clients get."""
+    labels = federation.images.labels.numpy()
+    counts = partition.class_counts(federation.parts, labels, len(federation.dataset.classes))
+    shared = np.zeros_like(counts, dtype=bool)
+    drawn: dict[int, int] = {}  # class: client
+    pool = federation.server["prototypes"]
+    for k, client in zip(pool["labels"].tolist(), pool["owners"].tolist(), strict=True):
+        shared[client, k] = True
+        drawn.setdefault(k, client)  # the first of the shuffled means of a class
     figure, ax = plt.subplots(figsize=(6.4, 4.2))
     for is_sent, colour, label in (
         (False, "0.8", "too few images: nothing is sent"),
@@ -138,23 +143,25 @@ def two_clients() -> Figure:
     return figure
 
 
-def angles_over_rounds(angles: Mapping[str, np.ndarray]) -> Axes:
-    """Mean angles in degrees of a client's mean to its class's g, [seeds, rounds], by training."""
-    _, ax = plt.subplots(figsize=(7, 3.8))
+def contrasts_over_rounds(angles: Mapping[str, np.ndarray], accuracies: Mapping[str, np.ndarray]) -> Figure:
+    """Angles of clients' class means to g, and accuracies: [seeds, rounds] for each training."""
+    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8))
     green = plots.colour("FedSSC")
-    looks: list[tuple[float, dict[str, Any]]] = [  # where a name stands, in points above the end
-        (7, {"color": plots.colour("FedAvg")}),
-        (-7, {"color": green, "ls": "--"}),
-        (0, {"color": green}),
+    looks: list[dict[str, Any]] = [
+        {"color": plots.colour("FedAvg")},
+        {"color": green, "ls": "--"},
+        {"color": green},
     ]
-    for (name, of_seeds), (shift, look) in zip(angles.items(), looks, strict=True):
-        rounds = range(1, of_seeds.shape[1] + 1)
-        mean = of_seeds.mean(0)
-        ax.plot(rounds, mean, lw=2.5, **look)
-        ax.plot(rounds, of_seeds.T, lw=0.7, **look)
-        plots.label(ax, (rounds[-1], mean[-1]), name, (8, shift), va="center", color=look["color"])
-    ax.set(xlabel="communication round", xticks=rounds, ylabel="angle to g (degrees)", ylim=(30, 90))
-    return ax
+    for ax, values in ((left, angles), (right, accuracies)):
+        for (name, of_seeds), look in zip(values.items(), looks, strict=True):
+            rounds = range(1, of_seeds.shape[1] + 1)
+            ax.plot(rounds, of_seeds.mean(0), lw=2.5, label=name, **look)
+            ax.plot(rounds, of_seeds.T, lw=0.6, **look)
+        ax.set(xlabel="communication round", xticks=rounds)
+    left.set(ylabel="angle to g (degrees)", ylim=(0, 90))
+    right.set(ylabel="test accuracy (%)", ylim=(0, 100))
+    right.legend(fontsize="small", frameon=False, loc="upper left")
+    return figure
 
 
 def beside_fedavg(ax: Axes) -> None:

@@ -10,20 +10,25 @@ from fednb.papers.pictures import side_by_side_tables as tables
 from fednb.papers.pictures.side_by_side_tables import ADJUSTED, BASELINE, OWN
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
 
 from fednb import plots, results
 from fednb.data import Dataset
 from fednb.leads import Lead, interval
 from fednb.partition import Parts
 
-_SHOWN = (-25, 16)  # points ahead of FedAvg that a panel has
-_ELSEWHERE = (-27, 24)  # the same, where the largest intervals are
+_REPEATED = {  # tables of the second comparison that are drawn beside those of the first
+    "clients resemble each other (β = 5)": "side-digits-beta-5",
+    "clients differ most (β = 0.1)": "side-digits-beta-0.1",
+}
+_BESIDE_ANOTHER = 0.012  # one method's interval is drawn so much beside another's
 _DEEPEST = 16.0  # points below a method's best trial that are drawn
 _HIGHEST = 7.0  # points above it that are drawn: single seeds get there
 _BESIDE = 1.05  # seeds of a trial are drawn this factor left or right of its mean
 _TRIED = (BASELINE, "FedProx", "FedProto+FedAvg", "FedPrior")
 _COPIES = ("FedPrior", BASELINE)  # one method where all clients have all classes equally often
-_NEAR_ZERO = (-9, 9)  # the same, where methods are close together
+_AHEAD, _BEHIND, _UNCLEAR = "#8ecae6", "#f6bd60", "0.93"  # of FedAvg, and neither
 _SHORT = 15  # rounds, after which the other comparisons end
 _SENT = "side-digits-beta-0.1"  # whose messages the picture of bytes counts
 _OWN_IMAGES = "side-long-beta-0.1"  # accuracy on images like a client's own, over 60 rounds
@@ -34,43 +39,84 @@ _ALONE = {  # whose bytes are not those of a network each way, and where their n
 }
 
 
-def question() -> Figure:
-    """How far each method is ahead of FedAvg where clients are alike, and where they differ most.
+def scoreboard() -> Figure:
+    """Who is ahead of FedAvg in which setting: a row for each method, a column for each setting.
 
-    Grey is the first comparison, coloured the second. What lies left of a panel is written at its
-    edge.
+    A cell has the mean difference in points, and a colour where its 95 % interval leaves out 0. It
+    has a cross if a run diverged, and is empty if there are fewer than three seeds.
     """
-    names = tables.methods()[1:]
-    of_panels = {
-        "clients resemble each other (β = 5)": "side-digits-beta-5",
-        "clients differ most (β = 0.1)": "side-digits-beta-0.1",
-    }
-    figure, axes = plt.subplots(1, len(of_panels), figsize=(11, 4.6), sharey=True)
-    for ax, (title, table) in zip(axes, of_panels.items(), strict=True):
+    names = [*tables.methods()[1:], ADJUSTED]
+    settings = tables.SETTINGS
+    figure, ax = plt.subplots(figsize=(12.5, 5.3))
+    x = 0.0
+    places = []
+    for setting in settings:
+        x += setting.gap
         for y, name in enumerate(names):
-            _difference(ax, y - 0.17, tables.lead_in(tables.first(table), name), "0.6", _SHOWN)
-            _difference(ax, y + 0.17, tables.lead_in(table, name), plots.colour(name), _SHOWN)
-        ax.set_title(title)
-        ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
-        ax.set_xlim(*_SHOWN)
-        ax.grid(axis="x", alpha=0.3)
-        ax.set_xlabel("points ahead of FedAvg after 15 rounds")
-    axes[0].set_yticks(range(len(names)), names, size="large")
-    axes[0].invert_yaxis()
-    place: dict[str, Any] = {"transform": axes[0].transAxes, "size": "small", "ha": "left"}
-    axes[0].text(0.02, 0.95, f"grey: first, rate {tables.rate(tables.first(table))}", **place)
-    axes[0].text(0.02, 0.89, f"coloured: second, rate {tables.rate(table)}", **place)
+            _cell(ax, x, y, tables.lead_if_run(setting, name))
+        places.append(x)
+        x += 1
+    for title, first, last in tables.GROUPS:
+        ax.text((places[first] + places[last]) / 2, -1.75, title, ha="center", size="medium", weight="bold")
+        ax.plot([places[first] - 0.45, places[last] + 0.45], [-1.6, -1.6], color="0.4", lw=1)
+    for place, setting in zip(places, settings, strict=True):
+        ax.text(place, -0.65, setting.title, ha="center", va="bottom", size="small")
+    ax.set_yticks(range(len(names)), names, size="large")
+    ax.set_xticks([])
+    ax.tick_params(length=0)
+    ax.set(xlim=(-0.6, x - 0.4), ylim=(len(names) - 0.4, -2.2))
+    ax.spines[:].set_visible(False)
+    kinds = {"ahead of FedAvg": _AHEAD, "behind": _BEHIND, "cannot be told apart": _UNCLEAR}
+    marks = [Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in kinds.items()]
+    marks.append(Line2D([], [], ls="", marker="x", color="0.5", label="a run diverged"))
+    figure.legend(handles=marks, frameon=False, loc="outside lower center", ncols=4)
     return figure
 
 
-def _difference(ax: Axes, y: float, of: Lead, colour: str, shown: tuple[int, int]) -> None:
-    """A difference with its interval; where it lies left of what is shown, its number."""
-    if of.mean is None:
+def _cell(ax: Axes, x: float, y: float, of: Lead | None) -> None:
+    """A cell of `scoreboard`."""
+    if of is None or not of.judged:
         return
-    if of.mean < shown[0]:
-        ax.text(shown[0] + 1, y, f"◂ {of.mean:.0f}", color=colour, va="center", size="small")
-    else:
-        results.draw_lead(ax, y, of, colour, across=True)
+    look: dict[str, Any] = {"ha": "center", "va": "center"}
+    if of.diverged or of.mean is None:
+        ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=_UNCLEAR, lw=0))
+        ax.plot(x, y, "x", color="0.5", ms=5)
+        return
+    colour = _AHEAD if of.mean > 0 else _BEHIND
+    if of.holds_zero:
+        colour = _UNCLEAR
+    ax.add_patch(Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=colour, lw=0))
+    digits = 0 if abs(of.mean) >= 1 else 1
+    text = f"{of.mean:+z.{digits}f}".replace("-", "−")
+    ax.text(x, y, text, size="small", color="0.55" if of.holds_zero else "black", **look)
+
+
+def repeated() -> Figure:
+    """Points ahead of FedAvg in the first comparison and in the second, joined by a line for each method.
+
+    Thin bars are 95 % intervals. Methods whose clients keep networks of their own are left out: they
+    are far below.
+    """
+    names = [name for name in tables.methods()[1:] if name not in OWN]
+    figure, axes = plt.subplots(1, 2, figsize=(12.5, 4.2), sharey=True)
+    for ax, (title, table) in zip(axes, _REPEATED.items(), strict=True):
+        for place, name in enumerate(names):
+            of_both = [tables.lead_in(of, name) for of in (tables.first(table), table)]
+            at = np.array([0, 1]) + _BESIDE_ANOTHER * (place - len(names) / 2)
+            means = [of.mean for of in of_both]
+            half_widths = [of.half_width for of in of_both]
+            look: dict[str, Any] = {"color": plots.colour(name), "marker": "o"}
+            ax.plot(at, means, lw=2.5, label=name, **look)
+            ax.errorbar(at, means, half_widths, ls="", lw=1, alpha=0.45, color=look["color"])
+        ax.axhline(0, color="0.4", lw=1, zorder=0)
+        rates = [tables.rate(of) for of in (tables.first(table), table)]
+        names_of_both = [f"first comparison\n(rate {rates[0]})", f"second comparison\n(rate {rates[1]})"]
+        ax.set_xticks([0, 1], names_of_both)
+        ax.set(title=title, xlim=(-0.2, 1.2))
+        ax.grid(axis="y", alpha=0.3)
+    axes[0].set_ylabel("points ahead of FedAvg, 15 rounds")
+    plots.label_ends(axes[1])
+    return figure
 
 
 def gap() -> Figure:
@@ -179,30 +225,6 @@ def splits(parts: Mapping[str, Parts], labels: np.ndarray, domains: Dataset) -> 
     for ax, (title, of_split) in zip(axes, parts.items(), strict=False):
         plots.split(of_split, labels, 10, ax, title, largest=150)
     fedplcc.domains(domains, ax=axes[4], title="domain shift: a client per row")
-    return figure
-
-
-def elsewhere() -> Figure:
-    """How far methods are ahead of FedAvg on the papers' data, untuned: a panel for each data set.
-
-    Of one or two runs the values, otherwise the mean with its interval.
-    """
-    names = tables.methods()[1:]
-    of_panels = tables.ELSEWHERE
-    figure, axes = plt.subplots(1, len(of_panels), figsize=(13, 4.4), sharey=True)
-    for ax, (title, of_panel) in zip(axes, of_panels.items(), strict=True):
-        shown = _NEAR_ZERO if title.startswith("CIFAR") else _ELSEWHERE
-        for y, name in enumerate(names):
-            of = tables.lead_if_run(of_panel, name)
-            if of is not None:
-                _difference(ax, y, of, plots.colour(name), shown)
-        ax.set_title(title, size="medium")
-        ax.axvline(0, color=plots.colour(BASELINE), lw=1, zorder=0)
-        ax.set_xlim(*shown)
-        ax.grid(axis="x", alpha=0.3)
-    figure.supxlabel("points ahead of FedAvg", size="medium")
-    axes[0].set_yticks(range(len(names)), names, size="large")
-    axes[0].invert_yaxis()
     return figure
 
 

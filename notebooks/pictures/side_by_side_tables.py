@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from fednb import results
 from fednb.leads import Lead, differences, lead_of
@@ -44,14 +43,41 @@ _ON_CIFAR10 = {
     "FedSSC Table I": "TOP-1 ACCURACY",
 }
 _TUNED = {"mu_glob": "μ_glob, μ_moon a fifth", "lam1": "λ₁, λ₂ ten times", "strength": "s"}
-ELSEWHERE = {  # the papers' data by what they are called: tables, and who has more seeds in another
-    "CIFAR-10, 20 rounds": {"table": "side-cifar10-beta-0.5-short"},
-    "CIFAR-10, 100 rounds": {"table": "side-cifar10-beta-0.5"},
-    "MNIST, β = 0.1": {"table": "side-mnist-beta-0.1-short"},
-    "Office-10": {"table": "side-office10-short", "FedPLCC": "fedplcc-3-short"},
-    "Digit-5": {"table": "side-digits5-short", "FedPLCC": "fedplcc-2-short"},
-}
-_OF_PLCC = ("FedPLCC (Ours)", BASELINE, "Avg.")  # its row, FedAvg's, and the column in its paper's tables
+
+
+class Setting(NamedTuple):
+    """Where methods are compared: a column of the scoreboard."""
+
+    title: str
+    table: str
+    column: str = "accuracy"
+    gap: float = 0.0  # to the column at its left
+    adjusted: str = ""  # the table of FedAvg with adjusted answers, if it is another
+
+
+SETTINGS = [
+    Setting("β = 0.1\n1st", "side-first-digits-beta-0.1"),
+    Setting("\n2nd", "side-digits-beta-0.1"),
+    Setting("β = 0.5\n1st", "side-first-digits-beta-0.5", gap=0.15),
+    Setting("\n2nd", "side-digits-beta-0.5"),
+    Setting("β = 5\n1st", "side-first-digits-beta-5", gap=0.15),
+    Setting("\n2nd", "side-digits-beta-5"),
+    Setting("quantity\n1st", "side-first-digits-quantity", gap=0.15),
+    Setting("\n2nd", "side-digits-quantity"),
+    Setting("1st", "side-first-domains", gap=0.4),
+    Setting("2nd", "side-domains"),
+    Setting("CIFAR-10\n20 rounds", "side-cifar10-beta-0.5-short", gap=0.4),
+    Setting("CIFAR-10\n100", "side-cifar10-beta-0.5", gap=0.2),
+    Setting("MNIST\nβ = 0.1", "side-mnist-beta-0.1-short", gap=0.2),
+    Setting("15\nrounds", "side-digits-beta-0.1", "client mean", gap=0.4, adjusted="side-told-beta-0.1"),
+    Setting("60\nrounds", "side-long-beta-0.1", "rate 0.04"),
+]
+GROUPS = [  # what columns have in common; the first one of them, and the last
+    ("digits, 15 rounds", 0, 7),
+    ("five domains", 8, 9),
+    ("papers' data, untuned", 10, 12),
+    ("own images", 13, 14),
+]
 
 
 def splits() -> dict[str, str]:
@@ -108,32 +134,6 @@ def _or_lowest(mean: float | None) -> float:
 def lead_in(table: str, method: str, over: str = BASELINE, column: str = "accuracy") -> Lead:
     """The lead of a method in one table."""
     return results.compare(results.cell(table, method, column), results.cell(table, over, column))
-
-
-def changes(tables: Mapping[str, str]) -> pd.DataFrame:
-    """How far each method's lead in the second comparison is above that in the first.
-
-    A column for each table of ``tables``, by what it is called. The seeds of the two comparisons are
-    different, so intervals are Welch's; with a star where they leave out 0.
-    """
-    columns = {}
-    for title, table in tables.items():
-        found = []
-        for name in methods()[1:]:
-            leads = lead_in(first(table), name), lead_in(table, name)
-            found.append(_change(*(lead.values for lead in leads)))
-        columns[title] = found
-    return pd.DataFrame(columns, index=methods()[1:])
-
-
-def _change(before: Sequence[float], after: Sequence[float]) -> str:
-    """The difference of two means in words, with Welch's interval; nothing without two runs each."""
-    if min(len(before), len(after)) < 2:
-        return ""
-    found = stats.ttest_ind(after, before, equal_var=False)
-    low, high = found.confidence_interval()
-    star = " *" if low > 0 or high < 0 else ""
-    return f"{(low + high) / 2:+.1f} ± {(high - low) / 2:.1f}{star}".replace("-", "−")
 
 
 def met_in_papers() -> pd.DataFrame:
@@ -202,11 +202,14 @@ def rate(table: str, method: str = BASELINE) -> str:
     return results.cell(table, method, "accuracy").parameters["lr"]
 
 
-def lead_if_run(tables: Mapping[str, str], method: str) -> Lead | None:
-    """The lead of a method in an entry of `ELSEWHERE`; None if its table has no runs of it."""
-    if method in tables:
-        return lead_in(tables[method], *_OF_PLCC)
-    if method not in _rows(tables["table"], "accuracy"):
+def lead_if_run(setting: Setting, method: str) -> Lead | None:
+    """The lead of a method over FedAvg in a setting; None if it has no runs there."""
+    table = setting.table
+    if method == ADJUSTED and setting.adjusted:
+        table = setting.adjusted
+    rows = _rows(table, setting.column)
+    names = [name for name in (method, f"{method}, λ = 0.1") if name in rows]
+    if not names:
         return None
-    of = lead_in(tables["table"], method)
+    of = lead_in(table, names[0], column=setting.column)
     return of if of.seeds else None

@@ -15,7 +15,7 @@ from made_up_sets import encode, error, load, write_npz, write_tree, write_zip
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from fednb import ROOT, build, data, images, partition, settings
+from fednb import ROOT, build, data, partition, settings
 from fednb.data import SPECS
 from fednb_lab import datasets
 
@@ -87,7 +87,7 @@ def test_the_embedded_domains_are_drawn_as_recorded_with_no_digit_in_two_images(
     assert means == pytest.approx([67.927, 96.149, 95.089, 127.001, 109.367], abs=0.05)
     digits = chain.from_iterable(synthetic.outlines())
     fonts = np.concatenate([np.round(polygon, 6) for polygon in chain.from_iterable(digits)])
-    if [zlib.crc32(part.tobytes()) for part in (*images.photographs(), fonts)] == INGREDIENTS:
+    if [zlib.crc32(part.tobytes()) for part in (*data.photographs(), fonts)] == INGREDIENTS:
         assert drawn.fingerprint == "9e14cc65c806ff01"
 
 

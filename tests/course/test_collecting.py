@@ -27,7 +27,7 @@ def put(folder, *names, content="{}"):
 
 
 def found(folder, released, known=()):
-    return collect.collect(folder, released, folder.parent / "room", dict(known))
+    return collect.collect(folder, released, folder.parent / "room", dict(known), {})
 
 
 @pytest.mark.parametrize(

@@ -148,7 +148,7 @@ def test_every_submission_has_its_points_and_remark_and_check_says_the_same(
 
     checked = [f"variant-{number}" for number in range(6)]
     checked += ["split", "magics", "check-skipped", "pickled", "syntax", "os-exit"]
-    limits, _ = nbgrading.execution_limits()
+    limits = grading.Handout.read("90_short").limits
     assert not hand_in.differences(course, folder, rows, checked, limits)
     hidden = hand_in.differences(course, folder, rows, ["seen-only"], limits)
     assert hidden == {"seen-only": ("exercise-1-check", "", 0)}
@@ -207,7 +207,7 @@ def test_what_check_executes_is_what_grading_executes(handed_out, tmp_path):
         if name == "many-cells":
             continue  # which cannot be read
         nb = notebooks.read_notebook(hand_in.write(tmp_path / "mine.ipynb", nb))
-        known = check.handout_of(nb)
+        known = notebooks.handout_of(nb)
         if not known.cells:
             assert name in ("metadata", "pasted")
             continue
@@ -273,6 +273,7 @@ def test_how_the_class_did_counts_no_answer_that_waits_for_a_person_as_zero(shor
     released = handout.solved_assignment("short")
     square = {"exercise-1-check": "this is the square"}
     notes = {"a": {"errors": {}}, "b": {"errors": square}, "c": {"errors": square}}
+    notes["d"] = {"errors": {}}
     graded = {"a": grades(2.0), "b": grades(0.0, 4.0), "c": grades(0.0, 0.0)}
     graded["d"] = nbgrading.Grades(0, 0, {}, [], {})  # before the hand-out had these exercises
     found = tables.by_exercise(released, graded, notes)
@@ -284,9 +285,19 @@ def test_how_the_class_did_counts_no_answer_that_waits_for_a_person_as_zero(shor
     line = lines["Exercise 3, answer"]
     assert (line["graded"], line["waiting"], line["in full"]) == (2, 1, 1)
     assert pd.isna(line["mean"])
-    told = tables.average(found, 1)
-    assert "0.7 of the 6 points" in told and "4 points in 1 written answer," in told
-    assert "1 student still waits" in told
+    told = tables.average(found)
+    assert "0.7 of 6 points" in told and "4 more wait" in told
+
+
+def test_who_handed_in_nothing_counts_in_no_statistics_and_a_stub_is_not_tried(short):
+    released = handout.solved_assignment("short")
+    notes = {name: {"errors": {}, "executed": name != "none"} for name in ("a", "stub", "none")}
+    notes["stub"]["errors"] = {"exercise-1-check": notebooks.NOT_DONE}
+    graded = {"a": grades(2.0, 4.0), "stub": grades(0.0, 0.0), "none": grades(0.0, 0.0)}
+    lines = tables.by_exercise(released, graded, notes).set_index("exercise").to_dict("index")
+    line = lines["Exercise 1, check"]
+    assert (line["mean"], line["graded"], line["tried"], line["without points"]) == (1, 2, 1, 1)
+    assert lines["Exercise 3, answer"]["tried"] == 2
 
 
 @pytest.fixture
@@ -326,6 +337,49 @@ def test_tables_have_all_who_were_graded_with_the_newest_attempt(
         assert len(archive.namelist()) == 3
 
 
+def test_of_a_list_of_students_who_is_missing_is_in_the_tables(
+    handed_out, tmp_path, unexecuted, capsys
+):
+    with nbgrading.api().gradebook as gradebook:
+        for name, number in (("Anna", "11"), ("Ben", "12"), ("Eva", "13"), ("Eva", "14")):
+            about = {"first_name": name, "last_name": "Berg", "lms_user_id": number}
+            gradebook.add_student(f"{name}{number}".lower(), **about)
+        gradebook.add_student("of-another-assignment")
+    change(
+        handed_out, tmp_path / "in" / "Anna Berg_4711_assignsubmission_file" / "a.ipynb", **RIGHT
+    )
+    change(handed_out, tmp_path / "in" / "bergben_12_0815_90_short.ipynb", **RIGHT)
+    change(handed_out, tmp_path / "in" / "Eva Berg_4713_assignsubmission_file" / "a.ipynb", **RIGHT)
+    change(handed_out, tmp_path / "in" / "guest.ipynb", **RIGHT)
+    assert main(["course", "grade", "short", "in"]) == 0
+    assert "Missing: eva13, eva14" in capsys.readouterr().out  # nobody knows which one this is
+    for _ in range(2):
+        rows = hand_in.table("90_short")
+        scored = {student: row["score"] for student, row in rows.items()}
+        assert scored.pop("eva13") is None and scored.pop("eva14") is None
+        assert set(scored) == {"anna11", "ben12", "Eva_Berg_4713", "guest"}
+        assert rows["eva13"]["remarks"] == "missing"
+        points = pd.read_csv("course/90_short-points.csv", index_col="id", dtype=str)
+        assert points.loc["13", "name"] == "Eva Berg" and pd.isna(points.loc["13", "points"])
+        assert points.loc["4711", "name"] == "Anna Berg"
+        assert main(["course", "grade", "short"]) == 0
+    change(handed_out, tmp_path / "in" / "EVA13.ipynb", **RIGHT)
+    assert main(["course", "grade", "short", "in"]) == 0
+    assert hand_in.table("90_short")["eva13"]["score"] == 6
+
+
+def test_tables_for_people_may_have_the_separator_of_a_german_excel(
+    handed_out, tmp_path, unexecuted
+):
+    change(handed_out, tmp_path / "in" / "ann.ipynb", **RIGHT)
+    set_limits(FedNB_separator="';'")
+    assert main(["course", "grade", "short", "in"]) == 0
+    assert ";6,0;10,0;" in Path("course/90_short.csv").read_text("utf-8-sig")
+    assert ";2,0;1;" in Path("course/90_short-exercises.csv").read_text("utf-8-sig")
+    points = pd.read_csv("course/90_short-points.csv", index_col="id")  # what systems read
+    assert points.loc["ann", "points"] == 6
+
+
 def page_of(student):
     return Path(f"course/feedback/{student}/90_short/90_short.html").read_text(encoding="utf-8")
 
@@ -350,6 +404,29 @@ def test_a_page_begins_with_name_and_points_and_says_what_waits_for_a_person(
     page = page_of("Ann_B")
     assert "Ann B: 9 of 10 points" in page and "Score: 3.0 / 4.0" in page
     assert "answer</a></td><td>3</td><td>4</td><td>Nearly &lt;b&gt;</td>" in page
+
+
+def test_a_page_shows_the_exercises_and_no_hidden_test_not_even_in_an_error(
+    handed_out, tmp_path, monkeypatch
+):
+    def execute(nb, *_, **__):
+        (check,) = (one for one in nb.cells if notebooks.grade_id(one) == "exercise-1-check")
+        assert "draws(" in check.source
+        shown = ["----> 3 double(draws(", "AssertionError: twice"]
+        error = {"ename": "AssertionError", "evalue": "twice", "traceback": shown}
+        told = new_output("stream", text="draws( was called")
+        check.outputs = [told, new_output("error", **error)]
+
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    monkeypatch.setattr(sandbox, "execute", execute)
+    nb = change(handed_out, tmp_path / "in" / "ann.ipynb", exercise_1="mine = 1")
+    assert "not needed for grading" in str(nb.cells)
+    assert main(["course", "grade", "short", "in"]) == 0
+    page = page_of("ann")
+    text = re.sub("<[^>]*>", "", page)
+    assert "draws(" not in text and "HIDDEN" not in text
+    assert "AssertionError: twice" in text and "mine = 1" in text and "Exercise 2" in text
+    assert "not needed for grading" not in text
 
 
 def test_an_untouched_hand_out_has_one_remark(handed_out, tmp_path, monkeypatch):

@@ -33,7 +33,7 @@ every_notebook = pytest.mark.parametrize("path", ASSIGNMENTS, ids=lambda path: p
         ("**Exercise 3**", "**Exercise 2**", "There are two cells of Exercise 2"),
         ("assert mean(", "mean(", "with a line `# Check.`"),
         ("x, weights=weights)\n    ### END SOLUTION", "x)", "in Exercise 2 each BEGIN SOLUTION"),
-        ("1 + 4 points", "1 + + 4 points", 'Exercise 3 has "1 + + 4" points'),
+        ("1 + 4 points", "1 + + 4 points", "Exercise 3 begins with"),
         ("**Exercise", "Exercise", "there is no exercise"),
     ],
 )

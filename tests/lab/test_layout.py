@@ -8,7 +8,7 @@ from fednb import ROOT
 # One room a line, from the ground up. Imports inside functions and for types count like all others.
 ORDER = """
     errors seeds messages notebooks models partition
-    images data augment
+    data augment
     plots
     batches client method evaluation federation prototypes finch
     gpu gpu.layers gpu.kernels gpu.convolution gpu.dense gpu.fused gpu.stack gpu.stacked

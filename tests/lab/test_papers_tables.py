@@ -74,5 +74,5 @@ def test_read_outs_and_spread_have_curves_of_their_own():
     table = project()[0]["fedproto-2-prototype"]
     one = replace(table.jobs[0], path=ledger.path(table.jobs[0].settings, ledger.runs_folder()))
     record(one, final=final, curve=[9.0, 1.0], metrics={"accuracy/prototype": [8.0, 2.0]})
-    (line, *_) = results.draw_curves(figures.curves_of(cells_of(table, ledger.load()))).lines
-    assert list(line.get_ydata()) == [8.0, 2.0]
+    (curve, *_) = figures.curves_of(cells_of(table, ledger.load()))
+    assert curve["values"] == [[8.0, 2.0]]

@@ -22,7 +22,7 @@ NOTEBOOKS = ROOT / "notebooks"
 # What 01 reaches by its imports, and theirs, inside of functions too. A new file here costs every student: say in
 # CONTRIBUTING.md which cell calls it.
 REACHED_BY_01 = """
-    augment batches build client data errors evaluation federation images
+    augment batches build client data errors evaluation federation
     leads messages method models notebooks papers partition plots records results run seeds settings
     sources
 """.split()

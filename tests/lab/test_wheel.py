@@ -50,7 +50,7 @@ for copied in copies:
                     if not hasattr(module, name.name):
                         importlib.import_module(f"{node.module}.{name.name}")
     plt.close("all")
-for name in ("question", "trials", "twins", "gap", "bytes_sent", "elsewhere"):
+for name in ("scoreboard", "repeated", "trials", "twins", "gap", "bytes_sent"):
     getattr(side_by_side, name)()
 assert len(side_by_side_tables.met_in_papers())
 assert all(len(data.load(name).images) for name in data.EMBEDDED)

@@ -1,9 +1,10 @@
 # How nbgrader works for a course. The copy in the course folder can be changed; nbgrader's own
 # commands heed it, too.
-from nbgrader.converters import Autograde, GenerateAssignment
+from nbgrader.converters import Autograde, GenerateAssignment, GenerateFeedback
 from nbgrader.preprocessors import ClearOutput, Execute, InstantiateTests
 
 from fednb_lab.course.notebooks import ANSWER, STUB
+from fednb_lab.course.tables import Excerpt
 
 c = get_config()  # type: ignore[name-defined]  # noqa: F821
 
@@ -11,6 +12,8 @@ c = get_config()  # type: ignore[name-defined]  # noqa: F821
 c.FedNB.cell_seconds = 60
 c.FedNB.seconds = 900  # for all of a submission
 c.FedNB.seed = "fednb"
+# What stands between the columns of tables; ";" is for an Excel that writes 0,5. Systems get commas.
+c.FedNB.separator = ","
 # `fednb course grade` has executed in the sandbox what nbgrader grades: its outputs are read.
 checks = Autograde()
 c.Autograde.sanitize_preprocessors = [
@@ -24,6 +27,7 @@ c.IgnorePattern.enabled = True
 c.IgnorePattern.pattern = "(?s).*"
 # A feedback page is opened by others than who wrote its outputs.
 c.HTMLExporter.sanitize_html = True
+c.GenerateFeedback.preprocessors = [*GenerateFeedback().preprocessors, Excerpt]
 
 # What is handed out. The outputs of what is not asked for stay readable: there is no ClearOutput.
 c.CourseDirectory.course_id = "fednb"

@@ -9,6 +9,7 @@ PIP ?=
 NOTEBOOKS := $(sort $(wildcard notebooks/[0-9]*.ipynb notebooks/extras/*.ipynb))
 SOLUTIONS := $(sort $(wildcard notebooks/solutions/*.ipynb))
 BUILD := $(CURDIR)/build
+TWO := -n 2 --dist loadfile --no-loadscope-reorder
 PACKAGES := docs/explorer/node_modules/.package-lock.json
 
 .PHONY: run test quick test-course site test-site mutants matrix lint bench report notebooks clean
@@ -27,18 +28,19 @@ run: $(VENV)/ready
 	@$(BIN)/fednb notebooks --out $(BUILD)/run; status=$$?; \
 	  $(BIN)/fednb report --runs results/runs --out $(BUILD)/run && exit $$status
 
-# Two tests or notebooks at a time, on one thread each; a worker that has none left takes half of the other's. Notebooks with
-# another seed than that of their outputs, and with the solutions of their exercises in place.
+# Two files or notebooks at a time, on one thread each; what the tests of a file share (a wheel, a cluster, a sweep) is made
+# once. Notebooks with another seed than that of their outputs, with the solutions of their exercises in place, and with few
+# steps in late rounds: `make run` and `make test-course` take all.
 test: export OMP_NUM_THREADS = 1
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -p no:nbval tests
-	PYTHONPATH=tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest -n 2 \
-	  --dist loadfile -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
+	$(BIN)/python -m pytest $(TWO) -p no:nbval tests
+	PYTHONPATH=$(CURDIR)/tests FEDNB_PROGRESS=off FEDNB_WORKERS=1 FEDNB_RUNS=$$(mktemp -d)/runs $(BIN)/python -m pytest $(TWO) \
+	  -p another_seed --nbval-lax --nbval-current-env --nbval-cell-timeout=300 -p no:cacheprovider $(NOTEBOOKS)
 
 # While one works: all tests but those that start other processes or go through all methods with all options.
 quick: export OMP_NUM_THREADS = 1
 quick: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 --dist worksteal -p no:nbval -m "not course and not slow" tests
+	$(BIN)/python -m pytest $(TWO) -p no:nbval -m "not course and not slow" tests
 
 # Faults put in on purpose, one at a time: the tests must see each.
 mutants: export OMP_NUM_THREADS = 1

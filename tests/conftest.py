@@ -7,11 +7,11 @@ import itertools
 import numpy as np
 import pytest
 import torch
-from small import BatchNormNet, Point, Quadratic
+from small import BatchNormNet, Point, Quadratic, noise
 
 import fednb_lab  # noqa: F401  # before nbformat, whose import it makes cheap
 from fednb import papers, settings
-from fednb.data import Augmentation, Dataset
+from fednb.data import Augmentation
 from fednb.federation import FedAvg, Federation, Training
 
 # whose tests start kernels, commands, or processes that are killed, or go through all methods with all options
@@ -39,10 +39,11 @@ collect_ignore = [] if importlib.util.find_spec("triton") else ["test_kernels.py
 
 
 def pytest_collection_modifyitems(items):
-    """Mark the tests that ``make quick`` leaves out."""
+    """Mark the tests that ``make quick`` leaves out; they come first, so that no worker ends with a long file."""
     for item in items:
         if item.path.stem in SLOW:
             item.add_marker(pytest.mark.slow)
+    items.sort(key=lambda item: item.path.stem not in SLOW)
 
 
 @pytest.fixture(autouse=True)
@@ -68,27 +69,7 @@ def double():
 @pytest.fixture
 def make_dataset():
     """Make a small data set of random pixels."""
-
-    def make(images=60, tests=40, shape=(1, 8, 8), num_classes=3, *, mean=0.5, std=0.25, **more):
-        rng = np.random.default_rng(0)
-        pixels = torch.from_numpy(rng.integers(0, 256, (images + tests, *shape), np.uint8))
-        labels = torch.from_numpy(rng.integers(0, num_classes, images + tests))
-        values = {
-            "name": "noise",
-            "images": pixels[:images],
-            "labels": labels[:images],
-            "test_images": pixels[images:],
-            "test_labels": labels[images:],
-            "classes": tuple(map(str, range(num_classes))),
-            "mean": (mean,) * shape[0],
-            "std": (std,) * shape[0],
-            "augmentation": Augmentation(),
-            "fingerprint": "0" * 16,
-            "source": "made up",
-        }
-        return Dataset(**values | more)
-
-    return make
+    return noise
 
 
 @pytest.fixture(scope="session")

@@ -7,10 +7,11 @@ from functools import partial
 import numpy as np
 import torch
 import torch.nn.functional as F
+from small import noise
 from torch import Tensor, nn
 
 from fednb import augment, models, papers, seeds
-from fednb.data import Augmentation, Dataset
+from fednb.data import Augmentation
 from fednb.federation import Federation, Training
 from fednb.gpu import convolution, dense, stacked
 
@@ -204,22 +205,7 @@ def tiny_network(channels):
 
 def federation(method, train, network=None, shape=(1, 8, 8)):
     """Two clients, one with twice as many images as the other."""
-    rng = np.random.default_rng(0)
-    pixels = torch.from_numpy(rng.integers(0, 256, (16, *shape), np.uint8))
-    labels = torch.from_numpy(rng.integers(0, 10, 16))
-    dataset = Dataset(
-        name="noise",
-        images=pixels[:12],
-        labels=labels[:12],
-        test_images=pixels[12:],
-        test_labels=labels[12:],
-        classes=tuple("abcdefghij"),
-        mean=(0.5,) * shape[0],
-        std=(0.25,) * shape[0],
-        augmentation=Augmentation(pad=2, flip=True),
-        fingerprint="0" * 16,
-        source="made up",
-    )
+    dataset = noise(12, 4, shape, 10, augmentation=Augmentation(pad=2, flip=True))
     training = Training(3, 1, 4, lr=0.05, momentum=0.9, weight_decay=1e-3)
     parts = [np.arange(0, 8), np.arange(8, 12)]
     build_model = partial(tiny_network, shape[0])

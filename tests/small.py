@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from fednb import seeds
+from fednb.data import Augmentation, Dataset
 from fednb.federation import FedAvg
 from fednb.models import Net, Output
 
@@ -14,6 +15,27 @@ from fednb.models import Net, Output
 def random_states():
     """The states of the global generators of Python, NumPy and torch, to be compared."""
     return random.getstate(), str(np.random.get_state()), torch.get_rng_state().tolist()
+
+
+def noise(images=60, tests=40, shape=(1, 8, 8), num_classes=3, *, mean=0.5, std=0.25, **more):
+    """A data set of random pixels and labels."""
+    rng = np.random.default_rng(0)
+    pixels = torch.from_numpy(rng.integers(0, 256, (images + tests, *shape), np.uint8))
+    labels = torch.from_numpy(rng.integers(0, num_classes, images + tests))
+    values = {
+        "name": "noise",
+        "images": pixels[:images],
+        "labels": labels[:images],
+        "test_images": pixels[images:],
+        "test_labels": labels[images:],
+        "classes": tuple(map(str, range(num_classes))),
+        "mean": (mean,) * shape[0],
+        "std": (std,) * shape[0],
+        "augmentation": Augmentation(),
+        "fingerprint": "0" * 16,
+        "source": "made up",
+    }
+    return Dataset(**values | more)
 
 
 class BatchNormNet(Net):

@@ -83,14 +83,6 @@ def test_the_start_page_has_cards_and_doors(visit):
     assert page.input_value("#filter-verdict")
 
 
-def test_the_start_page_shows_its_figure_and_what_to_type(visit, width):
-    page = visit("index.html")
-    page.wait_for_function("document.querySelector('.glance img').naturalWidth > 0")
-    narrow = "document.querySelector('.glance img').currentSrc.includes('narrow')"
-    assert page.evaluate(narrow) == (width < 700)
-    assert "make run" in page.inner_text("#begin")
-
-
 def test_claims_are_read_without_scrolling_sideways(visit):
     page = visit("results/REPORT.html")
     assert page.locator("table.claims").count() >= 5  # one for each paper, and what is beside it
@@ -142,29 +134,9 @@ def test_code_does_not_scroll_sideways(visit, width):
         assert width < 1200 or visit(path).evaluate(scrolls) == 0
 
 
-def test_the_first_door_is_00(visit):
-    page = visit("index.html")
-    assert page.locator(".door.first").get_attribute("href").endswith("00_foundations.html")
-
-
 def test_search_finds_a_page(visit):
     page = visit("search.html?q=SCAFFOLD")
     page.locator("#search-results li", has_text="Foundations").first.wait_for()
-
-
-def test_light_and_dark(visit):
-    page = visit("notebooks/00_foundations.html")
-    background = "getComputedStyle(document.body).backgroundColor"
-    light = page.evaluate(background)
-    page.evaluate("document.documentElement.dataset.theme = 'dark'")
-    page.wait_for_function(f"{background} !== '{light}'")
-
-
-def test_drawing_code_is_folded(visit):
-    page = visit("notebooks/01_moon.html")
-    folded = page.locator("details.hide")
-    assert folded.count() >= 2
-    assert folded.first.get_attribute("open") is None
 
 
 def test_links_inside_the_site_lead_somewhere():

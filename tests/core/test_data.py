@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 import torchvision
-from made_up_sets import SMALL, encode, error, fake, load, run, write_images, write_npz, write_zip
+from made_up_sets import SMALL, encode, error, fake, load, write_images, write_npz, write_zip
 from small import random_states
 
 from fednb import ROOT, data, records, settings
@@ -375,47 +375,6 @@ def test_failed_download(root, monkeypatch):
 
 # --- readers that are installed
 
-READER = """
-import dataclasses
-
-from fednb import data
-
-
-def load(name):
-    return dataclasses.replace(data.load("digits"), name=name)
-
-
-def spec_of(name):
-    return data.spec_of("digits")
-
-
-def whole_name(name):
-    return name.lower()
-
-
-def recorded_name(name):
-    return f"{name.lower()}#1"
-"""
-
-
-def test_a_package_adds_data_sets_by_an_entry_point(tmp_path, monkeypatch):
-    named = tmp_path / "site" / "my_sets-1.0.dist-info" / "entry_points.txt"
-    named.parent.mkdir(parents=True)
-    named.write_text("[fednb.datasets]\nmine = my_reader\n")
-    (tmp_path / "site" / "my_reader.py").write_text(READER)
-    monkeypatch.syspath_prepend(tmp_path / "site")
-    data._readers.cache_clear()
-    record, path = run("mine:A")
-    assert record["settings"]["dataset"] == "mine:a#1" and path.exists()
-    assert data.load("mine:A").name == "mine:A" and data.whole_name("mine:A") == "mine:a"
-    assert "did you mean 'mine'? Known are folder, mine" in error("mina:A")
-    data._readers.cache_clear()
-    with monkeypatch.context() as nothing:
-        nothing.setattr(data, "entry_points", lambda **_: [])
-        assert "`pip install -e .`" in error("nobody:photos")
-    data._readers.cache_clear()
-
-
 # --- arrays
 
 
@@ -450,17 +409,6 @@ def test_runs_on_other_arrays_of_one_name_are_other_runs(arrays, monkeypatch):
         paths.append(records.path(resolved))
         data.REGISTERED.clear()  # as in another process
     assert paths[0] != paths[1]
-
-
-@pytest.mark.parametrize("split", ["dirichlet", "n-way-k-shot", "domain"])
-def test_every_split_takes_registered_arrays(arrays, split):
-    dataset = register("mine", **arrays)
-    given = {} if split == "domain" else {"num_clients": 3}
-    if "shot" in split:
-        given["shots"] = 5
-    record, _ = run("mine", partition=split, **given)
-    assert record["status"] == "finished"
-    assert record["dataset"]["fingerprint"] == dataset.fingerprint
 
 
 def relabelled(change):

@@ -1,6 +1,5 @@
 """Sets of several domains: embedded, drawn, and read from made-up files as they are published."""
 
-import dataclasses
 import importlib
 import io
 import sys
@@ -17,7 +16,6 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 from fednb import ROOT, build, data, partition, settings
-from fednb import run as runner
 from fednb.data import SPECS
 from fednb_lab import datasets
 
@@ -295,17 +293,3 @@ def test_as_many_test_images_of_each_domain_as_asked_for(mini):
     assert set(index) < set(build.test_index(resolve(test_per_domain=41), mini))
     assert build.test_index(resolve(test_per_domain=1000), mini).tolist() == list(range(750))
     assert build.test_index(resolve(), mini) is None
-
-
-def test_these_test_images_are_evaluated_and_no_others(mini, monkeypatch):
-    s = resolve(test_per_domain=40, num_rounds=1, local_epochs=1)
-    index = build.test_index(s, mini)
-    other = torch.ones(750, dtype=torch.bool)
-    other[index] = False
-    noise = torch.where(other.view(-1, 1, 1, 1), 255 - mini.test_images, mini.test_images)
-    record = runner.run(s, METHODS, workers=1)
-    assert record["partition"]["test_images"] == 200
-    noisy = dataclasses.replace(mini, test_images=noise)
-    monkeypatch.setattr(build, "load_dataset", lambda *_: noisy)
-    again = runner.run(s, METHODS, workers=2, again=True)
-    assert again["metrics"]["groups"] == record["metrics"]["groups"]

@@ -204,6 +204,12 @@ def test_a_folder_is_described_in_one_line_once(root, capsys):
     assert "never tested: cow" in found.remark
 
 
+def test_who_reads_folders_is_known_or_told_how_to_get(monkeypatch):
+    assert "did you mean 'folder'? Known are folder" in error("foldr:pets")
+    monkeypatch.setattr(data, "_readers", dict)
+    assert "`pip install -e .`" in error("folder:pets")
+
+
 @pytest.mark.parametrize(
     ("name", "sentence"), [("pets", "cannot be read"), ("pets@0", "the side"), ("", "no PATH")]
 )

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 import torch
 from fednb.papers.moon import METHODS
+from small import noise
 from tiny import FORKSERVER
 from torch.utils._pytree import tree_leaves
 
 from fednb import models
-from fednb.data import Augmentation, Dataset
 from fednb.federation import Federation, Training, flat
 
 ROUNDS, SAMPLED = 2, 10
@@ -19,22 +19,7 @@ ROUNDS, SAMPLED = 2, 10
 
 def case(method, num_clients, pipe):
     """A few rounds; in megabytes the peak, what the clients keep between rounds, and one network."""
-    rng = np.random.default_rng(0)
-    images = torch.from_numpy(rng.integers(0, 256, (10_200, 3, 32, 32), np.uint8))
-    labels = torch.arange(10_200) % 10
-    dataset = Dataset(
-        name="made up",
-        images=images[200:],
-        labels=labels[200:],
-        test_images=images[:200],
-        test_labels=labels[:200],
-        classes=tuple("0123456789"),
-        mean=(0.5,) * 3,
-        std=(0.25,) * 3,
-        augmentation=Augmentation(),
-        fingerprint="",
-        source="made up",
-    )
+    dataset = noise(10_000, 200, (3, 32, 32), 10)
     parts = [np.arange(10 * i, 10 * i + 10) for i in range(num_clients)]
     training = Training(ROUNDS, local_epochs=1, batch_size=10, lr=0.01, momentum=0.9)
     build, share = partial(models.build, "simple-cnn", 10), SAMPLED / num_clients

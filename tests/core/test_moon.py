@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from fednb.papers.foundations import FedAvgM
-from fednb.papers.moon import EPS, METHODS, MOON, MOONFedAvgM, MOONVariants, model_contrastive
+from fednb.papers.moon import EPS, METHODS, MOONVariants, model_contrastive
 from literal import agree, between_models, vectors
 
 from fednb.federation import FedAvg
@@ -95,22 +94,6 @@ def test_frozen_networks_work_in_eval_mode_get_no_gradient_and_touch_nothing(
     assert torch.equal(frozen[1], net.eval()(x).representation)
     assert not torch.equal(frozen[0], other.train()(x).representation)
     assert identical(net.state_dict(), before)
-
-
-@pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_moon_with_server_momentum_is_both(federate, identical, rounds, momentum):
-    fed = federate(MOONFedAvgM(mu=1.0, server_momentum=momentum))
-    rounds(fed, 3)
-    assert fed.history[-1]["loss/contrastive"] > 0
-    assert fed.server.keys() == {"model", "velocity", "seed"}
-    assert not identical(
-        fed.server["model"], rounds(federate(FedAvgM(server_momentum=momentum)), 3)
-    )
-    alone = rounds(federate(MOON(mu=1.0)), 3)
-    close = all(
-        torch.allclose(fed.server["model"][n].double(), alone[n].double(), atol=1e-4) for n in alone
-    )
-    assert close == (momentum == 0.0)
 
 
 @pytest.mark.parametrize(("k", "participation"), [(1, 1.0), (2, 0.5)])

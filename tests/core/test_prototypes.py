@@ -20,7 +20,6 @@ from fednb.prototypes import (
 
 METHODS = papers.methods()
 CLASSES_OF = ([0, 1, 2], [0, 1], [2], [0, 2])  # what the four clients of `ragged` hold
-# the numbers of the network with BatchNorm
 
 
 def made_up(labels, counts=None, dimension=3, seed=0, dtype=torch.float64):

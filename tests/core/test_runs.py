@@ -495,17 +495,3 @@ def test_every_committed_record_has_settings_that_are_known_and_clean_code():
         if recipe not in resolved:
             resolved[recipe] = settings.resolve(ALL_METHODS, **given).flat()
         assert ledger.key(resolved[recipe] | {"seed": seed}) == record["key"]
-
-
-def test_a_run_that_is_seldom_evaluated_ends_as_every_other(monkeypatch, capsys):
-    monkeypatch.setenv("FEDNB_PROGRESS", "log")
-    always, seldom = (runner.run(quick(evaluate_every=n, num_rounds=3), METHODS) for n in (1, 2))
-    curve = always["metrics"]["accuracy"]
-    told = [line.split("  ")[:2] for line in capsys.readouterr().out.splitlines()]
-    assert told[:3] == [[f"round {t}/3", f"{curve[t - 1]:.2f} %"] for t in (1, 2, 3)]
-    assert seldom["metrics"]["accuracy"] == [None, curve[1], curve[2]]
-    assert seldom["final"]["accuracy"] == always["final"]["accuracy"]
-    assert seldom["final"]["mean_of_last_5"] == pytest.approx(np.mean(curve[1:]))
-    assert seldom["key"] != always["key"] and seldom["deviations"] == always["deviations"]
-    losses = [record["metrics"]["loss/cross_entropy"] for record in (always, seldom)]
-    assert losses[0] == losses[1]

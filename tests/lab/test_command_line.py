@@ -1,6 +1,5 @@
 """The command line: what commands show, and that a wrong request is one sentence, soon."""
 
-import json
 import re
 import subprocess
 import sys
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from made_up import record
-from tiny import METHODS, PARAMETERS, TABLE, write, write_notebook
+from tiny import TABLE, write, write_notebook
 
 from fednb import ROOT
 from fednb import records as ledger
@@ -85,57 +84,19 @@ def test_a_number_with_a_comma_is_no_pair_of_numbers(
     assert f"did you mean lr={number.replace(',', '.')}?" in capsys.readouterr().err
 
 
-def test_the_path_of_a_notebook_runs_that_notebook(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
-    """Its method loses nothing, and it has a parameter and a hyperparameter that its namesake has not."""
-    source = METHODS.replace("class Slow(FedAvg):", "class Slow(FedAvg):\n    own: int = 7\n")
-    source += "\n\nSlow.loss = lambda self, model, x, y, context: {'nothing': 0 * model(x).logits.sum()}\n"
-    there = write_notebook(
-        tmp_path / "there" / "90_tiny.ipynb", parameters=f"{PARAMETERS}own = None", methods=source
-    )
-    monkeypatch.delenv("FEDNB_RUNS")
-    assert main(["run", str(there), "method=Slow"]) == 0
-    out = capfd.readouterr().out
-    # not among those of other code
-    (path,) = (tmp_path / "there" / "results" / "runs").glob("*.json")
-    assert f"record: {path}" in out
-    record = json.loads(path.read_text())
-    assert record["settings"]["own"] == 7 and set(record["metrics"]["loss/nothing"]) == {0.0}
-    assert main(["run", str(tmp_path / "nowhere" / "90_tiny.ipynb")]) == 2  # not its namesake
-    # a sweep of it knows its runs, too
-    write(tmp_path / "there", {"t": TABLE | {"runs": [{"method": "Slow"}]}}, "90_tiny.ipynb")
-    assert main(["sweep", str(tmp_path / "there" / "sweep.yaml"), "--dry-run"]) == 0
-    assert "1 runs: 1 recorded, 0 to do." in capfd.readouterr().out
-
-
-def test_a_dry_run_and_the_list(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    nothing_starts: None,
-    capsys: pytest.CaptureFixture,
+def test_a_dry_run_says_what_is_missing(
+    tmp_path: Path, nothing_starts: None, capsys: pytest.CaptureFixture
 ) -> None:
     tiers = {"digits": "minutes-cpu", "mnist": "hours-gpu"}
     table = TABLE | {"tier": tiers, "grid": {"dataset": ["mnist", "digits"], "seed": [0, 1]}}
-    (tmp_path / "notebooks" / "sweeps").mkdir(parents=True)
-    file = write(tmp_path / "notebooks" / "sweeps", {"t": table})
+    file = write(tmp_path, {"t": table})
     job = read_tables(file)["t"].jobs[2]
     record(job, wall_seconds=61, device="a CPU")
     options = "--dry-run --tier minutes-cpu --only seed=1 --only seed=0"
     assert main(["sweep", str(file), *options.split()]) == 0
-    reading, *told = capsys.readouterr().out.splitlines()
-    took, missing = "t: a run took 01:01 on a CPU", f"t: {job.notebook} dataset=digits seed=1"
-    assert reading == f"Reading {file}"
-    assert told == ["2 runs: 1 recorded, 1 to do.", took, missing]
-    monkeypatch.setattr("fednb.ROOT", tmp_path)
-    file.rename(file.with_name("01_moon.yaml"))
-    monkeypatch.setattr("fednb.notebooks.notebooks", lambda **_: [ROOT / "notebooks/01_moon.ipynb"])
-    assert main(["list"]) == 0
-    assert re.search(r"(?m)^01_moon +1 +01 · MOON", capsys.readouterr().out)
-    assert main(["list", "01"]) == 0
     told = capsys.readouterr().out
-    line = r"(?m)^minutes-cpu:.*\n +t +1/4 +A title \(01:01 on a CPU a run\)$"
-    assert re.search(line, told) and "hours-gpu:" not in told
+    assert "2 runs: 1 recorded, 1 to do." in told and "01:01 on a CPU" in told
+    assert "dataset=digits seed=1" in told and "mnist" not in told
     file = write(tmp_path, {"t": TABLE | {"measure": "bset", "runs": [{}]}})
     assert main(["sweep", str(file), "--dry-run"]) == 2
     assert "unknown measure 'bset'" in capsys.readouterr().err
@@ -229,7 +190,13 @@ def test_a_report_of_nothing_says_so(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_results_that_cannot_be_written_are_one_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture
 ) -> None:
-    ledger.runs_folder().parent.mkdir()
+    job = Notebook("90_tiny.ipynb").job({})
+    record(job, 40.0)
+    (tmp_path / "file").touch()
+    sweep = write(tmp_path, {"t": TABLE | {"runs": [{}]}})
+    assert main(["report", str(sweep), "--out", str(tmp_path / "file")]) == 2
+    assert f"{tmp_path / 'file'}" in capsys.readouterr().err
+    job.path.unlink()
     (ledger.runs_folder().parent / "logs").touch()  # a file at the folder's place
     assert main(["run", "90_tiny.ipynb"]) == 2
     assert re.fullmatch(

@@ -1,7 +1,6 @@
 """One's own methods and sweeps: their names, tables and pages, what compare says, and a cell that is made again."""
 
 import csv
-import dataclasses
 import io
 import re
 import shlex
@@ -22,29 +21,8 @@ from fednb_lab import arguments, cli, new, pool
 from fednb_lab import check as again
 from fednb_lab import compare as head_to_head
 from fednb_lab.jobs import Job, contestants_of
-from fednb_lab.sweeps import read_tables
 
 # ---- names
-
-
-@pytest.mark.parametrize(
-    ("name", "file", "class_name"),
-    [
-        ("FedDyn", "fed_dyn", "FedDyn"),
-        ("my_method", "my_method", "MyMethod"),
-        ("FCCLStar", "fccl_star", "FCCLStar"),
-    ],
-)
-def test_a_new_method_is_called_as_asked(
-    tmp_path: Path, name: str, file: str, class_name: str
-) -> None:
-    made = new.new_method(name, tmp_path)
-    assert [path.name for path in made] == [f"{file}.ipynb", f"{file}.yaml"]
-    assert class_name in papers.methods(str(made[0]))
-    assert {job.settings.method for job in read_tables(made[1])[file].jobs} == {
-        "FedAvg",
-        class_name,
-    }
 
 
 @pytest.mark.parametrize(
@@ -57,16 +35,6 @@ def test_a_name_that_is_taken_or_none_is_refused_and_nothing_is_written(
     with pytest.raises(NotebookError, match=r"name|called"):
         new.new_method(name, tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-def test_a_hyperparameter_of_the_template_stands_in_its_class_alone(tmp_path: Path) -> None:
-    notebook, _ = new.new_method("FedDyn", tmp_path)
-    source = papers.exported(notebook)
-    elsewhere = "\n".join(papers.cells(notebook, "code")).replace(source, "")
-    names = [field.name for field in dataclasses.fields(papers.methods(str(notebook))["FedDyn"])]
-    assert names and not [name for name in names if re.search(rf"\b{name}\b", elsewhere)]
-    answers = ("start", "broadcast", "prepare", "loss", "upload", "aggregate")
-    assert all(f"def {answer}(" in source for answer in answers)
 
 
 def test_the_template_shows_what_a_client_and_the_server_remember(tmp_path: Path) -> None:
@@ -393,12 +361,3 @@ def test_every_variable_that_is_read_is_in_the_help() -> None:
     # which commands set for their own processes
     read -= {"FEDNB_SEEDS", "FEDNB_AGAIN", "FEDNB_STUDENT_SEED", "FEDNB_NOTEBOOKS"}
     assert set(re.findall(r"FEDNB_[A-Z_]+", cli._parser().format_help())) == read
-
-
-def test_the_version_is_the_packages(capsys: pytest.CaptureFixture) -> None:
-    with pytest.raises(SystemExit, match="0"):
-        cli.main(["--version"])
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    version = re.search(r'^version = "(.*)"', pyproject, re.MULTILINE)
-    assert version and version[1] in capsys.readouterr().out
-    assert 'fednb = "fednb_lab.__main__:run"' in pyproject

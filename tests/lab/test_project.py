@@ -100,15 +100,6 @@ class TestNotebook:
         assert "**Claim.** " in title.source and pictures
         assert len({cell.id for cell in cells}) == len(cells) and path.stat().st_size < 1_000_000
 
-    def test_sections_come_in_order(self, cells):
-        text = "\n".join(c.source for c in cells if c.cell_type == "markdown")
-        titles = re.findall(r"(?m)^## (?:\d+ · )?(.+)$", text)
-        last = ["Reproduction", "Exercises", "Summary", "References"]
-        there = [title for title in titles if title in last]
-        assert there in (last, last[1:])
-        numbers = [int(n) for n in re.findall(r"(?m)^## (\d+) ·", text)]
-        assert numbers and numbers == sorted(set(numbers))
-
     def test_its_parameters_have_comments_and_reach_the_settings_of_a_run_on_embedded_data(
         self, path
     ):

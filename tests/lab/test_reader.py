@@ -4,8 +4,6 @@ import ast
 import functools
 import json
 import re
-import subprocess
-import sys
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -146,70 +144,6 @@ def test_rows_on_other_divisions_of_the_data_are_in_no_pair():
 # --- what notebooks call
 
 
-def calls():
-    """Calls of ``results`` in notebooks whose arguments are constants."""
-    found = set()
-    for path in notebooks():
-        for source in code_cells(path):
-            for node in ast.walk(ast.parse(source)):
-                if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
-                    continue
-                called = ast.unparse(node.func.value)
-                arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
-                if called == "results" and node.func.attr in dir(results):
-                    try:
-                        for argument in arguments:
-                            ast.literal_eval(argument)
-                    except ValueError:
-                        continue
-                    found.add(ast.unparse(node))
-    return sorted(found)
-
-
-BLOCKED = """
-import sys
-
-import matplotlib
-
-matplotlib.use("agg")
-import matplotlib.pyplot as plt
-
-sys.modules["fednb_lab"] = None
-from fednb import results
-from fednb.papers.pictures import side_by_side, side_by_side_tables
-from fednb import records as ledger
-
-opened = []
-ledger.read = opened.append
-for call in CALLS:
-    shown = eval(call)
-    assert shown is not None, call
-    plt.close("all")
-for name in ("scoreboard", "repeated", "trials", "twins", "gap", "bytes_sent"):
-    getattr(side_by_side, name)()
-assert len(side_by_side_tables.met_in_papers())
-assert not opened
-
-from fednb import build
-
-build.federation("FedAvg", dataset="digits", num_rounds=1, device="cpu").run_round()
-loaded = [name for name in sys.modules if name.startswith("fednb.gpu")]
-assert not loaded, loaded
-assert build.trainers_of_gpus().StackedTrainer and "fednb.gpu.stacked" in sys.modules
-"""
-
-
-def test_every_call_works_from_files_alone_and_who_has_no_gpu_never_imports_its_trainer():
-    """`fednb.build` names it, and imports it where there is a GPU: no import statement leads there."""
-    assert len(calls()) > 25
-    code = BLOCKED.replace("CALLS", repr(calls()))
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, cwd=NOTEBOOKS
-    )
-    assert done.returncode == 0, done.stderr
-    assert not done.stderr  # a warning would stand in the notebook
-
-
 def test_links_lead_from_the_notebook_that_runs(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)  # wherever it is: as from notebooks/
     (page,) = re.findall(r"\]\(([^)#]+)", results.finding("fedproto-privacy").data)
@@ -303,14 +237,6 @@ def test_below_three_seeds_a_forest_has_a_dot_for_each_seed_and_no_interval():
 
 
 # --- leads
-
-
-@pytest.mark.parametrize("n", [2, 3, 6, 10])
-def test_an_interval_leaves_out_zero_where_p_is_below_five_per_cent(n):
-    for shift in np.linspace(-3, 3, 25):
-        values = np.random.default_rng(n).normal(size=n) + shift
-        of = leads.lead_of(list(values))
-        assert (of.p < 0.05) == (not of.holds_zero)
 
 
 def test_a_lead_of_equal_values_has_no_width():

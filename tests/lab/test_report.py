@@ -1,20 +1,16 @@
 """Tables: every verdict by hand, nothing hidden (deviations, diverged, stale), pages, figures."""
 
 import math
-import re
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 from made_up import job, lead, record, recorded, table
 
 from fednb import records as ledger
 from fednb.errors import ReportError
 from fednb_lab import figures, tables, words
-from fednb_lab import pages as pages_module
 from fednb_lab.cells import cells_of
-from fednb_lab.cli import main
 from fednb_lab.deviations import Choice, TuningDeviation
 from fednb_lab.measures import measure
 from fednb_lab.sweeps import Axis
@@ -338,43 +334,3 @@ def test_a_run_fills_a_row_of_domains():
     assert here.count("](") == 3
     drawn = figures.curves_of(cells_of(t))[0]  # a run has one curve: the mean over its domains
     assert drawn["values"][1] == pytest.approx([67.85] * 100)
-
-
-def test_a_table_for_readers_leads_to_its_records_and_to_the_lines_that_make_them_again(folder):
-    t = recorded(66.0, 66.5, 67.0)
-    text, told = page(t, page=True), line(page(t), "FedAvg")
-    assert [told[x] for x in ("printed", "paper's ±", "measured")] == ["66.3", "0.5", "66.5 ± 1.2"]
-    assert "- The paper's ±: over 3 trials; for SOLO over parties" in text
-    links = re.findall(r"\[(\d)\]\(([^)]+)\)", told["seeds"])
-    assert [seed for seed, _ in links] == ["0", "1", "2"]
-    assert all((folder.parent / "tables" / link).resolve().exists() for _, link in links)
-    assert text.startswith('## <a id="moon-1"></a>moon-1\n')
-    assert "sweeps/00_foundations.yaml --table moon-1" in text
-    command = "fednb run 00_foundations method=FedAvg dataset=cifar10 seed=0"
-    assert f"- FedAvg, CIFAR-10: `{command}`\n" in text
-    text = page(table(t.jobs[0], job("FedProx", dataset="digits"), printed=None, labels={}))
-    assert "- Not run: FedProx, digits (tier hours-gpu)." in text
-
-
-def test_all_that_is_written_is_told(tmp_path, monkeypatch, capsys, folder):
-    many = {
-        "moon-1": recorded(66.0, 66.5, 67.0),
-        "later": table(job("FedProx", 7), name="later", title="Later"),
-    }
-    monkeypatch.setattr(pages_module, "read_tables", lambda path: many)
-    monkeypatch.setattr(pages_module, "_findings", lambda notebooks: {})  # are of other tables
-    out = folder.parent
-    assert main(["report"]) == 0
-    told = capsys.readouterr().out
-    assert f"3 files written; all that was found is in {out / 'REPORT.md'}" in told
-    page, *others = [
-        (out / name).read_text() for name in ("tables/00_foundations.md", "cells.csv", "REPORT.md")
-    ]
-    assert str(tmp_path) not in page + "".join(others)
-    assert '- <a id="later"></a>**Later** (1 runs, tier hours-gpu): `fednb sweep' in page
-    (first, later) = pd.read_csv(out / "cells.csv").to_dict("records")
-    assert (first["mean"], first["half"]) == (66.5, pytest.approx(1.2420688))
-    assert first["values"] == "66.0; 66.5; 67.0" and math.isnan(later["mean"])
-    (tmp_path / "file").write_text("")
-    assert main(["report", "--out", str(tmp_path / "file")]) == 2
-    assert f"{tmp_path / 'file'}" in capsys.readouterr().err

@@ -242,8 +242,10 @@ def _comments(method: type) -> dict[str, str]:
 def _reject_unknown(overrides: Mapping[str, Any], method: str, methods: Mapping[str, type]) -> None:
     known = ["method", "dataset", *FIELDS, *_field_names(methods[method])]
     for name in overrides:
+        if name in known:
+            continue
         owners = [other for other, cls in methods.items() if name in _field_names(cls)]
-        if name not in known and owners:
+        if owners:
             _leave_out(f"{method} has no parameter {name!r}, which belongs to {', '.join(owners)};")
         require_known("Unknown parameter", name, known)
 

@@ -1,8 +1,9 @@
 """What pictures of all notebooks have in common: colours, labels at lines, splits, and how they are shown."""
 
+import functools
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, cast
+from typing import Any, ParamSpec, TypeVar, cast
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,6 +16,9 @@ from matplotlib.lines import Line2D
 
 from fednb import partition
 from fednb.partition import Parts
+
+Given = ParamSpec("Given")
+Drawn = TypeVar("Drawn", Figure, Axes)
 
 # One colour per method in the whole series, by seaborn's palette for colour vision: FedAvg is grey,
 # each paper has its own.
@@ -72,6 +76,24 @@ def show(drawn: Figure | Axes, alt: str = "") -> None:
     text = alt or str(drawn.get_label())
     display(figure, metadata={"image/png": {"alt": text}})
     plt.close(figure)
+
+
+def described(text: str) -> Callable[[Callable[Given, Drawn]], Callable[Given, Drawn]]:
+    """Give what a function draws a text for those who do not see it, which `show` leaves with it.
+
+    It stands at the drawing code, since in a notebook a reader would have the answer before the picture.
+    """
+
+    def with_text(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+        @functools.wraps(draw)
+        def drawn(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+            picture = draw(*args, **kwargs)
+            picture.set_label(text)
+            return picture
+
+        return drawn
+
+    return with_text
 
 
 def sliders(draw: Callable[..., Any], **ranges: Any) -> None:

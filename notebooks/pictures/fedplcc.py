@@ -83,6 +83,7 @@ _ANSWERS = {  # what a method makes of the images of a class, and what is wrong 
 }
 
 
+@plots.described("One mean per class, two blue stars, six stars that count the same, six with shares; outliers are circled")
 def four_answers() -> Figure:
     """Four clients' images of two classes, and the prototypes that each of four methods makes."""
     figure, axes = plt.subplots(1, 4, figsize=(13, 4.3), sharey=True)
@@ -128,6 +129,9 @@ def _weights_beside(ax: Axes, directions: np.ndarray, weights: np.ndarray, label
         ax.text(x, y, text, color=f"C{int(labels[j])}", ha="center", va="center", size=12)
 
 
+@plots.described(
+    "Left: lines to the two nearest stars count. Right: the line to the far, heavy star counts, one to a near star does not"
+)
 def kept(prototypes: Prototypes) -> Figure:
     """Which half of a class's prototypes an image is pulled to, with all weights 1 and with theirs."""
     directions = np.asarray(prototypes["vectors"])
@@ -163,6 +167,7 @@ def _draw_image(ax: Axes, angle: float, directions: np.ndarray, weights: np.ndar
         ax.text(x, y, f"{products[j]:.2f}", color=colour, **look)
 
 
+@plots.described("Prototypes of the class 3: one pale three of FedProto and of FPL, three of FedPLCC, the last a negative")
 def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
     """A class's prototypes of 64 pixels as images, by method; under those of FedPLCC their weights."""
     of_class = [select(one, one["labels"] == label) for one in answers.values()]
@@ -186,6 +191,7 @@ def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
     return figure
 
 
+@plots.described("A round of FedPLCC: beside models, weighted centres of clusters go up and come down")
 def a_round() -> Axes:
     """What FedPLCC sends beside FedAvg's models, and who does what."""
     return scheme.messages(
@@ -197,6 +203,9 @@ def a_round() -> Axes:
     )
 
 
+@plots.described(
+    "FedPLCC's lead over FedAvg by its weight: about zero for small weights, below it at 0.3, far below it at 1"
+)
 def strengths() -> Axes:
     """FedPLCC's lead over FedAvg by λ₁, on our five domains."""
     ax = plt.figure(figsize=(7.2, 3.2)).subplots()
@@ -231,6 +240,7 @@ _OF_THE_PAPER = {  # our table, the reported one
 }
 
 
+@plots.described("Reported and measured accuracies of eight methods: in nearly one order on Office-10, in others elsewhere")
 def beside_print() -> Figure:
     """Accuracies of eight methods in the paper's order: reported as rings, ours a dot for each seed.
 
@@ -260,6 +270,9 @@ def beside_print() -> Figure:
     return figure
 
 
+@plots.described(
+    "Accuracy over the learning rate: the contrast's curve lies left of FedAvg's, is lower, and ends in runs that diverged"
+)
 def rates() -> Figure:
     """Accuracy over the learning rate, of FedAvg and of the contrast alone with a large weight.
 
@@ -304,6 +317,7 @@ def _crosses(ax: Axes, rate: float, number: int, colour: str) -> None:
 _TERMS = {"contrastive": "contrast", "correlation": "pull"}  # as the notebook calls FedPLCC's
 
 
+@plots.described("Accuracy of five domains, far apart from one another, and three terms of the loss, over rounds")
 def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     """Of a run's record: accuracy on each domain and their mean, and the terms of the loss."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6))
@@ -324,6 +338,9 @@ def domains_and_terms(metrics: Mapping[str, Any]) -> Figure:
     return figure
 
 
+@plots.described(
+    "After eight rounds FedProto with averaged models is on top for each seed; FedPLCC and FedAvg are below and cross"
+)
 def over_rounds(values: Mapping[str, Sequence[Sequence[float]]]) -> Axes:
     """The accuracies of some runs of each method: a thin line for each seed, a thick one for their mean."""
     ax = plt.figure(figsize=(7.2, 3.2)).subplots()
@@ -336,6 +353,7 @@ def over_rounds(values: Mapping[str, Sequence[Sequence[float]]]) -> Axes:
     return plots.label_ends(ax)
 
 
+@plots.described("Ten digits, each written, slanted, blended, printed, in scenes")
 def five_domains() -> Axes:
     """An image of each class in each of the five embedded domains."""
     ax = plt.figure(figsize=(6, 3.4)).subplots()
@@ -373,6 +391,7 @@ def six_groups(outlier: float = 6.0) -> Tensor:
     return torch.from_numpy(np.concatenate([*groups, [(outlier, 2.6)]]))
 
 
+@plots.described("Arrows from each point to its nearest, clusters, arrows between means, fewer clusters")
 def steps_of_finch(points: Tensor) -> Figure:
     """Four frames: arrows to nearest points, what they join, and the same with the means."""
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.1), sharex=True, sharey=True)

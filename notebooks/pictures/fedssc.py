@@ -19,6 +19,7 @@ _CENTRE = _MEANS.mean(0)
 _WANTED = _CENTRE + np.array([0.9, 0.5])
 
 
+@plots.described("Clouds of dots shrink as more clients are averaged, beside a star")
 def draws() -> Figure:
     """A sketch with made-up vectors: more clients remove the scatter of a draw, not its bias."""
     figure, axes = plt.subplots(1, 4, figsize=(13, 3.2), width_ratios=(1, 1, 1, 1.2))
@@ -68,6 +69,7 @@ def _error(ax: Axes) -> None:
     ax.set(xticks=(1, 3, 5, 10), xlim=(1, _CLIENTS))
 
 
+@plots.described("Ten clients and ten classes: who has images, who sends a mean, and who is drawn")
 def one_round(federation: Federation) -> Figure:
     """Who has images of which class, who sends its mean, and whose mean all clients get."""
     labels = federation.images.labels.numpy()
@@ -120,6 +122,7 @@ def where_classes_end(is_shared: bool, num_rounds: int = 30) -> np.ndarray:
     return np.degrees(angles)
 
 
+@plots.described("Three directions on a circle: without sharing classes 0 and 2 end in one place, with it all are far apart")
 def two_clients() -> Figure:
     """Where three classes end that two clients have two by two, as arrows on a circle."""
     panels = {
@@ -143,6 +146,7 @@ def two_clients() -> Figure:
     return figure
 
 
+@plots.described("With the class contrast alone the angle to g first rises far above the others', then falls to theirs")
 def contrasts_over_rounds(angles: Mapping[str, np.ndarray], accuracies: Mapping[str, np.ndarray]) -> Figure:
     """Angles of clients' class means to g, and accuracies: [seeds, rounds] for each training."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8))

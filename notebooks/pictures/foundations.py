@@ -177,6 +177,7 @@ def scaffold(
     return np.array(path)
 
 
+@plots.described("Rows of handwritten digits: client 0 has many 9s and 4s, client 1 many 2s, 3s and 8s")
 def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int = 24) -> Figure:
     """Some images of each client, sorted by class: the mix of a row is that of the client."""
     figure, axes = plt.subplots(len(clients), 1, figsize=(11, 0.62 * len(clients)))
@@ -192,6 +193,7 @@ def images_of(dataset: Dataset, parts: Parts, clients: Sequence[int], count: int
     return figure
 
 
+@plots.described("Client 1's local round lowers the loss of classes it has, and raises that of classes it lacks")
 def before_and_after(federation: Federation, client: int, before: State, after: State, classes: Sequence[int]) -> Figure:
     """The first test image of each class, with its loss before and after a client's local round.
 
@@ -212,6 +214,7 @@ def before_and_after(federation: Federation, client: int, before: State, after: 
     return scheme.images(x[:, 0], titles, texts)
 
 
+@plots.described("Accuracy rises over the rounds, the training loss falls")
 def history(record: Mapping[str, Any], name: str) -> Figure:
     """The accuracy of a run and the terms of its loss, round by round, in a method's colour."""
     metrics = record["metrics"]
@@ -230,6 +233,7 @@ def history(record: Mapping[str, Any], name: str) -> Figure:
     return figure
 
 
+@plots.described("Classes without images fall far in a local round and come back with averaging")
 def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
     """Accuracy on a class around a local round, by how many images of it a client has.
 
@@ -251,6 +255,7 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
     return figure
 
 
+@plots.described("SCAFFOLD with momentum reaches the minimum only with the factor")
 def corrected(scaffold: Callable[..., np.ndarray]) -> Figure:
     """SCAFFOLD under momentum: its way on the bowls, and its distance from the minimum.
 
@@ -292,6 +297,9 @@ def _with_momentum(scaffold: Callable[..., np.ndarray], ax: Axes) -> None:
     ax.set(xlabel="communication round", ylabel="distance to the minimum")
 
 
+@plots.described(
+    "Two bowls. FedAvg rests near the client with more steps, FedNova near the minimum of the sum, FedDyn at it."
+)
 def three_at_rest(simulate: Callable[..., np.ndarray]) -> Axes:
     """Where FedAvg, FedNova and FedDyn come to rest if the clients take 10 and 40 steps a round."""
     steps = (10, 40)
@@ -308,6 +316,9 @@ def three_at_rest(simulate: Callable[..., np.ndarray]) -> Axes:
     return ax
 
 
+@plots.described(
+    "Left: distances of FedAvg, FedNova and FedDyn over the steps of client 2. Right: FedDyn with three springs."
+)
 def busy_client(distances: Callable[..., np.ndarray]) -> Figure:
     """Where methods rest as client 2 takes more steps; FedDyn's way with springs of three kinds.
 

@@ -11,6 +11,9 @@ from fednb import plots
 from fednb.leads import interval
 
 
+@plots.described(
+    "Left, each star lies among the images of its class; right, with features swapped, two stars lie among other classes"
+)
 def two_spaces() -> Figure:
     """The same images in two networks, of which one has its two features swapped."""
     rng = np.random.default_rng(0)
@@ -45,6 +48,7 @@ def meeting(close: Mapping[str, float], by_chance: float) -> Axes:
     return ax
 
 
+@plots.described("What two kinds of targets add to training alone, from both starts, and the difference between the two")
 def gains(of_federations: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
     """Gains of newcomers (points), by start and by what pulls them: a panel for each start.
 
@@ -68,6 +72,7 @@ def gains(of_federations: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure
     return figure
 
 
+@plots.described("Class means of own images are best from the beginning; output layers rise faster with prototypes")
 def ways_to_classify(epochs: Sequence[int], means: Mapping[str, Mapping[tuple[str, str], np.ndarray]]) -> Figure:
     """Accuracies (%) of newcomers over epochs: a panel for each start, by way and pull.
 

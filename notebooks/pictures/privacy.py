@@ -14,6 +14,7 @@ from fednb import plots
 _BLUE = "C0"  # with the victim's network; without it lines are grey
 
 
+@plots.described("Means of 1 to 100 twos: the first is one person's two, the last is everybody's, blurred")
 def blurred(means: Mapping[int, np.ndarray]) -> Figure:
     """Mean images [H, W], by the number of images that they are of."""
     figure, axes = plt.subplots(1, len(means), figsize=(9, 2.1))
@@ -23,6 +24,7 @@ def blurred(means: Mapping[int, np.ndarray]) -> Figure:
     return figure
 
 
+@plots.described("Reconstructions by two networks and two attacks: only the victim's own network gives the original strokes")
 def reconstructions(found: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Figure:
     """Images [sizes, H, W] by the name of their column; a row for each number of images."""
     figure, axes = plt.subplots(len(sizes), len(found), figsize=(1.6 * len(found), 6.9))
@@ -36,6 +38,9 @@ def reconstructions(found: Mapping[str, np.ndarray], sizes: Sequence[int]) -> Fi
     return figure
 
 
+@plots.described(
+    "With the victim's network likeness falls from a half to nothing, as does finding members; without it little is found"
+)
 def how_alike(
     sizes: Sequence[int],
     likeness: Mapping[tuple[str, str], Sequence[float]],
@@ -78,6 +83,7 @@ def how_alike(
     return figure
 
 
+@plots.described("Likeness beyond the class grows with the numbers sent: nothing at 4, most of it at 16 of 64")
 def narrower(numbers: Sequence[int], likeness: Mapping[str, Sequence[float]]) -> Axes:
     """Likeness beyond the class over how many numbers are sent, a line for each attack."""
     _, ax = plt.subplots(figsize=(6.5, 3.4))

@@ -25,6 +25,9 @@ def class_weights() -> dict[str, np.ndarray]:
     }
 
 
+@plots.described(
+    "Three curves of a weight, four strengths of a pull, and ten or fifty steps: each panel is one passage of a paper"
+)
 def one_sentence() -> Figure:
     """Three sentences of papers, and what a program may make of each."""
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.4))
@@ -70,6 +73,9 @@ def _iterations(ax: Axes) -> None:
     ax.spines["left"].set_visible(False)
 
 
+@plots.described(
+    "By rounds, five epochs are far above ten steps; by steps taken, the short curve lies near the start of the long one"
+)
 def steps_or_epochs() -> Figure:
     """Recorded accuracies of FedPLCC by round, and the same by steps that a client has taken."""
     figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.6), sharey=True)

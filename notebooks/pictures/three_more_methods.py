@@ -18,6 +18,9 @@ _LAYERS = 4
 _OWN = "C0"
 
 
+@plots.described(
+    "Three drawings of a server and clients: coloured layers stay; a second model on a spring; arrows of unlike width"
+)
 def three_answers() -> Figure:
     """A server above three clients, for each method: which layers stay, which model, which weight."""
     figure, axes = plt.subplots(1, 3, figsize=(13, 3.8))
@@ -82,6 +85,9 @@ def _way(ax: Axes, x: float, lw: float) -> None:
     ax.annotate("", (5 + 0.35 * (x - 5), 4.8), (x, 3.4), arrowprops=look)
 
 
+@plots.described(
+    "Over six rounds FedBN ends a little above FedAvg, Ditto far above; FedDisco and FedAvg cross several times"
+)
 def beside_fedavg(found: Mapping[str, Mapping[str, Sequence[float]]]) -> Figure:
     """Accuracy (%) after each round of a method and of FedAvg: a panel for each, by its title."""
     figure, axes = plt.subplots(1, len(found), figsize=(13, 3.6))

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from fednb import partition, plots, results
 
 
+@plots.described("Images per client and class: with the rule of the code the clients' sizes are more even")
 def with_and_without_the_rule() -> Figure:
     """CIFAR-10's class counts divided among ten clients at β = 0.5, by MOON's paper and its code."""
     labels = np.repeat(np.arange(10), 5000)
@@ -23,6 +24,7 @@ def with_and_without_the_rule() -> Figure:
     return figure
 
 
+@plots.described("Ratios of gradients: with mu = 10 the contrast fades on CIFAR-10, and on the digits it stays")
 def forces() -> Axes:
     """How strong 10 times the contrast is beside the cross-entropy, as gradients at z: each seed.
 
@@ -46,6 +48,7 @@ def forces() -> Axes:
     return ax
 
 
+@plots.described("Unit norm gains, alpha over 100 rounds loses most of the accuracy, and together they lose less")
 def code_changes() -> Axes:
     """What each change of FedProc's published code is worth on the digits, over the paper's text."""
     table = "digits-fedproc-code"

@@ -259,7 +259,7 @@ def trials() -> Figure:
         _value_ticks(ax, [found[name] for found in of_splits.values() if name in found])
         ax.set_title(name)
         ax.grid(alpha=0.3)
-    axes[0].set_ylabel("points below\nits best trial")
+    axes[0].set_ylabel("points relative to\nits best trial")
     axes[0].set_ylim(-_DEEPEST, _HIGHEST)
     axes[-1].legend(frameon=False, loc="center left", bbox_to_anchor=(1, 0.5))
     return figure

@@ -18,8 +18,8 @@ RATES = ["FedAvg, z of length 1", "FedAvg", "FedProc as printed"]
 
 
 def _scaffold(momentum: float, factor: float, rounds: int) -> np.ndarray:
-    """SCAFFOLD's path on the two bowls of 00, [rounds + 1, 2]."""
-    return foundations.scaffold(100, rounds, m=momentum, factor=factor, eta=0.01)
+    """SCAFFOLD's path on the two bowls of 00, as 00 draws it: [rounds, 2], the start included."""
+    return foundations.scaffold(100, rounds - 1, m=momentum, factor=factor, eta=0.01)
 
 
 def momentum() -> Figure:

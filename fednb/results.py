@@ -225,20 +225,21 @@ class ForestRow(NamedTuple):
     printed: Sequence[float] = ()  # the leads that a paper prints
 
 
-def forest(name: str) -> Axes:
+def forest(name: str, left: float | None = None) -> Axes:
     """The picture of a finding: a line for each difference, with its 95 % interval.
 
     Who is ahead, and on which side, stands above; a number is at the right of each line, and a
-    hollow mark is what the paper reports. Below three seeds each seed has a dot.
+    hollow mark is what the paper reports. Below three seeds each seed has a dot. The axis begins
+    at ``left``, if it is given, and an arrow points to each mean that lies beyond.
     """
     found = _known("There is no finding", name, "findings")
     check("forest" in found, f"The finding {name!r} has no forest, or is not run.", ReportError)
     picture = found["forest"]
     rows = [_forest_row(line) for line in picture["lines"]]
-    right, left = picture["sides"]
-    ax = draw_forest(rows, unit=picture["unit"], sides=(right, left))
+    first, second = picture["sides"]
+    ax = draw_forest(rows, unit=picture["unit"], sides=(first, second), left=left)
     told = [f"{row.label}: {row.text}" for row in rows]
-    ax.set_label(f"How far {right} is ahead of {left}, in {picture['unit']}. {'; '.join(told)}.")
+    ax.set_label(f"How far {first} is ahead of {second}, in {picture['unit']}. {'; '.join(told)}.")
     return ax
 
 
@@ -264,11 +265,15 @@ def numbers(of: Lead) -> str:
 
 
 def draw_forest(
-    rows: Sequence[ForestRow], unit: str = POINTS, sides: tuple[str, str] | None = None
+    rows: Sequence[ForestRow],
+    unit: str = POINTS,
+    sides: tuple[str, str] | None = None,
+    left: float | None = None,
 ) -> Axes:
     """Draw leads, a line for each, with their intervals, or below three seeds a dot for each seed.
 
-    ``sides`` names who is ahead on the right of zero, and who on the left.
+    ``sides`` names who is ahead on the right of zero, and who on the left. The axis begins at
+    ``left``, if it is given, and an arrow points to each mean that lies beyond.
     """
     figure = plt.figure(figsize=(8.2, 1.3 + 0.36 * len(rows)), layout="constrained")
     ax = figure.subplots()
@@ -291,8 +296,20 @@ def draw_forest(
         above: dict[str, Any] = {"transform": ax.get_xaxis_transform(), "va": "bottom"}
         ax.text(0, 1.01, f"  {sides[0]} ahead →", size="small", ha="left", **above)
         ax.text(0, 1.01, f"← {sides[1]} ahead  ", size="small", ha="right", **above)
+    if left is not None:
+        _arrows_beyond(ax, rows, left)
     _legend_of_forest(ax, rows)
     return ax
+
+
+def _arrows_beyond(ax: Axes, rows: Sequence[ForestRow], left: float) -> None:
+    """Begin the axis at ``left``; at this edge an arrow stands for each mean that lies beyond."""
+    ax.set_xlim(left=left)
+    look: dict[str, Any] = {"marker": "<", "ms": 9, "ls": "", "clip_on": False}
+    for y, row in enumerate(rows):
+        if row.lead.mean is not None and row.lead.mean < left:
+            ax.plot(left, y, color=row.colour, **look)
+    ax.plot([], [], color="0.4", label="a mean further left", **look)
 
 
 def _legend_of_forest(ax: Axes, rows: Sequence[ForestRow]) -> None:

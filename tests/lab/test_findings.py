@@ -22,7 +22,6 @@ from fednb_lab.printed import is_printed
 
 # findings that say that there is no difference, or give a number without a direction
 WITHOUT_DIRECTION = {
-    "fedavg-seeds",
     "fedprox-is-fedavg",
     "moon-start",
     "side-twins",

@@ -3,6 +3,7 @@
 A sweep of one's own makes a page and a CSV file beside its records.
 """
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -241,6 +242,10 @@ def _readme(text: str, facts: Mapping[str, str], results: Results) -> str:
     notebooks = fill(
         "readme",
         fronts=fronts,
+        readings={path.stem: reading(path) for path in papers.notebooks()},
+        words_a_minute=WORDS_A_MINUTE,
+        pictures_a_minute=PICTURES_A_MINUTE,
+        lines_a_minute=LINES_A_MINUTE,
         facts=facts,
         number=len(every_claim),
         counted=words.counted(every_claim),
@@ -300,7 +305,6 @@ class Front(NamedTuple):
     venue: str  # and year, such as CVPR 2021
     link: str  # to the paper
     claim: str  # in Markdown, at most two sentences
-    reading: str  # such as 30 min
 
 
 def front(notebook: Path) -> Front:
@@ -317,7 +321,41 @@ def front(notebook: Path) -> Front:
         venue=_venue(citation),
         link=_found(r"\]\((https?://[^)]+)\)", citation),
         claim=" ".join(sentences[:2]),
-        reading=_found(r"[Rr]ead: (\d+ min)ute", texts[0]),
+    )
+
+
+WORDS_A_MINUTE = 100  # of text with mathematics
+PICTURES_A_MINUTE = 2
+LINES_A_MINUTE = 20  # of code
+
+
+class Reading(NamedTuple):
+    """How many minutes it takes to read a notebook as far as its exercises."""
+
+    text: float  # with its pictures
+    code: float
+
+
+def reading(notebook: Path) -> Reading:
+    """Estimate from what is there: words, pictures, and lines of code that are not folded."""
+    words_read = 0
+    pictures = 0
+    lines = 0
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        if "**Exercise 1**" in source:
+            break
+        if cell["cell_type"] == "markdown":
+            words_read += len(source.split())
+        elif not cell["metadata"].get("jupyter", {}).get("source_hidden"):
+            lines += len([line for line in source.splitlines() if line.strip()])
+        for output in cell.get("outputs", []):
+            shown = output.get("data", {})
+            words_read += len("".join(shown.get("text/markdown", "")).split())
+            pictures += "image/png" in shown
+    return Reading(
+        text=words_read / WORDS_A_MINUTE + pictures / PICTURES_A_MINUTE,
+        code=lines / LINES_A_MINUTE,
     )
 
 

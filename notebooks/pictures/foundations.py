@@ -239,7 +239,7 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
 
     ``points``: for each client and class the images, and the accuracy (%) of the global model before
     the round, of the client's model after it, and of the average of all clients' models. A thin line
-    is one client and one class, the thick one their mean.
+    is one client and one class, the thick one their mean, which is also written.
     """
     images, *accuracies = np.transpose(points)
     bounds = {"no image": (0, 0), "1 to 10 images": (1, 10), "more than 10 images": (11, 999)}
@@ -249,6 +249,8 @@ def forgetting(points: Sequence[tuple[float, float, float, float]]) -> Figure:
         lines = np.array(accuracies)[:, (images >= low) & (images <= high)]  # [three models, lines]
         ax.plot([0, 1, 2], lines, "-", marker=".", lw=1, alpha=0.3, **look)
         ax.plot([0, 1, 2], lines.mean(1), "-", marker="o", lw=4, ms=9, **look)
+        for x, mean in enumerate(lines.mean(1)):
+            plots.label(ax, (x, mean), f"{mean:.0f}", (0, -19), ha="center", weight="bold", bbox=_WHITE)
         ax.set_xticks([0, 1, 2], ["before", "after the\nlocal round", "after\naveraging"])
         ax.set(title=f"{title} of the class", xlim=(-0.3, 2.3), ylim=(-3, 103))
     axes[0].set_ylabel("accuracy on the class (%)")

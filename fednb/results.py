@@ -22,6 +22,7 @@ import matplotlib.pyplot as plt
 import pandas as pd
 from IPython.display import Markdown
 from matplotlib.axes import Axes
+from matplotlib.markers import CARETLEFT
 
 from fednb import ROOT, plots
 from fednb.errors import ReportError, check, require_known
@@ -305,7 +306,7 @@ def draw_forest(
 def _arrows_beyond(ax: Axes, rows: Sequence[ForestRow], left: float) -> None:
     """Begin the axis at ``left``; at this edge an arrow stands for each mean that lies beyond."""
     ax.set_xlim(left=left)
-    look: dict[str, Any] = {"marker": "<", "ms": 9, "ls": "", "clip_on": False}
+    look: dict[str, Any] = {"marker": CARETLEFT, "ms": 9, "ls": "", "clip_on": False}
     for y, row in enumerate(rows):
         if row.lead.mean is not None and row.lead.mean < left:
             ax.plot(left, y, color=row.colour, **look)

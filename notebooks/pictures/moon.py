@@ -171,7 +171,7 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
 
 @plots.described(
     "Angles from z_prev at the start and the end of rounds: MOON's clients turn away to about a right angle, "
-    "also where classes are alike; FedAvg's end much nearer to z_prev"
+    "on IID data, too; FedAvg's end nearer to z_prev"
 )
 def turns(measured: Mapping[str, np.ndarray]) -> Figure:
     """From where to where a round turns representations: their angle from z_prev.
@@ -184,16 +184,14 @@ def turns(measured: Mapping[str, np.ndarray]) -> Figure:
         colour = plots.colour(name)
         start, end, accuracy = rounds.T
         number = np.arange(2, 2 + len(rounds))
-        for x, begins, ends in zip(number, start, end, strict=True):
-            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2, "shrinkA": 3, "shrinkB": 0}
-            ax.annotate("", (x, ends), (x, begins), arrowprops=arrow)
+        ax.vlines(number, start, end, color=colour, lw=2)
         ax.plot(number, start, "s", ms=6, color="black", label="start: z_glob")
         ax.plot(number, end, "o", ms=7, color=colour, label="end: z")
         # it is parallel to z_glob - z_prev
         ax.plot(number, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of the contrast")
         ax.axhline(90, color="0.7", lw=1, ls=":", zorder=0)
         ax.set_xticks(number, [f"{t}\n{value:.0f}" for t, value in zip(number, accuracy, strict=True)])
-        ax.set(title=name, xlabel="round; accuracy (%) before it", ylim=(0, 130), yticks=range(0, 121, 30))
+        ax.set(title=name, xlabel="round; accuracy (%) before it", ylim=(0, 138), yticks=range(0, 121, 30))
     axes[0].set(ylabel="angle from z_prev (degrees)")
     handles, words = axes[1].get_legend_handles_labels()
     figure.legend(handles, words, frameon=False, ncols=3, loc="outside lower center")

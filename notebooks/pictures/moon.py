@@ -108,7 +108,7 @@ def circle_to_move(theta: int = 60, tau: float = 0.5) -> None:
     plots.show(circle(theta, tau), f"MOON's loss on the circle, θ = {theta}°, τ = {tau:g}")
 
 
-@plots.described("Left, MOON stops nearer to the minimum than FedAvg; right, it arrives later")
+@plots.described("Left, MOON stops nearer to the minimum than FedAvg; right, with mu = 3 it arrives later")
 def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float, np.ndarray]) -> Figure:
     """The global direction over rounds, for clients that only drift and for clients that still learn.
 
@@ -132,36 +132,29 @@ def help_and_harm(drifting: Mapping[float, np.ndarray], learning: Mapping[float,
     return figure
 
 
-@plots.described("With uneven classes a local round lowers the representations early and the output layer later")
+@plots.described(
+    "What a local round changes: on uneven classes representations lose in the first rounds, the output layer later"
+)
 def features_and_head(drift: pd.DataFrame) -> Figure:
-    """How good z and the output layer are before and after a local round, with a control.
+    """What a local round does to representations and output layer, on uneven classes and on a control.
 
-    ``drift`` has a line for each network, with the columns "split" ("dirichlet" or "iid"), "round"
-    (0 is untrained), "when" ("before" a local round or "after" it), and accuracies (%) "z" and
-    "output"; drawn are means.
+    ``drift`` has a line for each client and round, with the columns "split" ("dirichlet" or "iid"),
+    "seed", "round", the accuracies (%) of the global model "z" and "output", and what is added to
+    each by the local round, "z_change" and "output_change".
     """
-    means = drift.groupby(["split", "when", "round"]).mean()
-    untrained = means["z"].xs(("before", 0), level=("when", "round")).mean()
-    trained = means.drop(0, level="round")
-    figure, axes = plt.subplots(1, 4, figsize=(13, 3.6), sharey=True)
-    of_clients = {"dirichlet": "uneven classes", "iid": "all classes alike"}
-    of_parts = {"z": "representations", "output": "output layer"}
-    places = [(part, split) for part in of_parts for split in of_clients]
-    look = {"color": CLIENTS[0]}
-    for ax, (part, split) in zip(axes, places, strict=True):
-        before = trained.loc[split, "before"][part]
-        after = trained.loc[split, "after"][part]
-        ax.vlines(before.index, after, before, lw=2, **look)
-        ax.plot(before.index, before, "o-", color=plots.colour("FedAvg"))
-        ax.plot(after.index, after, "o", ms=8, mfc="white", mew=2, **look)
-        ax.set(title=f"{of_parts[part]},\n{of_clients[split]}", xlabel="rounds of FedAvg so far")
-        ax.set(xticks=before.index, xlim=(0.5, before.index[-1] + 0.5), ylim=(0, 102))
-    for ax in axes[:2]:
-        ax.axhline(untrained, color="0.6", ls=":")
-    axes[0].text(5.4, untrained - 13, "untrained\nnetwork", color="0.4", ha="right", va="top")
-    axes[1].text(0.7, 25, "the global model", color=plots.colour("FedAvg"))
-    axes[1].text(0.7, 10, "its clients after\none more local round", va="center", **look)
-    axes[0].set(ylabel="accuracy on test images (%)")
+    figure, axes = plt.subplots(1, 2, figsize=(11, 4), sharey=True)
+    looks = {"dirichlet": ("uneven classes", CLIENTS[0]), "iid": ("all classes alike", "0.45")}
+    for ax, (part, title) in zip(axes, {"z": "representations", "output": "output layer"}.items(), strict=True):
+        for split, (name, colour) in looks.items():
+            changes = drift[drift["split"] == split].groupby(["round", "seed"])[f"{part}_change"].mean()
+            ax.plot(changes.unstack(), color=colour, lw=0.8, alpha=0.6)
+            ax.plot(changes.groupby("round").mean(), "o-", color=colour, lw=2.5, label=name)
+        ax.axhline(0, color="0.6", lw=1, zorder=0)
+        accuracy = drift[drift["split"] == "dirichlet"].groupby("round")[part].mean()
+        ax.set_xticks(accuracy.index, [f"{t}\n{value:.0f} %" for t, value in accuracy.items()])
+        ax.set(title=title, xlabel="rounds of FedAvg so far; accuracy then, on uneven classes")
+    axes[0].set(ylabel="change by a local round (points)")
+    axes[0].legend(frameon=False, loc="lower right")
     return figure
 
 
@@ -176,46 +169,33 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
     return scheme.images(x[:, 0], titles, texts)
 
 
-@plots.described("Arrows: with uneven classes FedAvg's z returns to z_prev; MOON's lies beyond z_glob, towards the star")
-def fans(measured: Mapping[str, np.ndarray]) -> Figure:
-    """Measured angles as arrows: z_prev, z_glob and the trained z; thin lines are single seeds.
+@plots.described(
+    "Angles from z_prev at the start and the end of rounds: MOON's clients turn away to about a right angle, "
+    "on IID data, too; FedAvg's end nearer to z_prev"
+)
+def turns(measured: Mapping[str, np.ndarray]) -> Figure:
+    """From where to where a round turns representations: their angle from z_prev.
 
-    For each name [seeds, 3]: the angles (degrees) from z_glob to z_prev, from z to z_glob and from
-    z to z_prev. Three directions need not lie in one plane; z is drawn at its measured angle from
-    z_glob, on the side away from z_prev if that fits its angle to z_prev better.
+    For each name [rounds, 3], from round 2 on: the angles (degrees) of z_glob and of the trained z
+    from z_prev, and the accuracy (%) of the global model with which the round begins.
     """
-    figure, axes = plt.subplots(1, len(measured), figsize=(3.5 * len(measured), 3.3))
-    for ax, (name, of_seeds) in zip(axes, measured.items(), strict=True):
+    figure, axes = plt.subplots(1, len(measured), figsize=(3.3 * len(measured), 4), sharey=True)
+    for ax, (name, rounds) in zip(axes, measured.items(), strict=True):
         colour = plots.colour(name)
-        for apart, to_glob, to_prev in of_seeds:
-            ends = _at(np.array([_TOP + apart, _trained(apart, to_glob, to_prev)]))
-            for x, y, line in zip(*ends, ("0.5", colour), strict=True):
-                ax.plot([0, x], [0, y], color=line, lw=0.8, alpha=0.6)
-        apart, to_glob, to_prev = of_seeds.mean(0)
-        trained = _trained(apart, to_glob, to_prev)
-        arrows = [("z_prev", _TOP + apart, "0.5", 1.0), ("z_glob", _TOP, "black", 1.0)]
-        arrows.append(("z", trained, colour, 1.35))
-        for word, place, line, length in arrows:
-            tip = {"arrowstyle": "-|>", "color": line, "lw": 2.5}
-            ax.annotate("", _at(place, length), (0, 0), arrowprops=tip)
-            spot = _at(place, length + 0.16)
-            if word == "z_prev":  # under its arrow, since z may lie on it
-                spot = _at(place + 28, 0.8)
-            ax.annotate(word, spot, color=line, ha="center", va="center")
-        minimum = apart / 2
-        ax.plot(*_at(minimum), "*", ms=16, color="black", mfc="white")
-        plots.label(ax, _at(minimum), "minimum of\nthe contrast", (9, -12), size="small")
-        title = f"{name}: z_prev to z is {to_prev:.0f}°"
-        ax.set(aspect="equal", xlim=(-1.6, 1.6), ylim=(-0.5, 1.55), title=title)
-        ax.axis("off")
+        start, end, accuracy = rounds.T
+        number = np.arange(2, 2 + len(rounds))
+        ax.vlines(number, start, end, color=colour, lw=2)
+        ax.plot(number, start, "s", ms=6, color="black", label="start: z_glob")
+        ax.plot(number, end, "o", ms=7, color=colour, label="end: z")
+        # it is parallel to z_glob - z_prev
+        ax.plot(number, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of the contrast")
+        ax.axhline(90, color="0.7", lw=1, ls=":", zorder=0)
+        ax.set_xticks(number, [f"{t}\n{value:.0f}" for t, value in zip(number, accuracy, strict=True)])
+        ax.set(title=name, xlabel="round; accuracy (%) before it", ylim=(0, 138), yticks=range(0, 121, 30))
+    axes[0].set(ylabel="angle from z_prev (degrees)")
+    handles, words = axes[1].get_legend_handles_labels()
+    figure.legend(handles, words, frameon=False, ncols=3, loc="outside lower center")
     return figure
-
-
-def _trained(apart: float, to_glob: float, to_prev: float) -> float:
-    """The place of the trained z on the circle: beyond z_glob, or on the side of z_prev."""
-    beyond = abs(apart + to_glob - to_prev)
-    between = abs(abs(apart - to_glob) - to_prev)
-    return _TOP - to_glob if beyond < between else _TOP + to_glob
 
 
 @plots.described("FedProx agrees with the log of MOON's author for 100 rounds, MOON ends below it")
@@ -249,7 +229,9 @@ def author_log() -> Axes:
     return ax
 
 
-@plots.described("Accuracy falls with a large mu on the digits, and is flat on CIFAR-10, in the paper and here")
+@plots.described(
+    "Accuracy falls with a large mu on the digits. On CIFAR-10 our one seed is flat; the paper's rises on uneven classes"
+)
 def weights() -> Figure:
     """Accuracy by the weight μ, measured and reported, on the digits and on CIFAR-10."""
     figure, axes = plt.subplots(1, 2, figsize=(11, 3.8), width_ratios=(1, 1.15))

@@ -7,12 +7,12 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
 
 from fednb import plots, results
-from fednb.papers.pictures import scheme
 
 CLASSES = plt.get_cmap("viridis")([0.05, 0.5, 0.85])  # a colour for each of three classes
 CONTROL = "#8e0152"  # FedAvg with unit norm, which has FedAvg's grey elsewhere
@@ -218,7 +218,7 @@ def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Axes:
 
 
 @plots.described(
-    "Test accuracy over rounds: FedProc's features end below those of an untrained network, the control's far above"
+    "Accuracy over rounds: FedProc's features get better than an untrained network's late, its output layer later still"
 )
 def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping[str, Sequence[float]]) -> Figure:
     """What features can tell without the output layer, and what that makes of them, in percent.

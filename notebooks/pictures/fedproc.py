@@ -233,9 +233,10 @@ def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping
             rounds = range(first, first + len(of_method))
             ax.plot(rounds, of_method, **_look(name))
         ax.set(title=title, xlabel="rounds done", xlim=(0, None), ylim=(0, 100))
+    apart = {"FedAvg": -6, "FedAvg, unit norm": 6}  # these end near each other
     for name, of_method in output.items():
         end = (len(of_method), of_method[-1])
-        plots.label(axes[1], end, name, (8, 0), va="center", color=_colour(name))
+        plots.label(axes[1], end, name, (8, apart.get(name, 0)), va="center", color=_colour(name))
     untrained = next(iter(features.values()))[0]
     axes[0].axhspan(0, untrained, color="0.93", lw=0)
     axes[0].text(5, 30, "worse than an untrained network", ha="center", size="small")

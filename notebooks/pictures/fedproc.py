@@ -7,6 +7,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import torch
 import torch.nn.functional as F
+from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor
@@ -14,6 +15,7 @@ from torch import Tensor
 from fednb import plots, results
 
 CLASSES = plt.get_cmap("viridis")([0.05, 0.5, 0.85])  # a colour for each of three classes
+CONTROL = "#8e0152"  # FedAvg with unit norm, which has FedAvg's grey elsewhere
 
 STEPS = (0, 25, 50, 200)  # of the bundle's descent that are drawn
 
@@ -59,43 +61,49 @@ def _draw_bundle(ax: Axes, angles: Tensor, prototypes: Tensor, title: str) -> No
     ax.axis("off")
 
 
-@plots.described(
-    "Images of three classes, put on a circle, then pulled into a star; accuracy rises with the line, falls with the pull"
-)
+def _colour(row: str) -> str:
+    """The colour of a row: here the control has one of its own."""
+    return CONTROL if row in ("FedAvg, unit norm", "FedAvg, z of length 1") else plots.colour(row)
+
+
+@plots.described("Images of three classes as dots of all lengths, then on a circle, then pulled apart into a star")
 def line_and_pull() -> Figure:
-    """What the line and the pull do to images of three classes, and what each does to accuracy."""
+    """What the line and the pull do to images of three classes."""
     moments = _bundle(1.0)
-    figure, axes = plt.subplots(1, 4, figsize=(13.5, 3.8), width_ratios=(1, 1, 1, 1.9))
+    figure, axes = plt.subplots(1, 3, figsize=(9, 3.8))
     _draw_lengths(axes[0], moments[0][0])
     titles = {0: "the line: the circle", 200: "the pull: a star"}
-    for ax, (step, title) in zip(axes[1:], titles.items(), strict=False):
+    for ax, (step, title) in zip(axes[1:], titles.items(), strict=True):
         angles, prototypes, _ = moments[step]
         _draw_bundle(ax, angles, prototypes, title)
-    for ax in axes[:3]:
+    for ax in axes:
         ax.set(xlim=(-1.2, 1.2), ylim=(-1.2, 1.75))
-    _draw_with_and_without(axes[3])
     return figure
 
 
-def _draw_with_and_without(ax: Axes) -> None:
+@plots.described("Test accuracy of all seeds: FedAvg with the line is highest, FedAvg with the pull lowest")
+def with_and_without() -> Axes:
     """FedAvg with the line, with the pull, with both: accuracies of all seeds, and their means."""
     rows = {
         "FedAvg": "FedAvg",
-        "+ the line": "FedAvg, z of length 1",
+        "+ the line\n(the control)": "FedAvg, z of length 1",
         "+ the pull\n(FedProc)": "FedProc as printed",
         "+ both": "FedProc, z of length 1",
     }
+    _, ax = plt.subplots(figsize=(7.5, 3.6))
     draws = np.random.default_rng(0)
     for x, row in enumerate(rows.values()):
         cell = results.cell("digits-fedproc-control", row, "lr 0.03")
-        colour = plots.colour(row)
+        colour = _colour(row)
         beside = x + draws.uniform(-0.1, 0.1, len(cell.values))  # so that no dot hides another
         ax.plot(beside, cell.values, "o", color=colour, alpha=0.35, ms=5, mew=0)
         ax.plot([x - 0.25, x + 0.25], [cell.mean] * 2, lw=3, color=colour)
         plots.label(ax, (x + 0.27, cell.mean), f"{cell.mean:.1f}", (2, 0), va="center", color=colour)
     ax.set_xticks(range(len(rows)), list(rows))
-    ax.set(xlim=(-0.5, len(rows) - 0.3), title="which helps? digits, ten rounds", ylabel="test accuracy (%)")
+    title = f"the digits, ten rounds, seeds {cell.seeds[0]} to {cell.seeds[-1]}"
+    ax.set(xlim=(-0.5, len(rows) - 0.3), title=title, ylabel="test accuracy (%)")
     ax.grid(axis="y", alpha=0.3)
+    return ax
 
 
 def _draw_lengths(ax: Axes, angles: Tensor) -> None:
@@ -183,32 +191,34 @@ def _draw_pull_by_angle(ax: Axes) -> None:
     ax.set(ylabel="pull, as a share of the hardest", ylim=(0, 1.05), title="ten classes")
 
 
-@plots.described("Clients that train alone disagree; those of all federated methods agree well")
-def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Figure:
+@plots.described(
+    "Clients that train alone put a class in different places; with shared prototypes, or in a federation, far less"
+)
+def agreement(angles: Mapping[str, tuple[Tensor, Tensor]]) -> Axes:
     """Angles between prototypes of two clients: of the same class, and of different ones.
 
-    ``angles``: both, in degrees, by how the clients were trained: alone or with a method. A title
-    has the median of the first, and how often one of them is smaller than one of the second.
+    ``angles``: both, in degrees, by how the clients were trained: alone or with a method. A dot is
+    a median, a line spans the middle half.
     """
-    size = (2.8 * len(angles), 3.0)
-    figure, axes = plt.subplots(1, len(angles), figsize=size, sharex=True, sharey=True)
-    usual: dict[str, Any] = {"bins": np.arange(0, 181, 5), "density": True}
-    outline: dict[str, Any] = usual | {"color": "black", "histtype": "step", "lw": 1.2}
-    for ax, (name, (same, different)) in zip(axes, angles.items(), strict=True):
-        colour = plots.colour("SOLO" if name.startswith("alone") else name)
-        ax.hist(same.numpy(), color=colour, alpha=0.8, label="same class", **usual)
-        ax.hist(different.numpy(), label="different classes", **outline)
-        median = same.median().item()
-        ax.axvline(median, color="black", ls=":", lw=1.2)
-        closer = 100 * (same[:, None] < different).float().mean().item()
-        ax.set_title(f"{name}\nmedian {median:.0f}°, closer: {closer:.0f} %", fontsize="medium")
-        ax.set(xlabel="angle (degrees)", yticks=[], xticks=range(0, 181, 45))
-    axes[0].legend(fontsize="small", frameon=False)
-    return figure
+    _, ax = plt.subplots(figsize=(8.5, 3.6))
+    for y, (name, (same, different)) in enumerate(angles.items()):
+        colour = _colour("SOLO" if name.startswith("alone") else name)
+        for of_pairs, height, fill in ((same, y - 0.12, colour), (different, y + 0.12, "white")):
+            low, median, high = torch.quantile(of_pairs, torch.tensor([0.25, 0.5, 0.75])).tolist()
+            ax.plot([low, high], [height] * 2, color=colour, lw=2.5, zorder=1)
+            ax.plot(median, height, "o", color=colour, mfc=fill, ms=9, mew=1.5)
+            plots.label(ax, (high, height), f"{median:.0f}°", (6, 0), va="center", size="small")
+    ax.set_yticks(range(len(angles)), list(angles))
+    ax.plot([], [], "o", ms=9, color="0.35", label="the same class")
+    ax.plot([], [], "o", ms=9, mew=1.5, color="0.35", mfc="white", label="different classes")
+    ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, frameon=False, fontsize="small")
+    ax.set(xlabel="angle between the prototypes of two clients (degrees)", xlim=(0, 150))
+    ax.set_ylim(len(angles) - 0.5, -0.5)
+    return ax
 
 
 @plots.described(
-    "Test accuracy over rounds: FedProc's features end below those of an untrained network, the control's far above"
+    "Accuracy over rounds: FedProc's features get better than an untrained network's late, its output layer later still"
 )
 def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping[str, Sequence[float]]) -> Figure:
     """What features can tell without the output layer, and what that makes of them, in percent.
@@ -223,9 +233,10 @@ def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping
             rounds = range(first, first + len(of_method))
             ax.plot(rounds, of_method, **_look(name))
         ax.set(title=title, xlabel="rounds done", xlim=(0, None), ylim=(0, 100))
+    apart = {"FedAvg": -6, "FedAvg, unit norm": 6}  # these end near each other
     for name, of_method in output.items():
         end = (len(of_method), of_method[-1])
-        plots.label(axes[1], end, name, (8, 0), va="center", color=plots.colour(name))
+        plots.label(axes[1], end, name, (8, apart.get(name, 0)), va="center", color=_colour(name))
     untrained = next(iter(features.values()))[0]
     axes[0].axhspan(0, untrained, color="0.93", lw=0)
     axes[0].text(5, 30, "worse than an untrained network", ha="center", size="small")
@@ -235,14 +246,26 @@ def features_and_output(features: Mapping[str, Sequence[float]], output: Mapping
 
 def _look(name: str) -> dict[str, Any]:
     """How a method's line is drawn: with unit norm it is dashed."""
-    return {"color": plots.colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
+    return {"color": _colour(name), "lw": 2, "ls": "--" if "unit norm" in name else "-"}
+
+
+@plots.described(
+    "Reported accuracies and three seeds each of FedAvg, SCAFFOLD, MOON, FedProc and the control: all but SCAFFOLD overlap"
+)
+def reproduced() -> Axes:
+    """The paper's accuracies on CIFAR-10 beside ours, and the control's."""
+    names = ("FedAvg", "SCAFFOLD", "MOON", "FedProc")
+    cells = {name: results.cell("fedproc-2", name, "CIFAR-10") for name in names}
+    control = "the control: FedAvg\nwith unit norm"
+    cells[control] = results.cell("fedproc-control", "FedAvg, z of length 1")
+    return scheme.accuracies(cells, {control: CONTROL})
 
 
 @plots.described("FedProc starts far below FedAvg and the control, and after 50 rounds it has nearly caught up")
 def slow_start() -> Axes:
     """FedProc over the rounds of the paper's table, beside FedAvg and the control: means, and bands."""
     ends = {  # of a line's name, where the axis ends
-        "FedAvg, z of length 1": ("FedAvg, unit norm: the control", 9),
+        "FedAvg, z of length 1": ("FedAvg, unit norm", 9),
         "FedProc as printed": ("FedProc", 0),
         "FedAvg": ("FedAvg", -9),
     }
@@ -274,10 +297,12 @@ def rates(table: str, rows: Sequence[str]) -> Axes:
         finished = [rate for rate, cell in of_row.items() if set(cell.statuses) == {"finished"}]
         means, half_widths = np.array([(of_row[rate].mean, of_row[rate].half_width) for rate in finished]).T
         name = row.replace("z of length 1", "unit norm")
-        look: dict[str, Any] = {"color": plots.colour(row), "elinewidth": 1, "capsize": 3, "label": name}
+        look: dict[str, Any] = {"color": _colour(row), "elinewidth": 1, "capsize": 3, "label": name}
         beside = np.array(finished) * 1.02**place  # beside each other
         ax.errorbar(beside, means, half_widths, fmt="o-" if name == row else "s--", **look)
+    seeds = next(iter(of_row.values())).seeds
     ax.set(xscale="log", xlabel="learning rate", ylabel="test accuracy (%)")
+    ax.set_title(f"the digits, ten rounds, seeds {seeds[0]} to {seeds[-1]}")
     ax.set_xticks(sorted(ticks), [f"{rate:g}" for rate in sorted(ticks)])
     ax.minorticks_off()
     return ax

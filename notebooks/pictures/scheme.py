@@ -86,8 +86,10 @@ def images(shown: Tensor, titles: Sequence[str], texts: Sequence[str]) -> Figure
     return figure
 
 
-def accuracies(cells: Mapping[str, Cell]) -> Axes:
+def accuracies(cells: Mapping[str, Cell], colours: Mapping[str, str] | None = None) -> Axes:
     """Accuracies of methods, a dot for each seed beside the reported number, by name.
+
+    ``colours``: by name, of those that shall not have the colour of their method.
 
     Lines join the methods on one seed, which has one split; a bar is the mean over seeds.
     """
@@ -98,8 +100,8 @@ def accuracies(cells: Mapping[str, Cell]) -> Axes:
         ax.plot(*zip(*pairs, strict=True), color="0.8", lw=1, zorder=0)
         look: dict[str, Any] = {"ha": "right", "va": "center", "size": "small", "color": "0.4"}
         plots.label(ax, (0, accuracy), f"seed {seed}", (-30, 0), **look)
-    for x, cell in enumerate(cells.values()):
-        colour = plots.colour(cell.row)
+    for x, (name, cell) in enumerate(cells.items()):
+        colour = (colours or {}).get(name, plots.colour(cell.row))
         ax.plot([x] * len(cell.values), cell.values, "o", ms=8, color=colour)
         ax.plot([x - 0.12, x + 0.12], [cell.mean] * 2, lw=2, color=colour)
         if cell.printed is not None:

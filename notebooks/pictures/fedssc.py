@@ -1,18 +1,21 @@
 """Pictures of notebook 03: what drawn clients share of a class, and what a client wants to know."""
 
 from collections.abc import Mapping
-from itertools import combinations
+from itertools import combinations, pairwise
 from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
-from fednb.papers.pictures.fedproc import CLASSES
+import pandas as pd
+from fednb.papers.pictures.foundations import history
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from fednb import partition, plots, results
 from fednb.federation import Federation
 
+_CLASSES = ("#440154", "#21918c", "#c25e00")  # a colour for each of three classes
+_WIDTHS = (6.0, 2.5, 2.0)  # an arrow that lies over another leaves its rim to be seen
 _CLIENTS = 10  # of the sketch
 _MEANS = np.random.default_rng(4).normal(size=(_CLIENTS, 2)) * (1, 0.7)  # one class, by ten clients
 _CENTRE = _MEANS.mean(0)
@@ -122,54 +125,98 @@ def where_classes_end(is_shared: bool, num_rounds: int = 30) -> np.ndarray:
     return np.degrees(angles)
 
 
-@plots.described("Three directions on a circle: without sharing classes 0 and 2 end in one place, with it all are far apart")
+@plots.described(
+    "Three directions on a circle: by themselves classes 0 and 2 end in one place, with all vectors the three are far apart"
+)
 def two_clients() -> Figure:
     """Where three classes end that two clients have two by two, as arrows on a circle."""
     panels = {
         "before the first round": where_classes_end(True, num_rounds=0),
-        "without sharing: 0 and 2 end together": where_classes_end(False),
-        "with sharing: all three part": where_classes_end(True),
+        "a client knows its own two classes": where_classes_end(False),
+        "it is sent a vector of the third, too": where_classes_end(True),
     }
     figure, axes = plt.subplots(1, len(panels), figsize=(10.5, 3.3))
     for ax, (title, angles) in zip(axes, panels.items(), strict=True):
         ax.add_patch(plt.Circle((0, 0), 1, fill=False, color="0.8"))
-        for k, (angle, colour) in enumerate(zip(np.radians(angles), CLASSES, strict=True)):
-            tip = np.array([np.cos(angle), np.sin(angle)])
-            arrow = {"arrowstyle": "-|>", "color": colour, "lw": 2.5}
-            ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow)
-            place = (1.15 + 0.27 * k) * tip  # further out, if two classes lie in one place
-            ax.text(*place, f"class {k}", color=colour, ha="center", va="center")
-        ax.set(xlim=(-2, 2), ylim=(-1.3, 1.8), aspect="equal", title=title)
+        for k, place in enumerate(_spread(angles)):
+            tip = _on_circle(angles[k])
+            arrow = {"arrowstyle": "-", "color": _CLASSES[k], "lw": _WIDTHS[k]}
+            ax.annotate("", tuple(tip), (0, 0), arrowprops=arrow | {"shrinkA": 0, "shrinkB": 0})
+            text: dict[str, Any] = {"ha": "center", "va": "center", "weight": "bold"}
+            ax.text(*(1.2 * _on_circle(place)), str(k), color=_CLASSES[k], **text)
+        ax.set(xlim=(-1.5, 1.5), ylim=(-1.4, 1.4), aspect="equal", title=title)
         ax.axis("off")
-    owners = "client A has 0 and 1,\nclient B has 1 and 2"
+    owners = "client A has classes 0 and 1,\nclient B has 1 and 2"
     axes[0].text(0, -0.45, owners, ha="center", va="center", size="small")
     return figure
 
 
-@plots.described("With the class contrast alone the angle to g first rises far above the others', then falls to theirs")
-def contrasts_over_rounds(angles: Mapping[str, np.ndarray], accuracies: Mapping[str, np.ndarray]) -> Figure:
-    """Angles of clients' class means to g, and accuracies: [seeds, rounds] for each training."""
-    figure, (left, right) = plt.subplots(1, 2, figsize=(10.5, 3.8))
+def _on_circle(degrees: float) -> np.ndarray:
+    """The point of the unit circle at an angle."""
+    return np.array([np.cos(np.radians(degrees)), np.sin(np.radians(degrees))])
+
+
+def _spread(angles: np.ndarray, least: float = 14.0) -> np.ndarray:
+    """Places of the classes' names (degrees): where the arrows point, but so far apart that all can be read."""
+    places = angles.copy()
+    for _ in range(50):
+        order = np.argsort(places)
+        for first, second in pairwise(order):
+            missing = least - (places[second] - places[first])
+            if missing > 0:
+                places[first] -= missing / 2
+                places[second] += missing / 2
+    return places
+
+
+@plots.described("Bias and variance are about equal at first; both fall, and in the end variance is the larger part")
+def parts_over_rounds(training: pd.DataFrame) -> Figure:
+    """The two parts of the error of one drawn client's vectors, over the rounds of a training."""
+    figure, ax = plt.subplots(figsize=(7, 3.6))
+    rounds = np.arange(1, len(training["accuracy"]) + 1)
+    parts = {"bias, squared": "0.3", "variance": plots.colour("FedSSC")}
+    heights = [training["bias"], training["variance"]]
+    ax.bar(rounds, heights[0], color=parts["bias, squared"], label="bias, squared")
+    ax.bar(rounds, heights[1], bottom=heights[0], color=parts["variance"], label="variance")
+    names = [f"{t}\n{accuracy:.0f} %" for t, accuracy in zip(rounds, training["accuracy"], strict=True)]
+    ax.set_xticks(rounds, names)
+    ax.set(xlabel="communication round, and test accuracy of the averaged network", ylabel="mean squared error")
+    handles, labels = ax.get_legend_handles_labels()
+    ax.legend(handles[::-1], labels[::-1], frameon=False, fontsize="small")
+    return figure
+
+
+@plots.described("The angle to g: with the class contrast alone it is largest at first, with both contrasts at the end")
+def contrasts_over_rounds(trainings: Mapping[str, pd.DataFrame]) -> Figure:
+    """Angles of clients' class means to g, and accuracies, over the rounds of three trainings."""
+    figure, axes = plt.subplots(1, 2, figsize=(10.5, 3.8))
     green = plots.colour("FedSSC")
     looks: list[dict[str, Any]] = [
         {"color": plots.colour("FedAvg")},
         {"color": green, "ls": "--"},
         {"color": green},
     ]
-    for ax, values in ((left, angles), (right, accuracies)):
-        for (name, of_seeds), look in zip(values.items(), looks, strict=True):
-            rounds = range(1, of_seeds.shape[1] + 1)
-            ax.plot(rounds, of_seeds.mean(0), lw=2.5, label=name, **look)
-            ax.plot(rounds, of_seeds.T, lw=0.6, **look)
+    for ax, measure in zip(axes, ("angle", "accuracy"), strict=True):
+        for (name, training), look in zip(trainings.items(), looks, strict=True):
+            rounds = range(1, len(training[measure]) + 1)
+            ax.plot(rounds, training[measure], lw=2.5, label=name, **look)
         ax.set(xlabel="communication round", xticks=rounds)
-    left.set(ylabel="angle to g (degrees)", ylim=(0, 90))
-    right.set(ylabel="test accuracy (%)", ylim=(0, 100))
-    right.legend(fontsize="small", frameon=False, loc="upper left")
+    axes[0].set(ylabel="angle to g (degrees)", ylim=(0, 90))
+    axes[1].set(ylabel="test accuracy (%)", ylim=(0, 100))
+    axes[1].legend(fontsize="small", frameon=False, loc="upper left")
     return figure
 
 
-def beside_fedavg(ax: Axes) -> None:
-    """Draw the accuracy of the recorded run of FedAvg on the digits with seed 0, and name it."""
+@plots.described("Accuracy rises over ten rounds, as FedAvg's; the class contrast begins in round 2 and falls to an eighth")
+def the_run(record: Mapping[str, Any], name: str) -> Figure:
+    """A run's accuracy and the terms of its loss, beside the recorded run of FedAvg with seed 0."""
+    figure = history(record, name)
+    left, right = figure.axes
     of_fedavg = results.accuracies("digits-fedssc")["FedAvg"].loc[0]
-    ax.plot(of_fedavg, color="0.6", zorder=0, label="FedAvg, seed 0")
-    ax.legend(fontsize="small", frameon=False)
+    left.plot(of_fedavg, color="0.6", zorder=0, label="FedAvg, seed 0")
+    left.legend(fontsize="small", frameon=False)
+    for line in right.lines:
+        terms = np.array(line.get_ydata(), dtype=float)
+        terms[terms == 0] = np.nan  # a contrast without vectors is none
+        line.set_ydata(terms)
+    return figure

@@ -11,7 +11,7 @@ from fednb.papers.fedplcc import cluster, plain, shares
 from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle
+from matplotlib.patches import Ellipse
 from scipy import stats
 from torch import Tensor
 
@@ -21,7 +21,7 @@ from fednb.leads import over_common_seeds
 from fednb.prototypes import Prototypes, class_means, join, mean_by_class, select
 
 _IMAGE = 14  # degrees: of client 0
-_FAULT = "#c1121f"  # the circle around outliers
+_FAULT = "#c1121f"  # the ellipse around outliers
 _STAR: dict[str, Any] = {"marker": "*", "ec": "black", "lw": 0.8, "zorder": 3}
 # By class and client: directions in degrees, and the number of images around each.
 _DIRECTIONS: dict[int, list[list[tuple[float, int]]]] = {
@@ -54,17 +54,11 @@ def _images(rng: np.random.Generator, degrees: float, number: int) -> np.ndarray
 
 
 def toy_prototypes(clients: Sequence[Tensor]) -> dict[str, Prototypes]:
-    """Give the global prototypes that four methods make of the toy, by the names of the methods."""
+    """Give the global prototypes that FedProto and FedPLCC make of the toy."""
     labels = torch.arange(2).repeat_interleave(20)
     means = join([plain(class_means(z, labels)) for z in clients])
     centres = join([cluster({"vectors": z, "labels": labels}) for z in clients])
-    unweighted = plain(cluster(plain(centres)))
-    return {
-        "FedProto": mean_by_class(means),
-        "FPL": plain(cluster(means)),
-        "FedPLVM": unweighted | {"weights": torch.ones(len(unweighted["labels"]))},
-        "FedPLCC": shares(cluster(centres)),
-    }
+    return {"FedProto": mean_by_class(means), "FedPLCC": shares(cluster(centres))}
 
 
 def _half_plane(ax: Axes) -> None:
@@ -75,46 +69,63 @@ def _half_plane(ax: Axes) -> None:
     ax.axis("off")
 
 
-_ANSWERS = {  # what a method makes of the images of a class, and what is wrong with it
-    "FedProto": ("one mean", "blue's mean lies among\norange images"),
-    "FPL": ("clusters of the clients' means", "each client is one point:\noutliers vanish in a mean"),
-    "FedPLVM": ("clusters of clusters", "all stars count the same,\nhowever few their images"),
-    "FedPLCC": ("the same, with weights", "shares of the class;\noutliers still drag a star"),
+_ANSWERS = {  # what a method makes of the images of a class
+    "FedProto": "one mean of a class",
+    "FedPLCC": "clusters, with weights",
 }
 
 
-@plots.described("One mean per class, two blue stars, six stars that count the same, six with shares; outliers are circled")
-def four_answers() -> Figure:
-    """Four clients' images of two classes, and the prototypes that each of four methods makes."""
-    figure, axes = plt.subplots(1, 4, figsize=(13, 4.3), sharey=True)
+@plots.described("Left: blue's mean lies among orange images. Right: six stars, with shares of their class")
+def two_answers() -> Figure:
+    """Four clients' images of two classes, and the prototypes of FedProto and of FedPLCC."""
+    figure, axes = plt.subplots(1, 2, figsize=(11, 5), sharey=True)
     clients = toy(0)
-    for ax, (method, prototypes) in zip(axes, toy_prototypes(clients).items(), strict=True):
-        _panel(ax, clients, prototypes)
-        made, fault = _ANSWERS[method]
-        ax.set_title(f"{method}\n{made}", size=12, color=plots.colour(method))
-        ax.text(0.5, -0.02, fault, transform=ax.transAxes, ha="center", va="top", size=11)
-    for text, label, place in (("blue", 0, (0.56, 0.17)), ("orange", 1, (0.43, 0.43))):
-        axes[0].text(*place, text, color=f"C{label}", size=11, ha="right", va="center")
-    axes[0].text(-0.1, 1.02, "six orange\noutliers", color=_FAULT, size=11, va="bottom")
-    for ax in axes[[0, -1]]:
-        ax.add_patch(Circle((0.035, 0.79), 0.12, fill=False, color=_FAULT, lw=1.5))
+    found = toy_prototypes(clients)
+    for ax, (method, made) in zip(axes, _ANSWERS.items(), strict=True):
+        _panel(ax, clients, found[method])
+        ax.set_title(f"{method}: {made}", size=14, color=plots.colour(method))
+        ax.add_patch(Ellipse((0.055, 0.87), 0.19, 0.36, fill=False, color=_FAULT, lw=1.5))
+    left, right = axes
+    left.text(0.045, 1.07, "six orange outliers", color=_FAULT, size=12, va="bottom", ha="center")
+    for text, label, place in (
+        ("blue", 0, (0.6, 0.13)),
+        ("blue", 0, (0.24, 0.65)),
+        ("orange", 1, (0.72, 0.47)),
+    ):
+        left.text(*place, text, color=f"C{label}", size=13, ha="center", va="center")
+    arrow = {"arrowstyle": "->", "color": "black", "shrinkB": 9}
+    look: dict[str, Any] = {"size": 13, "ha": "right", "va": "center", "arrowprops": arrow}
+    for ax, text, star in (
+        (left, "the mean of blue", found["FedProto"]["vectors"][0]),
+        (right, "dragged by\nthe outliers", _leftmost(found["FedPLCC"], 1)),
+    ):
+        ax.annotate(text, star.tolist(), (0.36, 0.4), **look)
     return figure
 
 
+def _leftmost(prototypes: Prototypes, label: int) -> Tensor:
+    """The class's prototype that lies farthest to the left."""
+    vectors = select(prototypes, prototypes["labels"] == label)["vectors"]
+    return vectors[vectors[:, 0].argmin()]
+
+
 def _panel(ax: Axes, clients: Sequence[Tensor], prototypes: Prototypes) -> None:
-    """The toy's images, a marker for each client, and a method's prototypes as stars."""
+    """The toy's images, a marker for each client, and prototypes as stars, with rays along their directions."""
     _half_plane(ax)
     colours = ["C0"] * 20 + ["C1"] * 20
     for z, marker in zip(clients, "os^D", strict=True):
-        ax.scatter(*(0.88 * z.T), s=14, c=colours, alpha=0.4, marker=marker, lw=0)
-    directions = np.asarray(prototypes["vectors"])
-    directions = directions / np.linalg.norm(directions, axis=1, keepdims=True)
-    sizes = np.full(len(directions), 240.0)
+        ax.scatter(*z.T, s=34, c=colours, alpha=0.4, marker=marker, lw=0)
+    stars = np.asarray(prototypes["vectors"])
+    directions = stars / np.linalg.norm(stars, axis=1, keepdims=True)
+    of_class = [f"C{int(label)}" for label in prototypes["labels"]]
+    sizes = np.full(len(stars), 330.0)
     if "weights" in prototypes:
         weights = np.asarray(prototypes["weights"])
-        sizes = 90 + 500 * np.minimum(weights, 0.5)
+        sizes = 120 + 600 * np.minimum(weights, 0.5)
         _weights_beside(ax, directions, weights, prototypes["labels"])
-    ax.scatter(*directions.T, s=sizes, c=[f"C{k}" for k in prototypes["labels"]], **_STAR)
+    for star, direction, colour in zip(stars, directions, of_class, strict=True):
+        ax.plot(*zip(star, direction * 1.06, strict=True), color=colour, lw=1.2, zorder=2)
+    ax.scatter(*stars.T, s=sizes, c=of_class, **_STAR)
 
 
 def _weights_beside(ax: Axes, directions: np.ndarray, weights: np.ndarray, labels: Tensor) -> None:

@@ -7,7 +7,9 @@ import hashlib
 import json
 import zlib
 from collections import Counter
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +27,7 @@ from fednb_lab.course.inside import Limits
 from fednb_lab.course.merging import merged
 from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
+    LATE,
     NO_ANSWER,
     NOT_COUNTED,
     NOT_DONE,
@@ -41,7 +44,7 @@ from fednb_lab.course.notebooks import (
 from fednb_lab.course.tables import all_remarks, write_tables
 
 # What ends a student's own cell for good: any other error there costs nothing.
-ENDED = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
+ENDED = {LATE, "DeadKernelError", "NotExecuted"}
 
 
 class Handout(NamedTuple):
@@ -89,6 +92,7 @@ class Work(NamedTuple):
     remarks: list[str]
     digest: str  # of all that decides about the points
     errors: dict[str, str]  # by grade id
+    is_late: bool = False  # a cell was ended as it took too long
 
     def refused(self, reason: str) -> "Work":
         """Return it without its notebook, so that it scores zero, and say why."""
@@ -114,15 +118,11 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     print(
         f"Submissions: {len(by_student)}, executed are those that are new: {len(new)}", flush=True
     )
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        running = {
-            pool.submit(_execute, student, work, handout, is_sandboxed): student
-            for student, work in new.items()
-        }
-        for number, future in enumerate(as_completed(running), start=1):
-            student = running[future]
-            work = _recorded(student, future.result(), handout)
+    late = []
+    with closing(_executed(new, handout, jobs, is_sandboxed)) as results:
+        for number, (student, executed) in enumerate(results, start=1):
+            late += [student] * executed.is_late
+            work = _recorded(student, executed, handout)
             submission = by_student[student]
             before = notes.get(student, {"attempts": 0, "when": (0, 0)})
             num_attempts = before.get("attempts", 1) + (submission.when > tuple(before["when"]))
@@ -142,10 +142,15 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
             write_atomically(handout.notes_file, json.dumps(notes))
             told = all_remarks(notes[student])
             print(f"{number}/{len(new)} {student}", *told, sep="; ", flush=True)
-    finally:  # Ctrl-C included
-        pool.shutdown(cancel_futures=True)
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
-    return _write_all(handout, notes)
+    path = _write_all(handout, notes)
+    if late:
+        print(
+            f"Out of time: {', '.join(late)}. If this machine was busy, raise cell_seconds in "
+            f"{FOLDER}/nbgrader_config.py and grade again",
+            flush=True,
+        )
+    return path
 
 
 def refresh(name: str) -> Path:
@@ -228,6 +233,32 @@ def _digest(values: list[Any], files: dict[str, Path]) -> str:
     return hashlib.sha256(json.dumps([values, digests]).encode()).hexdigest()
 
 
+def _executed(
+    new: dict[str, Work], handout: Handout, jobs: int, is_sandboxed: bool
+) -> Iterator[tuple[str, Work]]:
+    """Yield students and their executed work, as it is done.
+
+    What ran out of time beside others is executed again, alone: a busy machine is nobody's fault.
+    """
+    late = []
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        running = {
+            pool.submit(_execute, student, work, handout, is_sandboxed): student
+            for student, work in new.items()
+        }
+        for future in as_completed(running):
+            student, work = running[future], future.result()
+            if work.is_late and jobs > 1:
+                late.append(student)
+            else:
+                yield student, work
+    finally:  # Ctrl-C included
+        pool.shutdown(cancel_futures=True)
+    for student in late:
+        yield student, _execute(student, new[student], handout, is_sandboxed)
+
+
 def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> Work:
     """Execute a submission, whatever happens."""
     nb, files, remarks, *_ = work
@@ -237,16 +268,20 @@ def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> 
     try:
         sandbox.execute(nb, files, handout.limits, student_seed=seed, is_sandboxed=is_sandboxed)
     except Exception as error:
-        return work.refused(f"executing it failed ({error}), so it scores zero")
+        is_late = str(error).startswith("it was stopped after")
+        refused = work.refused(f"executing it failed ({error}), so it scores zero")
+        return refused._replace(is_late=is_late)
     errors = {name: remark(error) for name, error in errors_by_cell(nb).items()}
     graded = [grade_id(cell) for cell in nb.cells if marks_of(cell).get("grade")]
     if all(errors.get(name) in (NOT_DONE, NO_ANSWER) for name in graded):
         remarks = [*remarks, NOTHING]
+    is_late = False
     for cell in nb.cells:
-        ended = first_error(cell)
-        if not grade_id(cell) and ended.startswith(ENDED):
-            remarks = [*remarks, remark(f"a cell of the student's own: {ended}")]
-    return work._replace(remarks=remarks, errors=errors)
+        names = {output.get("ename") for output in cell.get("outputs", [])}
+        is_late |= LATE in names
+        if not grade_id(cell) and names & ENDED:
+            remarks = [*remarks, remark(f"a cell of the student's own: {first_error(cell)}")]
+    return work._replace(remarks=remarks, errors=errors, is_late=is_late)
 
 
 def _recorded(student: str, work: Work, handout: Handout) -> Work:

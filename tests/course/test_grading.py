@@ -248,11 +248,11 @@ def test_check_says_how_to_get_a_notebook_that_can_be_read(content, tmp_path, ca
 def test_check_tells_of_a_cell_of_the_hand_out_that_fails(handed_out, monkeypatch):
     def execute(nb, *_, **options):
         (cell,) = (cell for cell in nb.cells if notebooks.grade_id(cell) == "imports")
-        cell.outputs = [new_output("error", ename="CellTimeoutError", evalue="it took too long")]
+        cell.outputs = [new_output("error", ename=notebooks.LATE, evalue="took longer than 60 s")]
 
     monkeypatch.setattr(sandbox, "execute", execute)
     _, remarks = check.check(handed_out)
-    assert any("imports" in remark and "CellTimeoutError" in remark for remark in remarks)
+    assert any(remark.endswith("hand-out's: took longer than 60 s") for remark in remarks)
 
 
 def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_path, capsys):
@@ -427,6 +427,31 @@ def test_a_page_shows_the_exercises_and_no_hidden_test_not_even_in_an_error(
     assert "draws(" not in text and "HIDDEN" not in text
     assert "AssertionError: twice" in text and "mine = 1" in text and "Exercise 2" in text
     assert "not needed for grading" not in text
+
+
+@pytest.mark.parametrize(("jobs", "score"), [("2", 6), ("1", 4)])
+def test_what_ran_out_of_time_beside_others_is_executed_again_alone(
+    jobs, score, handed_out, tmp_path, monkeypatch, capsys
+):
+    executed = []
+
+    def execute(nb, *_, student_seed, **__):
+        executed.append(student_seed)
+        (cell,) = (one for one in nb.cells if notebooks.grade_id(one) == "exercise-1-check")
+        is_first = executed.count(student_seed) == 1
+        error = new_output("error", ename=notebooks.LATE, evalue="took longer than 60 s")
+        cell.outputs = [error] if is_first and "slow" in str(nb.cells) else []
+
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    monkeypatch.setattr(sandbox, "execute", execute)
+    change(handed_out, tmp_path / "in" / "ann.ipynb", **RIGHT)
+    slow = RIGHT | {"exercise_1": f"{RIGHT['exercise_1']}  # slow"}
+    change(handed_out, tmp_path / "in" / "ben.ipynb", **slow)
+    assert main(["course", "grade", "short", "in", "--jobs", jobs]) == 0
+    rows = hand_in.table("90_short")
+    assert (rows["ann"]["score"], rows["ben"]["score"]) == (6, score)
+    assert len(executed) == int(jobs) + 1
+    assert ("Out of time: ben." in capsys.readouterr().out) == (score < 6)
 
 
 def test_an_untouched_hand_out_has_one_remark(handed_out, tmp_path, monkeypatch):

@@ -24,7 +24,7 @@ from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
 from fednb_lab.course.collect import Submission, collect
 from fednb_lab.course.inside import Limits
-from fednb_lab.course.merging import merged
+from fednb_lab.course.merging import merged, names_of
 from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     LATE,
@@ -36,10 +36,12 @@ from fednb_lab.course.notebooks import (
     files_of,
     first_error,
     grade_id,
+    handout_of,
     is_check,
     marks_of,
     read_notebook,
     remark,
+    title_of,
 )
 from fednb_lab.course.tables import all_remarks, write_tables
 
@@ -52,6 +54,7 @@ class Handout(NamedTuple):
 
     assignment: str
     released: NotebookNode  # with the hidden tests, and without solutions
+    checks: dict[str, str]  # as students see them, by grade id
     files: dict[str, Path]  # that lie beside it, by name
     limits: Limits
     seed: str
@@ -72,6 +75,7 @@ class Handout(NamedTuple):
         source = read_notebook(notebook_path("source", assignment))
         sources = {grade_id(cell): cell.source for cell in source.cells}
         released = read_notebook(path)
+        checks = {grade_id(cell): cell.source for cell in filter(is_check, released.cells)}
         for cell in released.cells:
             if marks_of(cell).get("locked"):
                 cell.source = sources[grade_id(cell)]
@@ -81,7 +85,7 @@ class Handout(NamedTuple):
         decides = [limits, own.seed, [cell.source for cell in released.cells]]
         digest = _digest(decides, files)
         notes_file = FOLDER / f"{assignment}.json"
-        return cls(assignment, released, files, limits, own.seed, digest, notes_file)
+        return cls(assignment, released, checks, files, limits, own.seed, digest, notes_file)
 
 
 class Work(NamedTuple):
@@ -217,7 +221,7 @@ def prepare(submission: Submission, handout: Handout) -> Work:
     if submission.nb is not None:
         try:
             nb, said = merged(submission.nb, handout.released)
-            remarks += said
+            remarks += said + _put_back(submission.nb, handout)
         except Exception as error:  # a file of a form that nobody has thought of
             remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
     remarks = [remark(text) for text in dict.fromkeys(remarks)]
@@ -226,6 +230,21 @@ def prepare(submission: Submission, handout: Handout) -> Work:
     return Work(
         nb, files, remarks, _digest([handout.digest, remarks, sources], submission.helpers), {}
     )
+
+
+def _put_back(nb: NotebookNode, handout: Handout) -> list[str]:
+    """Return a remark on checks that are neither as handed out now nor as to this student."""
+    names = names_of(nb, handout.released)
+    if not any(names):  # pasted into a new notebook, which has a remark
+        return []
+    before = {grade_id(cell): cell.source for cell in handout_of(nb).cells}
+    changed = []
+    for name, source in handout.checks.items():
+        pieces = [cell.source for cell, own in zip(nb.cells, names, strict=True) if own == name]
+        found = {piece.strip() for piece in [*pieces, "\n".join(pieces)]}
+        if found.isdisjoint({source.strip(), before.get(name, source).strip()}):
+            changed.append(title_of(name))
+    return [f"missing or changed, and put back: {', '.join(changed)}"] if changed else []
 
 
 def _digest(values: list[Any], files: dict[str, Path]) -> str:

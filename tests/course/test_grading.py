@@ -429,6 +429,25 @@ def test_a_page_shows_the_exercises_and_no_hidden_test_not_even_in_an_error(
     assert "not needed for grading" not in text
 
 
+def test_checks_that_were_changed_or_deleted_are_put_back_and_named(
+    handed_out, tmp_path, unexecuted
+):
+    nb = change(handed_out, tmp_path / "in" / "ann.ipynb", **RIGHT, exercise_1_check="pass")
+    nb.cells = [cell for cell in nb.cells if notebooks.grade_id(cell) != "exercise-3-check"]
+    hand_in.write(tmp_path / "in" / "ann.ipynb", nb)
+    nb = change(handed_out, tmp_path / "in" / "ben.ipynb", **RIGHT, exercise_1_check="of old")
+    for cell in nb.metadata["fednb"]["handout"]:
+        if notebooks.grade_id(cell) == "exercise-1-check":
+            cell["source"] = "of old"  # as the hand-out was when Ben got it
+    hand_in.write(tmp_path / "in" / "ben.ipynb", nb)
+    hand_in.split(nb, "exercise-2-check", 0)
+    hand_in.write(tmp_path / "in" / "eva.ipynb", nb)
+    assert main(["course", "grade", "short", "in"]) == 0
+    rows = hand_in.table("90_short")
+    assert "put back: Exercise 1, check, Exercise 3, check" in rows["ann"]["remarks"]
+    assert not [name for name in ("ben", "eva") if "put back" in rows[name]["remarks"]]
+
+
 @pytest.mark.parametrize(("jobs", "score"), [("2", 6), ("1", 4)])
 def test_what_ran_out_of_time_beside_others_is_executed_again_alone(
     jobs, score, handed_out, tmp_path, monkeypatch, capsys

@@ -58,6 +58,11 @@ def check(
     if exercise:
         whole.cells = _only(exercise, whole.cells)
     folder = path.absolute().parent
+    name = f"{nb.metadata['fednb'].get('assignment')}.ipynb"
+    if path.name != name and not (folder / name).exists():
+        remarks.append(
+            f"the file was called {name}: under another name its first cell fails in JupyterLab"
+        )
     of_handout = {folder / name for name in files_of(nb)}
     beside = [file for file in _files_in(folder) if file not in of_handout]
     files = take_along(folder, beside, {}, remarks)

@@ -286,7 +286,7 @@ def test_how_the_class_did_counts_no_answer_that_waits_for_a_person_as_zero(shor
     assert (line["graded"], line["waiting"], line["in full"]) == (2, 1, 1)
     assert pd.isna(line["mean"])
     told = tables.average(found)
-    assert "0.7 of 6 points" in told and "4 more wait" in told
+    assert "3 notebooks" in told and "0.7 of 6 points" in told and "4 more points" in told
 
 
 def test_who_handed_in_nothing_counts_in_no_statistics_and_a_stub_is_not_tried(short):
@@ -352,7 +352,9 @@ def test_of_a_list_of_students_who_is_missing_is_in_the_tables(
     change(handed_out, tmp_path / "in" / "Eva Berg_4713_assignsubmission_file" / "a.ipynb", **RIGHT)
     change(handed_out, tmp_path / "in" / "guest.ipynb", **RIGHT)
     assert main(["course", "grade", "short", "in"]) == 0
-    assert "Missing: eva13, eva14" in capsys.readouterr().out  # nobody knows which one this is
+    said = capsys.readouterr().out
+    assert "Missing: eva13, eva14" in said  # nobody knows which one this is
+    assert "Not in your list of students: Eva_Berg_4713, guest" in said
     for _ in range(2):
         rows = hand_in.table("90_short")
         scored = {student: row["score"] for student, row in rows.items()}
@@ -613,6 +615,16 @@ def test_check_guesses_what_a_misspelt_file_was_meant_to_be(handed_out, capsys):
     assert "is a folder" in said and f"for example {handed_out}" in said
     assert main(["course", "check", str(handed_out.with_name("qqq.ipynb"))]) == 2
     assert "did you mean" not in capsys.readouterr().err
+
+
+def test_check_tells_of_a_hand_out_that_was_renamed(handed_out, unexecuted):
+    renamed = handed_out.with_name("90_short_Jörg (1).ipynb")
+    handed_out.rename(renamed)
+    _, remarks = check.check(renamed)
+    assert any("was called 90_short.ipynb" in remark for remark in remarks)
+    renamed.rename(handed_out)
+    _, remarks = check.check(handed_out)
+    assert not any("was called" in remark for remark in remarks)
 
 
 def test_check_of_work_in_which_nothing_is_wrong_says_what_is_left_to_do(

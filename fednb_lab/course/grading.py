@@ -7,7 +7,7 @@ import hashlib
 import json
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import closing
 from copy import deepcopy
@@ -24,7 +24,7 @@ from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
 from fednb_lab.course.collect import Submission, collect
 from fednb_lab.course.inside import Limits
-from fednb_lab.course.merging import merged, names_of
+from fednb_lab.course.merging import changed, merged
 from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
     LATE,
@@ -54,7 +54,6 @@ class Handout(NamedTuple):
 
     assignment: str
     released: NotebookNode  # with the hidden tests, and without solutions
-    checks: dict[str, str]  # as students see them, by grade id
     files: dict[str, Path]  # that lie beside it, by name
     limits: Limits
     seed: str
@@ -75,7 +74,6 @@ class Handout(NamedTuple):
         source = read_notebook(notebook_path("source", assignment))
         sources = {grade_id(cell): cell.source for cell in source.cells}
         released = read_notebook(path)
-        checks = {grade_id(cell): cell.source for cell in filter(is_check, released.cells)}
         for cell in released.cells:
             if marks_of(cell).get("locked"):
                 cell.source = sources[grade_id(cell)]
@@ -85,7 +83,7 @@ class Handout(NamedTuple):
         decides = [limits, own.seed, [cell.source for cell in released.cells]]
         digest = _digest(decides, files)
         notes_file = FOLDER / f"{assignment}.json"
-        return cls(assignment, released, checks, files, limits, own.seed, digest, notes_file)
+        return cls(assignment, released, files, limits, own.seed, digest, notes_file)
 
 
 class Work(NamedTuple):
@@ -149,11 +147,8 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
     path = _write_all(handout, notes)
     if late:
-        print(
-            f"Out of time: {', '.join(late)}. If this machine was busy, raise cell_seconds in "
-            f"{FOLDER}/nbgrader_config.py and grade again",
-            flush=True,
-        )
+        way_out = f"raise cell_seconds in {FOLDER}/nbgrader_config.py, and grade again"
+        print(f"Out of time: {', '.join(late)}. Was this machine busy? Then {way_out}", flush=True)
     return path
 
 
@@ -221,7 +216,7 @@ def prepare(submission: Submission, handout: Handout) -> Work:
     if submission.nb is not None:
         try:
             nb, said = merged(submission.nb, handout.released)
-            remarks += said + _put_back(submission.nb, handout)
+            remarks += said + _put_back(submission.nb)
         except Exception as error:  # a file of a form that nobody has thought of
             remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
     remarks = [remark(text) for text in dict.fromkeys(remarks)]
@@ -232,19 +227,13 @@ def prepare(submission: Submission, handout: Handout) -> Work:
     )
 
 
-def _put_back(nb: NotebookNode, handout: Handout) -> list[str]:
-    """Return a remark on checks that are neither as handed out now nor as to this student."""
-    names = names_of(nb, handout.released)
-    if not any(names):  # pasted into a new notebook, which has a remark
-        return []
-    before = {grade_id(cell): cell.source for cell in handout_of(nb).cells}
-    changed = []
-    for name, source in handout.checks.items():
-        pieces = [cell.source for cell, own in zip(nb.cells, names, strict=True) if own == name]
-        found = {piece.strip() for piece in [*pieces, "\n".join(pieces)]}
-        if found.isdisjoint({source.strip(), before.get(name, source).strip()}):
-            changed.append(title_of(name))
-    return [f"missing or changed, and put back: {', '.join(changed)}"] if changed else []
+def _put_back(nb: NotebookNode) -> list[str]:
+    """Return a remark on checks that are not as this student got them."""
+    handout = handout_of(nb)
+    problems = changed(nb, handout)
+    checks = [grade_id(cell) for cell in handout.cells if is_check(cell)]
+    names = [title_of(name) for name in checks if name in problems]
+    return [f"missing or changed, and put back: {', '.join(names)}"] if names else []
 
 
 def _digest(values: list[Any], files: dict[str, Path]) -> str:
@@ -254,11 +243,8 @@ def _digest(values: list[Any], files: dict[str, Path]) -> str:
 
 def _executed(
     new: dict[str, Work], handout: Handout, jobs: int, is_sandboxed: bool
-) -> Iterator[tuple[str, Work]]:
-    """Yield students and their executed work, as it is done.
-
-    What ran out of time beside others is executed again, alone: a busy machine is nobody's fault.
-    """
+) -> Generator[tuple[str, Work], None, None]:
+    """Yield work as it is executed; what ran out of time beside others is executed again, alone."""
     late = []
     pool = ThreadPoolExecutor(jobs)
     try:
@@ -287,9 +273,7 @@ def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> 
     try:
         sandbox.execute(nb, files, handout.limits, student_seed=seed, is_sandboxed=is_sandboxed)
     except Exception as error:
-        is_late = str(error).startswith("it was stopped after")
-        refused = work.refused(f"executing it failed ({error}), so it scores zero")
-        return refused._replace(is_late=is_late)
+        return work.refused(f"executing it failed ({error}), so it scores zero")
     errors = {name: remark(error) for name, error in errors_by_cell(nb).items()}
     graded = [grade_id(cell) for cell in nb.cells if marks_of(cell).get("grade")]
     if all(errors.get(name) in (NOT_DONE, NO_ANSWER) for name in graded):

@@ -131,8 +131,7 @@ def _execute_cell(client: NotebookClient, cell: NotebookNode, place: int) -> str
         return "a cell above ended the kernel"
     except Exception as error:  # it cannot be interrupted, say, or its outputs cannot be read
         name = type(error).__name__
-        is_late = name == LATE
-        told = client.error_on_timeout["evalue"] if is_late else str(error)
+        told = client.error_on_timeout["evalue"] if name == LATE else str(error)
         cell.outputs.append(_error(name, told))
         return "a cell above could not be ended"
     if len(str(cell.outputs)) > OUTPUT:

@@ -125,13 +125,13 @@ def by_exercise(
 
 def average(exercises: pd.DataFrame) -> str:
     """Tell the points on average, of what nobody waits for, and how many more there are."""
-    num_notebooks = (exercises["graded"] + exercises["waiting"]).max()
+    notebooks = counted((exercises["graded"] + exercises["waiting"]).max(), "notebook")
     is_waiting = exercises["waiting"] > 0
     done = exercises[~is_waiting]
-    told = f"Over {counted(num_notebooks, 'notebook')} on average {done['mean'].sum():.1f}"
-    told += f" of {done['points'].sum():g} points"
+    mean = f"{done['mean'].sum():.1f} of {done['points'].sum():g} points"
+    told = f"Over {notebooks} on average {mean}"
     more = exercises["points"][is_waiting].sum()
-    return f"{told}; {counted(more, 'more point')} wait for a person" if more else told
+    return f"{told}; {more:g} more points wait for a person" if more else told
 
 
 def _write(table: pd.DataFrame, path: Path, separator: str = ",") -> None:

@@ -10,7 +10,7 @@ from fednb.errors import CourseError, guess_beside
 from fednb_lab.course import sandbox, solutions
 from fednb_lab.course.collect import is_litter, is_notebook, take_along
 from fednb_lab.course.inside import Limits
-from fednb_lab.course.merging import merged, names_of
+from fednb_lab.course.merging import changed, merged
 from fednb_lab.course.notebooks import (
     counted,
     errors_by_cell,
@@ -53,11 +53,14 @@ def check(
             "copy` made run the cells below the exercises. For a hand-out start from the file you "
             f"got, or {way_out if can_make_one else 'ask your teacher for it'}."
         )
-    changed = _changed(nb, handout)
+    put_back = changed(nb, handout)
     whole, remarks = merged(nb, handout)
     if exercise:
         whole.cells = _only(exercise, whole.cells)
     folder = path.absolute().parent
+    name = f"{nb.metadata['fednb'].get('assignment')}.ipynb"
+    if path.name != name and not (folder / name).exists():
+        remarks.append(f"call it {name} again, or the cell to run first fails in JupyterLab")
     of_handout = {folder / name for name in files_of(nb)}
     beside = [file for file in _files_in(folder) if file not in of_handout]
     files = take_along(folder, beside, {}, remarks)
@@ -75,8 +78,8 @@ def check(
     for cell in whole.cells:
         name = grade_id(cell)
         is_graded = bool(marks_of(cell).get("grade"))
-        if is_graded or name in changed:
-            problems[name] = changed.get(name) or errors.get(name, "")
+        if is_graded or name in put_back:
+            problems[name] = put_back.get(name) or errors.get(name, "")
         if name in errors and not is_graded:  # what the exercises build on
             remarks.append(f"{title_of(name)}, which is the hand-out's: {errors[name]}")
     return problems, remarks
@@ -131,19 +134,3 @@ def _files_in(folder: Path) -> list[Path]:
         and not is_litter(*place.relative_to(folder).parts)
         and not is_notebook(place)
     )
-
-
-def _changed(nb: NotebookNode, handout: NotebookNode) -> dict[str, str]:
-    """Return what is missing or was changed, by grade id."""
-    there = names_of(nb, handout)
-    problems = {}
-    for cell in handout.cells:
-        name = grade_id(cell)
-        given = [one.source for one, own in zip(nb.cells, there, strict=True) if own == name]
-        if name and not given:
-            problems[name] = "the cell is missing: put it back"
-        elif marks_of(cell).get("locked") and any(source != cell.source for source in given):
-            problems[name] = (
-                "the cell was changed, and will be put back for grading: put it back yourself first"
-            )
-    return problems

@@ -59,7 +59,7 @@ class Submission:
     """What a student has handed in: a notebook, or none."""
 
     entry: Entry  # in which it is
-    file: str = ""  # its name
+    file: str = ""  # where in the entry it lies
     when: tuple[int, float] = (0, 0)  # the number of the attempt, and when it was last changed
     nb: NotebookNode | None = None  # None if there is none that can be graded
     origin: str = ""  # the assignment that the notebook says it was handed out for
@@ -214,9 +214,9 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
     notebooks = []
     beside = []
     for number, entry in enumerate(own):
-        for path in _files(entry, room / str(number), remarks):
+        for path, place in _files(entry, room / str(number), remarks):
             if is_notebook(path):
-                notebooks.append(_read(entry, path, released))
+                notebooks.append(_read(entry, path, place, released))
             else:
                 beside.append(path)
     of_handout = (".whl", *(f"/{name}" for name in files_of(released)))
@@ -242,11 +242,12 @@ def _submission(own: list[Entry], released: NotebookNode, room: Path) -> Submiss
     return best
 
 
-def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
-    """Yield the files of an entry, those in zips, too, but no links."""
+def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[tuple[Path, str]]:
+    """Yield the files of an entry, those in zips, too, but no links, and where in it they lie."""
     is_folder = entry.path.is_dir() and not entry.path.is_symlink()
     paths = sorted(entry.path.rglob("*")) if is_folder else [entry.path]
     for number, path in enumerate(paths):
+        place = path.relative_to(entry.path)
         if is_litter(*path.relative_to(entry.path.parent).parts):
             continue
         if path.is_symlink():
@@ -258,18 +259,19 @@ def _files(entry: Entry, room: Path, remarks: list[str]) -> Iterator[Path]:
             except CourseError as error:
                 remarks.append(str(error))
             for file in sorted(target.rglob("*")):
-                if file.is_file() and not is_litter(*file.relative_to(target).parts):
-                    yield file
+                within = file.relative_to(target)
+                if file.is_file() and not is_litter(*within.parts):
+                    yield file, (place / within).as_posix()
         elif path.is_file():
-            yield path
+            yield path, place.as_posix() if is_folder else path.name
 
 
-def _read(entry: Entry, path: Path, released: NotebookNode) -> Submission:
+def _read(entry: Entry, path: Path, place: str, released: NotebookNode) -> Submission:
     """Return a notebook as if it were all that was handed in."""
     assignment = released.metadata["fednb"]["assignment"]
     files = [file for file in entry.path.rglob("*") if file.is_file()] or [entry.path]
     when = entry.attempt, max(file.stat().st_mtime for file in files)
-    found = Submission(entry, file=path.name, when=when)
+    found = Submission(entry, file=place, when=when)
     num_answers = 0
     try:
         nb = read_notebook(path)

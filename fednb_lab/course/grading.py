@@ -7,7 +7,9 @@ import hashlib
 import json
 import zlib
 from collections import Counter
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import closing
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,9 +24,10 @@ from fednb.records import write_atomically
 from fednb_lab.course import nbgrading, sandbox
 from fednb_lab.course.collect import Submission, collect
 from fednb_lab.course.inside import Limits
-from fednb_lab.course.merging import merged
+from fednb_lab.course.merging import changed, merged
 from fednb_lab.course.nbgrading import FOLDER, nbgrader_step, notebook_path
 from fednb_lab.course.notebooks import (
+    LATE,
     NO_ANSWER,
     NOT_COUNTED,
     NOT_DONE,
@@ -33,15 +36,17 @@ from fednb_lab.course.notebooks import (
     files_of,
     first_error,
     grade_id,
+    handout_of,
     is_check,
     marks_of,
     read_notebook,
     remark,
+    title_of,
 )
 from fednb_lab.course.tables import all_remarks, write_tables
 
 # What ends a student's own cell for good: any other error there costs nothing.
-ENDED = ("CellTimeoutError", "DeadKernelError", "NotExecuted")
+ENDED = {LATE, "DeadKernelError", "NotExecuted"}
 
 
 class Handout(NamedTuple):
@@ -89,6 +94,7 @@ class Work(NamedTuple):
     remarks: list[str]
     digest: str  # of all that decides about the points
     errors: dict[str, str]  # by grade id
+    is_late: bool = False  # a cell was ended as it took too long
 
     def refused(self, reason: str) -> "Work":
         """Return it without its notebook, so that it scores zero, and say why."""
@@ -114,15 +120,11 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
     print(
         f"Submissions: {len(by_student)}, executed are those that are new: {len(new)}", flush=True
     )
-    pool = ThreadPoolExecutor(jobs)
-    try:
-        running = {
-            pool.submit(_execute, student, work, handout, is_sandboxed): student
-            for student, work in new.items()
-        }
-        for number, future in enumerate(as_completed(running), start=1):
-            student = running[future]
-            work = _recorded(student, future.result(), handout)
+    late = []
+    with closing(_executed(new, handout, jobs, is_sandboxed)) as results:
+        for number, (student, executed) in enumerate(results, start=1):
+            late += [student] * executed.is_late
+            work = _recorded(student, executed, handout)
             submission = by_student[student]
             before = notes.get(student, {"attempts": 0, "when": (0, 0)})
             num_attempts = before.get("attempts", 1) + (submission.when > tuple(before["when"]))
@@ -142,10 +144,12 @@ def grade(name: str, handed_in: Path, *, jobs: int = 1, is_sandboxed: bool = Tru
             write_atomically(handout.notes_file, json.dumps(notes))
             told = all_remarks(notes[student])
             print(f"{number}/{len(new)} {student}", *told, sep="; ", flush=True)
-    finally:  # Ctrl-C included
-        pool.shutdown(cancel_futures=True)
     print(f"{len(new)} graded now, {len(notes) - len(new)} before; the tables have all", flush=True)
-    return _write_all(handout, notes)
+    path = _write_all(handout, notes)
+    if late:
+        way_out = f"raise cell_seconds in {FOLDER}/nbgrader_config.py, and grade again"
+        print(f"Out of time: {', '.join(late)}. Was this machine busy? Then {way_out}", flush=True)
+    return path
 
 
 def refresh(name: str) -> Path:
@@ -212,7 +216,7 @@ def prepare(submission: Submission, handout: Handout) -> Work:
     if submission.nb is not None:
         try:
             nb, said = merged(submission.nb, handout.released)
-            remarks += said
+            remarks += said + _put_back(submission.nb)
         except Exception as error:  # a file of a form that nobody has thought of
             remarks.append(f"it cannot be graded ({type(error).__name__}: {error})")
     remarks = [remark(text) for text in dict.fromkeys(remarks)]
@@ -223,9 +227,41 @@ def prepare(submission: Submission, handout: Handout) -> Work:
     )
 
 
+def _put_back(nb: NotebookNode) -> list[str]:
+    """Return a remark on checks that are not as this student got them."""
+    handout = handout_of(nb)
+    problems = changed(nb, handout)
+    checks = [grade_id(cell) for cell in handout.cells if is_check(cell)]
+    names = [title_of(name) for name in checks if name in problems]
+    return [f"missing or changed, and put back: {', '.join(names)}"] if names else []
+
+
 def _digest(values: list[Any], files: dict[str, Path]) -> str:
     digests = {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items()}
     return hashlib.sha256(json.dumps([values, digests]).encode()).hexdigest()
+
+
+def _executed(
+    new: dict[str, Work], handout: Handout, jobs: int, is_sandboxed: bool
+) -> Generator[tuple[str, Work], None, None]:
+    """Yield work as it is executed; what ran out of time beside others is executed again, alone."""
+    late = []
+    pool = ThreadPoolExecutor(jobs)
+    try:
+        running = {
+            pool.submit(_execute, student, work, handout, is_sandboxed): student
+            for student, work in new.items()
+        }
+        for future in as_completed(running):
+            student, work = running[future], future.result()
+            if work.is_late and jobs > 1:
+                late.append(student)
+            else:
+                yield student, work
+    finally:  # Ctrl-C included
+        pool.shutdown(cancel_futures=True)
+    for student in late:
+        yield student, _execute(student, new[student], handout, is_sandboxed)
 
 
 def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> Work:
@@ -242,11 +278,13 @@ def _execute(student: str, work: Work, handout: Handout, is_sandboxed: bool) -> 
     graded = [grade_id(cell) for cell in nb.cells if marks_of(cell).get("grade")]
     if all(errors.get(name) in (NOT_DONE, NO_ANSWER) for name in graded):
         remarks = [*remarks, NOTHING]
+    is_late = False
     for cell in nb.cells:
-        ended = first_error(cell)
-        if not grade_id(cell) and ended.startswith(ENDED):
-            remarks = [*remarks, remark(f"a cell of the student's own: {ended}")]
-    return work._replace(remarks=remarks, errors=errors)
+        names = {output.get("ename") for output in cell.get("outputs", [])}
+        is_late |= LATE in names
+        if not grade_id(cell) and names & ENDED:
+            remarks = [*remarks, remark(f"a cell of the student's own: {first_error(cell)}")]
+    return work._replace(remarks=remarks, errors=errors, is_late=is_late)
 
 
 def _recorded(student: str, work: Work, handout: Handout) -> Work:

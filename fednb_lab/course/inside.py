@@ -25,8 +25,10 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_output
 
 from fednb_lab.course.notebooks import (
+    LATE,
     NOT_COUNTED,
     NOT_DONE,
+    TOOK_LONGER,
     first_error,
     is_check,
     is_executed,
@@ -111,6 +113,9 @@ def execute(nb: NotebookNode, limits: Limits) -> None:
                 cell.outputs = [_error("NotExecuted", over)]
                 continue
             client.timeout = max(1, round(min(limits.cell, left)))  # 0 would be no limit
+            guess = "an endless loop?" if left > limits.cell else "all that was left of the time"
+            told = f"{TOOK_LONGER} {client.timeout} s ({guess})"
+            client.error_on_timeout = {"ename": LATE, "evalue": told}
             over = _execute_cell(client, cell, place)
     _tell_lines(nb)
     _discount(nb)
@@ -125,7 +130,9 @@ def _execute_cell(client: NotebookClient, cell: NotebookNode, place: int) -> str
         cell.outputs.append(_error("DeadKernelError", "it ended the kernel"))
         return "a cell above ended the kernel"
     except Exception as error:  # it cannot be interrupted, say, or its outputs cannot be read
-        cell.outputs.append(_error(type(error).__name__, str(error)))
+        name = type(error).__name__
+        told = client.error_on_timeout["evalue"] if name == LATE else str(error)
+        cell.outputs.append(_error(name, told))
         return "a cell above could not be ended"
     if len(str(cell.outputs)) > OUTPUT:
         cell.outputs = [_error("TooMuchOutput", f"more than {OUTPUT >> 20} MB of output")]
@@ -150,7 +157,6 @@ def _client(nb: NotebookNode) -> NotebookClient:
         record_timing=False,
         store_widget_state=False,
         extra_arguments=["--Application.log_level=50"],
-        error_on_timeout={"ename": "CellTimeoutError", "evalue": "it took too long"},
     )
 
 
@@ -200,7 +206,8 @@ def _discount(nb: NotebookNode) -> None:
             was_judged = False
         elif marks["grade"]:
             was_judged = True
-            reason = failure and f"its solution ended with {failure}"
+            verb = "" if failure.startswith(TOOK_LONGER) else "ended with "
+            reason = failure and f"its solution {verb}{failure}"
             if (failure or first_error(cell)).startswith("NotImplementedError:"):  # of the stub
                 reason = NOT_DONE
             if reason:

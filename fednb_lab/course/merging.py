@@ -119,3 +119,19 @@ def _take_over(student_cell: NotebookNode, cell: NotebookNode, remarks: list[str
             cell.source = cell.source.replace(f"attachment:{name}", f"missing-{name}")
     if pictures:
         cell.attachments = pictures
+
+
+def changed(nb: NotebookNode, handout: NotebookNode) -> dict[str, str]:
+    """Return what is missing or was changed, by grade id."""
+    there = names_of(nb, handout)
+    problems = {}
+    for cell in handout.cells:
+        name = grade_id(cell)
+        given = [one.source for one, own in zip(nb.cells, there, strict=True) if own == name]
+        if name and not given:
+            problems[name] = "the cell is missing: put it back"
+        elif marks_of(cell).get("locked") and any(source != cell.source for source in given):
+            problems[name] = (
+                "the cell was changed, and will be put back for grading: put it back yourself first"
+            )
+    return problems

@@ -23,6 +23,8 @@ NOT_DONE = "not done yet"  # of a check whose solution is the stub
 NO_ANSWER = "no answer"
 NOTHING = "nothing was done"  # the remark on a hand-out in which all is so
 NOT_COUNTED = "NotCounted"  # the name of the error of a check that may have passed
+LATE = "CellTimeoutError"  # that of a cell that was ended, whose sentence says it all
+TOOK_LONGER = "took longer than"  # with which that sentence begins
 
 
 def read_notebook(path: Path) -> NotebookNode:
@@ -229,7 +231,7 @@ def first_error(cell: NotebookNode) -> str:
     for output in cell.get("outputs", []):
         if output.output_type == "error":
             text = re.sub(r" \(\d+\.py, line (\d+)\)", r" (line \1)", str(output.evalue))
-            if output.ename != NOT_COUNTED:
+            if output.ename not in (NOT_COUNTED, LATE):
                 text = f"{output.ename}: {text}"
             return plain(re.split(r"[\r\n]", text)[0][:200])
     return ""

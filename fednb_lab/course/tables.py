@@ -60,6 +60,9 @@ def write_tables(assignment: str, released: NotebookNode, notes: dict[str, Any])
     missing = sorted(set(listed) - set(graded))
     if missing:
         print(f"Missing: {', '.join(missing)}", flush=True)
+    others = sorted(set(graded) - set(listed))
+    if listed and others:
+        print(f"Not in your list of students: {', '.join(others)}", flush=True)
     for student in missing:
         name, number = listed[student]
         rows.append({"student": student, "remarks": "missing"})
@@ -80,7 +83,7 @@ def all_remarks(note: dict[str, Any]) -> list[str]:
     if NOTHING in note["remarks"]:
         return list(note["remarks"])
     errors = [f"{title_of(name)}: {error}" for name, error in note["errors"].items()]
-    return [*note["remarks"], *errors]
+    return [*errors, *note["remarks"]]  # what has cost points comes first
 
 
 def by_exercise(
@@ -122,11 +125,13 @@ def by_exercise(
 
 def average(exercises: pd.DataFrame) -> str:
     """Tell the points on average, of what nobody waits for, and how many more there are."""
+    notebooks = counted((exercises["graded"] + exercises["waiting"]).max(), "notebook")
     is_waiting = exercises["waiting"] > 0
     done = exercises[~is_waiting]
-    told = f"On average {done['mean'].sum():.1f} of {done['points'].sum():g} points"
+    mean = f"{done['mean'].sum():.1f} of {done['points'].sum():g} points"
+    told = f"Over {notebooks} on average {mean}"
     more = exercises["points"][is_waiting].sum()
-    return f"{told}; {more:g} more wait for a person" if more else told
+    return f"{told}; {more:g} more points wait for a person" if more else told
 
 
 def _write(table: pd.DataFrame, path: Path, separator: str = ",") -> None:

@@ -47,7 +47,9 @@ def students_wheel(folder: Path) -> Path:
     contents[f"{about}/RECORD"] = "\n".join(record).encode()
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as wheel:
         for place, content in contents.items():
-            wheel.writestr(place, content)
+            member = zipfile.ZipInfo(place)
+            member.external_attr = 0o100644 << 16  # a file that all may read
+            wheel.writestr(member, content, zipfile.ZIP_DEFLATED)
     return path
 
 

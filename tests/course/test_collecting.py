@@ -132,6 +132,18 @@ def test_of_an_untouched_hand_out_and_work_in_ones_own_notebook_the_work_counts(
     assert "2 notebooks: graded is mine.ipynb, and not 90_short.ipynb" in submission.remarks
 
 
+def test_notebooks_of_one_name_are_told_apart_by_their_folders(tmp_path, released):
+    folder = put(tmp_path / "in", "anna/readme.txt")
+    change_released(released, folder / "anna" / "new" / "90_short.ipynb")
+    (folder / "anna" / "90_short.ipynb").write_text(json.dumps(stubs(released)))
+    with zipfile.ZipFile(folder / "anna" / "old.zip", "w") as archive:
+        archive.writestr("work/90_short.ipynb", json.dumps(stubs(released)))
+    (said, *_) = found(folder, released)["anna"].remarks
+    assert said.startswith("3 notebooks: graded is new/90_short.ipynb, and not ")
+    left = said.partition("and not ")[2].split(", ")
+    assert sorted(left) == ["90_short.ipynb", "old.zip/work/90_short.ipynb"]
+
+
 def stubs(released):
     nb = json.loads(json.dumps(released))
     for cell in nb["cells"]:

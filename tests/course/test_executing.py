@@ -19,10 +19,10 @@ def cell(name, source, kind=""):
     return new_code_cell(source, metadata=metadata)
 
 
-def errors(*cells):
+def errors(*cells, seconds=60):
     """Execute cells; the errors, or else kinds of outputs, of the checks among them."""
     nb = new_notebook(cells=list(cells))
-    inside.execute(nb, inside.Limits(60, 300))
+    inside.execute(nb, inside.Limits(seconds, 300))
     checks = [one for one in nb.cells if one.metadata.get("nbgrader", {}).get("grade")]
     return [
         first_error(one) or "".join(output.output_type for output in one.outputs) for one in checks
@@ -61,4 +61,18 @@ def test_checks_count_whose_solutions_and_own_lines_ran_to_their_end():
         "not done yet",
         "DeadKernelError: it ended the kernel",
         "NotExecuted: a cell above ended the kernel",
+    ]
+
+
+def test_what_takes_too_long_is_a_sentence_of_seconds():
+    endless = "while True:\n    pass"
+    assert errors(
+        cell("s", endless, "solution"),
+        cell("c", "assert True", "check"),
+        cell("s2", "x = 1", "solution"),
+        cell("c2", endless, "check"),
+        seconds=2,
+    ) == [
+        "its solution took longer than 2 s (an endless loop?)",
+        "took longer than 2 s (an endless loop?)",
     ]

@@ -248,11 +248,11 @@ def test_check_says_how_to_get_a_notebook_that_can_be_read(content, tmp_path, ca
 def test_check_tells_of_a_cell_of_the_hand_out_that_fails(handed_out, monkeypatch):
     def execute(nb, *_, **options):
         (cell,) = (cell for cell in nb.cells if notebooks.grade_id(cell) == "imports")
-        cell.outputs = [new_output("error", ename="CellTimeoutError", evalue="it took too long")]
+        cell.outputs = [new_output("error", ename=notebooks.LATE, evalue="took longer than 60 s")]
 
     monkeypatch.setattr(sandbox, "execute", execute)
     _, remarks = check.check(handed_out)
-    assert any("imports" in remark and "CellTimeoutError" in remark for remark in remarks)
+    assert any(remark.endswith("hand-out's: took longer than 60 s") for remark in remarks)
 
 
 def test_nothing_is_announced_before_the_input_has_been_looked_at(short, tmp_path, capsys):
@@ -286,7 +286,7 @@ def test_how_the_class_did_counts_no_answer_that_waits_for_a_person_as_zero(shor
     assert (line["graded"], line["waiting"], line["in full"]) == (2, 1, 1)
     assert pd.isna(line["mean"])
     told = tables.average(found)
-    assert "0.7 of 6 points" in told and "4 more wait" in told
+    assert "3 notebooks" in told and "0.7 of 6 points" in told and "4 more points" in told
 
 
 def test_who_handed_in_nothing_counts_in_no_statistics_and_a_stub_is_not_tried(short):
@@ -352,7 +352,9 @@ def test_of_a_list_of_students_who_is_missing_is_in_the_tables(
     change(handed_out, tmp_path / "in" / "Eva Berg_4713_assignsubmission_file" / "a.ipynb", **RIGHT)
     change(handed_out, tmp_path / "in" / "guest.ipynb", **RIGHT)
     assert main(["course", "grade", "short", "in"]) == 0
-    assert "Missing: eva13, eva14" in capsys.readouterr().out  # nobody knows which one this is
+    said = capsys.readouterr().out
+    assert "Missing: eva13, eva14" in said  # nobody knows which one this is
+    assert "Not in your list of students: Eva_Berg_4713, guest" in said
     for _ in range(2):
         rows = hand_in.table("90_short")
         scored = {student: row["score"] for student, row in rows.items()}
@@ -427,6 +429,48 @@ def test_a_page_shows_the_exercises_and_no_hidden_test_not_even_in_an_error(
     assert "draws(" not in text and "HIDDEN" not in text
     assert "AssertionError: twice" in text and "mine = 1" in text and "Exercise 2" in text
     assert "not needed for grading" not in text
+
+
+def test_checks_that_were_changed_or_deleted_are_put_back_and_named(
+    handed_out, tmp_path, unexecuted
+):
+    nb = change(handed_out, tmp_path / "in" / "ann.ipynb", **RIGHT, exercise_1_check="pass")
+    nb.cells = [cell for cell in nb.cells if notebooks.grade_id(cell) != "exercise-3-check"]
+    hand_in.write(tmp_path / "in" / "ann.ipynb", nb)
+    nb = change(handed_out, tmp_path / "in" / "ben.ipynb", **RIGHT, exercise_1_check="of old")
+    for cell in nb.metadata["fednb"]["handout"]:
+        if notebooks.grade_id(cell) == "exercise-1-check":
+            cell["source"] = "of old"  # as the hand-out was when Ben got it
+    hand_in.write(tmp_path / "in" / "ben.ipynb", nb)
+    assert main(["course", "grade", "short", "in"]) == 0
+    rows = hand_in.table("90_short")
+    assert "put back: Exercise 1, check, Exercise 3, check" in rows["ann"]["remarks"]
+    assert "put back" not in rows["ben"]["remarks"]
+
+
+@pytest.mark.parametrize(("jobs", "score"), [("2", 6), ("1", 4)])
+def test_what_ran_out_of_time_beside_others_is_executed_again_alone(
+    jobs, score, handed_out, tmp_path, monkeypatch, capsys
+):
+    executed = []
+
+    def execute(nb, *_, student_seed, **__):
+        executed.append(student_seed)
+        (cell,) = (one for one in nb.cells if notebooks.grade_id(one) == "exercise-1-check")
+        is_first = executed.count(student_seed) == 1
+        error = new_output("error", ename=notebooks.LATE, evalue="took longer than 60 s")
+        cell.outputs = [error] if is_first and "slow" in str(nb.cells) else []
+
+    monkeypatch.setattr(sandbox, "missing", lambda: "")
+    monkeypatch.setattr(sandbox, "execute", execute)
+    change(handed_out, tmp_path / "in" / "ann.ipynb", **RIGHT)
+    slow = RIGHT | {"exercise_1": f"{RIGHT['exercise_1']}  # slow"}
+    change(handed_out, tmp_path / "in" / "ben.ipynb", **slow)
+    assert main(["course", "grade", "short", "in", "--jobs", jobs]) == 0
+    rows = hand_in.table("90_short")
+    assert (rows["ann"]["score"], rows["ben"]["score"]) == (6, score)
+    assert len(executed) == int(jobs) + 1
+    assert ("Out of time: ben." in capsys.readouterr().out) == (score < 6)
 
 
 def test_an_untouched_hand_out_has_one_remark(handed_out, tmp_path, monkeypatch):
@@ -569,6 +613,16 @@ def test_check_guesses_what_a_misspelt_file_was_meant_to_be(handed_out, capsys):
     assert "is a folder" in said and f"for example {handed_out}" in said
     assert main(["course", "check", str(handed_out.with_name("qqq.ipynb"))]) == 2
     assert "did you mean" not in capsys.readouterr().err
+
+
+def test_check_tells_of_a_hand_out_that_was_renamed(handed_out, unexecuted):
+    renamed = handed_out.with_name("90_short_Jörg (1).ipynb")
+    handed_out.rename(renamed)
+    _, remarks = check.check(renamed)
+    assert any("call it 90_short.ipynb" in remark for remark in remarks)
+    renamed.rename(handed_out)
+    _, remarks = check.check(handed_out)
+    assert not any("call it" in remark for remark in remarks)
 
 
 def test_check_of_work_in_which_nothing_is_wrong_says_what_is_left_to_do(

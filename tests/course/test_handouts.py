@@ -3,15 +3,21 @@
 import ast
 import json
 import re
+import zipfile
+from dataclasses import dataclass
 
 import nbformat
+import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 from short import CELLS, SECRET, read, tags_of
 
-from fednb import ROOT, papers
+from fednb import ROOT, build, papers
 from fednb.errors import CourseError, NotebookError
 from fednb.exercises import draws, prepare
+from fednb.papers import fedproc, moon
 from fednb_lab import engine
 from fednb_lab.cli import main
 from fednb_lab.course import handout, notebooks, solutions
@@ -97,6 +103,27 @@ def test_a_check_of_moon_names_the_slip_before_what_follows_from_it(number, atte
     checks = cell.source[cell.source.index("# Check.") :]
     with pytest.raises(AssertionError, match=re.escape(said)):
         exec(f"{attempt}\n{checks}", {})
+
+
+@pytest.mark.parametrize(
+    ("paper", "begins", "body"),
+    [
+        (moon, "class WeightedMOON", "def loss(self, *_):\n        pass"),
+        (fedproc, "def temperature_for", "pass"),
+        (fedproc, "def gradient_by_hand", "pass"),
+        (fedproc, "class FixedPrototypes", "def aggregate_prototypes(self, *_):\n        pass"),
+        (fedproc, "class OnSphere", "pass"),
+    ],
+)
+def test_a_check_says_that_a_return_was_forgotten(paper, begins, body):
+    cells = read(papers.path(paper.__name__.rpartition(".")[2])).cells
+    place = next(i for i, cell in enumerate(cells) if f"\n{begins}" in f"\n{cell.source}")
+    attempt = cells[place].source.replace("raise NotImplementedError()", body)
+    if "# Check." not in attempt:
+        attempt += f"\n{cells[place + 1].source}"
+    names = {**vars(paper), "np": np, "torch": torch, "F": F, "build": build, "METHODS": {}}
+    with pytest.raises(AssertionError, match="`return` is missing"):
+        exec(attempt, names | {"seed": 0, "dataclass": dataclass, "PositiveFloat": float})
 
 
 def test_a_cell_that_exercises_use_and_grading_leaves_out_is_named(short):
@@ -246,6 +273,8 @@ def test_links_of_a_hand_out_lead_to_what_comes_with_it(short):
 def test_a_hand_out_comes_with_a_page_for_students(handed_out):
     text = (handed_out.parent / "STUDENTS.md").read_text(encoding="utf-8")
     (wheel,) = (handed_out.parents[2] / "students").glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {member.external_attr >> 16 for member in archive.infolist()} == {0o100644}
     assert f"pip install {wheel.name}" in text and "fednb course check 90_short.ipynb" in text
 
 

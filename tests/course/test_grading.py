@@ -214,7 +214,7 @@ def test_what_check_executes_is_what_grading_executes(handed_out, tmp_path):
         both = [merging.merged(nb, handout)[0] for handout in (known, released)]
         executed = [list(filter(notebooks.is_executed, whole.cells)) for whole in both]
         assert sources(executed[0]) == sources(executed[1]), name
-        told = " ".join(check._changed(nb, known).values())
+        told = " ".join(merging.changed(nb, known).values())
         is_changed = name in ("check-changed", "check-deleted", "own-cell-has-it")
         assert ("put it back" in told) == is_changed, name
 

@@ -52,7 +52,9 @@ def table_of(contestants: Mapping[str, Contestant], given: Mapping[str, Any], se
         hyperparameters[called] = {field.name for field in fields}
     of_all = {*settings.FIELDS, "dataset"} - {"seed"}  # which are counted from 0
     of_any = sorted(of_all.union(*hyperparameters.values()))
-    of_one = [f"{called}.{name}" for called, names in hyperparameters.items() for name in names]
+    of_one = [
+        f"{called}.{name}" for called, names in hyperparameters.items() for name in sorted(names)
+    ]
     for name, value in given.items():
         known = of_one if "." in name else of_any
         require_known("No method has a parameter", name, known, SweepError)

@@ -101,6 +101,7 @@ class Layout:
     test: list[ImageFile]
     divided: bool  # by us, as there are no splits
     left_out: tuple[str, ...]  # in words
+    lacking: tuple[str, ...]  # in words: where classes have no images
 
     def __str__(self) -> str:
         total = len(self.train) + len(self.test)
@@ -110,6 +111,7 @@ class Layout:
             f"{total:,} images of {len(self.classes)} classes ({listed(self.classes)}){domains}: "
             f"{len(self.train):,} trained on, {len(self.test):,} tested on ({how}); "
             f"left out: {', '.join(self.left_out) or 'nothing'}"
+            f"{''.join(f'; {what}' for what in self.lacking)}"
         )
 
 
@@ -358,7 +360,8 @@ def _layout(images: Sequence[ListedFile], left_out: list[str], divide: Divide) -
     if undivided:
         left_out.append(f"{_counted(undivided, 'image')} in no list")
     _check_tested({image.label for image in train}, {image.label for image in test})
-    return Layout(tuple(classes), tuple(domains), train, test, not splits, tuple(left_out))
+    lacking = tuple(_lacking(classes, domains, train, test))
+    return Layout(tuple(classes), tuple(domains), train, test, not splits, tuple(left_out), lacking)
 
 
 def _check_spelling(found: Iterable[tuple[str, str]]) -> None:
@@ -387,10 +390,11 @@ def _splits_to_use(tops: Sequence[str], splits: dict[str, str]) -> set[str]:
     for top, split in splits.items():
         check(" and " not in split, f"{top} may be {split}: rename it to one of them.")
     others = [top for top in tops if top not in splits]
+    near = difflib.get_close_matches(plain(others[0]), list(_SPLITS), 1, 0.7) if others else []
+    fix = f"did you mean {near[0]}?" if near else "take it out, or rename it to train, test or val."
     check(
         not others,
-        f"{listed(others)} lies beside {listed(list(splits))} and is no split: take it out, or rename "
-        "it (splits are train, test and val).",
+        f"{listed(others)} lies beside {listed(list(splits))} and is no split: {fix}",
     )
     folder_of: dict[str, str] = {}
     for top, split in splits.items():
@@ -430,6 +434,24 @@ def _check_tested(trained: set[str], tested: set[str]) -> None:
     if re.fullmatch(_NOISE, plain(unknown[0])):
         fix = "test images must lie in SPLIT/CLASS/FILE, too."
     raise DataError(f"class {listed(unknown)} is tested and never trained: {fix}")
+
+
+def _lacking(
+    classes: Sequence[str],
+    domains: Sequence[str],
+    train: Sequence[ImageFile],
+    test: Sequence[ImageFile],
+) -> Iterator[str]:
+    """In words: the classes without test images, and those that a domain does not have."""
+    tested = {image.label for image in test}
+    untested = [name for name in classes if name not in tested]
+    if untested:
+        yield f"never tested: {listed(untested)}"
+    for number, domain in enumerate(domains):
+        there = {image.label for image in (*train, *test) if image.domain == number}
+        missing = [name for name in classes if name not in there]
+        if missing:
+            yield f"not in {domain}: {listed(missing)}"
 
 
 # --- its images in memory

@@ -142,6 +142,7 @@ WRONG = [
     ([*pets("train"), *some("val/0.png")], "val/0.png lies in no class, if val is a split"),
     ([*pets("train"), *pets("Test", classes=("cat", "dgo"))], "did you mean dog?"),
     (pets("train", "test", "extra"), "extra lies beside test, train and is no split: take it out"),
+    (pets("trian", "test"), "trian lies beside test and is no split: did you mean train?"),
     (pets("trainval", "test"), "trainval may be train and val: rename it"),
     (pets("Train"), "there is Train and no folder test or val"),
     (
@@ -201,7 +202,14 @@ def test_a_folder_is_described_in_one_line_once(root, capsys):
         in line
     )
     assert "2 folders without images (marks, test/pig)" in line
-    assert "never tested: cow" in found.remark
+    assert "never tested: cow" in found.remark and "never tested: cow" in line
+
+
+def test_a_class_that_a_domain_does_not_have_is_named(root, capsys):
+    write_tree(root / "pets", [*pets("art", "photo"), *pets("sketch", classes=["cat", "dgo"])])
+    data.load("folder:pets")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "not in art: dgo; not in photo: dgo; not in sketch: dog" in line
 
 
 def test_who_reads_folders_is_known_or_told_how_to_get(monkeypatch):

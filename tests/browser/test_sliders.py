@@ -20,7 +20,7 @@ from fednb import ROOT, papers
 PATIENCE = 120_000  # milliseconds, for a machine that does much else
 STARTED = re.compile(r"\[(?:\*|\d+)\]")  # the prompt of a cell that runs or did
 # What a line asks for that its notebook has computed before.
-BEFORE = {"06_side_by_side": "i, logits, counts, truth = 0, [[1.0] * 10], range(10), [3]"}
+BEFORE = {"06_side_by_side": "i, logits, counts, labels_of_x = 0, [[1.0] * 10], range(10), [3]"}
 IMPORTED = re.compile(r"(?m)^from fednb\.papers\.pictures import .*$")
 SLIDERS = re.compile(r"(?m)^(?:plots\.sliders\(.*\)|pictures\.bowls_to_move\(\))$")
 

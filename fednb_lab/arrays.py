@@ -8,7 +8,7 @@ import hashlib
 import os
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -293,11 +293,14 @@ def remarks_on(train: Split, test: Split, classes: Sequence[str]) -> list[str]:
     brightest = int(train.images.max())
     if brightest < _DARK:
         remarks.append(f"nearly black: the brightest pixel is {brightest} of 255")
-    tested = set(test.labels.tolist())
-    never = [one for label, one in enumerate(classes) if label not in tested]
-    if never:
-        remarks.append(f"never tested: {listed(never)}")
-    return remarks
+    tested = {classes[label] for label in test.labels.tolist()}
+    return remarks + never_tested(classes, tested)
+
+
+def never_tested(classes: Sequence[str], tested: Collection[str]) -> list[str]:
+    """A remark on classes that have no test images, if there are any."""
+    never = [name for name in classes if name not in tested]
+    return [f"never tested: {listed(never)}"] if never else []
 
 
 def duplicates(images: np.ndarray, test_images: np.ndarray) -> list[str]:

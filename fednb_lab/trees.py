@@ -20,7 +20,7 @@ import numpy as np
 from PIL import Image
 
 from fednb.errors import DataError, check
-from fednb_lab.arrays import Split, listed
+from fednb_lab.arrays import Split, listed, never_tested
 from fednb_lab.images import FORMATS, Broken, File, Member, decoded, reading
 
 _KINDS = Image.registered_extensions()
@@ -390,12 +390,14 @@ def _splits_to_use(tops: Sequence[str], splits: dict[str, str]) -> set[str]:
     for top, split in splits.items():
         check(" and " not in split, f"{top} may be {split}: rename it to one of them.")
     others = [top for top in tops if top not in splits]
-    near = difflib.get_close_matches(plain(others[0]), list(_SPLITS), 1, 0.7) if others else []
-    fix = f"did you mean {near[0]}?" if near else "take it out, or rename it to train, test or val."
-    check(
-        not others,
-        f"{listed(others)} lies beside {listed(list(splits))} and is no split: {fix}",
-    )
+    if others:
+        near = difflib.get_close_matches(plain(others[0]), list(_SPLITS), 1, 0.7)
+        fix = "take it out, or rename it to train, test or val."
+        if near:
+            fix = f"did you mean {near[0]}?"
+        raise DataError(
+            f"{listed(others)} lies beside {listed(list(splits))} and is no split: {fix}"
+        )
     folder_of: dict[str, str] = {}
     for top, split in splits.items():
         other = folder_of.setdefault(split, top)
@@ -443,10 +445,7 @@ def _lacking(
     test: Sequence[ImageFile],
 ) -> Iterator[str]:
     """In words: the classes without test images, and those that a domain does not have."""
-    tested = {image.label for image in test}
-    untested = [name for name in classes if name not in tested]
-    if untested:
-        yield f"never tested: {listed(untested)}"
+    yield from never_tested(classes, {image.label for image in test})
     for number, domain in enumerate(domains):
         there = {image.label for image in (*train, *test) if image.domain == number}
         missing = [name for name in classes if name not in there]

@@ -43,9 +43,8 @@ __all__ += ["importing_from", "networks", "path", "settings"]
 # draws for them and lies beside them.
 __path__ = [str(ROOT / "notebooks")]
 _elsewhere: dict[str, Path] = {}  # by module: notebooks that are none of the project's
-_networks: dict[
-    str, dict[str, models.Model]
-] = {}  # by file, and by name: what its import has added
+# by file, and by name: what its import has added
+_networks: dict[str, dict[str, models.Model]] = {}
 
 
 # ---- methods, from a notebook as a module

@@ -29,9 +29,11 @@ def latex(table: Table, cells: Sequence[Cell]) -> str:
             comparison = family.get((cell.row, cell.column))
             line[f"lead over {baseline}"] = words.lead(comparison) if comparison else ""
         lines.append(line)
+    header = list(lines[0])
     names = len(_place(table, shown, shown[0]))
-    numbers = len(lines[0]) - names
-    rows = [" & ".join(map(words.in_latex, line)) + r" \\" for line in (lines[0], *_values(lines))]
+    numbers = len(header) - names
+    written = [header, *(list(line.values()) for line in lines)]
+    rows = [" & ".join(map(words.in_latex, texts)) + r" \\" for texts in written]
     text = [
         rf"\begin{{tabular}}{{{'l' * names}{'r' * numbers}}}",
         r"\toprule",
@@ -42,10 +44,6 @@ def latex(table: Table, cells: Sequence[Cell]) -> str:
         r"\end{tabular}",
     ]
     return "\n".join(text + [f"% {remark}" for remark in _remarks(table, shown)])
-
-
-def _values(lines: Iterable[Mapping[str, str]]) -> list[list[str]]:
-    return [list(line.values()) for line in lines]
 
 
 def _place(table: Table, cells: Sequence[Cell], cell: Cell) -> dict[str, str]:

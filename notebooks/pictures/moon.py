@@ -135,30 +135,36 @@ def walk(x: Tensor, y: Tensor, *, start: Mapping[str, Tensor], end: Mapping[str,
 
 @plots.described(
     "Angles from z_prev at the start and the end of rounds: MOON's clients turn away to about a right angle, "
-    "on IID data, too; FedAvg's do not turn away"
+    "on IID data, too; FedAvg's end nearer to z_prev"
 )
-def turns(measured: Mapping[str, np.ndarray]) -> Figure:
+def turns(measured: Mapping[tuple[str, str], np.ndarray]) -> Figure:
     """From where to where a round turns representations: their angle from z_prev.
 
-    For each name [rounds, 3], from round 2 on: the angles (degrees) of z_glob and of the trained z
-    from z_prev, and the accuracy (%) of the global model with which the round begins.
+    For each split and method [rounds, 3], from round 2 on: the angles (degrees) of z_glob and of the
+    trained z from z_prev, and the accuracy (%) of the global model with which the round begins.
     """
-    figure, axes = plt.subplots(1, len(measured), figsize=(3.7 * len(measured), 4), sharey=True)
-    for ax, (name, rounds) in zip(axes, measured.items(), strict=True):
-        colour = plots.colour(name)
-        start, end, accuracy = rounds.T
-        number = np.arange(2, 2 + len(rounds))
-        ax.vlines(number, start, end, color=colour, lw=2)
-        ax.plot(number, start, "s", ms=6, color="black", label="start: z_glob")
-        ax.plot(number, end, "o", ms=7, color=colour, label="end: z")
-        # it is parallel to z_glob - z_prev
-        ax.plot(number, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of the contrast")
+    splits = list(dict.fromkeys(split for split, _ in measured))
+    figure, axes = plt.subplots(1, len(splits), figsize=(11, 4.2), sharey=True)
+    for ax, split in zip(axes, splits, strict=True):
+        for method, shift in (("FedAvg", -0.13), ("MOON", 0.13)):
+            start, end, _ = measured[split, method].T
+            place = np.arange(2, 2 + len(start)) + shift
+            colour = plots.colour(method)
+            ax.vlines(place, start, end, color=colour, lw=2)
+            name = "start: z_glob" if method == "FedAvg" else None  # once in the legend
+            ax.plot(place, start, "s", ms=6, color="black", label=name)
+            ax.plot(place, end, "o", ms=8, color=colour, label=f"end: z of {method}")
+        # of MOON: it is parallel to z_glob - z_prev
+        ax.plot(place, 90 + start / 2, "*", ms=12, color="black", mfc="white", label="minimum of MOON's contrast")
         ax.axhline(90, color="0.7", lw=1, ls=":", zorder=0)
-        ax.set_xticks(number, [f"{t}\n{value:.0f}" for t, value in zip(number, accuracy, strict=True)])
-        ax.set(title=name, xlabel="round; accuracy (%) before it", ylim=(0, 138), yticks=range(0, 121, 30))
+        of_both = zip(measured[split, "FedAvg"][:, 2], measured[split, "MOON"][:, 2], strict=True)
+        texts = [f"{t}\n{first:.0f}, {second:.0f}" for t, (first, second) in enumerate(of_both, 2)]
+        ax.set_xticks(range(2, 2 + len(texts)), texts)
+        ax.set(title=split, xlabel="round; accuracy (%) before it, FedAvg's and MOON's")
+        ax.set(ylim=(0, 138), yticks=range(0, 121, 30))
     axes[0].set(ylabel="angle from z_prev (degrees)")
-    handles, words = axes[1].get_legend_handles_labels()
-    figure.legend(handles, words, frameon=False, ncols=3, loc="outside lower center")
+    handles, words = axes[0].get_legend_handles_labels()
+    figure.legend(handles, words, frameon=False, ncols=4, loc="outside lower center")
     return figure
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pandas as pd
 import torch
 from fednb.papers.fedplcc import cluster, plain, shares
-from fednb.papers.pictures import scheme
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
@@ -200,18 +199,6 @@ def as_images(answers: Mapping[str, Prototypes], label: int) -> Figure:
             column += 1
         column += 1
     return figure
-
-
-@plots.described("A round of FedPLCC: beside models, weighted centres of clusters go up and come down")
-def a_round() -> Axes:
-    """What FedPLCC sends beside FedAvg's models, and who does what."""
-    return scheme.messages(
-        "FedPLCC",
-        down="centres of clusters,\nwith their shares of\nthe class",
-        up="centres of clusters,\nwith their numbers\nof images",
-        server="averages the models, clusters the centres again",
-        client="trains, then clusters\nits images of each class",
-    )
 
 
 def _average(printed: Mapping[str, Mapping[str, float | None]], row: str) -> float:

@@ -282,12 +282,12 @@ def _list_tables(tables: "Iterable[Table]") -> None:
     from fednb_lab.jobs import TIERS, each_once, median_duration, missing
 
     print(f"{'table':<28} recorded  tier         title (time of a run)", flush=True)
-    for table in sorted(tables, key=lambda table: TIERS.index(table.tier_of_runs)):
+    for table in sorted(tables, key=lambda table: TIERS.index(table.tiers[0])):
         number = len(each_once(table.jobs))
         share = f"{number - len(missing(table.jobs))}/{number}"
         took = median_duration(table.jobs)
         title = f"{table.title} ({took})" if took else table.title
-        print(f"{table.name:<28} {share:>8}  {table.tier_of_runs:<11}  {title}")
+        print(f"{table.name:<28} {share:>8}  {table.tiers[0]:<11}  {title}")
 
 
 def _list_notebooks(sweeps: Path) -> None:
@@ -332,11 +332,6 @@ def compare(args: argparse.Namespace) -> None:
     overrides = each_given_once([for_methods(word) for word in args.methods if word not in names])
     message = "seed=... is one run: say --seeds N, which are counted from 0."
     check("seed" not in overrides, message, SweepError)
-    from fednb import notebooks as files
-
-    for name in names:
-        if name.endswith(".ipynb"):
-            files.path(name)  # first, as what comes next is slow to import
     from fednb_lab.jobs import contestants_of
 
     contestants = contestants_of(names)

@@ -28,21 +28,11 @@ def latex(table: Table, cells: Sequence[Cell]) -> str:
             comparison = family.get((cell.row, cell.column))
             line[f"lead over {baseline}"] = words.lead(comparison) if comparison else ""
         lines.append(line)
-    header = list(lines[0])
+    frame = pd.DataFrame(lines).map(words.in_latex).rename(columns=words.in_latex)
     names = len(_place(table, shown, shown[0]))
-    numbers = len(header) - names
-    written = [header, *(list(line.values()) for line in lines)]
-    rows = [" & ".join(map(words.in_latex, texts)) + r" \\" for texts in written]
-    text = [
-        rf"\begin{{tabular}}{{{'l' * names}{'r' * numbers}}}",
-        r"\toprule",
-        rows[0],
-        r"\midrule",
-        *rows[1:],
-        r"\bottomrule",
-        r"\end{tabular}",
-    ]
-    return "\n".join(text + [f"% {remark}" for remark in _remarks(table, shown)])
+    columns = "l" * names + "r" * (len(frame.columns) - names)
+    text = frame.to_latex(index=False, escape=False, column_format=columns)
+    return text + "\n".join(f"% {remark}" for remark in _remarks(table, shown))
 
 
 def _place(table: Table, cells: Sequence[Cell], cell: Cell) -> dict[str, str]:

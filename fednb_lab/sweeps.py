@@ -100,9 +100,9 @@ class Table:
         return self.columns.measures.get(column, self.measure)
 
     @property
-    def tier_of_runs(self) -> str:
-        """The tier of its quickest runs."""
-        return min((job.tier for job in self.jobs), key=TIERS.index)
+    def tiers(self) -> list[str]:
+        """The tiers of its runs, the quickest first."""
+        return sorted({job.tier for job in self.jobs}, key=TIERS.index)
 
 
 @dataclass(frozen=True, config=_CONFIG)

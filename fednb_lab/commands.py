@@ -33,6 +33,7 @@ from fednb_lab.arguments import (
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
+    from fednb_lab.cells import Cell
     from fednb_lab.sweeps import Table
 
 _SHOWN_AT_ONCE = 3  # tables that are printed after a sweep; of more the pages are named
@@ -218,7 +219,7 @@ def sweep(args: argparse.Namespace) -> int:
         return 0
     how = {"scheduler": args.scheduler, "again": args.again, "notebooks": kept}
     outcomes = pool.run(todo, jobs=args.jobs or 1, **how) if todo else []
-    _show_tables(list(tables.values()), named)
+    _show_tables(list(tables.values()), named if len(named) <= _SHOWN_AT_ONCE else [])
     failed = [outcome for outcome in outcomes if outcome.error]
     for job, error in failed:
         print(f"failed: {job.path.stem}: {error}\n        log: {job.log}")
@@ -228,20 +229,27 @@ def sweep(args: argparse.Namespace) -> int:
     return int(bool(failed))
 
 
-def _show_tables(tables: "Sequence[Table]", named: "Sequence[Table]") -> None:
-    """Print the tables of a sweep, if they are few; of a file of one's own write their page."""
-    from fednb_lab import pages
-    from fednb_lab.tables import is_own
+def _show_tables(
+    tables: "Sequence[Table]",
+    shown: "Sequence[Table]",
+    out: Path | None = None,
+    *,
+    as_latex: bool = False,
+) -> "dict[str, list[Cell]]":
+    """Print tables, and write pages of those of one's own files; returns the cells of both."""
+    from fednb_lab import exports, pages
+    from fednb_lab.tables import is_own, table_in_full
 
-    shown = named if len(named) <= _SHOWN_AT_ONCE else []
     own = [table for table in tables if is_own(table)]
     cells = pages.recorded_cells({table.name: table for table in [*own, *shown]}.values())
-    for text in pages.tables_with_runs(shown, cells):
-        print(f"\n{text}")
+    written = exports.latex if as_latex else table_in_full
+    for text in pages.tables_with_runs(shown, cells, written):
+        print(f"{text}\n")
     for file in dict.fromkeys(table.file for table in own):
-        write(pages.own_pages([table for table in own if table.file == file], cells))
-    if not own and not shown:
-        print("fednb report writes their tables.")
+        of_file = [table for table in own if table.file == file]
+        # `--latex > table.tex` is to hold tables alone
+        write(pages.own_pages(of_file, cells, out), sys.stderr if as_latex else sys.stdout)
+    return cells
 
 
 @command(
@@ -436,33 +444,25 @@ def _report_own(args: argparse.Namespace) -> int:
     message = "A sweep file knows where its records are: leave out --runs, or set FEDNB_RUNS."
     check(args.runs is None, message, SweepError)
     check_sweep_file(args.path)
-    from fednb_lab import exports, jobs, pages
+    from fednb_lab import exports, jobs
     from fednb_lab.sweeps import read_tables
-    from fednb_lab.tables import is_own, table_in_full
 
     tables = list(read_tables(args.path).values())
     every_job = [job for table in tables for job in table.jobs]
-    jobs.tell_other_code(jobs.each_once(every_job))
-    cells = pages.recorded_cells(tables)
-    texts = pages.tables_with_runs(tables, cells, exports.latex if args.latex else table_in_full)
-    if not texts:
-        return _nothing_recorded(
-            jobs.folders_of(every_job), f"`fednb sweep {args.path}` makes runs"
-        )
-    print(*texts, sep="\n\n", end="\n\n")
-    # `--latex > table.tex` is to hold tables alone
-    beside = sys.stderr if args.latex else sys.stdout
-    if is_own(tables[0]):
-        write(pages.own_pages(tables, cells, args.out), beside)
+    if all(job.status in (None, "stale") for job in every_job):
+        way_out = f"`fednb sweep {args.path}` makes runs"
+        return _nothing_recorded(jobs.folders_of(every_job), way_out)
+    jobs.tell_other_code(every_job)
+    cells = _show_tables(tables, tables, args.out, as_latex=args.latex)
     if args.curves is not None:
+        beside = sys.stderr if args.latex else sys.stdout
         write({args.curves: exports.curves_csv(tables, cells)}, beside)
     return 0
 
 
 def _nothing_recorded(where: str, way_out: str) -> int:
-    print(
-        f"fednb: No run is recorded in {where}, so nothing is written: {way_out}.", file=sys.stderr
-    )
+    told = f"No run is recorded in {where}, so nothing is written"
+    print(f"fednb: {told}: {way_out}.", file=sys.stderr)
     return 1
 
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
-from unittest.mock import patch
 
 from fednb import PACKAGE, data, papers
 from fednb import records as ledger
@@ -100,10 +99,10 @@ def run_in_this_process(job: Job, *, again: bool) -> str:
     """Make a run whose output is shown as it comes; what went wrong, in one line, or ""."""
     from fednb_lab import engine  # slow to import
 
-    variables = _environment([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
-    variables["FEDNB_PROGRESS"] = os.environ.get("FEDNB_PROGRESS") or "log"
+    values = _environment([job], job.path.parent, again) | {"MPLBACKEND": "agg"}
+    values["FEDNB_PROGRESS"] = os.environ.get("FEDNB_PROGRESS") or "log"
     try:
-        with patch.dict(os.environ, variables):
+        with processes.variables(values):
             engine.execute_run(job.notebook, job.parameters)
     except processes.CellError as error:
         if isinstance(error.__cause__, FednbError):  # says all that a person needs

@@ -20,7 +20,6 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 RETRIES = 50  # at starting a process
 CAN_FORK = sys.platform.startswith("linux")
@@ -68,7 +67,7 @@ def own_processes() -> Iterator[Call]:
         function: Callable[..., None], *arguments: Any, environment: Mapping[str, str], log: Path
     ) -> Future[str]:
         task = (function, arguments, dict(environment), log)
-        with patch.dict(os.environ, _AT_START):
+        with variables(_AT_START):
             for _ in range(RETRIES):
                 with suppress(EOFError, ConnectionError):
                     return start(*task)
@@ -89,7 +88,7 @@ def _start_server() -> None:
     """Start the server of forks, which Ctrl-C in a terminal reaches, too: it leaves that to us."""
     handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a new process inherits
     try:
-        with patch.dict(os.environ, _AT_START):
+        with variables(_AT_START):
             forkserver.ensure_running()
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -115,6 +114,20 @@ def visible_gpus() -> list[str]:
     count = torch.cuda.device_count()
     named = os.environ.get("CUDA_VISIBLE_DEVICES", "").replace(",", " ").split()
     return (named or [str(number) for number in range(count)]) if count else []
+
+
+@contextmanager
+def variables(values: Mapping[str, str]) -> Iterator[None]:
+    """Set these variables of the environment, and no others, for a while: threads share it."""
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
 
 
 class CellError(Exception):

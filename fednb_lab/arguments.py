@@ -48,6 +48,13 @@ def count(text: str) -> int:
     return int(text)
 
 
+def csv_file(text: str) -> Path:
+    """The path of a CSV file."""
+    if not text.endswith(".csv"):
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a file such as curves.csv")
+    return Path(text)
+
+
 def assignment(text: str) -> tuple[str, Any]:
     """Name and value of ``name=value``; what is no value of Python's is a text."""
     name, equals, value = text.partition("=")
@@ -100,6 +107,6 @@ JOBS = argument("--jobs", type=count, metavar="N", help="runs at once (default: 
 AGAIN = argument("--again", action="store_true", help="make what is recorded again, and replace it")
 LATEX = argument("--latex", action="store_true", help="print the table for LaTeX (booktabs)")
 CURVES = argument(
-    "--curves", type=Path, metavar="FILE.csv", help="write the accuracy of each round"
+    "--curves", type=csv_file, metavar="FILE.csv", help="write the accuracy of each round"
 )
 NOTEBOOK = argument("notebook", metavar="NOTEBOOK", help="such as 01_moon, 01, or a path")

@@ -68,7 +68,7 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     )
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
-    options = parser._option_string_actions
+    options = [option for option in parser._option_string_actions if option not in ("-h", "--help")]
     parser.set_defaults(function=command.function, options=options, parser=parser)
 
 

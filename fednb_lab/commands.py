@@ -277,7 +277,7 @@ def list_tables(args: argparse.Namespace) -> None:
         name = files.name(args.notebook)  # the path of one's own
         file = sweeps / f"{name}.yaml"
         way_out = "`fednb list` shows which have some, `fednb list FILE.yaml` tables of your own"
-        check(file.exists(), f"{name} has no tables: {way_out}.", SweepError)
+        check(file.exists(), f"{args.notebook} has no tables: {way_out}.", SweepError)
     from fednb_lab.sweeps import read_tables
 
     _list_tables(read_tables(file).values())

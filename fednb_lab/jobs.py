@@ -35,7 +35,7 @@ class Job:
     settings: Settings
     path: Path  # of its record, whether it exists or not
     tier: Tier = TIERS[0]  # how long it takes, and on what
-    network_of: str = ""  # the path of the notebook that adds its network, if that is another one
+    network_of: str = ""  # the path of the notebook that adds its network, if one does
 
     @property
     def log(self) -> Path:
@@ -169,11 +169,12 @@ def contestants_of(names: Iterable[str]) -> dict[str, Contestant]:
 def with_networks(jobs: Sequence[Job]) -> list[Job]:
     """Runs that know the networks which one's own notebooks among theirs add, whichever adds it.
 
-    A `SweepError` if two notebooks add one under the same name.
+    A `SweepError` if two notebooks add one under the same name, and it is asked for.
     """
+    asked = {job.settings.model for job in jobs}
     adding: dict[str, str] = {}
     for notebook in dict.fromkeys(job.notebook for job in jobs):
-        for name in papers.networks(notebook):
+        for name in asked.intersection(papers.networks(notebook)):
             first = adding.setdefault(name, notebook)
             message = (
                 f"{first} and {notebook} both add a network {name}: give one another name, or keep "

@@ -147,7 +147,10 @@ def project_table(name: str) -> Table:
     """The table of a paper, of whose sweep files only its own is read as a whole."""
     files: dict[str, Path] = {}
     for file in sorted((papers.folder() / "sweeps").glob("*.yaml")):
-        files |= dict.fromkeys(yaml.load(file.read_bytes(), Loader)["tables"], file)
+        try:
+            files |= dict.fromkeys(yaml.load(file.read_bytes(), Loader)["tables"], file)
+        except (yaml.YAMLError, TypeError, LookupError) as error:
+            raise SweepError(_one_line(file.name, str(error))) from error
     told = "FILE.yaml:TABLE is a table of your own, and the project has no table"
     require_known(told, name, files, ReportError)
     return read_tables(files[name])[name]

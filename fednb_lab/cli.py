@@ -68,8 +68,8 @@ def _add_command(commands: Any, name: str, command: Command) -> None:
     )
     for names, options in command.arguments:
         parser.add_argument(*names, **options)
-    options = [option for option in parser._option_string_actions if option not in ("-h", "--help")]
-    parser.set_defaults(function=command.function, options=options, parser=parser)
+    flags = [flag for flag in parser._option_string_actions if flag not in ("-h", "--help")]
+    parser.set_defaults(function=command.function, options=flags, parser=parser)
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -6,8 +6,6 @@ import os
 import sys
 import time
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +66,7 @@ def _run_one(
     path = records.path(settings)
     checkpoint = checkpoint_of(path)
     records.make_folders(path.parent)  # now, and not after the training
-    with _alone_with(checkpoint):
+    with FileLock(checkpoint.with_suffix(".lock")):  # goes with the process, however that ends
         recorded = None if again else records.recorded(path)
         if recorded is not None:
             _require_same_data(recorded, dataset, path)
@@ -100,18 +98,6 @@ def _run_one(
             records.write(path, record)
         checkpoint.unlink(missing_ok=True)
     return record
-
-
-@contextmanager
-def _alone_with(checkpoint: Path) -> Iterator[None]:
-    """Wait until no other process has a checkpoint's lock, which goes with the process that has it."""
-    lock = checkpoint.with_suffix(".lock")
-    with FileLock(lock):
-        try:
-            yield
-        finally:
-            with suppress(OSError):  # Windows removes no file that is open
-                lock.unlink()  # who waits for it notices, and makes another
 
 
 def _progress() -> str:

@@ -125,7 +125,7 @@ def test_a_run_killed_in_any_round_ends_as_if_it_had_not_been(trained, monkeypat
     resumed = runner.run(s, METHODS, workers=2)
     assert trained == [3, 4]
     assert len(records()) == 1
-    assert not list(checkpoint_of(s).parent.iterdir())
+    assert [file.suffix for file in checkpoint_of(s).parent.iterdir()] == [".lock"]
     monkeypatch.setenv("FEDNB_RUNS", str(tmp_path / "elsewhere" / "runs"))
     assert lasting(resumed) == lasting(runner.run(s, METHODS))
 

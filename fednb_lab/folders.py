@@ -197,9 +197,9 @@ def understand(found: Walk) -> Layout:
     left_out = _left_out(others, found.folders, images)
 
     tops = sorted({image.parts[around] for image in images})
-    is_classes = level - around == 2
-    splits = _splits_of(tops, is_classes)
-    domains = [] if splits or is_classes else tops
+    labels = sorted({image.parts[-2] for image in images})
+    splits = _splits_of(tops, labels)
+    domains = [] if splits or level - around == 2 else tops
     listing = []
     for image in images:
         top, label = image.parts[around], image.parts[-2]
@@ -240,16 +240,17 @@ def _level_of(images: Sequence[FoundFile]) -> int:
     return len(images[0].parts)
 
 
-def _splits_of(tops: Sequence[str], is_classes: bool) -> dict[str, str]:
-    """The splits that the top folders are; none where not one of them is called like one."""
-    splits = {top: _split_of(top) for top in tops}
+def _splits_of(tops: Sequence[str], labels: Sequence[str]) -> dict[str, str]:
+    """The splits that the top folders are; none where no folder is called like one."""
+    names = tops if any(map(_split_of, tops)) else labels
+    splits = {name: _split_of(name) for name in names}
     if not any(splits.values()):
         return {}
-    words = [f"{top} ({split or 'no split'})" for top, split in splits.items()]
+    words = [f"{name} ({split or 'no split'})" for name, split in splits.items()]
     check(
-        not is_classes and sorted(splits.values()) in _SPLITS,
-        f"the folders mean {', '.join(words)} by their names: {LAYOUTS}. Rename, join or take out "
-        "what is too much, or give the path of one of them.",
+        names != labels and sorted(splits.values()) in _SPLITS,
+        f"the folders mean {listed(words)} by their names: {LAYOUTS}. Rename, join or take out what "
+        "is too much, or give the path of one of them.",
     )
     return splits
 

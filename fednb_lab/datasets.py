@@ -101,7 +101,7 @@ def _fetch(name: str, folder: Path) -> None:
         target.mkdir(parents=True, exist_ok=True)
         if origin.page.endswith(".zip"):
             datasets.utils.download_and_extract_archive(
-                origin.page, str(target), md5=origin.md5, remove_finished=True
+                origin.page, str(target), remove_finished=True
             )
         for options in origin.torchvision:
             getattr(datasets, origin.reader)(str(target), download=True, **options)

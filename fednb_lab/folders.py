@@ -191,8 +191,8 @@ def understand(found: Walk) -> Layout:
     unread = [file.place for file in others if len(file.parts) >= level]
     check(
         not unread,
-        f"beside images lie {_counted(len(unread), 'file')} not read as images ({listed(unread)}): "
-        "make .png of them, or take them out.",
+        f"beside the images of classes lie {_counted(len(unread), 'file')} of other kinds "
+        f"({listed(unread)}): make .png of those that are images, and take out the others.",
     )
     left_out = _left_out(others, found.folders, images)
 

@@ -38,7 +38,6 @@ class Origin:
     # how one gets it
     torchvision: tuple[dict[str, Any], ...] = ()  # options with which torchvision reads its splits
     page: str = ""  # the archive, or the page for people who download by hand
-    md5: str | None = None  # of the archive
     by_hand: str = ""  # what to get and where to put it, where no command can fetch it
 
     # what is said of it

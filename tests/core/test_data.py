@@ -275,7 +275,7 @@ def test_a_set_of_another_folder_is_converted_when_asked(root, tmp_path, capsys)
 def test_download_fetches_what_is_missing_once_and_says_what_it_found(root, capsys, monkeypatch):
     calls, read = [], torchvision.datasets.MNIST
 
-    def archive(url, folder, md5, remove_finished):
+    def archive(url, folder, remove_finished):
         calls.append(url)
         characters = SPECS["femnist"].classes
         sets.write_nist(Path(folder) / "by_class", classes=characters, train=1, tests=1)

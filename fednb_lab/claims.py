@@ -3,18 +3,19 @@
 import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, model_validator
 from scipy import stats
 
 from fednb import ROOT, data
 from fednb.errors import ReportError, check, require_known
 from fednb.leads import LEVEL, MIN_SEEDS, quantile
 from fednb.notebooks import notebooks
+from fednb.settings import Deviation
 from fednb_lab.cells import Cell, CellsOf
-from fednb_lab.leads import Comparison, Lead, RowDeviation, Word, as_family, compare_at, word_for
+from fednb_lab.leads import Comparison, Lead, Word, as_family, compare_at, word_for
 
 
 class _FromFile(BaseModel):
@@ -72,10 +73,20 @@ def _place(of_table: Any, usual: Mapping[str, Any]) -> Any:
     return {**usual, **own}
 
 
+def _is_there(notebook: str) -> str:
+    known = [path.stem for path in notebooks(extras=True)]
+    if notebook not in known:
+        raise ValueError(f"there is no notebook {notebook!r}; there are {', '.join(known)}")
+    return notebook
+
+
+NotebookName = Annotated[str, AfterValidator(_is_there)]
+
+
 class PaperClaims(_FromFile):
     """What the file has of a paper."""
 
-    notebook: str
+    notebook: NotebookName
     claims: tuple[ClaimEntry, ...]
 
 
@@ -89,7 +100,7 @@ class Finding(_FromFile):
     """A result in words, whose numbers records fill in: see `fednb_lab.findings`."""
 
     name: str
-    notebook: str
+    notebook: NotebookName
     says: str  # a template, as are the next two
     fact: str = ""  # the same in one short sentence, for lists
     holds: str = ""  # an expression over records that is true as long as the sentence is
@@ -115,51 +126,30 @@ class ClaimsFile(NamedTuple):
 @functools.cache
 def claims_file() -> ClaimsFile:
     """Read what the papers claim and what was found; a `ReportError` says what is wrong with it."""
-    text = (ROOT / "data" / "claims.yaml").read_text(encoding="utf-8")
+    file = ROOT / "data" / "claims.yaml"
     where = "data/claims.yaml"
-    known = [notebook.stem for notebook in notebooks(extras=True)]
     findings: dict[str, Finding] = {}
     papers: dict[str, PaperClaims] = {}
     try:
-        content = yaml.safe_load(text)
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
         for notebook, of_notebook in content.pop("findings").items():
-            where = f"data/claims.yaml, findings of {notebook}"
-            require_known("there is no notebook", notebook, known, ReportError)
             for name, described in of_notebook.items():
                 where = f"data/claims.yaml, finding {name}"
                 check(name not in findings, "another is called so; rename one.", ReportError)
-                findings[name] = Finding(name=name, notebook=notebook, **described)
+                findings[name] = Finding.model_validate(
+                    {"name": name, "notebook": notebook, **described}
+                )
         for paper, about in content.items():
             where = f"data/claims.yaml, {paper}"
             papers[paper] = PaperClaims.model_validate(about)
-            require_known("there is no notebook", papers[paper].notebook, known, ReportError)
     except ValidationError as error:
-        wrong = [
-            f"{'.'.join(map(str, one['loc']))}: {one['msg'].lower()}"
-            for one in error.errors(include_url=False)
-        ]
-        raise ReportError(f"{where}: {'; '.join(wrong[:3])}.") from error
-    except (AttributeError, LookupError, TypeError) as error:
-        message = (
-            "it must hold findings by notebook, and papers with their claims, as comments say."
-        )
-        raise ReportError(f"{where}: {message}") from error
-    except (yaml.YAMLError, ReportError) as error:
-        raise ReportError(f"{where}: {' '.join(str(error).split())}") from error
+        wrong = [f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
+        raise ReportError(f"{where}: {'; '.join(wrong)}.") from error
+    except (yaml.YAMLError, LookupError, TypeError, AttributeError) as error:
+        told = " ".join(str(error).split())
+        message = f"{where} is not as the comments in the file say ({told})."
+        raise ReportError(message) from error
     return ClaimsFile(papers, findings)
-
-
-class ClaimSetting(NamedTuple):
-    """What is not the paper's about the data and settings that a comparison rests on."""
-
-    dataset: str = ""  # the title of another data set
-    other_images: bool = False  # it is the same data set with other images
-    deviations: tuple[RowDeviation, ...] = ()
-
-    @property
-    def is_the_papers(self) -> bool:
-        """Whether nothing is."""
-        return self == ClaimSetting()
 
 
 @dataclass(frozen=True)
@@ -179,7 +169,7 @@ class Claim:
         for place, comparison in zip(self.entry.places, self.comparisons, strict=True):
             more = best is None or comparison.lead.seeds > best.lead.seeds
             is_there = comparison.lead.seeds > 0 and not place.no_evidence
-            if more and is_there and self.setting(comparison).is_the_papers:
+            if more and is_there and not self.not_the_papers(comparison):
                 best = comparison
         return best
 
@@ -230,14 +220,18 @@ class Claim:
         """Say why a comparison says nothing about the claim; empty if it does."""
         return self.entry.places[self.comparisons.index(comparison)].no_evidence
 
-    def setting(self, comparison: Comparison) -> ClaimSetting:
-        """Tell what is not the paper's about it; on embedded data the settings never are."""
+    def not_the_papers(self, comparison: Comparison) -> list[str | Deviation]:
+        """List what is not the paper's about it: data, and settings unless they are embedded."""
         own = self.comparisons[0].ahead.job.settings.dataset
         dataset = comparison.ahead.job.settings.dataset
-        deviations = () if dataset in data.EMBEDDED else tuple(comparison.deviations)
+        found: list[str | Deviation] = []
         if dataset != own:
-            return ClaimSetting(dataset=data.spec_of(dataset).title, deviations=deviations)
-        return ClaimSetting(other_images=bool(comparison.ahead.notes), deviations=deviations)
+            found.append(data.spec_of(dataset).title)
+        elif comparison.ahead.notes:
+            found.append("other images")
+        if dataset not in data.EMBEDDED:
+            found += comparison.deviations
+        return found
 
 
 def claims_of(paper: str, of: CellsOf) -> list[Claim]:

@@ -151,7 +151,7 @@ def test_a_finding_names_the_tables_that_contradict_it():
     """On its own data, whatever the rate, the split or the length: who is behind there is not ahead in silence."""
     cells = recorded_project().cells
     for name, finding in FINDINGS.items():
-        found = {one.cell.table for one in contrary(finding, cells) if one.same_data}
+        found = {one.ahead.table for one in contrary(finding, cells)}
         assert not found, (name, found)
 
 
@@ -159,11 +159,9 @@ def test_a_table_that_contradicts_is_found_until_it_is_named():
     holds = 'sure("digits-fedproc", "MOON", "FedProc", "Digits")'
     about = {"name": "f", "notebook": "02_fedproc", "says": "", "holds": holds}
     cells = recorded_project().cells
-    found = contrary(Finding(**about), cells)
-    tables = {one.cell.table for one in found if one.same_data}
+    tables = {one.ahead.table for one in contrary(Finding(**about), cells)}
     assert "digits-fedproc-clients" in tables  # where 8 of 40 clients are drawn
-    facing = Finding(**about, against=tuple(tables))
-    assert not [one for one in contrary(facing, cells) if one.same_data]
+    assert not contrary(Finding(**about, against=tuple(tables)), cells)
 
 
 def test_a_rank_correlation_with_a_named_table_is_that_with_the_cells_own_numbers():

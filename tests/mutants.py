@@ -64,7 +64,9 @@ def read() -> list[Mutant]:
 
 def copy_to(root: Path) -> None:
     """Copy the files that tests read and git knows, as they are now."""
-    listed = subprocess.check_output(["git", "ls-files", "-co", "--exclude-standard", *COPIED], cwd=ROOT, text=True)
+    listed = subprocess.check_output(
+        ["git", "ls-files", "-co", "--exclude-standard", *COPIED], cwd=ROOT, text=True
+    )
     for name in listed.splitlines():
         if not name.startswith(LEFT_OUT):
             (root / name).parent.mkdir(parents=True, exist_ok=True)
